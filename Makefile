@@ -1,0 +1,39 @@
+# Every target works on a fresh clone: the virtual environment is made when it is missing or out of date.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+JOBS   ?= auto
+
+.DEFAULT_GOAL := help
+.PHONY: help setup check fmt test test-long sim bench interop proto clean
+
+help:            ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "streamlog needs Python 3.11 or newer, this is " + sys.version.split()[0])'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+setup: $(STAMP)  ## make the virtual environment and install everything in it
+
+check: $(STAMP)  ## lint, types, layering, generated code up to date
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/test_layering.py tests/test_generated.py
+
+fmt: $(STAMP)    ## format the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+test: $(STAMP)   ## all tests but the long ones, in parallel
+	$(BIN)/python -m pytest -q -n $(JOBS) -m 'not long and not interop'
+
+test-long: $(STAMP)  ## the long ones: more seeds, more rounds
+	$(BIN)/python -m pytest -q -n $(JOBS) -m long
+
+clean:           ## remove the virtual environment and what tests and benchmarks left
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

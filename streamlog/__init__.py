@@ -1,0 +1,1 @@
+"""streamlog: a distributed, partitioned, replicated commit log."""

@@ -1,0 +1,230 @@
+"""Every error that a user, a client or another node can meet: one tree, and one table to gRPC status.
+
+    StreamlogError
+    ├── CorruptMessageError            bad CRC, cut off, unknown magic: names file and position where there is one
+    ├── InvalidRecordError             well-formed bytes that say something impossible
+    ├── MessageTooLargeError
+    ├── UnsupportedCompressionError
+    ├── UnsupportedVersionError        a format or protocol version from elsewhere
+    ├── InvalidRequestError            an argument out of its range; names the field and the limit
+    ├── OffsetOutOfRangeError          with both ends
+    ├── StorageError                   the disk failed; the log directory is offline
+    ├── LogDirectoryLockedError
+    ├── InconsistentClusterError       this data directory belongs to another cluster or node
+    ├── DamagedFileError               a file that cannot be trusted: name, position, reason, how to go on
+    ├── FencedLeaderEpochError / UnknownLeaderEpochError
+    ├── OutOfOrderSequenceError / ProducerFencedError / UnknownProducerIdError
+    ├── NotControllerError             names the controller where it is known
+    ├── QuorumUnavailableError         no leader of the metadata quorum can be reached
+    ├── OutcomeUnknownError            the command may or may not have been carried out
+    └── ThrottledError                 a bounded queue or buffer is full
+
+    InvariantError                     ours alone, never answered to anybody: the node stops
+
+`code` is what goes over the wire, by name, and is Kafka's where Kafka has one. `retriable` says that the same
+request may succeed later. InvariantError stands outside the tree on purpose: a handler that catches
+StreamlogError must not swallow it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import ClassVar
+
+
+class Status(enum.Enum):
+    """gRPC's status codes, by name and number, so that nothing below `api` imports grpc."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+class InvariantError(Exception):
+    """Something that cannot be has happened. The node stops: a wrong log is worse than a stopped one."""
+
+
+class StreamlogError(Exception):
+    """Base of all errors with a code. `details` are the machine-readable facts (field, limit, leader ...)."""
+
+    code: ClassVar[str] = ""
+    status: ClassVar[Status] = Status.UNKNOWN
+    retriable: ClassVar[bool] = False
+
+    def __init__(self, message: str, **details: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details: Mapping[str, object] = details
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class CorruptMessageError(StreamlogError):
+    """A record batch or message that does not match its checksum or its own lengths.
+
+    `path` and `position` (bytes from the start of the file) are set by whoever knows them.
+    """
+
+    code = "CORRUPT_MESSAGE"
+    status = Status.INVALID_ARGUMENT
+    retriable = True
+
+    def __init__(self, reason: str, *, path: str | None = None, position: int | None = None, **details: object) -> None:
+        where = "" if path is None else f"{path}: "
+        at = "" if position is None else f"position {position}: "
+        super().__init__(f"{where}{at}{reason}", reason=reason, path=path, position=position, **details)
+        self.reason = reason
+        self.path = path
+        self.position = position
+
+
+class InvalidRecordError(StreamlogError):
+    code = "INVALID_RECORD"
+    status = Status.INVALID_ARGUMENT
+
+
+class MessageTooLargeError(StreamlogError):
+    code = "MESSAGE_TOO_LARGE"
+    status = Status.INVALID_ARGUMENT
+
+
+class UnsupportedCompressionError(StreamlogError):
+    code = "UNSUPPORTED_COMPRESSION_TYPE"
+    status = Status.INVALID_ARGUMENT
+
+
+class UnsupportedVersionError(StreamlogError):
+    code = "UNSUPPORTED_VERSION"
+    status = Status.FAILED_PRECONDITION
+
+
+class InvalidRequestError(StreamlogError):
+    """An argument outside its range. Details: `field`, `limit`."""
+
+    code = "INVALID_REQUEST"
+    status = Status.INVALID_ARGUMENT
+
+
+class OffsetOutOfRangeError(StreamlogError):
+    """Details: `log_start` (first readable offset) and `log_end` (one past the last)."""
+
+    code = "OFFSET_OUT_OF_RANGE"
+    status = Status.OUT_OF_RANGE
+
+
+class StorageError(StreamlogError):
+    """A write or sync failed. Final for the log directory: it is offline until the node restarts."""
+
+    code = "STORAGE_ERROR"
+    status = Status.UNAVAILABLE
+    retriable = True
+
+
+class LogDirectoryLockedError(StreamlogError):
+    code = "LOG_DIRECTORY_LOCKED"
+    status = Status.FAILED_PRECONDITION
+
+
+class InconsistentClusterError(StreamlogError):
+    code = "INCONSISTENT_CLUSTER_ID"
+    status = Status.FAILED_PRECONDITION
+
+
+class DamagedFileError(StreamlogError):
+    """A file whose content cannot be trusted. Says which, where, why, and what to do about it."""
+
+    code = "DAMAGED_FILE"
+    status = Status.DATA_LOSS
+
+    def __init__(self, path: str, position: int, reason: str, remedy: str = "") -> None:
+        tail = f"; {remedy}" if remedy else ""
+        super().__init__(f"{path}: position {position}: {reason}{tail}", path=path, position=position, reason=reason)
+        self.path = path
+        self.position = position
+        self.reason = reason
+
+
+class FencedLeaderEpochError(StreamlogError):
+    code = "FENCED_LEADER_EPOCH"
+    status = Status.ABORTED
+    retriable = True
+
+
+class UnknownLeaderEpochError(StreamlogError):
+    code = "UNKNOWN_LEADER_EPOCH"
+    status = Status.ABORTED
+    retriable = True
+
+
+class OutOfOrderSequenceError(StreamlogError):
+    code = "OUT_OF_ORDER_SEQUENCE"
+    status = Status.FAILED_PRECONDITION
+
+
+class ProducerFencedError(StreamlogError):
+    code = "PRODUCER_FENCED"
+    status = Status.FAILED_PRECONDITION
+
+
+class UnknownProducerIdError(StreamlogError):
+    code = "UNKNOWN_PRODUCER_ID"
+    status = Status.FAILED_PRECONDITION
+
+
+class NotControllerError(StreamlogError):
+    """Not the leader of the metadata quorum. Details: `leader` where it is known."""
+
+    code = "NOT_CONTROLLER"
+    status = Status.FAILED_PRECONDITION
+    retriable = True
+
+
+class QuorumUnavailableError(StreamlogError):
+    code = "QUORUM_UNAVAILABLE"
+    status = Status.UNAVAILABLE
+    retriable = True
+
+
+class OutcomeUnknownError(StreamlogError):
+    """The command may or may not have been carried out; ask again under the same id."""
+
+    code = "OUTCOME_UNKNOWN"
+    status = Status.UNKNOWN
+    retriable = True
+
+
+class ThrottledError(StreamlogError):
+    """A bounded queue or buffer is full. Details: `limit`, with its unit in the message."""
+
+    code = "THROTTLED"
+    status = Status.RESOURCE_EXHAUSTED
+    retriable = True
+
+
+def all_errors() -> Mapping[str, type[StreamlogError]]:
+    """Code -> class, for every class of the tree: the table from the wire back to an exception."""
+    found: dict[str, type[StreamlogError]] = {}
+    pending = list(StreamlogError.__subclasses__())
+    while pending:
+        error = pending.pop()
+        if error.code in found:
+            raise InvariantError(f"two errors share the code {error.code}")
+        found[error.code] = error
+        pending.extend(error.__subclasses__())
+    return found

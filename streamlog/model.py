@@ -1,0 +1,50 @@
+"""Ids and small values that every layer speaks of. Pure: imports nothing of streamlog.
+
+Each kind of integer has its own NewType, so that an offset is never taken for an epoch. Times are milliseconds
+since 1970 (wall clock) and carry the suffix `_ms`; durations name their unit last as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NewType
+
+Offset = NewType("Offset", int)
+"""Position of a record in its partition, from 0, 64 bits."""
+LeaderEpoch = NewType("LeaderEpoch", int)
+"""Counts a partition's leaders, from 0, 32 bits."""
+BrokerId = NewType("BrokerId", int)
+"""A node of the cluster (`node.id`)."""
+BrokerEpoch = NewType("BrokerEpoch", int)
+"""Counts a broker's registrations: the Raft index of the registration."""
+PartitionId = NewType("PartitionId", int)
+"""Index of a partition in its topic, from 0."""
+RaftIndex = NewType("RaftIndex", int)
+"""Index of an entry of the metadata quorum's log, from 1."""
+RaftTerm = NewType("RaftTerm", int)
+"""Term of the metadata quorum."""
+ProducerId = NewType("ProducerId", int)
+"""Idempotent or transactional producer, 64 bits; -1: none."""
+ProducerEpoch = NewType("ProducerEpoch", int)
+"""Fences older incarnations of a producer id, 16 bits; -1: none."""
+
+NO_OFFSET: Final = Offset(-1)
+NO_LEADER_EPOCH: Final = LeaderEpoch(-1)
+NO_PRODUCER_ID: Final = ProducerId(-1)
+NO_PRODUCER_EPOCH: Final = ProducerEpoch(-1)
+NO_SEQUENCE: Final = -1
+NO_TIMESTAMP: Final = -1
+
+# A batch's last offset delta and a segment's relative offsets are int32 (Kafka's format).
+INT32_MAX: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicPartition:
+    """One partition of one topic. Its directory on disk is `topic-partition`."""
+
+    topic: str
+    partition: PartitionId
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"

@@ -1,0 +1,115 @@
+"""The network: calls of named methods that carry opaque bytes, with gRPC's semantics.
+
+Contract
+- One server an address; methods are named `/package.Service/Method`. A stock gRPC client of any language can call
+  a method that is served here: the bytes are the protobuf messages themselves.
+- A stream is FIFO in each direction and ends once, with a status. Nothing is resent or replayed after a break.
+- `send` waits while the peer does not read (back-pressure); nothing is buffered without bound.
+- A client that cancels, times out or vanishes cancels the handler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+from streamlog.errors import Status
+
+
+class RpcError(Exception):
+    """The end of a call that was not OK, on either side. A handler raises it to answer with that status.
+
+    `details_bin` is a serialized google.rpc.Status (trailer `grpc-status-details-bin`), or empty.
+    """
+
+    def __init__(self, status: Status, message: str = "", *, details_bin: bytes = b"") -> None:
+        super().__init__(status, message)
+        self.status = status
+        self.message = message
+        self.details_bin = details_bin
+
+    def __str__(self) -> str:
+        return f"{self.status.name}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallInfo:
+    """What a handler may know of its caller."""
+
+    method: str
+    peer: str  # address of the other end, for logs
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    identity: str | None = None  # subject of the verified client certificate
+    deadline: float | None = None  # on Clock.monotonic(); None: the caller waits for ever
+
+
+class Stream(Protocol):
+    """One end of a call that carries many messages each way."""
+
+    async def send(self, message: bytes) -> None:
+        """Hand one message to the transport; waits while the peer's window is full. RpcError once it is over."""
+        ...
+
+    async def recv(self) -> bytes | None:
+        """The next message; None when the other side has ended cleanly; RpcError when the call failed."""
+        ...
+
+    async def done_sending(self) -> None:
+        """Half-close: the other side's `recv` gives None after what was sent. A no-op on the serving side, which
+        ends by returning from its handler.
+        """
+        ...
+
+
+UnaryHandler: TypeAlias = Callable[[bytes, CallInfo], Awaitable[bytes]]
+StreamHandler: TypeAlias = Callable[[Stream, CallInfo], Awaitable[None]]
+
+
+class Channel(Protocol):
+    """A way to one address; connects when first used and again, with back-off, after a break."""
+
+    async def unary(
+        self,
+        method: str,
+        request: bytes,
+        *,
+        timeout_s: float,
+        metadata: Mapping[str, str] | None = None,
+    ) -> bytes:
+        """RpcError(UNAVAILABLE) at once where the address refuses; DEADLINE_EXCEEDED after `timeout_s`."""
+        ...
+
+    def stream(self, method: str, *, metadata: Mapping[str, str] | None = None) -> AbstractAsyncContextManager[Stream]:
+        """Leaving the block cancels the call unless it is over."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Server(Protocol):
+    @property
+    def address(self) -> str:
+        """`host:port` as bound (the port is the real one where 0 was asked for)."""
+        ...
+
+    async def close(self, *, grace_s: float = 0.0) -> None:
+        """Stop accepting, give running calls `grace_s` seconds, then cancel them."""
+        ...
+
+
+class Network(Protocol):
+    async def listen(
+        self,
+        address: str,
+        *,
+        unary: Mapping[str, UnaryHandler],
+        streaming: Mapping[str, StreamHandler],
+    ) -> Server:
+        """Serve the methods at `host:port`. OSError(EADDRINUSE) where somebody else serves there."""
+        ...
+
+    def connect(self, address: str) -> Channel:
+        """Never blocks and never fails; the first call does."""
+        ...

@@ -1,0 +1,15 @@
+"""State changes, told once each by their owner: logs and metrics in production, the checker's feed in simulation."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Probe(Protocol):
+    def __call__(self, event: str, /, **fields: object) -> None:
+        """`event` is a short name in snake_case; fields are numbers, strings and enums. Never on the hot path."""
+        ...
+
+
+def no_probe(event: str, /, **fields: object) -> None:
+    """A probe that nobody listens to."""

@@ -1,0 +1,103 @@
+"""Layers point one way (ARCHITECTURE.md, "Layers"): a walk over the imports of every module."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent / "streamlog"
+
+# What each package of streamlog may import of streamlog, besides itself.
+ALLOWED = {
+    "model": set(),
+    "errors": set(),
+    "ports": {"errors"},
+    "records": {"model", "errors"},
+    "storage": {"model", "errors", "ports", "records"},
+    "raft": {"model", "errors", "ports"},
+    "metadata": {"model", "errors", "raft"},
+    "sim": {"model", "errors", "ports"},
+    "cli": {"model", "errors", "ports", "records", "storage"},
+}
+
+# Third-party and system modules that only some places may see. Keys: module; values: where.
+RESTRICTED = {
+    "grpc": {"ports/grpc_network.py"},
+    "google": {"raft/wire.py", "raft/pb", "metadata/convert.py", "metadata/pb"},
+    "pysyncobj": {"raft"},
+    "pickle": set(),
+    "uvloop": {"ports/system.py"},
+    "click": {"cli"},
+    "rich": {"cli"},
+}
+
+# Node code meets the world through ports alone (streamlog/ports/__init__.py).
+WORLD = {
+    "concurrent",
+    "datetime",
+    "io",
+    "mmap",
+    "multiprocessing",
+    "os",
+    "pathlib",
+    "random",
+    "secrets",
+    "select",
+    "selectors",
+    "shutil",
+    "signal",
+    "socket",
+    "subprocess",
+    "tempfile",
+    "threading",
+    "time",
+    "uuid",
+    "weakref",
+}
+NODE_CODE = {"records", "storage", "raft", "metadata"}
+
+
+def modules() -> list[Path]:
+    return sorted(p for p in ROOT.rglob("*.py") if not p.name.endswith("_pb2.py"))
+
+
+def imported(path: Path) -> list[str]:
+    """Dotted names that the module imports, absolute."""
+    names = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            module = node.module or ""
+            names += [f"{module}.{alias.name}" if module == "streamlog" else module for alias in node.names]
+    return names
+
+
+def place(path: Path) -> str:
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_point_one_way(path: Path) -> None:
+    here = place(path)
+    if here == "__init__":
+        return
+    assert here in ALLOWED, f"a new package: say in ALLOWED what {here} may import"
+    for name in imported(path):
+        parts = name.split(".")
+        if parts[0] == "streamlog" and len(parts) > 1:
+            assert parts[1] == here or parts[1] in ALLOWED[here], f"{here} must not import {name}"
+        elif parts[0] in RESTRICTED:
+            at = str(path.relative_to(ROOT))
+            assert any(at.startswith(where) for where in RESTRICTED[parts[0]]), f"{at} must not import {name}"
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in modules() if place(p) in NODE_CODE], ids=lambda p: str(p.relative_to(ROOT))
+)
+def test_node_code_sees_the_world_through_ports(path: Path) -> None:
+    for name in imported(path):
+        assert name.split(".")[0] not in WORLD, f"{path.relative_to(ROOT)} imports {name}"
