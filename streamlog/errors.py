@@ -3,6 +3,7 @@
     StreamlogError
     ├── CorruptMessageError            bad CRC, cut off, unknown magic: names file and position where there is one
     ├── InvalidRecordError             well-formed bytes that say something impossible
+    ├── InvalidTimestampError          a record's time is outside the topic's bounds
     ├── MessageTooLargeError
     ├── UnsupportedCompressionError
     ├── UnsupportedVersionError        a format or protocol version from elsewhere
@@ -96,6 +97,13 @@ class CorruptMessageError(StreamlogError):
 
 class InvalidRecordError(StreamlogError):
     code = "INVALID_RECORD"
+    status = Status.INVALID_ARGUMENT
+
+
+class InvalidTimestampError(StreamlogError):
+    """Details: `field` (the setting), `limit` (ms)."""
+
+    code = "INVALID_TIMESTAMP"
     status = Status.INVALID_ARGUMENT
 
 

@@ -1,0 +1,151 @@
+"""What a leader checks of a batch that a producer sent, before the batch gets its offset.
+
+Only the header is read and the CRC computed: the records are neither unpacked nor copied, whatever their codec. The
+errors fall into two kinds. Bytes that did not arrive as they were sent are CORRUPT_MESSAGE, and worth sending
+again: cut off, left over, CRC. Bytes that arrived and say something impossible are refused by the rule that they
+break, and would be refused again. So the CRC comes before the rules about fields.
+
+The timestamps of the header are taken at their word: the base timestamp is the first record's, the max timestamp
+is the largest. Who lies about them harms the lookup by time in his own partition, within the bounds checked here.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from streamlog.errors import (
+    CorruptMessageError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    MessageTooLargeError,
+    UnsupportedVersionError,
+)
+from streamlog.model import NO_PRODUCER_ID, NO_TIMESTAMP
+from streamlog.records.header import (
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_POSITION,
+    BatchHeader,
+    Buffer,
+    TimestampType,
+    check_crc,
+    codec_of,
+    read_header,
+)
+
+_LENGTH: Final = struct.Struct(">i")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProduceLimits:
+    """A topic's settings that bound what may be appended to it."""
+
+    message_bytes_max: int  # `max.message.bytes`: size of one batch, 12 + length, as it arrives
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME  # `message.timestamp.type`
+    timestamp_before_max_ms: int = 2**63 - 1  # `message.timestamp.before.max.ms`
+    timestamp_after_max_ms: int = 3_600_000  # `message.timestamp.after.max.ms` (KIP-937: one hour)
+
+
+def validate(buffer: Buffer, start: int, end: int, limits: ProduceLimits, now_ms: int) -> list[tuple[int, BatchHeader]]:
+    """Check the batches in `buffer[start:end]`, sent for one partition; position and header of each, in order.
+
+    All or nothing: the first bad batch raises, with its position in the error's details. Raises
+    CorruptMessageError (cut off, trailing bytes, CRC), InvalidRecordError (lengths, counts, control batch,
+    producer fields, no batch at all), UnsupportedVersionError (magic), UnsupportedCompressionError,
+    MessageTooLargeError, InvalidTimestampError.
+    """
+    batches: list[tuple[int, BatchHeader]] = []
+    position = start
+    while position < end:
+        header = _framed(buffer, position, end, limits.message_bytes_max)
+        check_crc(buffer, position, header)
+        _check_fields(header, position)
+        if limits.timestamp_type is TimestampType.CREATE_TIME:
+            _check_timestamps(header, position, limits, now_ms)
+        batches.append((position, header))
+        position += header.size_bytes
+    if not batches:
+        raise InvalidRecordError("no record batch was sent")
+    return batches
+
+
+def _framed(buffer: Buffer, position: int, end: int, size_bytes_max: int) -> BatchHeader:
+    """The header of a batch whose length and magic can be believed and whose bytes are all there."""
+    left = end - position
+    if left <= MAGIC_POSITION:
+        raise CorruptMessageError(f"{left} trailing bytes are no record batch", position=position)
+    magic = buffer[position + MAGIC_POSITION]
+    if magic != MAGIC:
+        raise UnsupportedVersionError(
+            f"record format magic {magic} is not {MAGIC}", field="magic", magic=magic, position=position
+        )
+    (length,) = _LENGTH.unpack_from(buffer, position + 8)
+    size = length + LOG_OVERHEAD
+    if size < HEADER_SIZE:
+        raise InvalidRecordError(f"impossible batch length {length}", field="length", position=position)
+    if size > left:
+        reason = f"the batch is cut off: {size} bytes announced, {left} sent"
+        raise CorruptMessageError(reason, position=position, length=length)
+    if size > size_bytes_max:
+        raise MessageTooLargeError(
+            f"a batch of {size} bytes is over max.message.bytes={size_bytes_max}",
+            field="max.message.bytes",
+            limit=size_bytes_max,
+            size_bytes=size,
+            position=position,
+        )
+    return read_header(buffer, position)
+
+
+def _check_fields(header: BatchHeader, position: int) -> None:
+    """The rules that need no setting and no clock (Kafka's LogValidator, for batches from clients)."""
+    codec_of(header.attributes)
+    if header.record_count <= 0:
+        _refuse(position, "record_count", f"record count {header.record_count}")
+    if header.last_offset_delta != header.record_count - 1:
+        reason = f"last offset delta {header.last_offset_delta} does not fit {header.record_count} records"
+        _refuse(position, "last_offset_delta", reason)
+    if header.is_control:
+        _refuse(position, "attributes", "a client must not write control batches")
+    if header.has_delete_horizon:
+        _refuse(position, "attributes", "a client must not set a delete horizon")
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        reason = "a client must not set the timestamp type LogAppendTime"
+        raise InvalidTimestampError(f"position {position}: {reason}", field="attributes", position=position)
+    if header.has_producer:
+        if header.producer_epoch < 0:
+            _refuse(position, "producer_epoch", f"producer epoch {header.producer_epoch} with a producer id")
+        if header.base_sequence < 0:
+            _refuse(position, "base_sequence", f"base sequence {header.base_sequence} with a producer id")
+    elif header.producer_id != NO_PRODUCER_ID:
+        _refuse(position, "producer_id", f"producer id {header.producer_id}")
+    elif header.is_transactional:
+        # Without a producer id nobody reads epoch and sequence, and some clients leave a 0 in the sequence.
+        _refuse(position, "producer_id", "a transactional batch without a producer id")
+
+
+def _refuse(position: int, field: str, reason: str) -> None:
+    raise InvalidRecordError(f"position {position}: {reason}", field=field, position=position)
+
+
+def _check_timestamps(header: BatchHeader, position: int, limits: ProduceLimits, now_ms: int) -> None:
+    first, largest = header.base_timestamp, header.max_timestamp
+    if first < NO_TIMESTAMP or largest < NO_TIMESTAMP:
+        raise InvalidTimestampError(f"negative timestamp {min(first, largest)}", field="timestamp", position=position)
+    if largest - now_ms > limits.timestamp_after_max_ms:
+        raise InvalidTimestampError(
+            f"timestamp {largest} is more than {limits.timestamp_after_max_ms} ms after the broker's {now_ms}",
+            field="message.timestamp.after.max.ms",
+            limit=limits.timestamp_after_max_ms,
+            position=position,
+        )
+    if first != NO_TIMESTAMP and now_ms - first > limits.timestamp_before_max_ms:
+        raise InvalidTimestampError(
+            f"timestamp {first} is more than {limits.timestamp_before_max_ms} ms before the broker's {now_ms}",
+            field="message.timestamp.before.max.ms",
+            limit=limits.timestamp_before_max_ms,
+            position=position,
+        )
