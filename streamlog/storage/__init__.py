@@ -1,0 +1,20 @@
+"""The log on disk: Kafka's bytes, group commit, recovery, retention, compaction.
+
+Theory of operation
+- A *log directory* (`directory.LogDirectory`) holds partitions; one process owns it, by a lock. It goes offline as a
+  whole at its first failed write or sync, and stays so until the node restarts.
+- A *log* (`log.Log`) is one partition: a list of segments that begin where the one before ends. Only the last, the
+  active segment, is written. Appending is synchronous and reaches the page cache; nothing is claimed by it.
+- *Group commit* (`group_commit.GroupCommit`) makes it durable: one sync at a time for a directory covers all that
+  came before it. A log's `stable_end_offset` is what may be acknowledged and replicated from.
+- The *recovery point* is the offset below which the log is durable, as of the last checkpoint. After an unclean stop
+  the segments at and above it are scanned, checked and re-indexed (`recovery`). Indexes, epoch table and producer
+  snapshots are derived from the batches; they are durable before the recovery point passes them, never before.
+
+What is durable, and when
+    batches              at the group commit that covers them, with the names of their files
+    .index, .timeindex   before the recovery point passes the end of their segment; rebuilt otherwise
+    leader epochs        before the recovery point passes their start; rebuilt from the batches otherwise
+    producer snapshots   as the indexes; otherwise an older one is taken and the batches after it are read
+    log start offset     at its checkpoint; when lost, deleted records may come back, never the other way
+"""

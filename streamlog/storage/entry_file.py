@@ -1,0 +1,102 @@
+"""A file of fixed-size entries that are appended, searched and cut: what both indexes stand on.
+
+States: *unopened* (knows its path only: an idle segment costs no descriptor), *open*, *mapped*. Lookups read through
+a mapping of the file; appends go by pwrite and are seen in it, so that a full disk is an OSError and never a SIGBUS.
+
+While its segment is active the file is preallocated (sparse, with zeros), so its length says nothing about the
+number of entries: that number is known to the process, and is made known to the next one by `trim`, which cuts the
+file to its entries. After an unclean stop the entries are rebuilt from the log.
+"""
+
+from __future__ import annotations
+
+from streamlog.errors import DamagedFileError
+from streamlog.ports import File, FileSystem, Mapping
+
+
+class EntryFile:
+    """Not safe for concurrent use; durable after `sync`, which is the owner's business."""
+
+    __slots__ = ("_count", "_entry_size", "_file", "_fs", "_mapping", "path")
+
+    def __init__(self, fs: FileSystem, path: str, entry_size: int) -> None:
+        self._fs = fs
+        self.path = path
+        self._entry_size = entry_size
+        self._file: File | None = None
+        self._mapping: Mapping | None = None
+        self._count = -1  # not known yet
+
+    @property
+    def count(self) -> int:
+        """Number of entries. Opens the file at the first call and takes its length for the truth."""
+        if self._count < 0:
+            size = self._opened().size()
+            if size % self._entry_size:
+                raise DamagedFileError(self.path, size, f"its length is not a multiple of {self._entry_size}")
+            self._count = size // self._entry_size
+        return self._count
+
+    def entry(self, index: int) -> memoryview:
+        """The bytes of entry `index`, 0 <= index < count; valid until the next change of this file."""
+        if self._mapping is None:
+            file = self._opened()
+            self._mapping = file.map(file.size())
+        begin = index * self._entry_size
+        return self._mapping.view[begin : begin + self._entry_size]
+
+    def read_last(self) -> bytes:
+        """The last entry, without mapping the file. There must be one."""
+        return self._opened().pread(self._entry_size, (self.count - 1) * self._entry_size)
+
+    def append(self, entry: bytes) -> None:
+        count = self.count
+        file = self._opened()
+        if self._mapping is not None and len(self._mapping.view) < (count + 1) * self._entry_size:
+            self._unmap()
+        file.pwritev((entry,), count * self._entry_size)
+        self._count = count + 1
+
+    def preallocate(self, size_bytes: int) -> None:
+        """Extend to `size_bytes`, sparse. The entries stay."""
+        self._count = self.count
+        file = self._opened()
+        if file.size() < size_bytes:
+            self._unmap()
+            file.truncate(size_bytes)
+
+    def clear(self, size_bytes: int = 0) -> None:
+        """Forget all entries, whatever the file says; leave `size_bytes` of zeros."""
+        self._unmap()
+        file = self._opened()
+        file.truncate(0)
+        file.truncate(size_bytes)
+        self._count = 0
+
+    def cut(self, count: int) -> None:
+        """Keep the first `count` entries."""
+        self._count = min(self.count, count)
+
+    def trim(self) -> None:
+        """Cut the file to its entries."""
+        self._unmap()
+        self._opened().truncate(self.count * self._entry_size)
+
+    async def sync(self) -> None:
+        await self._opened().sync()
+
+    def close(self) -> None:
+        self._unmap()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _opened(self) -> File:
+        if self._file is None:
+            self._file = self._fs.open(self.path, create=True)
+        return self._file
+
+    def _unmap(self) -> None:
+        if self._mapping is not None:
+            self._mapping.close()
+            self._mapping = None

@@ -1,0 +1,84 @@
+"""Names of files and directories in a log directory. Kafka's own, so that its tools find their way.
+
+A partition's directory is `topic-partition`; one that is being deleted `topic-partition.<32 hex digits>-delete`, one
+that this node should not have `topic-partition.<32 hex digits>-stray`. A segment's files are named by its base offset
+in 20 digits. A suffix tells a file's state: `.deleted` is doomed, `.cleaned` is half-written by compaction (dropped
+at start), `.swap` is complete and takes the place of the segments that it covers (finished at start).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from streamlog.model import Offset, PartitionId, TopicPartition
+
+LOG: Final = ".log"
+INDEX: Final = ".index"
+TIME_INDEX: Final = ".timeindex"
+TXN_INDEX: Final = ".txnindex"
+SNAPSHOT: Final = ".snapshot"
+
+DELETED: Final = ".deleted"
+CLEANED: Final = ".cleaned"
+SWAP: Final = ".swap"
+TEMPORARY: Final = ".tmp"
+
+SEGMENT_FILES: Final = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
+
+LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
+PARTITION_METADATA: Final = "partition.metadata"
+
+LOCK: Final = ".lock"
+META_PROPERTIES: Final = "meta.properties"
+CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
+LOG_STARTS: Final = "log-start-offset-checkpoint"
+HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
+CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
+
+DELETE_SUFFIX: Final = "-delete"
+STRAY_SUFFIX: Final = "-stray"
+
+_PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>0|[1-9][0-9]{0,9})")
+_DOOMED = re.compile(r".+\.[0-9a-f]{32}-(delete|stray)")
+_SEGMENT = re.compile(r"(?P<base>[0-9]{20})(?P<kind>\.[a-z]+)(?P<state>\.[a-z]+)?")
+
+
+def join(directory: str, name: str) -> str:
+    return f"{directory}/{name}"
+
+
+def file_name(base_offset: int, kind: str) -> str:
+    """Name of a segment's file of this kind (`LOG`, `INDEX` ...)."""
+    return f"{base_offset:020d}{kind}"
+
+
+def parse_file_name(name: str) -> tuple[Offset, str, str] | None:
+    """(base offset, kind, state) of a segment's file; the state is "" for a plain one. None for other files."""
+    match = _SEGMENT.fullmatch(name)
+    if match is None:
+        return None
+    return Offset(int(match["base"])), match["kind"], match["state"] or ""
+
+
+def parse_partition_directory(name: str) -> TopicPartition | None:
+    """The partition that a directory holds, or None where the name is not a partition's."""
+    match = _PARTITION.fullmatch(name)
+    if match is None or is_doomed_directory(name):
+        return None
+    return TopicPartition(match["topic"], PartitionId(int(match["partition"])))
+
+
+def is_doomed_directory(name: str) -> bool:
+    """Renamed for deletion, or as a stray."""
+    return _DOOMED.fullmatch(name) is not None
+
+
+def doomed_directory(partition: TopicPartition, token: int, suffix: str) -> str:
+    """New name of a directory that goes; `token` (128 random bits) keeps a second deletion apart from the first.
+
+    The topic is cut where the whole would be longer than a file name may be (255 bytes).
+    """
+    tail = f"-{partition.partition}.{token:032x}{suffix}"
+    return partition.topic[: 255 - len(tail)] + tail
