@@ -35,5 +35,8 @@ test: $(STAMP)   ## all tests but the long ones, in parallel
 test-long: $(STAMP)  ## the long ones: more seeds, more rounds
 	$(BIN)/python -m pytest -q -n $(JOBS) -m long
 
+interop: $(STAMP)  ## read what a real Kafka writes and the other way round (Java 17 and Maven, skipped without)
+	$(BIN)/python -m pytest -q -m interop tests/interop
+
 clean:           ## remove the virtual environment and what tests and benchmarks left
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
