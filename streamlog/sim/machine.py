@@ -1,0 +1,105 @@
+"""Machine: one simulated computer without a network, driven step by step from synchronous code.
+
+For tests of what stands on the disk alone: a hypothesis state machine calls `run` for each of its steps, and `crash`
+or `power_cut` between them, or `cut_after` to cut in the middle of one. After either the old process is dead, the
+ports of the next one stand in `fs`, `clock`, `random` and `workers`, and the test opens its files anew.
+
+    machine = Machine(seed=1)
+    log = machine.run(Log.open(machine.fs, "/log"))
+    machine.cut_after(changes=7)
+    try:
+        machine.run(log.append(batch))
+    except Killed:
+        machine.power_cut()
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from streamlog.sim.clock import SimClock
+from streamlog.sim.disk import DiskFaults, SimDisk
+from streamlog.sim.filesystem import SimFileSystem
+from streamlog.sim.loop import Order, SimError, SimLoop, quiet_collector
+from streamlog.sim.process import Killed, Process
+from streamlog.sim.workers import SimWorkers
+
+T = TypeVar("T")
+
+
+class Machine:
+    """Close it at the end: then tasks left behind and exceptions that nobody took are an error."""
+
+    def __init__(
+        self,
+        seed: int | str = 0,
+        *,
+        name: str = "machine",
+        order: Order = Order.FIFO,
+        faults: DiskFaults | None = None,
+    ) -> None:
+        self._seed = seed
+        self._name = name
+        self.loop = SimLoop(seed, order=order)
+        self.disk = SimDisk(random.Random(f"{seed}/disk"), faults=faults)
+        self.clock = SimClock(self.loop)
+        self.process = Process(name, 0)
+        self._start()
+
+    def _start(self) -> None:
+        self.process = Process(self._name, self.process.incarnation + 1)
+        self.random = random.Random(f"{self._seed}/{self.process}")
+        self.fs = SimFileSystem(self.disk, self.process)
+        self.workers = SimWorkers(self.process, random.Random(f"{self._seed}/{self.process}/workers"))
+
+    def run(self, coro: Coroutine[Any, Any, T]) -> T:
+        """Run it to its end as this machine's process; tasks that it started go on in the next `run`.
+
+        Killed when the process died meanwhile (`cut_after`): call `crash` or `power_cut` then. Deadlock when it waits
+        for what cannot come.
+        """
+        with quiet_collector():
+            return self.loop.run_until_complete(self._outlive(coro))
+
+    async def _outlive(self, coro: Coroutine[Any, Any, T]) -> T:
+        """Wait for a task of the process from outside it, where its death is noticed."""
+        process = self.process
+        death = self.loop.create_future()
+        process.on_death(lambda: None if death.done() else death.set_result(None))
+        task = self.loop.create_task(coro, context=process.context())
+        await asyncio.wait([task, death], return_when=asyncio.FIRST_COMPLETED)
+        if not process.alive:
+            raise Killed(process)
+        death.cancel()
+        return task.result()
+
+    def sleep(self, seconds: float) -> None:
+        """Let virtual time pass, so that timers and background tasks of the process get on."""
+        self.run(asyncio.sleep(seconds))
+
+    def cut_after(self, changes: int | None) -> None:
+        """The process dies inside its next call that changes the disk after so many others; None: it does not."""
+        self.process.fuse = changes
+
+    def crash(self) -> None:
+        """kill -9 and a new process: the page cache stays."""
+        self.process.kill()
+        self._start()
+
+    def power_cut(self) -> None:
+        """The machine goes dark and comes back: what was not synced may be gone."""
+        self.process.kill()
+        self.disk.power_cut()
+        self._start()
+
+    def close(self) -> None:
+        """SimError if the running process left tasks or untold exceptions behind. Idempotent."""
+        if self.loop.is_closed():
+            return
+        left = self.loop.leftovers()
+        self.loop.bury()
+        if left:
+            raise SimError("; ".join(left[:10]))
