@@ -15,6 +15,16 @@
     ├── DamagedFileError               a file that cannot be trusted: name, position, reason, how to go on
     ├── FencedLeaderEpochError / UnknownLeaderEpochError
     ├── OutOfOrderSequenceError / ProducerFencedError / UnknownProducerIdError
+    ├── TopicAlreadyExistsError / UnknownTopicOrPartitionError / UnknownTopicIdError
+    ├── InvalidTopicError              a name that cannot be, or that another one is too like
+    ├── InvalidPartitionsError / InvalidReplicationFactorError / InvalidReplicaAssignmentError / InvalidConfigError
+    ├── TopicDeletionDisabledError
+    ├── NotLeaderError / LeaderNotAvailableError
+    ├── ElectionNotNeededError / PreferredLeaderNotAvailableError / EligibleLeadersNotAvailableError
+    ├── NoReassignmentInProgressError / ReassignmentInProgressError
+    ├── InvalidUpdateVersionError / IneligibleReplicaError / NewLeaderElectedError    an ISR change was refused
+    ├── StaleBrokerEpochError / DuplicateBrokerIdError / BrokerIdNotRegisteredError
+    ├── FeatureUpdateFailedError       a node of the cluster could not follow to that level
     ├── NotControllerError             names the controller where it is known
     ├── QuorumUnavailableError         no leader of the metadata quorum can be reached
     ├── OutcomeUnknownError            the command may or may not have been carried out
@@ -192,6 +202,155 @@ class ProducerFencedError(StreamlogError):
 
 class UnknownProducerIdError(StreamlogError):
     code = "UNKNOWN_PRODUCER_ID"
+    status = Status.FAILED_PRECONDITION
+
+
+class TopicAlreadyExistsError(StreamlogError):
+    code = "TOPIC_ALREADY_EXISTS"
+    status = Status.ALREADY_EXISTS
+
+
+class UnknownTopicOrPartitionError(StreamlogError):
+    """Retriable: the node that answered may not have heard of it yet."""
+
+    code = "UNKNOWN_TOPIC_OR_PARTITION"
+    status = Status.NOT_FOUND
+    retriable = True
+
+
+class UnknownTopicIdError(StreamlogError):
+    code = "UNKNOWN_TOPIC_ID"
+    status = Status.NOT_FOUND
+    retriable = True
+
+
+class InvalidTopicError(StreamlogError):
+    """A topic name that is refused. Details: `field`, `limit`."""
+
+    code = "INVALID_TOPIC"
+    status = Status.INVALID_ARGUMENT
+
+
+class InvalidPartitionsError(StreamlogError):
+    """Details: `field`, `limit`."""
+
+    code = "INVALID_PARTITIONS"
+    status = Status.INVALID_ARGUMENT
+
+
+class InvalidReplicationFactorError(StreamlogError):
+    """Details: `field`, `limit`."""
+
+    code = "INVALID_REPLICATION_FACTOR"
+    status = Status.INVALID_ARGUMENT
+
+
+class InvalidReplicaAssignmentError(StreamlogError):
+    code = "INVALID_REPLICA_ASSIGNMENT"
+    status = Status.INVALID_ARGUMENT
+
+
+class InvalidConfigError(StreamlogError):
+    """Details: `field` (the config's name), `limit`."""
+
+    code = "INVALID_CONFIG"
+    status = Status.INVALID_ARGUMENT
+
+
+class TopicDeletionDisabledError(StreamlogError):
+    code = "TOPIC_DELETION_DISABLED"
+    status = Status.FAILED_PRECONDITION
+
+
+class NotLeaderError(StreamlogError):
+    """Another node leads the partition. Details: `leader`, `address`, `leader_epoch`, where they are known."""
+
+    code = "NOT_LEADER"
+    status = Status.FAILED_PRECONDITION
+    retriable = True
+
+
+class LeaderNotAvailableError(StreamlogError):
+    """No replica of the partition may lead it now."""
+
+    code = "LEADER_NOT_AVAILABLE"
+    status = Status.UNAVAILABLE
+    retriable = True
+
+
+class ElectionNotNeededError(StreamlogError):
+    code = "ELECTION_NOT_NEEDED"
+    status = Status.FAILED_PRECONDITION
+
+
+class PreferredLeaderNotAvailableError(StreamlogError):
+    code = "PREFERRED_LEADER_NOT_AVAILABLE"
+    status = Status.UNAVAILABLE
+    retriable = True
+
+
+class EligibleLeadersNotAvailableError(StreamlogError):
+    code = "ELIGIBLE_LEADERS_NOT_AVAILABLE"
+    status = Status.UNAVAILABLE
+    retriable = True
+
+
+class NoReassignmentInProgressError(StreamlogError):
+    code = "NO_REASSIGNMENT_IN_PROGRESS"
+    status = Status.FAILED_PRECONDITION
+
+
+class ReassignmentInProgressError(StreamlogError):
+    code = "REASSIGNMENT_IN_PROGRESS"
+    status = Status.FAILED_PRECONDITION
+    retriable = True
+
+
+class InvalidUpdateVersionError(StreamlogError):
+    """The partition epoch of an ISR change is not the current one: the partition has changed meanwhile."""
+
+    code = "INVALID_UPDATE_VERSION"
+    status = Status.ABORTED
+
+
+class IneligibleReplicaError(StreamlogError):
+    """A replica that may not be in sync: fenced, stopping, restarted since, or with its disk gone."""
+
+    code = "INELIGIBLE_REPLICA"
+    status = Status.FAILED_PRECONDITION
+
+
+class NewLeaderElectedError(StreamlogError):
+    """The ISR change was carried out, and completed a reassignment that gave the partition another leader."""
+
+    code = "NEW_LEADER_ELECTED"
+    status = Status.ABORTED
+
+
+class StaleBrokerEpochError(StreamlogError):
+    """The node has registered again since, or another one has under its id."""
+
+    code = "STALE_BROKER_EPOCH"
+    status = Status.ABORTED
+
+
+class DuplicateBrokerIdError(StreamlogError):
+    """A live node has this id. Retriable: the session of one that died without a word lapses."""
+
+    code = "DUPLICATE_BROKER_ID"
+    status = Status.ALREADY_EXISTS
+    retriable = True
+
+
+class BrokerIdNotRegisteredError(StreamlogError):
+    code = "BROKER_ID_NOT_REGISTERED"
+    status = Status.NOT_FOUND
+
+
+class FeatureUpdateFailedError(StreamlogError):
+    """Details: `field`, `limit` (the level that all nodes support)."""
+
+    code = "FEATURE_UPDATE_FAILED"
     status = Status.FAILED_PRECONDITION
 
 

@@ -17,8 +17,12 @@ BrokerId = NewType("BrokerId", int)
 """A node of the cluster (`node.id`)."""
 BrokerEpoch = NewType("BrokerEpoch", int)
 """Counts a broker's registrations: the Raft index of the registration."""
+TopicId = NewType("TopicId", bytes)
+"""A topic for as long as it lives: 16 random bytes; a topic made anew under the same name has another."""
 PartitionId = NewType("PartitionId", int)
 """Index of a partition in its topic, from 0."""
+PartitionEpoch = NewType("PartitionEpoch", int)
+"""Counts all changes of a partition's state in the metadata, from 0, 32 bits."""
 RaftIndex = NewType("RaftIndex", int)
 """Index of an entry of the metadata quorum's log, from 1."""
 RaftTerm = NewType("RaftTerm", int)
@@ -28,6 +32,7 @@ ProducerId = NewType("ProducerId", int)
 ProducerEpoch = NewType("ProducerEpoch", int)
 """Fences older incarnations of a producer id, 16 bits; -1: none."""
 
+NO_BROKER: Final = BrokerId(-1)
 NO_OFFSET: Final = Offset(-1)
 NO_LEADER_EPOCH: Final = LeaderEpoch(-1)
 NO_PRODUCER_ID: Final = ProducerId(-1)
