@@ -38,5 +38,8 @@ test-long: $(STAMP)  ## the long ones: more seeds, more rounds
 interop: $(STAMP)  ## read what a real Kafka writes and the other way round (Java 17 and Maven, skipped without)
 	$(BIN)/python -m pytest -q -m interop tests/interop
 
+proto: $(STAMP)  ## generate the code for proto/ into the packages that use it
+	$(BIN)/python tools/generate_proto.py
+
 clean:           ## remove the virtual environment and what tests and benchmarks left
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
