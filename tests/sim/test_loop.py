@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import pytest
 
@@ -188,7 +189,7 @@ async def start_thread(loop: SimLoop) -> None:
     ids=lambda value: getattr(value, "__name__", None),
 )
 def test_what_asyncio_would_hide_is_an_error(
-    main: Callable[[SimLoop], Awaitable[None]], error: type[Exception], says: str
+    main: Callable[[SimLoop], Coroutine[Any, Any, None]], error: type[Exception], says: str
 ) -> None:
     with pytest.raises(error, match=says):
         run(main, until_s=100, order=Order.FIFO)

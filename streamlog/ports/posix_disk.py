@@ -1,0 +1,359 @@
+"""The disk port on a POSIX file system: Linux, where each call below does what the contract says.
+
+What may wait for the device (syncs, cold reads) runs in two small thread pools, so that a slow read never holds up a
+sync. All else is a system call on the page cache, made on the event loop. One PosixFileSystem serves a node; it is
+used from its event loop only, but for the work in its own threads.
+
+A descriptor is closed when its file is closed and no thread works on it any more: closing it earlier would hand its
+number, with the sync still running, to the next file that is opened.
+
+Once a sync of a file has failed every later one fails too. The kernel reports such an error once and then says OK;
+whoever was to hear it may have been cancelled meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import errno
+import fcntl
+import mmap
+import os
+import stat
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate
+from typing import Final, TypeVar
+
+from streamlog.errors import InvariantError
+from streamlog.ports.disk import Buffer
+
+T = TypeVar("T")
+
+FILE_MODE: Final = 0o600
+DIRECTORY_MODE: Final = 0o700
+IOV_MAX: Final = 1024
+"""Buffers that one pwritev takes (<limits.h> on Linux)."""
+
+_FALLOC_FL_KEEP_SIZE: Final = 1
+_NOT_SUPPORTED: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS})
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+
+
+class _IoVector(ctypes.Structure):
+    """struct iovec."""
+
+    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
+
+
+_preadv2: Final = _libc.preadv2
+_preadv2.argtypes = (ctypes.c_int, ctypes.POINTER(_IoVector), ctypes.c_int, ctypes.c_int64, ctypes.c_int)
+_preadv2.restype = ctypes.c_ssize_t
+_fallocate: Final = _libc.fallocate
+_fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+_new_bytes: Final = ctypes.pythonapi.PyBytes_FromStringAndSize
+_new_bytes.argtypes = (ctypes.c_void_p, ctypes.c_ssize_t)
+_new_bytes.restype = ctypes.py_object
+_address_of: Final = ctypes.pythonapi.PyBytes_AsString
+_address_of.argtypes = (ctypes.py_object,)
+_address_of.restype = ctypes.c_void_p
+
+
+class PosixMapping:
+    """A read-only shared mapping; lives on when its file is closed."""
+
+    def __init__(self, file: PosixFile, descriptor: int, size: int) -> None:
+        self._file = file
+        self._size = size
+        self._memory = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
+        self.view = memoryview(self._memory)
+
+    def close(self) -> None:
+        """BufferError while a slice of the view is held. Idempotent."""
+        if self._memory.closed:
+            return
+        self.view.release()
+        self._memory.close()
+        self._file.unmapped(self._size)
+
+
+class PosixFile:
+    def __init__(self, system: PosixFileSystem, path: str, flags: int) -> None:
+        """OSError as open(2)."""
+        self._system = system
+        self._path = path
+        self._descriptor = os.open(path, flags, FILE_MODE)
+        self._mapped: list[int] = []  # sizes of the mappings that are open
+        self._failure: OSError | None = None  # of a sync: final
+        self._lock = threading.Lock()  # guards the two below
+        self._working = 0  # threads that use the descriptor
+        self._closed = False
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def size(self) -> int:
+        return os.fstat(self._open()).st_size
+
+    def pread(self, size: int, offset: int) -> bytes:
+        return _pread(self._open(), size, offset)
+
+    def try_pread(self, size: int, offset: int) -> bytes | None:
+        descriptor = self._open()
+        if size <= 0:
+            return b""
+        try:
+            data = _pread_cached(descriptor, size, offset)
+        except OSError as error:
+            if error.errno == errno.EAGAIN or error.errno in _NOT_SUPPORTED:
+                return None
+            raise
+        if len(data) < size and offset + len(data) < os.fstat(descriptor).st_size:
+            return None  # the cache holds a first part of it
+        return data
+
+    async def read(self, size: int, offset: int) -> bytes:
+        descriptor = self._open()
+        return await self._off_loop(self._system.readers, lambda: _pread(descriptor, size, offset))
+
+    def pwritev(self, buffers: Sequence[Buffer], offset: int) -> None:
+        descriptor = self._open()
+        for first in range(0, len(buffers), IOV_MAX):
+            offset = _write_all(descriptor, buffers[first : first + IOV_MAX], offset)
+
+    def truncate(self, size: int) -> None:
+        if any(size < mapped for mapped in self._mapped):
+            raise InvariantError(f"{self._path}: truncated to {size} below an open mapping")
+        os.ftruncate(self._open(), size)
+
+    def fallocate(self, size: int, *, keep_size: bool = False) -> None:
+        descriptor = self._open()
+        before = os.fstat(descriptor).st_size
+        try:
+            if keep_size:
+                _reserve(descriptor, size)
+            else:
+                os.posix_fallocate(descriptor, 0, size)
+        except OSError:
+            os.ftruncate(descriptor, before)  # a full disk may have given a part of it
+            raise
+
+    def map(self, size: int) -> PosixMapping:
+        if not 0 < size <= self.size():
+            raise ValueError(f"{self._path}: {size} bytes of {self.size()} cannot be mapped")
+        mapping = PosixMapping(self, self._open(), size)
+        self._mapped.append(size)
+        return mapping
+
+    def unmapped(self, size: int) -> None:
+        """A mapping of this size has gone."""
+        self._mapped.remove(size)
+
+    async def sync(self) -> None:
+        descriptor = self._open()
+        await self._off_loop(self._system.syncers, lambda: self._sync(descriptor))
+
+    def _sync(self, descriptor: int) -> None:
+        if self._failure is not None:
+            raise OSError(self._failure.errno, f"an earlier sync failed: {self._failure.strerror}", self._path)
+        try:
+            os.fdatasync(descriptor)
+        except OSError as error:
+            self._failure = error
+            raise
+
+    def close(self) -> None:
+        with self._lock:
+            closes = not self._closed and not self._working
+            self._closed = True
+        if closes:
+            os.close(self._descriptor)
+
+    def _open(self) -> int:
+        if self._closed:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self._path)
+        return self._descriptor
+
+    async def _off_loop(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+        """Run `work` in the pool; the descriptor stays open until it is over, cancelled or not."""
+        with self._lock:
+            self._working += 1
+        try:
+            future = pool.submit(work)
+        except RuntimeError:
+            self._worked()
+            raise
+        future.add_done_callback(lambda _: self._worked())
+        return await asyncio.wrap_future(future)
+
+    def _worked(self) -> None:
+        with self._lock:
+            self._working -= 1
+            closes = self._closed and not self._working
+        if closes:
+            os.close(self._descriptor)
+
+
+class PosixLock:
+    def __init__(self, path: str) -> None:
+        """flock(2) belongs to the open file, so a second node in this process is kept out as another process is."""
+        self._descriptor: int | None = os.open(path, os.O_RDWR | os.O_CREAT, FILE_MODE)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+class PosixFileSystem:
+    """Close it when every file of it is closed: `close` waits for the threads."""
+
+    def __init__(self, *, sync_threads: int = 4, read_threads: int = 4) -> None:
+        self.syncers = ThreadPoolExecutor(sync_threads, "disk-sync")
+        self.readers = ThreadPoolExecutor(read_threads, "disk-read")
+
+    def close(self) -> None:
+        self.syncers.shutdown()
+        self.readers.shutdown()
+
+    def open(self, path: str, *, create: bool = False) -> PosixFile:
+        return PosixFile(self, absolute(path), os.O_RDWR | (os.O_CREAT if create else 0))
+
+    def open_readonly(self, path: str) -> PosixFile:
+        if self.is_dir(path):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        return PosixFile(self, path, os.O_RDONLY)
+
+    def exists(self, path: str) -> bool:
+        return _mode(absolute(path)) is not None
+
+    def is_dir(self, path: str) -> bool:
+        mode = _mode(absolute(path))
+        return mode is not None and stat.S_ISDIR(mode)
+
+    def rename(self, source: str, target: str) -> None:
+        os.rename(absolute(source), absolute(target))
+
+    def unlink(self, path: str) -> None:
+        os.unlink(absolute(path))
+
+    def rmdir(self, path: str) -> None:
+        os.rmdir(absolute(path))
+
+    def mkdir(self, path: str, *, parents: bool = False) -> None:
+        absolute(path)
+        if not parents:
+            os.mkdir(path, DIRECTORY_MODE)
+            return
+        for directory in accumulate(path.strip("/").split("/"), lambda above, name: f"{above}/{name}", initial=""):
+            if not self.is_dir(directory or "/"):
+                os.mkdir(directory, DIRECTORY_MODE)
+
+    def list(self, directory: str) -> list[str]:
+        return sorted(os.listdir(absolute(directory)))
+
+    async def sync_dir(self, directory: str) -> None:
+        await asyncio.wrap_future(self.syncers.submit(_with_directory, absolute(directory), os.fsync))
+
+    async def sync_all(self, path: str) -> None:
+        await asyncio.wrap_future(self.syncers.submit(_with_directory, absolute(path), _syncfs))
+
+    def free_bytes(self, path: str) -> int:
+        status = os.statvfs(absolute(path))
+        return status.f_bavail * status.f_frsize
+
+    def lock(self, path: str) -> PosixLock:
+        return PosixLock(absolute(path))
+
+
+def absolute(path: str) -> str:
+    """ValueError for a path that is not absolute: node code builds its paths, nobody sends them."""
+    if not path.startswith("/") or "\0" in path or ".." in path.split("/"):
+        raise ValueError(f"not an absolute path: {path!r}")
+    return path
+
+
+def _mode(path: str) -> int | None:
+    try:
+        return os.stat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _pread(descriptor: int, size: int, offset: int) -> bytes:
+    """Until `size` bytes or the end: a single read gives no more than 2 GiB and may be cut by a signal."""
+    data = os.pread(descriptor, size, offset)
+    if len(data) == size or not data:
+        return data
+    parts, got = [data], len(data)
+    while data := os.pread(descriptor, size - got, offset + got):
+        parts.append(data)
+        got += len(data)
+    return b"".join(parts)
+
+
+def _pread_cached(descriptor: int, size: int, offset: int) -> bytes:
+    """What the page cache holds of it, read straight into the bytes that are returned. BlockingIOError: nothing.
+
+    os.preadv reads into a bytearray, and making bytes of that is a second copy of all that a node serves.
+    """
+    data: bytes = _new_bytes(None, size)
+    vector = _IoVector(_address_of(data), size)
+    got: int = _preadv2(descriptor, vector, 1, offset, os.RWF_NOWAIT)
+    if got < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return data if got == size else data[:got]
+
+
+def _write_all(descriptor: int, buffers: Sequence[Buffer], offset: int) -> int:
+    """At most IOV_MAX buffers. The offset behind them, or OSError after a prefix."""
+    left = sum(map(len, buffers))
+    while left:
+        written = os.pwritev(descriptor, buffers, offset)
+        offset += written
+        left -= written
+        if left:  # short: the disk is about to be full, or there are more than 2 GiB
+            if not written:
+                raise OSError(errno.EIO, "a write of no bytes")
+            buffers = _without(buffers, written)
+    return offset
+
+
+def _without(buffers: Sequence[Buffer], size: int) -> list[Buffer]:
+    """What is left behind the first `size` bytes."""
+    rest: list[Buffer] = []
+    for buffer in buffers:
+        if size < len(buffer):
+            rest.append(memoryview(buffer)[size:])
+        size = max(0, size - len(buffer))
+    return rest
+
+
+def _reserve(descriptor: int, size: int) -> None:
+    """fallocate(FALLOC_FL_KEEP_SIZE), or nothing where the file system cannot: it saves fragmentation, not data."""
+    if _fallocate(descriptor, _FALLOC_FL_KEEP_SIZE, 0, size):
+        number = ctypes.get_errno()
+        if number not in _NOT_SUPPORTED:
+            raise OSError(number, os.strerror(number))
+
+
+def _with_directory(path: str, work: Callable[[int], None]) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        work(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _syncfs(descriptor: int) -> None:
+    if _libc.syncfs(descriptor):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

@@ -1,0 +1,53 @@
+"""The other ports on the real machine: clock, randomness, workers; and the event loop that they run under."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import random
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ParamSpec, TypeVar
+
+_new_event_loop: Callable[[], asyncio.AbstractEventLoop] | None
+try:
+    from uvloop import new_event_loop as _new_event_loop
+except ImportError:  # not on every platform; asyncio's own loop then
+    _new_event_loop = None
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class SystemClock:
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+
+def system_random() -> random.Random:
+    """The kernel's generator: ids made of it do not collide between nodes."""
+    return random.SystemRandom()
+
+
+class ThreadWorkers:
+    """A bounded pool of threads. Compression and CRC release the GIL, so more than one thread pays."""
+
+    def __init__(self, threads: int = 2) -> None:
+        self._pool = ThreadPoolExecutor(threads, "worker")
+
+    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, functools.partial(work, *args, **kwargs))
+
+    def close(self) -> None:
+        """Waits for what runs; what has not begun is dropped."""
+        self._pool.shutdown(cancel_futures=True)
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """`asyncio.run` under uvloop where there is one. Ctrl-C cancels `main` first."""
+    with asyncio.Runner(loop_factory=_new_event_loop) as runner:
+        return runner.run(main)

@@ -1,0 +1,165 @@
+"""PosixFileSystem alone: modes, threads, and a kernel whose disk is full or fails."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from streamlog.ports.posix_disk import PosixFileSystem
+
+from .loopdev import LoopDisk, run_tool, unavailable
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def fs() -> Iterator[PosixFileSystem]:
+    made = PosixFileSystem(sync_threads=1, read_threads=1)
+    yield made
+    made.close()
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_nobody_else_may_read(fs: PosixFileSystem, tmp_path: Path) -> None:
+    fs.mkdir(f"{tmp_path}/x/y", parents=True)
+    fs.mkdir(f"{tmp_path}/x/z")
+    fs.open(f"{tmp_path}/x/file", create=True).close()
+    fs.lock(f"{tmp_path}/x/.lock").release()
+    assert [mode(tmp_path / "x" / name) for name in ("", "y", "z", "file", ".lock")] == [0o700] * 3 + [0o600] * 2
+
+
+def test_a_lock_keeps_other_processes_out_until_the_holder_dies(fs: PosixFileSystem, tmp_path: Path) -> None:
+    path = f"{tmp_path}/.lock"
+    program = (
+        "import sys; from streamlog.ports.posix_disk import PosixFileSystem; "
+        "lock = PosixFileSystem().lock(sys.argv[1]); print('held', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(BlockingIOError):
+            fs.lock(path)
+        holder.kill()
+    fs.lock(path).release()
+
+
+def test_a_descriptor_outlives_its_close_while_a_thread_works_on_it(fs: PosixFileSystem, tmp_path: Path) -> None:
+    async def work() -> None:
+        file = fs.open(f"{tmp_path}/a", create=True)
+        file.pwritev([b"x"], 0)
+        gate = threading.Event()
+        fs.readers.submit(gate.wait)  # the only thread for reads is busy
+        reading = asyncio.ensure_future(file.read(1, 0))
+        await asyncio.sleep(0)
+        file.close()
+        assert f"{tmp_path}/a" in open_paths()
+        gate.set()
+        assert await reading == b"x"
+
+    asyncio.run(work())
+    assert f"{tmp_path}/a" not in open_paths()
+
+
+def open_paths() -> list[str]:
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found.append(os.readlink(f"/proc/self/fd/{name}"))
+        except FileNotFoundError:  # the descriptor of this very listing
+            continue
+    return found
+
+
+def test_cold_pages_are_not_waited_for(fs: PosixFileSystem, tmp_path: Path) -> None:
+    file = fs.open(f"{tmp_path}/a", create=True)
+    file.pwritev([os.urandom(8 * MIB)], 0)
+    asyncio.run(file.sync())
+    descriptor = os.open(f"{tmp_path}/a", os.O_RDONLY)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(descriptor)
+    if file.try_pread(4096, 4 * MIB) is not None:
+        pytest.skip("this file system keeps its pages")
+    expected = asyncio.run(file.read(4096, 4 * MIB))
+    assert file.try_pread(4096, 4 * MIB) == expected
+
+
+def kernel_says_ok(path: str) -> bool:
+    """Whether one of the next syncs comes back without an error: ENOSPC, EIO, OK is what Linux does here."""
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        for _ in range(5):
+            try:
+                os.fdatasync(descriptor)
+            except OSError:
+                continue
+            return True
+        return False
+    finally:
+        os.close(descriptor)
+
+
+needs_loopdev = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "-")
+
+
+@pytest.mark.loopdev
+@needs_loopdev
+def test_a_full_disk_writes_short_and_refuses_to_reserve(tmp_path: Path) -> None:
+    disk = LoopDisk(tmp_path)
+    try:
+        file = disk.fs.open(f"{disk.root}/a", create=True)
+        file.pwritev([b"abc"], 0)
+        for keep_size in (True, False):
+            with pytest.raises(OSError, match="No space left"):
+                file.fallocate(64 * MIB, keep_size=keep_size)
+            assert file.size() == 3
+        free = disk.fs.free_bytes(disk.root)
+        assert 8 * MIB < free < 16 * MIB
+        with pytest.raises(OSError, match="No space left"):
+            file.pwritev([b"x" * MIB] * 32, 3)
+        written = file.size()
+        assert 8 * MIB < written < 17 * MIB
+        assert file.pread(100, written - 100) == b"x" * 100
+    finally:
+        disk.close()
+
+
+@pytest.mark.loopdev
+@needs_loopdev
+def test_a_failed_sync_is_final_though_the_kernel_then_says_ok(tmp_path: Path) -> None:
+    """A sparse image on a full tmpfs: blocks that ext4 thinks it has cannot be written."""
+    small = tmp_path / "small"
+    small.mkdir()
+    run_tool("mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", small)
+    try:
+        disk = LoopDisk(tmp_path, size_bytes=64 * MIB, image=small / "disk.img")
+        try:
+            free = os.statvfs(small)
+            (small / "ballast").write_bytes(bytes(free.f_bavail * free.f_frsize - MIB))
+            file = disk.fs.open(f"{disk.root}/a", create=True)
+            file.pwritev([b"x" * 4 * MIB], 0)
+            with pytest.raises(OSError, match=r"Input/output|No space") as first:
+                disk.run(file.sync())
+            assert kernel_says_ok(f"{disk.root}/a")
+            with pytest.raises(OSError, match="an earlier sync failed") as second:
+                disk.run(file.sync())
+            assert second.value.errno == first.value.errno
+            assert first.value.errno in (errno.EIO, errno.ENOSPC)
+        finally:
+            (small / "ballast").unlink(missing_ok=True)
+            disk.close()
+    finally:
+        run_tool("umount", small)
