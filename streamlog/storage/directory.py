@@ -1,0 +1,341 @@
+"""A log directory: the logs on one disk, their checkpoints, and their common fate.
+
+    opening --open--> online --close--> closed (clean: the mark is written last)
+                        |
+                        +--a write or sync fails--> offline, for good: every log answers StorageError
+
+The directory is locked against a second process. Start: lock, `meta.properties`, note and remove the clean-stop mark,
+read the checkpoints, open the logs. While online `run` keeps group commit, the reaper and the checkpoints going; it
+ends with StorageError when the disk fails. What the checkpoints hold:
+
+    recovery-point-offset-checkpoint    below it a log is durable, with all that is derived; lowered before a cut
+    log-start-offset-checkpoint         where a log begins for readers, when that is not its first segment
+
+Both are written whole and durably. A recovery point never runs ahead of what it stands for: epochs, snapshots and
+indexes are synced first (`checkpoint`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from streamlog.errors import DamagedFileError, InvariantError, LogDirectoryLockedError, StorageError
+from streamlog.model import BrokerEpoch, BrokerId, Offset, TopicPartition
+from streamlog.ports import Clock, DirectoryLock, FileSystem, Probe, Random
+from streamlog.storage import names
+from streamlog.storage.checkpoints import format_offsets, read_offsets
+from streamlog.storage.config import LogConfig
+from streamlog.storage.group_commit import GroupCommit
+from streamlog.storage.log import Log
+from streamlog.storage.meta_properties import MetaProperties, claim
+from streamlog.storage.open_log import OpenAt, open_log
+from streamlog.storage.reaper import Reaper
+from streamlog.storage.replace_file import read_file, replace_file
+from streamlog.storage.segment import Segment
+
+# How often the recovery points are written. Kafka: log.flush.offset.checkpoint.interval.ms = 60 s. Ours is shorter,
+# because what lies above the recovery point is scanned, and trusted less, after an unclean stop.
+CHECKPOINT_INTERVAL_MS: Final = 5_000
+HOUSEKEEPING_INTERVAL_MS: Final = 30_000
+_CLEAN_VERSION: Final = 0
+
+
+class LogDirectory:
+    """Owned by the node. One event loop; `run` is a task of the owner. Construct with `open`."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        path: str,
+        clock: Clock,
+        random: Random,
+        probe: Probe,
+        lock: DirectoryLock,
+        meta: MetaProperties,
+        clean_epoch: BrokerEpoch | None,
+    ) -> None:
+        self._fs = fs
+        self.path = path
+        self._clock = clock
+        self._random = random
+        self._probe = probe
+        self._lock = lock
+        self.meta = meta
+        self.clean_epoch = clean_epoch  # broker epoch at the clean stop before this start; None: it was not clean
+        self.failure: StorageError | None = None
+        self.logs: dict[TopicPartition, Log] = {}
+        self._recovery_points: dict[TopicPartition, Offset] = {}  # as on disk
+        self._log_starts: dict[TopicPartition, Offset] = {}  # as on disk
+        self._checkpointing = asyncio.Lock()
+        self._failed = asyncio.Event()
+        self.group_commit = GroupCommit(fs, path, on_failure=self.fail)
+        self.reaper = Reaper(clock)
+
+    @classmethod
+    async def open(
+        cls,
+        fs: FileSystem,
+        path: str,
+        *,
+        clock: Clock,
+        random: Random,
+        probe: Probe,
+        node_id: BrokerId,
+        cluster_id: str | None = None,
+    ) -> LogDirectory:
+        """Make the directory if missing, lock it, check whose it is. The logs are opened by `open_logs`.
+
+        Raises LogDirectoryLockedError, InconsistentClusterError, DamagedFileError, OSError.
+        """
+        fs.mkdir(path, parents=True)
+        await fs.sync_all(path)  # a file is only as durable as the names on the way to it, whoever made these
+        try:
+            lock = fs.lock(names.join(path, names.LOCK))
+        except BlockingIOError:
+            raise LogDirectoryLockedError(
+                f"{path} is in use by another process: stop it, or give this node other log.dirs", path=path
+            ) from None
+        try:
+            meta = await claim(fs, path, node_id, cluster_id, random)
+            clean = await _take_clean_mark(fs, path)
+        except BaseException:
+            lock.release()
+            raise
+        directory = cls(fs, path, clock, random, probe, lock, meta, clean)
+        directory._recovery_points = directory._read_checkpoint(names.RECOVERY_POINTS)
+        directory._log_starts = directory._read_checkpoint(names.LOG_STARTS)
+        return directory
+
+    def _read_checkpoint(self, name: str) -> dict[TopicPartition, Offset]:
+        """A damaged checkpoint counts as absent: then more is scanned than need be."""
+        try:
+            return read_offsets(self._fs, names.join(self.path, name))
+        except DamagedFileError as e:
+            self._probe("checkpoint_ignored", path=e.path, position=e.position, reason=e.reason)
+            self.clean_epoch = None
+            return {}
+
+    # -- logs
+
+    async def open_logs(self, config_of: Callable[[TopicPartition], LogConfig]) -> None:
+        """Open every partition that has a directory here; remove those whose deletion had begun."""
+        for name in self._fs.list(self.path):
+            if names.is_doomed_directory(name):
+                if name.endswith(names.DELETE_SUFFIX):
+                    self.reaper.doom(self._remover(names.join(self.path, name)), 0)
+                else:
+                    self._probe("stray_directory", path=names.join(self.path, name))
+                continue
+            partition = names.parse_partition_directory(name)
+            if partition is None or not self._fs.is_dir(names.join(self.path, name)):
+                continue
+            self.logs[partition] = await self._open(partition, config_of(partition))
+        self._log_starts = {p: offset for p, offset in self._log_starts.items() if p in self.logs}
+
+    async def _open(self, partition: TopicPartition, config: LogConfig) -> Log:
+        known = self._recovery_points.get(partition)
+        at = OpenAt(
+            recovery_point=Offset(0) if known is None else known,
+            log_start=self._log_starts.get(partition, Offset(0)),
+            clean=self.clean_epoch is not None and known is not None,
+        )
+        return await open_log(self._fs, self, partition, self.partition_path(partition), config, at, self._probe)
+
+    def partition_path(self, partition: TopicPartition) -> str:
+        return names.join(self.path, str(partition))
+
+    async def create_log(self, partition: TopicPartition, config: LogConfig) -> Log:
+        """An empty log. Its directory is durable when this returns."""
+        self.check()
+        if partition in self.logs:
+            raise InvariantError(f"{partition} is there already")
+        try:
+            if partition in self._recovery_points:  # of a log whose removal was cut short
+                await self.checkpoint()
+            self._fs.mkdir(self.partition_path(partition))
+            log = await self._open(partition, config)
+            await self._fs.sync_dir(self.path)
+        except OSError as e:
+            raise self.fail(e) from e
+        self.logs[partition] = log
+        return log
+
+    async def remove_log(self, partition: TopicPartition, *, stray: bool = False) -> None:
+        """Rename the partition's directory to `-delete`, durably, and remove it later; to `-stray`, and keep it.
+
+        The checkpoints forget it first: a later log of the same name must not begin with this one's offsets.
+        """
+        self.check()
+        log = self.logs.pop(partition)
+        log.close()
+        suffix = names.STRAY_SUFFIX if stray else names.DELETE_SUFFIX
+        doomed = names.join(self.path, names.doomed_directory(partition, self._random.getrandbits(128), suffix))
+        try:
+            await self.checkpoint()
+            self._fs.rename(self.partition_path(partition), doomed)
+            await self._fs.sync_dir(self.path)
+        except OSError as e:
+            raise self.fail(e) from e
+        if not stray:
+            self.reaper.doom(self._remover(doomed), log.config.file_delete_delay_ms)
+
+    def _remover(self, path: str) -> Callable[[], None]:
+        def remove() -> None:
+            for name in self._fs.list(path):
+                self._fs.unlink(names.join(path, name))
+            self._fs.rmdir(path)
+
+        return remove
+
+    # -- what a log asks of its home
+
+    def mark(self, log: Log) -> None:
+        self.group_commit.mark(log)
+
+    def doom(self, segments: Sequence[Segment], paths: Sequence[str], delay_ms: int) -> None:
+        def remove() -> None:
+            for segment in segments:
+                segment.unlink()
+                segment.close()
+            for path in paths:
+                if self._fs.exists(path):
+                    self._fs.unlink(path)
+
+        self.reaper.doom(remove, delay_ms)
+
+    def fail(self, error: OSError) -> StorageError:
+        if self.failure is None:
+            self.failure = StorageError(
+                f"log directory {self.path} is offline: {error}", path=self.path, errno=error.errno
+            )
+            self._probe("log_directory_offline", path=self.path, errno=error.errno or 0, reason=str(error))
+            for log in self.logs.values():
+                log.durability.fail(self.failure)
+            self._failed.set()
+        return self.failure
+
+    def check(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    # -- checkpoints
+
+    async def lower_recovery_point(self, partition: TopicPartition, offset: Offset) -> None:
+        async with self._checkpointing:  # a checkpoint under way may be about to write a higher one
+            if self._recovery_points.get(partition, Offset(0)) > offset:
+                await self._write_recovery_points({**self._recovery_points, partition: offset})
+
+    async def checkpoint(self) -> None:
+        """Write recovery points and log starts, after making durable what they promise."""
+        self.check()
+        async with self._checkpointing:
+            logs = dict(self.logs)
+            points = {partition: self._recovery_point(log) for partition, log in logs.items()}
+            unsaved = [log for log in logs.values() if log.write_derived()]
+            if unsaved:
+                await self._fs.sync_all(self.path)
+                for log in unsaved:
+                    log.install_derived()
+                await self._fs.sync_all(self.path)
+            starts = {p: log.log_start_offset for p, log in logs.items() if log.log_start_offset > 0}
+            if starts != self._log_starts:
+                await replace_file(self._fs, names.join(self.path, names.LOG_STARTS), format_offsets(starts))
+                self._log_starts = starts
+            if points != self._recovery_points:
+                await self._write_recovery_points(points)
+
+    def _recovery_point(self, log: Log) -> Offset:
+        """That of a damaged log stays, so that the damage is found again at the next start."""
+        if log.damage is not None:
+            return self._recovery_points.get(log.partition, Offset(0))
+        return log.durability.synced_end
+
+    async def _write_recovery_points(self, points: dict[TopicPartition, Offset]) -> None:
+        await replace_file(self._fs, names.join(self.path, names.RECOVERY_POINTS), format_offsets(points))
+        self._recovery_points = points
+
+    # -- life
+
+    async def run(self) -> None:
+        """Group commit, reaper, checkpoints. Runs for ever; ends with StorageError when the disk fails."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self.group_commit.run())
+                tasks.create_task(self._guard(self.reaper.run))
+                tasks.create_task(self._guard(self._keep_checkpointing))
+                tasks.create_task(self._guard(self._keep_house))
+                tasks.create_task(self._until_failed())
+        except* StorageError as group:
+            raise group.exceptions[0] from None
+
+    async def _until_failed(self) -> None:
+        await self._failed.wait()
+        self.check()
+
+    async def _guard(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except OSError as e:
+            raise self.fail(e) from e
+
+    async def _keep_checkpointing(self) -> None:
+        while True:
+            await asyncio.sleep(CHECKPOINT_INTERVAL_MS / 1000)
+            await self.checkpoint()
+
+    async def _keep_house(self) -> None:
+        while True:
+            await asyncio.sleep(HOUSEKEEPING_INTERVAL_MS / 1000)
+            now_ms = self._clock.wall_ms()
+            for log in list(self.logs.values()):
+                log.roll_if_due(now_ms)
+                log.release_idle()
+                log.producers.expire(now_ms, log.config.producer_expiration_ms)
+
+    async def close(self, broker_epoch: BrokerEpoch | None = None) -> None:
+        """Stop in order, after `run` has been cancelled. With a broker epoch: everything is synced, and the clean-stop
+        mark written last. Without one, or offline: files are closed and nothing is promised.
+        """
+        if broker_epoch is not None and self.failure is None:
+            await self._close_clean(broker_epoch)
+        for log in self.logs.values():
+            log.close()
+        self._lock.release()
+
+    async def _close_clean(self, broker_epoch: BrokerEpoch) -> None:
+        try:
+            for log in self.logs.values():
+                if log.damage is None:
+                    log.durability.request()
+            await self.group_commit.sync_now()
+            for log in self.logs.values():
+                if log.damage is None:
+                    log.close_clean()
+            await self._fs.sync_all(self.path)
+            await self.checkpoint()
+            if all(log.damage is None for log in self.logs.values()):
+                mark = json.dumps({"version": _CLEAN_VERSION, "brokerEpoch": broker_epoch}).encode()
+                await replace_file(self._fs, names.join(self.path, names.CLEAN_SHUTDOWN), mark)
+        except OSError as e:
+            raise self.fail(e) from e
+
+
+async def _take_clean_mark(fs: FileSystem, path: str) -> BrokerEpoch | None:
+    """The broker epoch in the clean-stop mark, which is removed durably before anything is written; None: no mark."""
+    mark = names.join(path, names.CLEAN_SHUTDOWN)
+    try:
+        content = read_file(fs, mark, 4096)
+    except ValueError:
+        content = b""
+    if content is None:
+        return None
+    fs.unlink(mark)
+    await fs.sync_dir(path)
+    try:
+        epoch = json.loads(content)["brokerEpoch"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return BrokerEpoch(epoch) if isinstance(epoch, int) else None

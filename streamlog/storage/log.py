@@ -1,0 +1,547 @@
+"""One partition's log: appending, cutting, reading. The order of its facts:
+
+    log_start <= ... <= log_end,   synced_end <= log_end,   stable_end = synced_end or log_end, by the flush policy
+
+Appending is synchronous: bytes to the page cache, facts in memory, a mark for group commit. Nothing is claimed by it;
+what may be acknowledged or replicated from is `stable_end_offset`. Batches are opaque: the leader rewrites the 16
+bytes before the magic (and, with LogAppendTime, timestamp and CRC), a follower writes what it got.
+
+The log is followed by three things derived from its batches: the table of leader epochs, the state of producers, the
+indexes. `save_derived` makes them durable; the owner calls it before it moves the recovery point on.
+
+A log whose middle is damaged (`damage`) serves what is sound before it and refuses appends until
+`discard_damage`, which the replica's owner calls once it knows that the records are to be had from the leader.
+Not safe for use from several threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from streamlog.errors import (
+    CorruptMessageError,
+    DamagedFileError,
+    FencedLeaderEpochError,
+    InvalidRecordError,
+    InvariantError,
+    MessageTooLargeError,
+    OffsetOutOfRangeError,
+    StorageError,
+)
+from streamlog.model import NO_TIMESTAMP, LeaderEpoch, Offset, TopicPartition
+from streamlog.ports import Buffer, FileSystem
+from streamlog.records import (
+    BatchHeader,
+    TimestampType,
+    check_crc,
+    read_header,
+    restamp_log_append_time,
+    scan_headers,
+    stamp,
+)
+from streamlog.records.header import PREFIX_SIZE
+from streamlog.storage import names, reading
+from streamlog.storage.checkpoints import format_epochs
+from streamlog.storage.config import NEVER, LogConfig
+from streamlog.storage.durability import Durability
+from streamlog.storage.epochs import EpochEnd, LeaderEpochs
+from streamlog.storage.producer_restore import restore_producers
+from streamlog.storage.producer_snapshot import format_snapshot
+from streamlog.storage.producers import ProducerStates
+from streamlog.storage.replace_file import install, write_temporary
+from streamlog.storage.scan import run
+from streamlog.storage.segment import Segment
+from streamlog.storage.segments import Segments
+
+
+class Appended(NamedTuple):
+    """What an append did. `buffers` are the bytes as they stand in the log, to be handed to followers."""
+
+    first_offset: Offset
+    next_offset: Offset  # one past the last record: acknowledged once the high watermark reaches it
+    log_append_time_ms: int  # -1 with CreateTime
+    size_bytes: int
+    buffers: Sequence[Buffer]
+    duplicate: bool = False  # a retry: nothing was written, the offsets are those of the first time
+
+
+class Home(Protocol):
+    """The log directory, as a log sees it."""
+
+    def mark(self, log: Log) -> None:
+        """`log` wants a sync."""
+
+    def doom(self, segments: Sequence[Segment], paths: Sequence[str], delay_ms: int) -> None:
+        """Remove these renamed segments and files after the delay."""
+
+    def fail(self, error: OSError) -> StorageError:
+        """A write failed: take the directory offline. Returns what to raise."""
+
+    async def lower_recovery_point(self, partition: TopicPartition, offset: Offset) -> None:
+        """Make the recovery point on disk at most `offset`, durably: before a log is cut there."""
+
+
+class Log:
+    """Built by `open_log.open_log`, owned by its directory. Lifecycle: open, (appends, reads, cuts)*, close."""
+
+    __slots__ = (
+        "_fs",
+        "_home",
+        "_unsaved_segments",
+        "_unsaved_snapshots",
+        "config",
+        "damage",
+        "directory",
+        "durability",
+        "epochs",
+        "log_end_offset",
+        "log_start_offset",
+        "partition",
+        "producers",
+        "producers_stale",
+        "segments",
+    )
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        home: Home,
+        partition: TopicPartition,
+        directory: str,
+        config: LogConfig,
+        *,
+        segments: Segments,
+        epochs: LeaderEpochs,
+        producers: ProducerStates,
+        log_start_offset: Offset,
+        log_end_offset: Offset,
+        damage: DamagedFileError | None = None,
+    ) -> None:
+        self._fs = fs
+        self._home = home
+        self.partition = partition
+        self.directory = directory
+        self.config = config  # may be replaced while running
+        self.segments = segments
+        self.epochs = epochs
+        self.producers = producers
+        self.producers_stale = False  # cut since they were right: `restore_producers` before leading
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+        self.damage = damage
+        self.durability = Durability(self._mark, log_end_offset)
+        self._unsaved_segments: dict[Segment, None] = {}  # closed since their indexes were last synced
+        self._unsaved_snapshots = False
+
+    def _mark(self) -> None:
+        self._home.mark(self)
+
+    # -- facts
+
+    @property
+    def stable_end_offset(self) -> Offset:
+        """The log end that may be acknowledged and reported to a leader (SEMANTICS 1 and 5)."""
+        return self.durability.synced_end if self.config.syncs_each_append else self.log_end_offset
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self.segments)
+
+    def end_offset_for(self, epoch: LeaderEpoch) -> EpochEnd:
+        return self.epochs.end_offset_for(epoch, self.log_end_offset)
+
+    # -- appending
+
+    def append_as_leader(
+        self,
+        buffer: Buffer,
+        batches: Sequence[tuple[int, BatchHeader]],
+        leader_epoch: LeaderEpoch,
+        now_ms: int,
+    ) -> Appended:
+        """Append what `records.validate` has found in `buffer`, stamped with offsets and epoch.
+
+        Raises OutOfOrderSequenceError, ProducerFencedError, FencedLeaderEpochError, MessageTooLargeError,
+        InvalidRecordError, ThrottledError, StorageError, DamagedFileError; nothing is written then. A failed write
+        is a StorageError and takes the directory offline.
+        """
+        self._check_writable(leader_epoch)
+        repeated = self._check_producers(batches)
+        if repeated is not None:
+            return repeated
+        append_time_ms = NO_TIMESTAMP
+        if self.config.timestamp_type is TimestampType.LOG_APPEND_TIME:
+            buffer, batches = _restamped(buffer, batches, now_ms)
+            append_time_ms = now_ms
+        first = self.log_end_offset
+        view = memoryview(buffer)
+        buffers: list[Buffer] = []
+        stamped: list[tuple[int, BatchHeader]] = []
+        offset, size = first, 0
+        for position, header in batches:
+            prefix = stamp(offset, header.length, leader_epoch)
+            buffers += (prefix, view[position + PREFIX_SIZE : position + header.size_bytes])
+            stamped.append((size, header._replace(base_offset=offset, leader_epoch=leader_epoch)))
+            offset = Offset(offset + header.last_offset_delta + 1)
+            size += header.size_bytes
+        self._check_size(size)
+        self._write(buffers, stamped, size, offset)
+        return Appended(first, offset, append_time_ms, size, buffers)
+
+    def append_as_follower(self, buffer: Buffer) -> Appended:
+        """Append whole batches as the leader sent them. Offsets may have gaps but never go back; CRCs are checked.
+
+        Raises CorruptMessageError where the bytes are not such batches; nothing is written then.
+        """
+        self._check_writable(LeaderEpoch(0x7FFFFFFF))
+        batches = list(scan_headers(buffer, 0, len(buffer)))
+        first, expected, epoch = self.log_end_offset, self.log_end_offset, self.epochs.latest
+        end = 0
+        for position, header in batches:
+            check_crc(buffer, position, header)
+            if header.base_offset < expected or header.last_offset_delta < 0:
+                reason = f"batch {header.base_offset}..{header.last_offset} where {expected} was expected"
+                raise CorruptMessageError(reason, position=position)
+            if header.leader_epoch < epoch:
+                raise CorruptMessageError(f"epoch {header.leader_epoch} after {epoch}", position=position)
+            expected, epoch, end = header.next_offset, header.leader_epoch, position + header.size_bytes
+        if not batches or end != len(buffer):
+            raise CorruptMessageError("the last batch is cut off", position=end)
+        self.durability.check_room(len(buffer), self._unsynced_limit)
+        for begin, run_of in self._per_segment(batches):
+            stop = run_of[-1][0] + run_of[-1][1].size_bytes
+            moved = [(position - begin, header) for position, header in run_of]
+            self._write((memoryview(buffer)[begin:stop],), moved, stop - begin, run_of[-1][1].next_offset)
+        return Appended(first, expected, NO_TIMESTAMP, len(buffer), (buffer,))
+
+    def _per_segment(self, batches: list[tuple[int, BatchHeader]]) -> list[tuple[int, list[tuple[int, BatchHeader]]]]:
+        """Split what a follower got where it would overfill a segment: (position of the first batch, batches)."""
+        room = self.config.segment_bytes - self.segments.active.size_bytes
+        groups: list[tuple[int, list[tuple[int, BatchHeader]]]] = []
+        size = 0
+        for position, header in batches:
+            if not groups or size + header.size_bytes > room:
+                if groups:
+                    room = self.config.segment_bytes
+                groups.append((position, []))
+                size = 0
+            groups[-1][1].append((position, header))
+            size += header.size_bytes
+        return groups
+
+    def _write(
+        self,
+        buffers: Sequence[Buffer],
+        batches: Sequence[tuple[int, BatchHeader]],
+        size: int,
+        end_offset: Offset,
+    ) -> None:
+        """The bytes, then the facts. All of it lands in one segment."""
+        active = self.segments.active
+        try:
+            if active.is_full_for(size, Offset(end_offset - 1), batches[0][1].max_timestamp):
+                active = self.roll()
+            active.append(buffers, batches, size)
+        except OSError as e:
+            raise self._home.fail(e) from e
+        self.log_end_offset = end_offset
+        for _, header in batches:
+            if header.leader_epoch > self.epochs.latest:
+                self.epochs.assign(header.leader_epoch, header.base_offset)
+            if not self.producers_stale:
+                self.producers.update(header)
+        durability = self.durability
+        durability.wrote(active, size, end_offset)
+        if self.config.syncs_each_append or end_offset - durability.synced_end >= self.config.flush_messages:
+            durability.request()
+        elif self.config.flush_ms < NEVER:
+            durability.request_within(self.config.flush_ms / 1000)
+
+    def roll(self) -> Segment:
+        """Close the active segment and begin another at the log's end. Its names are durable with the next sync."""
+        active = self.segments.active
+        active.become_closed()
+        self._unsaved_segments[active] = None
+        self._take_producer_snapshot()
+        segment = Segment.create(self._fs, self.directory, self.log_end_offset, self.config)
+        self.segments.append(segment)
+        self.durability.names_changed()
+        self.durability.request()
+        return segment
+
+    def roll_if_due(self, now_ms: int) -> None:
+        """`segment.ms` for a log that gets no appends any more: so that retention can reach its last records."""
+        active = self.segments.active
+        if active.size_bytes and active.is_full_for(0, Offset(self.log_end_offset - 1), now_ms):
+            self.roll_now()
+
+    def roll_now(self) -> None:
+        """`roll`, for callers outside of an append: a failure is a StorageError."""
+        self.durability.check()
+        try:
+            self.roll()
+        except OSError as e:
+            raise self._home.fail(e) from e
+
+    @property
+    def _unsynced_limit(self) -> int:
+        return self.config.unsynced_bytes_max if self.config.syncs_each_append else 2**63
+
+    def _check_writable(self, leader_epoch: LeaderEpoch) -> None:
+        self.durability.check()
+        if self.damage is not None:
+            raise self.damage
+        if leader_epoch < self.epochs.latest:
+            raise FencedLeaderEpochError(
+                f"{self.partition}: leader epoch {leader_epoch} is over, {self.epochs.latest} has begun",
+                field="leader_epoch",
+                limit=self.epochs.latest,
+            )
+
+    def _check_size(self, size: int) -> None:
+        if size > self.config.segment_bytes:
+            raise MessageTooLargeError(
+                f"{size} bytes do not fit a segment of {self.config.segment_bytes}",
+                field="segment.bytes",
+                limit=self.config.segment_bytes,
+            )
+        self.durability.check_room(size, self._unsynced_limit)
+
+    def _check_producers(self, batches: Sequence[tuple[int, BatchHeader]]) -> Appended | None:
+        """Decide on sequences; the answer of the first time where the batch is a retry."""
+        if all(header.producer_id < 0 for _, header in batches):
+            return None
+        if len(batches) > 1:
+            raise InvalidRecordError("an idempotent producer sends one batch at a time for a partition")
+        if self.producers_stale:
+            raise InvariantError(f"{self.partition}: leading before the producers' state was restored")
+        seen = self.producers.check(batches[0][1])
+        if seen is None:
+            return None
+        next_offset = Offset(seen.last_offset + 1)
+        return Appended(seen.first_offset, next_offset, NO_TIMESTAMP, 0, (), duplicate=True)
+
+    # -- cutting
+
+    async def truncate(self, offset: Offset) -> None:
+        """Drop everything at and above `offset` (a batch that straddles it goes as a whole).
+
+        The cut itself is one step. The wait before it is for the recovery point: were it left above the new end, the
+        next start would take the missing records for lost ones.
+        """
+        self.durability.check()
+        await self._home.lower_recovery_point(self.partition, offset)
+        if offset >= self.log_end_offset:
+            return
+        if offset <= self.segments.first.base_offset:
+            self._restart_at(offset)
+            return
+        removed = self.segments.remove_from(offset)
+        active = self.segments.active
+        try:
+            position = run(active.file, active.seek(offset))
+            end = offset
+            if position < active.size_bytes:
+                header = read_header(active.file.pread(61, position), 0)
+                end = min(offset, header.base_offset)
+            self._doom(removed)
+            active.truncate(position, end)
+            active.become_active(end)
+        except OSError as e:
+            raise self._home.fail(e) from e
+        self._was_cut(end, active, removed)
+        self.epochs.truncate_end(end)
+
+    async def restart_at(self, offset: Offset) -> None:
+        """Drop everything; the next record gets `offset`."""
+        self.durability.check()
+        await self._home.lower_recovery_point(self.partition, Offset(0))
+        self._restart_at(offset)
+
+    def _restart_at(self, offset: Offset) -> None:
+        old = list(self.segments)
+        try:
+            self._doom(old)
+            segment = Segment.create(self._fs, self.directory, offset, self.config)
+        except OSError as e:
+            raise self._home.fail(e) from e
+        self.segments.replace_all(segment)
+        self.log_start_offset = offset
+        self.damage = None
+        self._was_cut(offset, segment, old)
+        self.epochs.clear()
+
+    def _was_cut(self, end: Offset, active: Segment, removed: list[Segment]) -> None:
+        self.log_end_offset = end
+        self.log_start_offset = min(self.log_start_offset, end)
+        self.producers_stale = True
+        self._unsaved_segments.pop(active, None)
+        for segment in removed:
+            self._unsaved_segments.pop(segment, None)
+        for name in self._fs.list(self.directory):
+            parsed = names.parse_file_name(name)
+            if parsed is not None and parsed[1:] == (names.SNAPSHOT, "") and parsed[0] > end:
+                self._fs.unlink(names.join(self.directory, name))
+        self.durability.truncated(end, active, removed)
+
+    def advance_log_start(self, offset: Offset) -> None:
+        """Records below `offset` are gone for readers; retention takes their segments later (delete-records).
+
+        Raises OffsetOutOfRangeError beyond the log's end. The caller has bounded it by the high watermark.
+        """
+        if offset > self.log_end_offset:
+            raise self.out_of_range(offset)
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.epochs.truncate_start(offset)
+
+    def remove_oldest(self, count: int) -> None:
+        """Delete the oldest `count` segments (retention): rename now, remove after the delay."""
+        self.durability.check()
+        removed = self.segments.remove_first(count)
+        self.advance_log_start(self.segments.first.base_offset)
+        try:
+            self._doom(removed)
+        except OSError as e:
+            raise self._home.fail(e) from e
+        for segment in removed:
+            self._unsaved_segments.pop(segment, None)
+        self.durability.names_changed()
+
+    async def discard_damage(self) -> None:
+        """Cut the log at the damage, for good: the records from there on will be fetched from the leader."""
+        if self.damage is None:
+            return
+        await self._home.lower_recovery_point(self.partition, self.log_end_offset)
+        self.damage = None
+        active = self.segments.active
+        try:
+            active.file.truncate(active.size_bytes)
+            for name in self._fs.list(self.directory):
+                parsed = names.parse_file_name(name)
+                if parsed is not None and parsed[0] > active.base_offset:
+                    self._fs.unlink(names.join(self.directory, name))
+        except OSError as e:
+            raise self._home.fail(e) from e
+        self._was_cut(self.log_end_offset, active, [])
+
+    def _doom(self, segments: list[Segment]) -> None:
+        paths = []
+        for segment in segments:
+            segment.rename(names.DELETED)
+            snapshot = segment.snapshot_path
+            if self._fs.exists(snapshot):
+                self._fs.rename(snapshot, snapshot + names.DELETED)
+                paths.append(snapshot + names.DELETED)
+        if segments:
+            self._home.doom(segments, paths, self.config.file_delete_delay_ms)
+
+    # -- reading
+
+    def out_of_range(self, offset: Offset) -> OffsetOutOfRangeError:
+        return OffsetOutOfRangeError(
+            f"{self.partition}: offset {offset} is not in {self.log_start_offset}..{self.log_end_offset}",
+            field="offset",
+            log_start=self.log_start_offset,
+            log_end=self.log_end_offset,
+        )
+
+    def try_read(
+        self, offset: Offset, size_max: int, *, end_offset: Offset | None = None, at_least_one: bool = True
+    ) -> bytes | None:
+        """Whole batches from the one that holds `offset` on, below `end_offset` (None: the log's end), of one
+        segment, at most `size_max` bytes; `at_least_one`: the first even if larger. b"" where there are none yet.
+        None where the page cache lacks them: go by `read`.
+
+        Raises OffsetOutOfRangeError, StorageError, CorruptMessageError.
+        """
+        return reading.try_read(self, offset, size_max, end_offset, at_least_one)
+
+    async def read(
+        self, offset: Offset, size_max: int, *, end_offset: Offset | None = None, at_least_one: bool = True
+    ) -> bytes:
+        """As `try_read`, waiting for the disk off the loop where it must."""
+        data = reading.try_read(self, offset, size_max, end_offset, at_least_one)
+        if data is None:
+            data = await reading.read(self, offset, size_max, end_offset, at_least_one)
+        return data
+
+    async def offset_for_timestamp(self, timestamp_ms: int) -> reading.FoundOffset | None:
+        """The first record whose timestamp is at or above `timestamp_ms`; None where there is none."""
+        return await reading.offset_for_timestamp(self, timestamp_ms)
+
+    # -- derived state
+
+    def assign_epoch(self, epoch: LeaderEpoch) -> None:
+        """A new leader begins here, before its first batch."""
+        self.epochs.assign(epoch, self.log_end_offset)
+
+    async def restore_producers(self) -> None:
+        """After a cut: read the producers' state again, from the last snapshot on. Before leading."""
+        while self.producers_stale:
+            generation = self.durability.generation
+            producers = await restore_producers(self._fs, self)
+            if generation == self.durability.generation and producers.map_end_offset >= self.log_end_offset:
+                self.producers = producers
+                self.producers_stale = False
+
+    def _take_producer_snapshot(self) -> None:
+        """Derived and carrying a CRC: it may be lost or torn until `save_derived`, never believed when torn."""
+        if self.producers_stale:
+            return
+        path = names.join(self.directory, names.file_name(self.log_end_offset, names.SNAPSHOT))
+        write_temporary(self._fs, path, format_snapshot(self.producers))
+        install(self._fs, path)
+        self._unsaved_snapshots = True
+
+    def write_derived(self) -> bool:
+        """Bring epochs (to their temporary file) and indexes of closed segments to the page cache. True: something
+        has to be synced, and `install_derived` called afterwards.
+        """
+        unsaved = self.epochs.dirty or self._unsaved_snapshots or bool(self._unsaved_segments)
+        if self.epochs.dirty:
+            path = names.join(self.directory, names.LEADER_EPOCHS)
+            write_temporary(self._fs, path, format_epochs(self.epochs.entries))
+        self._unsaved_segments = {}
+        self._unsaved_snapshots = False
+        return unsaved
+
+    def install_derived(self) -> None:
+        """Rename the epochs' temporary file, now durable, into place."""
+        path = names.join(self.directory, names.LEADER_EPOCHS)
+        if self.epochs.dirty and self._fs.exists(path + names.TEMPORARY):
+            install(self._fs, path)
+            self.epochs.dirty = False
+
+    def close_clean(self) -> None:
+        """The last steps of an orderly stop, after which the log is opened without a scan: the owner syncs before
+        and after, and marks the clean stop last.
+        """
+        self._take_producer_snapshot()
+        self.segments.active.become_closed()
+
+    def release_idle(self) -> None:
+        """Close the files of closed segments that nobody has used for a while."""
+        for segment in self.segments.closed():
+            segment.release_if_idle()
+
+    def close(self) -> None:
+        """Close the files; no promise of any kind. Waiters get StorageError."""
+        self.durability.fail(StorageError(f"{self.partition}: the log is closed", partition=str(self.partition)))
+        for segment in self.segments:
+            segment.close()
+
+
+def _restamped(
+    buffer: Buffer, batches: Sequence[tuple[int, BatchHeader]], now_ms: int
+) -> tuple[bytearray, list[tuple[int, BatchHeader]]]:
+    """A copy with LogAppendTime timestamps: the one case in which the broker recomputes a CRC."""
+    copy = bytearray(buffer)
+    restamped = []
+    with memoryview(copy) as view:
+        for position, header in batches:
+            with view[position : position + header.size_bytes] as batch:
+                restamp_log_append_time(batch, now_ms)
+            restamped.append((position, read_header(copy, position)))
+    return copy, restamped

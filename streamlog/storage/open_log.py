@@ -1,0 +1,214 @@
+"""Opening a log: finish what an earlier life has left half done, then believe (clean stop) or scan (`recovery`).
+
+left behind        what becomes of it
+.deleted           removed: its deletion was decided
+.tmp, .cleaned     removed: never counted
+.swap              compaction had finished it: takes the place of the segments that it covers
+index without log  removed
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streamlog.errors import DamagedFileError
+from streamlog.model import Offset, TopicPartition
+from streamlog.ports import FileSystem, Probe
+from streamlog.storage import names
+from streamlog.storage.checkpoints import SIZE_MAX, parse_epochs
+from streamlog.storage.config import LogConfig
+from streamlog.storage.epochs import LeaderEpochs
+from streamlog.storage.header_scan import scan_file
+from streamlog.storage.log import Home, Log
+from streamlog.storage.producer_restore import follow, load_snapshot
+from streamlog.storage.producers import ProducerStates
+from streamlog.storage.recovery import Recovery
+from streamlog.storage.replace_file import read_file
+from streamlog.storage.segment import Segment
+from streamlog.storage.segments import Segments
+from streamlog.storage.swap import finish_swaps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenAt:
+    """What the directory's checkpoints say of one log."""
+
+    recovery_point: Offset
+    log_start: Offset
+    clean: bool  # stopped in order: the log ends at `recovery_point`, nothing needs a scan
+
+
+async def open_log(
+    fs: FileSystem,
+    home: Home,
+    partition: TopicPartition,
+    directory: str,
+    config: LogConfig,
+    at: OpenAt,
+    probe: Probe,
+) -> Log:
+    """Open the log in `directory`, which exists; an empty one begins at `at.log_start`.
+
+    Never raises for damaged content: the log's `damage` tells. OSError where the disk fails.
+    """
+    files = tidy(fs, directory)
+    bases = sorted(parsed[0] for parsed in map(names.parse_file_name, files) if parsed and parsed[1] == names.LOG)
+    if not bases:
+        segment = Segment.create(fs, directory, at.log_start, config)
+        log = _log(fs, home, partition, directory, config, [segment], LeaderEpochs(), ProducerStates(), at.log_start)
+        log.durability.names_changed()
+        log.durability.request()
+        return log
+    segments = [Segment(fs, directory, base, config) for base in bases]
+    epochs = _load_epochs(fs, directory, probe)
+    if at.clean and epochs is not None:
+        opened = await _open_clean(fs, home, partition, directory, config, at, probe, segments, epochs, files)
+        if opened is not None:
+            return opened
+    return await _open_unclean(fs, home, partition, directory, config, at, probe, segments, epochs, files)
+
+
+async def _open_clean(
+    fs: FileSystem,
+    home: Home,
+    partition: TopicPartition,
+    directory: str,
+    config: LogConfig,
+    at: OpenAt,
+    probe: Probe,
+    segments: list[Segment],
+    epochs: LeaderEpochs,
+    files: list[str],
+) -> Log | None:
+    """The log as its clean stop left it; None where it is not so after all, and must be scanned."""
+    active = segments[-1]
+    try:
+        active.load_end(at.recovery_point)
+    except DamagedFileError as e:
+        probe("clean_stop_disproved", path=e.path, position=e.position, reason=e.reason)
+        return None
+    producers = load_snapshot(fs, directory, files, at.recovery_point)
+    if producers is None:
+        producers = ProducerStates((), segments[0].base_offset)
+    await follow(producers, Segments(segments), at.recovery_point, at.recovery_point)
+    return _log(
+        fs, home, partition, directory, config, segments, epochs, producers, at.recovery_point, log_start=at.log_start
+    )
+
+
+async def _open_unclean(
+    fs: FileSystem,
+    home: Home,
+    partition: TopicPartition,
+    directory: str,
+    config: LogConfig,
+    at: OpenAt,
+    probe: Probe,
+    segments: list[Segment],
+    epochs: LeaderEpochs | None,
+    files: list[str],
+) -> Log:
+    ordered = Segments(segments)
+    first = ordered.index_of(at.recovery_point)
+    base = segments[first].base_offset
+    if epochs is None:
+        epochs = await _rebuild_epochs(segments[:first])
+    epochs.truncate_end(base)
+    producers = load_snapshot(fs, directory, files, base)
+    if producers is None or producers.map_end_offset < segments[0].base_offset:
+        producers = ProducerStates((), segments[0].base_offset)
+    await follow(producers, ordered, base, base)
+    recovery = Recovery(
+        fs,
+        directory,
+        config,
+        probe,
+        segments=segments,
+        first=first,
+        recovery_point=at.recovery_point,
+        epochs=epochs,
+        producers=producers,
+    )
+    found = await recovery.run()
+    return _log(
+        fs,
+        home,
+        partition,
+        directory,
+        config,
+        found.segments,
+        epochs,
+        producers,
+        found.end_offset,
+        log_start=at.log_start,
+        damage=found.damage,
+    )
+
+
+def _log(
+    fs: FileSystem,
+    home: Home,
+    partition: TopicPartition,
+    directory: str,
+    config: LogConfig,
+    segments: list[Segment],
+    epochs: LeaderEpochs,
+    producers: ProducerStates,
+    end: Offset,
+    *,
+    log_start: Offset | None = None,
+    damage: DamagedFileError | None = None,
+) -> Log:
+    segments[-1].become_active(end)
+    first = segments[0].base_offset
+    start = max(first, min(end, first if log_start is None else log_start))
+    epochs.truncate_start(start)
+    return Log(
+        fs,
+        home,
+        partition,
+        directory,
+        config,
+        segments=Segments(segments),
+        epochs=epochs,
+        producers=producers,
+        log_start_offset=start,
+        log_end_offset=end,
+        damage=damage,
+    )
+
+
+def tidy(fs: FileSystem, directory: str) -> list[str]:
+    """Finish or drop what was left half done; the names that remain."""
+    files = finish_swaps(fs, directory, fs.list(directory))
+    logs = {parsed[0] for parsed in map(names.parse_file_name, files) if parsed and parsed[1:] == (names.LOG, "")}
+    kept = []
+    for name in files:
+        parsed = names.parse_file_name(name)
+        orphan = parsed is not None and parsed[1] in names.SEGMENT_FILES and parsed[0] not in logs
+        if orphan or name.endswith((names.DELETED, names.TEMPORARY, names.CLEANED)):
+            fs.unlink(names.join(directory, name))
+        else:
+            kept.append(name)
+    return kept
+
+
+def _load_epochs(fs: FileSystem, directory: str, probe: Probe) -> LeaderEpochs | None:
+    """The table as its file has it; None where there is no file that can be believed."""
+    path = names.join(directory, names.LEADER_EPOCHS)
+    try:
+        content = read_file(fs, path, SIZE_MAX)
+        return None if content is None else LeaderEpochs(parse_epochs(path, content))
+    except DamagedFileError as e:
+        probe("epochs_rebuilt", path=e.path, position=e.position, reason=e.reason)
+        return None
+
+
+async def _rebuild_epochs(segments: list[Segment]) -> LeaderEpochs:
+    """From the batches of segments that are believed."""
+    epochs = LeaderEpochs()
+    for segment in segments:
+        async for batches in scan_file(segment.file, 0, segment.size_bytes, check_crc=False):
+            for _, header in batches:
+                epochs.assign(header.leader_epoch, header.base_offset)
+    return epochs

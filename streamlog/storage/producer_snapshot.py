@@ -1,0 +1,85 @@
+"""`.snapshot`: the producers of a partition at one offset. Kafka's bytes (ProducerStateManager), big-endian.
+
+    version          i16   1
+    crc              u32   CRC-32C of all that follows
+    count            i32
+    entries          count times 50 bytes:
+        producer id i64, epoch i16, last sequence i32, last offset i64, offset delta i32, timestamp i64,
+        coordinator epoch i32, current transaction's first offset i64 (-1: none)
+
+The file `<offset>.snapshot` holds the state after all batches below that offset. It keeps only the last batch of
+each producer, as Kafka's does: after a restart older retries are answered as out of order rather than as duplicates.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import Final
+
+from crc32c import crc32c
+
+from streamlog.errors import DamagedFileError
+from streamlog.model import INT32_MAX, Offset, ProducerEpoch, ProducerId
+from streamlog.storage.producers import NO_SEQUENCE, BatchSeen, Producer
+
+VERSION: Final = 1
+SIZE_MAX: Final = 1 << 30
+
+_HEAD: Final = struct.Struct(">hI")
+_COUNT: Final = struct.Struct(">i")
+_ENTRY: Final = struct.Struct(">qhiqiqiq")
+_BODY_START: Final = _HEAD.size
+
+
+def format_snapshot(producers: Iterable[Producer]) -> bytes:
+    """Sorted by producer id, so that equal states are equal bytes."""
+    ordered = sorted(producers, key=lambda p: p.producer_id)
+    body = _COUNT.pack(len(ordered)) + b"".join(_pack(p) for p in ordered)
+    return _HEAD.pack(VERSION, crc32c(body)) + body
+
+
+def parse_snapshot(path: str, content: bytes) -> list[Producer]:
+    """DamagedFileError, with the position, for anything that `format_snapshot` cannot have written."""
+    if len(content) < _BODY_START + _COUNT.size:
+        raise DamagedFileError(path, len(content), "the snapshot is cut off")
+    version, crc = _HEAD.unpack_from(content)
+    if version != VERSION:
+        raise DamagedFileError(path, 0, f"snapshot version {version}, only {VERSION} is known")
+    if crc32c(memoryview(content)[_BODY_START:]) != crc:
+        raise DamagedFileError(path, 2, "the snapshot does not match its CRC")
+    (count,) = _COUNT.unpack_from(content, _BODY_START)
+    entries = memoryview(content)[_BODY_START + _COUNT.size :]
+    if count < 0 or count * _ENTRY.size != len(entries):
+        raise DamagedFileError(path, _BODY_START, f"{count} producers announced, {len(entries)} bytes follow")
+    return [_unpack(fields) for fields in _ENTRY.iter_unpack(entries)]
+
+
+def _pack(p: Producer) -> bytes:
+    delta = p.batches[-1].offset_delta if p.batches else 0
+    return _ENTRY.pack(
+        p.producer_id,
+        p.epoch,
+        p.last_sequence,
+        p.last_offset,
+        delta,
+        p.timestamp_ms,
+        p.coordinator_epoch,
+        p.transaction_start,
+    )
+
+
+def _unpack(fields: tuple[int, ...]) -> Producer:
+    producer_id, epoch, last_sequence, last_offset, delta, timestamp_ms, coordinator_epoch, transaction_start = fields
+    batches = []
+    if last_sequence != NO_SEQUENCE:
+        first_sequence = (last_sequence - delta) & INT32_MAX  # wraps as sequences do
+        batches = [BatchSeen(first_sequence, last_sequence, Offset(last_offset), delta, timestamp_ms)]
+    return Producer(
+        ProducerId(producer_id),
+        ProducerEpoch(epoch),
+        batches,
+        timestamp_ms,
+        coordinator_epoch,
+        Offset(transaction_start),
+    )

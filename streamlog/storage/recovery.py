@@ -1,0 +1,207 @@
+"""What an unclean stop has left of a log, and what may be believed of it.
+
+Segments that end at or below the recovery point are believed: they, their indexes, epochs and snapshots were durable
+when the recovery point was written. From the segment that holds it on (and the last one in any case), every batch is
+read, its CRC checked, offsets and epochs must not fall, and indexes, epochs and producers are built anew.
+
+The first batch that is not sound ends the scan. It is one of two things:
+
+    a torn tail   bytes that no sync had covered when the power went: cut away, with all that follows, and reported.
+                  Nothing acknowledged is in it.
+    damage        bytes that had been synced: kept, reported with file and position, never cut away here. The log
+                  opens with `damage` set; its replica's owner repairs it from the leader.
+
+It is damage where the recovery point lies above it, and where sound batches of this log stand further behind it than
+unsynced bytes can reach (`unsynced_bytes_max`, which appends keep to). In between the two look alike and are taken for
+a torn tail: a node that stopped uncleanly has left the ISR, so what it cuts it fetches again.
+
+What was read is synced before it counts: kill -9 leaves pages that a later power cut would take away.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from crc32c import crc32c
+
+from streamlog.errors import CorruptMessageError, DamagedFileError
+from streamlog.model import LeaderEpoch, Offset
+from streamlog.ports import File, FileSystem, Probe
+from streamlog.records import read_header
+from streamlog.records.header import CRC_START, HEADER_SIZE, MAGIC, MAGIC_POSITION
+from streamlog.storage import names
+from streamlog.storage.config import LogConfig
+from streamlog.storage.epochs import LeaderEpochs
+from streamlog.storage.header_scan import scan_file
+from streamlog.storage.producers import ProducerStates
+from streamlog.storage.segment import Segment
+
+SEARCH_BYTES: Final = 1 << 20
+REMEDY: Final = "the records from here on are to be had from the partition's leader"
+
+
+@dataclass(slots=True)
+class Recovered:
+    """A log's end, as the scan has found it. `segments` are those that remain, scanned or not."""
+
+    segments: list[Segment]
+    end_offset: Offset
+    damage: DamagedFileError | None = None
+    cut_bytes: int = 0
+
+
+class Recovery:
+    """One unclean log. Construct, `run`, use the result; the objects handed in are changed on the way."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: str,
+        config: LogConfig,
+        probe: Probe,
+        *,
+        segments: list[Segment],
+        first: int,
+        recovery_point: Offset,
+        epochs: LeaderEpochs,
+        producers: ProducerStates,
+    ) -> None:
+        """`segments[first:]` are scanned; `epochs` and `producers` hold what is true before them."""
+        self._fs = fs
+        self._directory = directory
+        self._config = config
+        self._probe = probe
+        self._segments = segments
+        self._first = first
+        self._recovery_point = recovery_point
+        self._epochs = epochs
+        self._producers = producers
+        self._expected = segments[first].base_offset
+        self._epoch = epochs.latest
+
+    async def run(self) -> Recovered:
+        result = Recovered(self._segments, self._expected)
+        for index in range(self._first, len(self._segments)):
+            segment = self._segments[index]
+            if segment.base_offset != self._expected:
+                fault = CorruptMessageError(
+                    f"the segment begins at {segment.base_offset}, the one before ends at {self._expected}",
+                    path=segment.path(names.LOG),
+                    position=0,
+                )
+                await self._end_at(index - 1, fault, result)
+                break
+            fault_here = await self._scan(segment)
+            if fault_here is not None:
+                await self._end_at(index, fault_here, result)
+                break
+        result.end_offset = self._expected
+        if result.damage is None and self._expected < self._recovery_point:
+            last = result.segments[-1]
+            reason = f"the log ends at {self._expected}, but was durable up to {self._recovery_point}"
+            result.damage = DamagedFileError(last.path(names.LOG), last.size_bytes, reason, REMEDY)
+        for segment in result.segments[self._first :]:
+            await segment.sync()
+        await self._fs.sync_dir(self._directory)
+        return result
+
+    async def _scan(self, segment: Segment) -> CorruptMessageError | None:
+        """Rebuild one segment from its batches; what is wrong with the first unsound one, if any is."""
+        file_size = segment.file.size()
+        segment.size_bytes = 0
+        segment.reset_indexes(preallocate=False)
+        try:
+            async for batches in scan_file(segment.file, 0, file_size, check_crc=True):
+                for position, header in batches:
+                    if header.base_offset < self._expected or header.last_offset_delta < 0:
+                        raise CorruptMessageError(
+                            f"offset {header.base_offset} where {self._expected} was expected",
+                            path=segment.file.path,
+                            position=position,
+                        )
+                    if header.leader_epoch < self._epoch:
+                        raise CorruptMessageError(
+                            f"leader epoch {header.leader_epoch} after {self._epoch}",
+                            path=segment.file.path,
+                            position=position,
+                        )
+                    if header.leader_epoch > self._epoch:
+                        self._epoch = LeaderEpoch(header.leader_epoch)
+                        self._epochs.assign(self._epoch, header.base_offset)
+                    segment.note(position, header)
+                    segment.size_bytes = position + header.size_bytes
+                    self._producers.update(header)
+                    self._expected = header.next_offset
+        except CorruptMessageError as e:
+            return e
+        return None
+
+    async def _end_at(self, index: int, fault: CorruptMessageError, result: Recovered) -> None:
+        """The log ends in segment `index`: as damage, which keeps all files, or as a torn tail, which is cut."""
+        segment = self._segments[index]
+        later = self._segments[index + 1 :]
+        result.segments = self._segments[: index + 1]
+        rest = segment.file.size() - segment.size_bytes
+        if self._expected < self._recovery_point or await self._sound_beyond(segment, later):
+            result.damage = DamagedFileError(segment.path(names.LOG), segment.size_bytes, fault.reason, REMEDY)
+            self._probe("log_damaged", path=segment.path(names.LOG), position=segment.size_bytes, reason=fault.reason)
+            return
+        result.cut_bytes = rest + sum(s.file.size() for s in later)
+        segment.file.truncate(segment.size_bytes)
+        for doomed in later:
+            doomed.close()
+            doomed.unlink()
+        self._probe(
+            "torn_tail_cut",
+            path=segment.path(names.LOG),
+            position=segment.size_bytes,
+            cut_bytes=result.cut_bytes,
+            reason=fault.reason,
+        )
+
+    async def _sound_beyond(self, segment: Segment, later: list[Segment]) -> bool:
+        """Whether batches of this log stand further behind its sound end than unsynced bytes can reach."""
+        if not self._config.syncs_each_append:
+            return False
+        reach = self._config.unsynced_bytes_max
+        begin = segment.size_bytes + reach
+        for candidate in [segment, *later]:
+            size = candidate.file.size()
+            if begin < size and await _find_sound_batch(candidate.file, max(0, begin), size, self._expected):
+                return True
+            begin -= size
+        return False
+
+
+_LENGTH = struct.Struct(">i")
+
+
+async def _find_sound_batch(file: File, begin: int, end: int, offset_min: Offset) -> bool:
+    """Whether a batch with a right CRC and an offset at or above `offset_min` begins anywhere in [begin, end)."""
+    position = begin
+    while position < end:
+        data = await file.read(min(SEARCH_BYTES + HEADER_SIZE, end - position), position)
+        at = data.find(MAGIC, MAGIC_POSITION)
+        while 0 <= at <= SEARCH_BYTES + MAGIC_POSITION:
+            start = at - MAGIC_POSITION
+            if start + HEADER_SIZE <= len(data) and await _is_sound(file, data, start, position, end, offset_min):
+                return True
+            at = data.find(MAGIC, at + 1)
+        position += SEARCH_BYTES
+    return False
+
+
+async def _is_sound(file: File, data: bytes, start: int, position: int, end: int, offset_min: Offset) -> bool:
+    header = read_header(data, start)
+    plausible = (
+        offset_min <= header.base_offset < offset_min + 2**32
+        and HEADER_SIZE <= header.size_bytes <= end - position - start
+        and header.last_offset_delta >= 0
+        and header.record_count >= 0
+    )
+    if not plausible:
+        return False
+    batch = await file.read(header.size_bytes, position + start)
+    return crc32c(memoryview(batch)[CRC_START:]) == header.crc

@@ -1,0 +1,368 @@
+"""Appending, reading, cutting and restarting one log (SEMANTICS 5, 6, 11)."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamlog.errors import (
+    CorruptMessageError,
+    FencedLeaderEpochError,
+    MessageTooLargeError,
+    OffsetOutOfRangeError,
+    OutOfOrderSequenceError,
+    ProducerFencedError,
+    StorageError,
+    ThrottledError,
+)
+from streamlog.model import LeaderEpoch, Offset
+from streamlog.records import TimestampType, read_header
+from streamlog.records.decode import decode_batch
+from streamlog.sim.machine import Machine
+from streamlog.storage.config import LogConfig
+from tests.storage.batches import batch
+from tests.storage.rig import PARTITION, Rig
+
+
+def test_what_is_appended_is_read(rig: Rig) -> None:
+    first = rig.append(b"a", b"b")
+    second = rig.append(b"c")
+    assert (first.first_offset, first.next_offset) == (0, 2)
+    assert (second.first_offset, second.next_offset) == (2, 3)
+    assert rig.values() == [(0, b"a"), (1, b"b"), (2, b"c")]
+
+
+def test_known_positions_of_the_requirements(rig: Rig) -> None:
+    """One record a batch, key group_demo, values {"id":0}...: positions 0, 86, 172, 258, 344, 430."""
+    for i in range(6):
+        rig.append(b'{"id":%d}' % i, keys=[b"group_demo"])
+    data = rig.read(0)
+    assert [data.find(b"group_demo", 86 * i) // 86 for i in range(6)] == list(range(6))
+    assert len(data) == 516
+
+
+def test_the_leader_stamps_offset_and_epoch_and_keeps_the_rest(rig: Rig) -> None:
+    sent = batch([b"a"], base_offset=77, epoch=3)
+    rig.append(b"x", epoch=5)
+    rig.append_bytes(sent, epoch=5)
+    stored = rig.read(1)
+    assert read_header(stored, 0).base_offset == 1
+    assert read_header(stored, 0).leader_epoch == 5
+    assert stored[16:] == sent[16:]
+
+
+def test_log_append_time_is_stamped_and_the_crc_follows(rig: Rig) -> None:
+    rig.log.config = LogConfig(segment_index_bytes=1024, timestamp_type=TimestampType.LOG_APPEND_TIME)
+    done = rig.append(b"a", timestamp=5)
+    assert done.log_append_time_ms == rig.now_ms
+    (record,) = decode_batch(rig.read(0))
+    assert record.timestamp == rig.now_ms
+    rig.crash()
+    assert rig.log.log_end_offset == 1  # recovery checks the CRC
+
+
+def test_nothing_is_stable_before_its_sync(rig: Rig) -> None:
+    rig.append(b"a")
+    assert rig.log.stable_end_offset == 0
+    rig.sync()
+    assert rig.log.stable_end_offset == 1
+
+
+def test_page_cache_policy_is_one_setting_away() -> None:
+    rig = Rig(Machine(1), LogConfig(segment_index_bytes=1024, flush_messages=2**63 - 1))
+    rig.append(b"a")
+    assert rig.log.stable_end_offset == 1
+    rig.machine.close()
+
+
+def test_flush_ms_syncs_within_the_time() -> None:
+    rig = Rig(Machine(1), LogConfig(segment_index_bytes=1024, flush_messages=2**63 - 1, flush_ms=50))
+    rig.sync()
+    rig.append(b"a")
+    rig.sync()
+    assert rig.log.durability.synced_end == 0
+    rig.machine.sleep(0.06)
+    rig.sync()
+    assert rig.log.durability.synced_end == 1
+    rig.machine.close()
+
+
+def test_waiters_hear_of_the_sync_that_covers_them(rig: Rig) -> None:
+    async def append_and_wait() -> list[int]:
+        import asyncio
+
+        heard: list[int] = []
+        rig.log.durability.listen(heard.append)
+        async with asyncio.TaskGroup() as tasks:
+            rig.log.durability.request()
+            waiting = tasks.create_task(rig.log.durability.wait_until_synced(Offset(1)))
+            await rig.directory.group_commit.sync_now()
+            await waiting
+        return heard
+
+    rig.append(b"a")
+    assert rig.machine.run(append_and_wait()) == [1]
+
+
+def test_a_failed_sync_is_final(rig: Rig) -> None:
+    """SEMANTICS 5: the directory goes offline; the next sync, which would say OK, is never made."""
+    rig.append(b"a")
+    rig.machine.disk.faults.sync_errors = 1
+    with pytest.raises(StorageError):
+        rig.sync()
+    with pytest.raises(StorageError):
+        rig.append(b"b")
+    with pytest.raises(StorageError):
+        rig.read(0)
+    assert rig.directory.failure is not None
+    assert rig.log.stable_end_offset == 0
+
+
+def test_a_full_disk_takes_the_directory_offline_and_loses_nothing_synced(rig: Rig) -> None:
+    rig.append(b"a")
+    rig.sync()
+    rig.machine.disk.faults.capacity_bytes = rig.machine.disk.used_bytes() + 4096
+    with pytest.raises(StorageError):
+        rig.append(b"b" * 9000)
+    rig.machine.disk.faults.capacity_bytes = 1 << 40
+    rig.crash()
+    assert rig.values() == [(0, b"a")]
+
+
+def test_reads_end_at_whole_batches_and_below_the_bound(rig: Rig) -> None:
+    for i in range(100):
+        rig.append(b"%03d" % i)
+    size = len(rig.read(0, end=1))
+    assert len(rig.read(0, size * 3 + 5)) == size * 3
+    assert len(rig.read(10, 1)) == size  # at least one
+    assert rig.read(10, end=10) == b""
+    assert rig.read(100) == b""
+    assert len(rig.read(95)) == size * 5
+    for offset in (101, -1):
+        with pytest.raises(OffsetOutOfRangeError) as e:
+            rig.read(offset)
+        assert (e.value.details["log_start"], e.value.details["log_end"]) == (0, 100)
+
+
+def test_segments_roll_by_size_age_index_and_on_demand() -> None:
+    rig = Rig(Machine(1), LogConfig(segment_index_bytes=24, segment_bytes=1000, segment_ms=500, index_interval_bytes=1))
+    rig.append(b"x" * 300)
+    rig.append(b"x" * 300)
+    assert [s.base_offset for s in rig.log.segments] == [0]
+    rig.append(b"x" * 500)
+    assert [s.base_offset for s in rig.log.segments] == [0, 2]
+    rig.append(b"x", timestamp=1501)
+    assert [s.base_offset for s in rig.log.segments] == [0, 2, 3]
+    for _ in range(4):
+        rig.append(b"x", timestamp=1501)
+    assert len(rig.log.segments) == 5  # an index of 24 bytes has three places, a time index one
+    rig.do(rig.log.roll_now)
+    assert len(rig.log.segments) == 6
+    assert rig.values()[-1] == (7, b"x")
+    with pytest.raises(MessageTooLargeError):
+        rig.append(b"x" * 1001)
+    rig.machine.close()
+
+
+def test_files_are_named_and_preallocated_as_kafkas() -> None:
+    rig = Rig(Machine(1), LogConfig())
+    rig.append(b"x")
+    directory = rig.log.directory
+    names = rig.do(lambda: rig.machine.fs.list(directory))
+    assert names == [f"{0:020d}.index", f"{0:020d}.log", f"{0:020d}.timeindex"]
+
+    def size(name: str) -> int:
+        file = rig.machine.fs.open_readonly(f"{directory}/{name}")
+        return file.size()
+
+    assert rig.do(lambda: size(names[0])) == 10485760
+    assert rig.do(lambda: size(names[2])) == 10485756
+    rig.machine.run(rig.directory.checkpoint())
+    assert "leader-epoch-checkpoint" in rig.do(lambda: rig.machine.fs.list(directory))
+    rig.machine.close()
+
+
+def test_lookup_by_timestamp_finds_the_first_at_or_above() -> None:
+    rig = Rig(Machine(1), LogConfig(segment_index_bytes=1024, segment_bytes=2000, index_interval_bytes=200))
+    for i in range(100):
+        rig.append(b"x" * 20, timestamp=1000 + 10 * i)
+
+    def lookup(timestamp: int) -> int | None:
+        found = rig.machine.run(rig.log.offset_for_timestamp(timestamp))
+        return None if found is None else found.offset
+
+    assert lookup(0) == 0
+    assert [lookup(1000 + 10 * i) for i in range(100)] == list(range(100))
+    assert lookup(1005) == 1
+    assert lookup(1991) is None
+    rig.machine.close()
+
+
+def test_epochs_tell_where_each_ended(rig: Rig) -> None:
+    """SEMANTICS 2: the latest epoch ends at the log's end, an older one where the next begins."""
+    rig.append(b"a", epoch=1)
+    rig.append(b"b", epoch=1)
+    rig.append(b"c", epoch=4)
+    assert rig.log.end_offset_for(LeaderEpoch(4)) == (4, 3)
+    assert rig.log.end_offset_for(LeaderEpoch(1)) == (1, 2)
+    assert rig.log.end_offset_for(LeaderEpoch(2)) == (1, 2)
+    assert rig.log.end_offset_for(LeaderEpoch(0)) == (0, 0)
+    assert rig.log.end_offset_for(LeaderEpoch(5)) == (-1, -1)
+    with pytest.raises(FencedLeaderEpochError):
+        rig.append(b"d", epoch=3)
+
+
+def test_truncation_cuts_and_the_log_goes_on(rig: Rig) -> None:
+    for i in range(10):
+        rig.append(b"%d" % i, epoch=i // 4)
+    rig.sync()
+    rig.machine.run(rig.log.truncate(Offset(6)))
+    assert rig.log.log_end_offset == 6
+    assert rig.log.stable_end_offset == 6
+    assert rig.log.epochs.latest == 1
+    rig.append(b"new", epoch=7)
+    assert rig.values()[-2:] == [(5, b"5"), (6, b"new")]
+    rig.sync()
+    rig.power_cut()
+    assert rig.values()[-2:] == [(5, b"5"), (6, b"new")]
+
+
+def test_a_straddling_batch_goes_as_a_whole(rig: Rig) -> None:
+    rig.append(b"0", b"1")
+    rig.append(b"2", b"3", b"4")
+    rig.machine.run(rig.log.truncate(Offset(3)))
+    assert rig.log.log_end_offset == 2
+
+
+def test_truncation_across_segments_and_to_the_start() -> None:
+    rig = Rig(Machine(1), LogConfig(segment_index_bytes=1024, segment_bytes=300))
+    for i in range(20):
+        rig.append(b"%d" % i * 50)
+    rig.sync()
+    rig.machine.run(rig.log.truncate(Offset(5)))
+    assert [offset for offset, _ in rig.values()] == [0, 1, 2, 3, 4]
+    rig.machine.run(rig.log.restart_at(Offset(100)))
+    assert (rig.log.log_start_offset, rig.log.log_end_offset) == (100, 100)
+    rig.append(b"again")
+    rig.sync()
+    rig.power_cut()
+    assert rig.values() == [(100, b"again")]
+    rig.machine.close()
+
+
+def test_a_sync_does_not_count_across_a_truncation(rig: Rig) -> None:
+    """What was synced at an offset is not what stands there after a cut and a new append."""
+    rig.append(b"old")
+    log = rig.log
+    ticket = rig.do(log.durability.begin)
+    rig.machine.run(log.truncate(Offset(0)))
+    rig.append(b"new")
+    rig.do(lambda: log.durability.end(ticket))
+    assert log.stable_end_offset == 0
+
+
+def test_delete_records_moves_the_start(rig: Rig) -> None:
+    for i in range(10):
+        rig.append(b"%d" % i)
+    rig.do(lambda: rig.log.advance_log_start(Offset(4)))
+    assert rig.values()[0] == (4, b"4")
+    with pytest.raises(OffsetOutOfRangeError):
+        rig.read(3)
+    rig.sync()
+    rig.machine.run(rig.directory.checkpoint())
+    rig.power_cut()
+    assert rig.log.log_start_offset == 4
+
+
+def test_followers_append_what_they_got(rig: Rig) -> None:
+    first = batch([b"a"], base_offset=0, epoch=0) + batch([b"b"], base_offset=5, epoch=2)
+    rig.do(lambda: rig.log.append_as_follower(first))
+    assert rig.log.log_end_offset == 6
+    assert rig.log.end_offset_for(LeaderEpoch(0)) == (0, 5)
+    bad = batch([b"c"], base_offset=6, epoch=2)
+    for damaged in (bad[:-1], bad[:70] + b"?" + bad[71:], batch([b"c"], base_offset=5, epoch=2), b""):
+        with pytest.raises(CorruptMessageError):
+            rig.do(lambda damaged=damaged: rig.log.append_as_follower(damaged))
+    with pytest.raises(CorruptMessageError):
+        rig.do(lambda: rig.log.append_as_follower(batch([b"c"], base_offset=6, epoch=1)))
+    assert rig.values() == [(0, b"a"), (5, b"b")]
+
+
+def test_unsynced_bytes_are_bounded() -> None:
+    rig = Rig(Machine(1), LogConfig(segment_index_bytes=1024, unsynced_bytes_max=1000))
+    rig.append(b"x" * 800)
+    with pytest.raises(ThrottledError):
+        rig.append(b"x" * 800)
+    rig.sync()
+    rig.append(b"x" * 800)
+    rig.machine.close()
+
+
+def test_idempotent_producer(rig: Rig) -> None:
+    """SEMANTICS 6."""
+    for i in range(7):
+        rig.append(b"%d" % i, producer=(9, 0, i))
+    retry = rig.append(b"4", producer=(9, 0, 4))
+    assert retry.duplicate
+    assert (retry.first_offset, retry.next_offset) == (4, 5)
+    with pytest.raises(OutOfOrderSequenceError):
+        rig.append(b"gap", producer=(9, 0, 9))
+    with pytest.raises(OutOfOrderSequenceError):
+        rig.append(b"0", producer=(9, 0, 0))  # older than the five that are kept
+    with pytest.raises(OutOfOrderSequenceError):
+        rig.append(b"epoch", producer=(9, 1, 3))
+    rig.append(b"epoch", producer=(9, 1, 0))
+    with pytest.raises(ProducerFencedError):
+        rig.append(b"zombie", producer=(9, 0, 7))
+    assert len(rig.values()) == 8
+
+
+def test_sequences_wrap(rig: Rig) -> None:
+    rig.append(b"a", b"b", producer=(9, 0, 2**31 - 2))
+    rig.append(b"c", producer=(9, 0, 0))
+    assert rig.append(b"a", b"b", producer=(9, 0, 2**31 - 2)).duplicate
+
+
+@pytest.mark.parametrize("how", ["stop", "crash", "cut"])
+def test_producers_are_remembered_over_a_restart(rig: Rig, how: str) -> None:
+    rig.append(b"a", producer=(9, 0, 0))
+    rig.append(b"b", producer=(9, 0, 1))
+    rig.sync()
+    if how == "stop":
+        rig.stop()
+        rig.start()
+    elif how == "crash":
+        rig.crash()
+    else:
+        rig.machine.run(rig.log.truncate(Offset(1)))
+        rig.machine.run(rig.log.restore_producers())
+        rig.append(b"b", producer=(9, 0, 1))
+    assert rig.append(b"b", producer=(9, 0, 1)).duplicate
+
+
+def test_a_clean_stop_is_believed_and_an_unclean_one_is_not(rig: Rig) -> None:
+    for i in range(50):
+        rig.append(b"%d" % i * 40, epoch=i // 20)
+    rig.stop()
+    rig.start()
+    assert rig.directory.clean_epoch == 7
+    assert len(rig.values()) == 50
+    assert rig.log.epochs.latest == 2
+    rig.append(b"more", epoch=2)
+    rig.crash()
+    assert rig.directory.clean_epoch is None
+    assert len(rig.values()) == 51
+
+
+def test_removed_logs_leave_nothing_to_their_namesakes(rig: Rig) -> None:
+    for i in range(5):
+        rig.append(b"%d" % i)
+    rig.do(lambda: rig.log.advance_log_start(Offset(3)))
+    rig.sync()
+    rig.machine.run(rig.directory.checkpoint())
+    rig.machine.run(rig.directory.remove_log(PARTITION))
+    rig.machine.run(rig.directory.create_log(PARTITION, rig.config))
+    rig.append(b"fresh")
+    rig.sync()
+    rig.power_cut()
+    assert rig.values() == [(0, b"fresh")]
+    assert rig.log.damage is None
