@@ -1,0 +1,163 @@
+"""Decode a batch by the column: where each field of each record lies, without a Python object per record.
+
+Once it is known where the records start (`starts`), their fields follow from one another for all records at once:
+numpy reads the n-th byte of every record's varint in one step. `RecordColumns` points into the unpacked bytes and
+copies nothing; `BinaryColumn` brings the values together as Arrow wants them. Headers are the exception: they are
+read one record at a time, where there are any.
+
+What the plain loop refuses (`record_loop`) is refused here, with InvalidRecordError; the two are tested against
+each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlog.errors import InvalidRecordError
+from streamlog.records.bounds import UNPACKED_BYTES_MAX
+from streamlog.records.header import BatchHeader, Buffer, TimestampType, read_header
+from streamlog.records.payload import unpacked_records
+from streamlog.records.ragged import ragged_copy
+from streamlog.records.record import Headers
+from streamlog.records.record_loop import checked_sum, read_headers, refusal
+from streamlog.records.starts import record_spans
+from streamlog.records.varint import ByteArray, Int64Array, read_varints, read_varlongs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BinaryColumn:
+    """Byte strings one behind the other: Arrow's `binary` layout.
+
+    The i-th is data[offsets[i] : offsets[i + 1]]; of a null it is empty and valid[i] is False.
+    """
+
+    offsets: NDArray[np.int32]  # n + 1 of them, rising from 0
+    data: ByteArray
+    valid: NDArray[np.bool_] | None  # None: there are no nulls
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def validity_bitmap(self) -> bytes | None:
+        """One bit each, lowest first, as Arrow's buffers have it; None where all are valid."""
+        return None if self.valid is None else np.packbits(self.valid, bitorder="little").tobytes()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordColumns:
+    """The records of one batch, in order. A size of -1 is null; a start is a position in `raw`.
+
+    Every range [start, start + size) lies within `raw`.
+    """
+
+    raw: bytes
+    offsets: Int64Array
+    timestamps: Int64Array  # ms since 1970
+    key_starts: Int64Array
+    key_sizes: Int64Array
+    value_starts: Int64Array
+    value_sizes: Int64Array
+    headers: list[Headers] | None  # None: no record has any
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def keys(self) -> BinaryColumn:
+        return _binary_column(self.raw, self.key_starts, self.key_sizes)
+
+    def values(self) -> BinaryColumn:
+        return _binary_column(self.raw, self.value_starts, self.value_sizes)
+
+
+def decode_columns(buffer: Buffer, position: int = 0, *, unpacked_bytes_max: int = UNPACKED_BYTES_MAX) -> RecordColumns:
+    """The records of the batch at `position`, by the column. The CRC is not checked.
+
+    Raises CorruptMessageError, InvalidRecordError, MessageTooLargeError, UnsupportedCompressionError.
+    """
+    header = read_header(buffer, position)
+    return columns_of(unpacked_records(buffer, position, header, unpacked_bytes_max), header)
+
+
+def columns_of(raw: bytes, header: BatchHeader) -> RecordColumns:
+    """As `decode_columns`, of what `unpacked_records` gave for the batch."""
+    if header.record_count == 0:
+        if raw:
+            raise refusal(0, "bytes follow the last record")
+        none = np.empty(0, np.int64)
+        return RecordColumns(
+            raw=raw,
+            offsets=none,
+            timestamps=none,
+            key_starts=none,
+            key_sizes=none,
+            value_starts=none,
+            value_sizes=none,
+            headers=None,
+        )
+    data = np.frombuffer(raw, np.uint8)
+    spans = record_spans(raw, header.record_count)
+    try:
+        timestamp_deltas, at = read_varlongs(data, spans.bodies + 1)
+        offset_deltas, at = read_varints(data, at)
+        key_sizes, key_starts = read_varints(data, at)
+        value_sizes, value_starts = read_varints(data, key_starts + np.maximum(key_sizes, 0))
+        headers_at = value_starts + np.maximum(value_sizes, 0)
+        header_counts, at = read_varints(data, headers_at)
+        if bool(header_counts.any()):
+            headers, at = _headers(raw, headers_at, header_counts, spans.ends)
+        else:
+            headers = None
+    except IndexError:
+        raise refusal(len(raw), "the records are cut off") from None
+    if min(int(key_sizes.min()), int(value_sizes.min())) < -1 or bool((at != spans.ends).any()):
+        raise refusal(0, "a record's fields do not fill it")
+    return RecordColumns(
+        raw=raw,
+        offsets=_offsets(header, offset_deltas),
+        timestamps=_timestamps(header, timestamp_deltas),
+        key_starts=key_starts,
+        key_sizes=key_sizes,
+        value_starts=value_starts,
+        value_sizes=value_sizes,
+        headers=headers,
+    )
+
+
+def _offsets(header: BatchHeader, deltas: Int64Array) -> Int64Array:
+    rising = bool((deltas[1:] > deltas[:-1]).all())
+    if not rising or int(deltas[0]) < 0 or int(deltas[-1]) > header.last_offset_delta:
+        raise InvalidRecordError("the offset deltas do not rise from 0 to the last one")
+    return deltas + header.base_offset
+
+
+def _timestamps(header: BatchHeader, deltas: Int64Array) -> Int64Array:
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        return np.full(len(deltas), header.max_timestamp)
+    checked_sum(header.base_timestamp, int(deltas.min()))
+    checked_sum(header.base_timestamp, int(deltas.max()))
+    return deltas + header.base_timestamp
+
+
+def _headers(
+    raw: bytes, positions: Int64Array, counts: Int64Array, ends: Int64Array
+) -> tuple[list[Headers], Int64Array]:
+    """The headers of each record, and the position behind them."""
+    headers: list[Headers] = [()] * len(counts)
+    after = positions + 1
+    for index in np.flatnonzero(counts).tolist():
+        headers[index], after[index] = read_headers(raw, int(positions[index]), int(ends[index]))
+    return headers, after
+
+
+def _binary_column(raw: bytes, starts: Int64Array, sizes: Int64Array) -> BinaryColumn:
+    present = np.maximum(sizes, 0)
+    # A batch has at most 2^31-1 bytes packed and is bounded when unpacked, so int32 holds every sum of sizes.
+    offsets = np.zeros(len(sizes) + 1, np.int32)
+    np.cumsum(present, out=offsets[1:])
+    data = np.empty(int(offsets[-1]), np.uint8)
+    ragged_copy(np.frombuffer(raw, np.uint8), starts, data, offsets[:-1].astype(np.int64), present)
+    valid = sizes >= 0
+    return BinaryColumn(offsets=offsets, data=data, valid=None if bool(valid.all()) else valid)

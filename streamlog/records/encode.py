@@ -1,0 +1,227 @@
+"""Encode records: one at a time, or a whole batch by the column.
+
+By the column means that each part of a record (length, offset delta, key length ...) becomes a list with one bytes
+object a record, most of them taken from tables, and that one join strings them all together. The number of parts is
+the price, so parts that stand side by side share a table where they can. Records of one size need no parts at all:
+they are the rows of a matrix, whose columns are filled at once.
+
+The layout of a record is in `record_loop`. All ways give the same bytes, and are tested against each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from streamlog.errors import InvalidRecordError
+from streamlog.records.record import Headers
+from streamlog.records.varint import (
+    WIDTH_BOUNDS,
+    ByteArray,
+    Int64Array,
+    VarintTable,
+    encode_varint,
+    varint_widths,
+)
+
+# Up to so many records the loop is faster.
+LOOP_COUNT_MAX: Final = 24
+
+_ATTRIBUTES: Final = b"\x00"
+_NO_DELTA: Final = b"\x00"
+_NULL: Final = b"\x01"
+_NO_HEADERS: Final = b"\x00"
+
+_VARINTS: Final = VarintTable()
+# The length of a record between the end of the one before it, which had no headers, and the attributes ...
+_LENGTHS: Final = VarintTable(_NO_HEADERS, _ATTRIBUTES)
+# ... and a timestamp delta of 0.
+_LENGTHS_UNTIMED: Final = VarintTable(_NO_HEADERS, _ATTRIBUTES + _NO_DELTA)
+_KEYLESS_VALUE_SIZES: Final = VarintTable(_NULL)
+
+
+def encode_record(
+    offset_delta: int, timestamp_delta: int, key: bytes | None, value: bytes | None, headers: Headers = ()
+) -> bytes:
+    """One record, with its length in front."""
+    body = b"".join(
+        (
+            _ATTRIBUTES,
+            encode_varint(timestamp_delta),
+            encode_varint(offset_delta),
+            _NULL if key is None else encode_varint(len(key)) + key,
+            _NULL if value is None else encode_varint(len(value)) + value,
+            encode_headers(headers),
+        )
+    )
+    return encode_varint(len(body)) + body
+
+
+def encode_headers(headers: Headers) -> bytes:
+    """Count and headers, as they end a record. Raises InvalidRecordError for a key that UTF-8 cannot spell."""
+    if not headers:
+        return _NO_HEADERS
+    parts = [encode_varint(len(headers))]
+    for name, value in headers:
+        try:
+            key = name.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError as error:
+            raise InvalidRecordError(f"header key {name!r}: {error.reason}", field="headers") from None
+        parts += (encode_varint(len(key)), key)
+        parts += (_NULL,) if value is None else (encode_varint(len(value)), value)
+    return b"".join(parts)
+
+
+def encode_records(
+    values: Sequence[bytes | None],
+    keys: Sequence[bytes | None] | None = None,
+    headers: Sequence[Headers] | None = None,
+    timestamp_deltas: Int64Array | None = None,
+    offset_deltas: Int64Array | None = None,
+) -> bytes:
+    """The records of a batch, one behind the other. Every column has one entry a record.
+
+    None for a column means: no keys, no headers, all timestamp deltas 0, offset deltas 0, 1, 2 ...
+    """
+    if len(values) <= LOOP_COUNT_MAX:
+        return _encode_loop(values, keys, headers, timestamp_deltas, offset_deltas)
+    value_sizes, values = _sized(values)
+    key_sizes = None
+    if keys is not None:
+        key_sizes, keys = _sized(keys)
+    if timestamp_deltas is None and headers is None and offset_deltas is None and _is_constant(value_sizes):
+        if keys is None:
+            return _encode_equal(values, int(value_sizes[0]), None, -1)
+        if key_sizes is not None and _is_constant(key_sizes):
+            return _encode_equal(values, int(value_sizes[0]), keys, int(key_sizes[0]))
+    return _encode_columns(values, value_sizes, keys, key_sizes, headers, timestamp_deltas, offset_deltas)
+
+
+def _encode_loop(
+    values: Sequence[bytes | None],
+    keys: Sequence[bytes | None] | None,
+    headers: Sequence[Headers] | None,
+    timestamp_deltas: Int64Array | None,
+    offset_deltas: Int64Array | None,
+) -> bytes:
+    records = []
+    for index, value in enumerate(values):
+        offset_delta = index if offset_deltas is None else int(offset_deltas[index])
+        timestamp_delta = 0 if timestamp_deltas is None else int(timestamp_deltas[index])
+        key = None if keys is None else keys[index]
+        records.append(
+            encode_record(offset_delta, timestamp_delta, key, value, () if headers is None else headers[index])
+        )
+    return b"".join(records)
+
+
+def _sized(strings: Sequence[bytes | None]) -> tuple[Int64Array, Sequence[bytes]]:
+    """The sizes, -1 for null, and the strings with b"" for null."""
+    try:
+        return np.fromiter(map(len, strings), np.int64, len(strings)), strings  # type: ignore[arg-type,return-value]
+    except TypeError:  # there is a None among them
+        sizes = [-1 if string is None else len(string) for string in strings]
+        return np.array(sizes, np.int64), [string or b"" for string in strings]
+
+
+def _is_constant(sizes: Int64Array) -> bool:
+    return int(sizes[0]) >= 0 and bool((sizes == sizes[0]).all())
+
+
+def _encode_columns(
+    values: Sequence[bytes],
+    value_sizes: Int64Array,
+    keys: Sequence[bytes] | None,
+    key_sizes: Int64Array | None,
+    headers: Sequence[Headers] | None,
+    timestamp_deltas: Int64Array | None,
+    offset_deltas: Int64Array | None,
+) -> bytes:
+    """Any records, by parts. The parts of a record stand in `columns` in their order; its length comes first."""
+    count = len(values)
+    offsets = np.arange(count) if offset_deltas is None else offset_deltas
+    columns: list[Sequence[bytes]] = [_VARINTS.encode(offsets)]
+    sizes = 1 + varint_widths(offsets) + varint_widths(value_sizes) + np.maximum(value_sizes, 0)
+    if keys is None or key_sizes is None:
+        columns += (_KEYLESS_VALUE_SIZES.encode(value_sizes), values)
+        sizes += 1
+    else:
+        columns += (_VARINTS.encode(key_sizes), keys, _VARINTS.encode(value_sizes), values)
+        sizes += varint_widths(key_sizes) + np.maximum(key_sizes, 0)
+    if timestamp_deltas is None:
+        sizes += 1
+    else:
+        columns.insert(0, _VARINTS.encode(timestamp_deltas))
+        sizes += _lengths(columns[0])
+    if headers is None:
+        sizes += 1
+        lengths = (_LENGTHS_UNTIMED if timestamp_deltas is None else _LENGTHS).encode(sizes)
+        lengths[0] = lengths[0][1:]
+        return b"".join((*_interleaved(lengths, *columns), _NO_HEADERS))
+    tails = _encode_all_headers(headers)
+    sizes += _lengths(tails)
+    untimed = _ATTRIBUTES + _NO_DELTA if timestamp_deltas is None else _ATTRIBUTES
+    return b"".join(_interleaved(_VARINTS.encode(sizes), [untimed] * count, *columns, tails))
+
+
+def _lengths(strings: Sequence[bytes]) -> Int64Array:
+    return np.fromiter(map(len, strings), np.int64, len(strings))
+
+
+def _interleaved(*columns: Sequence[bytes]) -> list[bytes]:
+    """First of each column, second of each column ..."""
+    step = len(columns)
+    parts = [b""] * (step * len(columns[0]))
+    for index, column in enumerate(columns):
+        parts[index::step] = column
+    return parts
+
+
+def _encode_all_headers(headers: Sequence[Headers]) -> list[bytes]:
+    """Records of one source tend to carry the same headers, so each is compared with the one before it."""
+    tails: list[bytes] = []
+    before: Headers = ()
+    tail = _NO_HEADERS
+    for each in headers:
+        if each != before:
+            before, tail = each, encode_headers(each)
+        tails.append(tail)
+    return tails
+
+
+def _encode_equal(values: Sequence[bytes], value_size: int, keys: Sequence[bytes] | None, key_size: int) -> bytes:
+    """Records that differ in nothing but the bytes of key and value, and the offset delta, which counts from 0.
+
+    They are the rows of one matrix as long as the offset delta's width stays the same.
+    """
+    between = encode_varint(value_size)
+    matrices: list[memoryview] = []
+    start = 0
+    for width, bound in enumerate((*WIDTH_BOUNDS, 2**31), 1):
+        end = min(bound, len(values))
+        key_part = encode_varint(key_size) + bytes(max(key_size, 0))
+        body_size = 2 + width + len(key_part) + len(between) + value_size + 1
+        lead = encode_varint(body_size) + _ATTRIBUTES + _NO_DELTA
+        head = lead + bytes(width) + key_part + between
+        rows = np.empty((end - start, len(head) + value_size + 1), np.uint8)
+        rows[:, : len(head)] = np.frombuffer(head, np.uint8)
+        offsets = np.arange(start, end) << 1
+        for byte in range(width):
+            more = 0x80 if byte < width - 1 else 0
+            rows[:, len(lead) + byte] = offsets >> 7 * byte & 0x7F | more
+        if keys is not None:
+            _fill(rows, len(head) - len(between) - key_size, keys[start:end], key_size)
+        _fill(rows, len(head), values[start:end], value_size)
+        rows[:, -1] = 0
+        matrices.append(rows.data)
+        start = end
+        if start == len(values):
+            break
+    return b"".join(matrices)
+
+
+def _fill(rows: ByteArray, column: int, strings: Sequence[bytes], size: int) -> None:
+    """Put the strings, all of one size, into the rows from `column` on."""
+    rows[:, column : column + size] = np.frombuffer(b"".join(strings), np.uint8).reshape(len(strings), size)

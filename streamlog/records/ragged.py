@@ -1,0 +1,42 @@
+"""Move many byte strings of mixed sizes at once, with numpy and without a Python object for any of them.
+
+numpy moves items of one size; strings have many. The way round: a string of s bytes, 2^k <= s < 2^(k+1), is covered
+by two pieces of 2^k bytes, one from its start and one to its end, which may overlap. So all strings with the same k
+are moved by two calls, and there are as many k as the longest string has bits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlog.records.varint import ByteArray, Int64Array
+
+
+def ragged_copy(
+    source: ByteArray, source_starts: Int64Array, target: ByteArray, target_starts: Int64Array, sizes: Int64Array
+) -> None:
+    """Copy `sizes[i]` bytes from `source_starts[i]` to `target_starts[i]`, for every i.
+
+    All ranges must lie inside their arrays, and those of the target apart. A size of 0 or less copies nothing.
+    """
+    exponents = np.frexp(sizes)[1] - 1
+    exponents[sizes <= 0] = -1
+    for exponent in np.flatnonzero(np.bincount(exponents + 1)[1:]).tolist():
+        rows = np.flatnonzero(exponents == exponent)
+        width = 1 << exponent
+        to, of = windows(target, width), windows(source, width)
+        from_start, to_start = source_starts[rows], target_starts[rows]
+        to[to_start] = of[from_start]
+        rest = sizes[rows] - width
+        to[to_start + rest] = of[from_start + rest]
+
+
+def windows(data: ByteArray, width: int) -> NDArray[Any]:
+    """A view whose i-th item is the `width` bytes from i on. `width` is at least 1 and at most len(data).
+
+    The items are of a void type, which numpy copies as they are and hands out as bytes objects.
+    """
+    return np.ndarray((len(data) - width + 1,), f"V{width}", data, 0, (1,))

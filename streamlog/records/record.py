@@ -1,0 +1,26 @@
+"""A record, as a reader of a log sees it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+from streamlog.model import Offset
+
+# Kafka says that a header's key is UTF-8. Other bytes become lone surrogates ("surrogateescape") and are written
+# back as they were, so that compaction never changes a record. A value of None is null.
+Header: TypeAlias = tuple[str, bytes | None]
+Headers: TypeAlias = tuple[Header, ...]
+
+
+class Record(NamedTuple):
+    """One record. A tuple, because a consumer makes millions a second of them.
+
+    `offset` and `timestamp` are absolute; the timestamp is in ms since 1970, -1: none. A key or value of None is
+    null, which is not the same as empty: a null value is a tombstone in a compacted topic.
+    """
+
+    offset: Offset
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()

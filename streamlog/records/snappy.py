@@ -1,0 +1,75 @@
+"""Snappy as Kafka has it: raw blocks in the framing of xerial's snappy-java.
+
+    82 53 4e 41 50 50 59 00   magic
+    00 00 00 01  00 00 00 01  version, lowest version that can read it
+    then per block: i32 size, and so many bytes of raw snappy
+
+A raw block begins with the size that it unpacks to, as an unsigned varint. That number is not trusted: a block of
+n bytes cannot unpack to more than 64 bytes for each 3 of them, which is what the densest element makes.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import cramjam
+
+from streamlog.errors import CorruptMessageError
+from streamlog.records.bounds import too_large
+from streamlog.records.header import Buffer
+
+_MAGIC: Final = b"\x82SNAPPY\x00"
+_VERSIONS: Final = struct.Struct(">ii")
+_SIZE: Final = struct.Struct(">i")
+_HEADER_SIZE: Final = len(_MAGIC) + _VERSIONS.size
+_HEADER: Final = _MAGIC + _VERSIONS.pack(1, 1)
+# snappy-java's default; its reader takes any.
+_BLOCK_BYTES: Final = 32_768
+
+
+def compress(data: Buffer) -> bytes:
+    parts: list[bytes] = [_HEADER]
+    with memoryview(data) as view:
+        for start in range(0, len(view), _BLOCK_BYTES):
+            block = bytes(cramjam.snappy.compress_raw(view[start : start + _BLOCK_BYTES]))
+            parts += (_SIZE.pack(len(block)), block)
+    return b"".join(parts)
+
+
+def decompress(data: Buffer, size_bytes_max: int) -> bytes:
+    """Framed or raw, to at most `size_bytes_max` bytes. Errors as `compression.decompress`."""
+    if data[: len(_MAGIC)] != _MAGIC:
+        return _unpack_block(data, size_bytes_max, size_bytes_max)
+    if len(data) < _HEADER_SIZE:
+        raise CorruptMessageError("snappy: the header is cut off")
+    _, compatible = _VERSIONS.unpack_from(data, len(_MAGIC))
+    if compatible != 1:
+        raise CorruptMessageError(f"snappy: framing version {compatible}")
+    parts: list[bytes] = []
+    left = size_bytes_max
+    position = _HEADER_SIZE
+    while position < len(data):
+        if len(data) - position < _SIZE.size:
+            raise CorruptMessageError("snappy: trailing bytes behind the compressed records")
+        (size,) = _SIZE.unpack_from(data, position)
+        position += _SIZE.size
+        if not 0 < size <= len(data) - position:
+            raise CorruptMessageError(f"snappy: a block of {size} bytes, {len(data) - position} are left")
+        parts.append(_unpack_block(data[position : position + size], left, size_bytes_max))
+        left -= len(parts[-1])
+        position += size
+    return b"".join(parts)
+
+
+def _unpack_block(block: Buffer, left: int, size_bytes_max: int) -> bytes:
+    """One raw block, which may unpack to `left` bytes of the `size_bytes_max` of the whole."""
+    try:
+        size = cramjam.snappy.decompress_raw_len(block)
+        if 3 * size > 64 * len(block):
+            raise CorruptMessageError(f"snappy: {len(block)} bytes cannot unpack to {size}")
+        if size > left:
+            raise too_large(size_bytes_max)
+        return bytes(cramjam.snappy.decompress_raw(block))
+    except cramjam.DecompressionError as error:
+        raise CorruptMessageError(f"snappy: {error}") from error

@@ -1,0 +1,174 @@
+"""Zigzag varints, as the records of a batch are made of: one at a time, by table, and by the column.
+
+A varint holds 7 bits a byte, lowest first; the top bit says that more follow. Zigzag puts the sign into bit 0, so
+that -1 is one byte: 0, -1, 1, -2 ... become 0, 1, 2, 3 ... Lengths, counts and offset deltas have 32 bits and take
+at most 5 bytes, timestamp deltas have 64 and take at most 10. A number that is spelled longer than it need be is
+read; one with more bits than it may have is refused.
+
+By the column means numpy: the n-th step of a varint is taken for all records at once, and only by those that have
+an n-th byte. The encoder turns a column of numbers into a list of bytes objects; small numbers come from a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlog.errors import InvalidRecordError
+
+Int64Array: TypeAlias = NDArray[np.int64]
+ByteArray: TypeAlias = NDArray[np.uint8]
+ObjectArray: TypeAlias = NDArray[np.object_]
+
+# The most bytes that a number of 32 and of 64 bits takes, and the largest last one of so many: the bits that are left.
+_VARINT: Final = (5, 0x0F)
+_VARLONG: Final = (10, 0x01)
+
+# Numbers of at most this many bits take 1, 2, 3 ... bytes; one bit of each seventh is the sign's.
+_BITS_A_BYTE: Final = 7
+# First number (not negative) that needs 2, 3, 4, 5 bytes.
+WIDTH_BOUNDS: Final = tuple(1 << (_BITS_A_BYTE * width - 1) for width in range(1, 5))
+# Numbers below this are encoded by table: all of one and two bytes. A table takes half a megabyte and 2 ms to make.
+TABLE_SIZE: Final = WIDTH_BOUNDS[1]
+
+
+def encode_varint(number: int) -> bytes:
+    """Zigzag varint of a number of up to 64 bits, signed."""
+    rest = (number << 1) ^ (number >> 63)
+    out = bytearray()
+    while rest > 0x7F:
+        out.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    out.append(rest)
+    return bytes(out)
+
+
+def varint_size(number: int) -> int:
+    """Bytes that `encode_varint(number)` takes."""
+    return max(1, -(-((number << 1) ^ (number >> 63)).bit_length() // 7))
+
+
+def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
+    """The 32-bit number at `position`, and the position after it.
+
+    Raises InvalidRecordError for more than 32 bits, IndexError where the data end.
+    """
+    return _read(data, position, *_VARINT)
+
+
+def read_varlong(data: bytes | memoryview, position: int) -> tuple[int, int]:
+    """As `read_varint`, for 64 bits."""
+    return _read(data, position, *_VARLONG)
+
+
+def _read(data: bytes | memoryview, position: int, bytes_max: int, last_byte_max: int) -> tuple[int, int]:
+    byte = data[position]
+    raw, shift = byte & 0x7F, 7
+    last_shift = 7 * (bytes_max - 1)
+    while byte > 0x7F:
+        position += 1
+        byte = data[position]
+        if shift == last_shift and byte > last_byte_max:
+            raise InvalidRecordError("a number in the records has too many bits")
+        raw |= (byte & 0x7F) << shift
+        shift += 7
+    return (raw >> 1) ^ -(raw & 1), position + 1
+
+
+def object_array(items: Sequence[bytes]) -> ObjectArray:
+    """An array of references to the items; numpy would otherwise make an array of fixed-width strings of them."""
+    array = np.empty(len(items), object)
+    array[:] = items
+    return array
+
+
+class VarintTable:
+    """Varints with fixed bytes before and behind them: from a table where the numbers are small. Immutable."""
+
+    def __init__(self, before: bytes = b"", behind: bytes = b"") -> None:
+        self._before, self._behind = before, behind
+        # The extra last entry makes index -1 work: -1, which is "null", is encoded as 01.
+        numbers = (*range(TABLE_SIZE), -1)
+        self._table = object_array([before + encode_varint(number) + behind for number in numbers])
+
+    def encode(self, numbers: Int64Array) -> list[bytes]:
+        """For a column of numbers from -2^63 to 2^63 - 1, one bytes object each."""
+        if len(numbers) == 0:
+            return []
+        if int(numbers.min()) >= -1 and int(numbers.max()) < TABLE_SIZE:
+            small: list[bytes] = self._table[numbers].tolist()
+            return small
+        varints = _encode_large(numbers)
+        if not self._before and not self._behind:
+            return varints
+        return [b"".join((self._before, varint, self._behind)) for varint in varints]
+
+
+def _encode_large(numbers: Int64Array) -> list[bytes]:
+    raw = ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
+    out = np.empty(len(numbers), object)
+    left = np.arange(len(numbers))
+    for width in range(1, 11):
+        fits = raw[left] >> np.uint64(_BITS_A_BYTE * width) == 0 if width < 10 else np.ones(len(left), np.bool_)
+        out[left[fits]] = _encode_width(raw[left[fits]], width)
+        left = left[~fits]
+    encoded: list[bytes] = out.tolist()
+    return encoded
+
+
+def _encode_width(raw: NDArray[np.uint64], width: int) -> list[bytes]:
+    """Numbers that all take `width` bytes, zigzag done."""
+    shifts = np.arange(width, dtype=np.uint64) * np.uint64(_BITS_A_BYTE)
+    digits = (raw[:, None] >> shifts).astype(np.uint8) & 0x7F
+    digits[:, :-1] |= 0x80
+    encoded: list[bytes] = digits.view(f"V{width}").ravel().tolist()  # a void's items are bytes objects
+    return encoded
+
+
+def varint_widths(numbers: Int64Array) -> Int64Array:
+    """Bytes that each number takes, for numbers from -1 to 2^31 - 1."""
+    widths = np.ones(len(numbers), np.int64)
+    largest = int(numbers.max(initial=0))
+    for bound in WIDTH_BOUNDS:
+        if largest < bound:
+            break
+        widths += numbers >= bound
+    return widths
+
+
+def read_varints(data: ByteArray, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """The 32-bit numbers at the positions (a column), and the positions after them.
+
+    Raises InvalidRecordError for more than 32 bits, IndexError where the data end.
+    """
+    return _read_column(data, positions, *_VARINT)
+
+
+def read_varlongs(data: ByteArray, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """As `read_varints`, for 64 bits."""
+    return _read_column(data, positions, *_VARLONG)
+
+
+def _read_column(
+    data: ByteArray, positions: Int64Array, bytes_max: int, last_byte_max: int
+) -> tuple[Int64Array, Int64Array]:
+    byte = data[positions]
+    after = positions + 1
+    more = np.flatnonzero(byte > 0x7F)
+    if len(more) == 0:
+        small = byte.astype(np.int64)
+        return (small >> 1) ^ -(small & 1), after
+    raw = (byte & 0x7F).astype(np.uint64)
+    for step in range(1, bytes_max):
+        byte = data[after[more]]
+        if step == bytes_max - 1 and bool((byte > last_byte_max).any()):
+            raise InvalidRecordError("a number in the records has too many bits")
+        raw[more] |= (byte & 0x7F).astype(np.uint64) << np.uint64(_BITS_A_BYTE * step)
+        after[more] += 1
+        more = more[byte > 0x7F]
+        if len(more) == 0:
+            break
+    return (raw >> np.uint64(1)).view(np.int64) ^ -(raw & np.uint64(1)).view(np.int64), after
