@@ -13,6 +13,7 @@ Rules, equal in both worlds:
   carried out.
 """
 
+from streamlog.ports.bundle import Ports
 from streamlog.ports.clock import Clock
 from streamlog.ports.disk import Buffer, DirectoryLock, File, FileSystem, Mapping
 from streamlog.ports.network import (
@@ -39,6 +40,7 @@ __all__ = [
     "FileSystem",
     "Mapping",
     "Network",
+    "Ports",
     "Probe",
     "Random",
     "RpcError",

@@ -6,6 +6,12 @@ Contract
 - A stream is FIFO in each direction and ends once, with a status. Nothing is resent or replayed after a break.
 - `send` waits while the peer does not read (back-pressure); nothing is buffered without bound.
 - A client that cancels, times out or vanishes cancels the handler.
+- A handler ends a call with an error by raising RpcError, or a StreamlogError, which is answered by its status and
+  message. Anything else is a bug: the server's owner is told (`on_crash` of the adapters), the caller gets UNKNOWN
+  without a word of the cause.
+- At most one `send` and one `recv` of a stream at a time, no `send` after `done_sending`; InvariantError otherwise.
+- Cancelling a `send` or `recv` (a time-out around it, too) ends the call on the calling side and the stream's use on
+  the serving side: nobody could tell which message was lost.
 """
 
 from __future__ import annotations
@@ -13,9 +19,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
-from streamlog.errors import Status
+from streamlog.errors import Status, StreamlogError
+
+CRASHED: Final = "the handler failed"
+"""All that a caller is told of a handler that raised what it must not."""
 
 
 class RpcError(Exception):
@@ -32,6 +41,10 @@ class RpcError(Exception):
 
     def __str__(self) -> str:
         return f"{self.status.name}: {self.message}"
+
+    @classmethod
+    def of(cls, error: StreamlogError) -> RpcError:
+        return cls(error.status, error.message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

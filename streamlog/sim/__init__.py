@@ -7,6 +7,9 @@
     clock, workers
                 the other ports
     machine     one computer driven step by step, for tests of what stands on the disk alone
+    fabric, call, network
+                the wires between hosts, a call on them, the network port
+    world       hosts, their incarnations, one network, one seed
 
 The node's real code runs here unchanged: it knows the world through `streamlog.ports` alone. The simulated ports keep
 the contracts of the real ones; one conformance suite runs on both.
@@ -14,18 +17,24 @@ the contracts of the real ones; one conformance suite runs on both.
 
 from streamlog.sim.clock import SimClock
 from streamlog.sim.disk import DiskFaults, SimDisk
+from streamlog.sim.fabric import Fabric
 from streamlog.sim.filesystem import SimFile, SimFileSystem, SimMapping
 from streamlog.sim.loop import Deadlock, Livelock, Order, SimError, SimLoop, run
 from streamlog.sim.machine import Machine
+from streamlog.sim.network import SimNetwork
 from streamlog.sim.process import Killed, Process
 from streamlog.sim.workers import SimWorkers
+from streamlog.sim.world import Host, Node, World
 
 __all__ = [
     "Deadlock",
     "DiskFaults",
+    "Fabric",
+    "Host",
     "Killed",
     "Livelock",
     "Machine",
+    "Node",
     "Order",
     "Process",
     "SimClock",
@@ -35,6 +44,8 @@ __all__ = [
     "SimFileSystem",
     "SimLoop",
     "SimMapping",
+    "SimNetwork",
     "SimWorkers",
+    "World",
     "run",
 ]

@@ -1,0 +1,22 @@
+"""All the ports of one node, as its constructor gets them: the same shape in production and in simulation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streamlog.ports.clock import Clock
+from streamlog.ports.disk import FileSystem
+from streamlog.ports.network import Network
+from streamlog.ports.probe import Probe
+from streamlog.ports.random import Random
+from streamlog.ports.workers import Workers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    fs: FileSystem
+    network: Network
+    clock: Clock
+    random: Random
+    workers: Workers
+    probe: Probe

@@ -1,0 +1,62 @@
+"""The network port over grpc.aio, with opaque bytes. One event loop owns everything here.
+
+The network holds what it made: a grpc.aio server that nobody holds is collected and stops listening in silence. Close
+it before its loop closes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import grpc
+
+from streamlog.ports.grpc_channel import GrpcChannel
+from streamlog.ports.grpc_server import GrpcServer, Handlers
+from streamlog.ports.grpc_settings import GrpcSettings
+from streamlog.ports.network import StreamHandler, UnaryHandler
+
+
+class GrpcNetwork:
+    """`on_crash` is told what a handler raised that it must not: the node is to stop. TLS: give both credentials."""
+
+    def __init__(
+        self,
+        *,
+        on_crash: Callable[[Exception], None],
+        settings: GrpcSettings | None = None,
+        server_credentials: grpc.ServerCredentials | None = None,
+        channel_credentials: grpc.ChannelCredentials | None = None,
+    ) -> None:
+        self._on_crash = on_crash
+        self._settings = settings or GrpcSettings()
+        self._server_credentials = server_credentials
+        self._channel_credentials = channel_credentials
+        self._servers: list[GrpcServer] = []
+        self._channels: list[GrpcChannel] = []
+
+    async def listen(
+        self,
+        address: str,
+        *,
+        unary: Mapping[str, UnaryHandler],
+        streaming: Mapping[str, StreamHandler],
+    ) -> GrpcServer:
+        handlers = Handlers(unary, streaming, self._on_crash, verified=self._server_credentials is not None)
+        server = GrpcServer(address, handlers, self._settings, self._server_credentials)
+        await server.start()
+        self._servers = [known for known in self._servers if not known.closed]
+        self._servers.append(server)
+        return server
+
+    def connect(self, address: str) -> GrpcChannel:
+        channel = GrpcChannel(address, self._settings, self._channel_credentials)
+        self._channels = [known for known in self._channels if not known.closed]
+        self._channels.append(channel)
+        return channel
+
+    async def close(self) -> None:
+        """Close what its owners left open."""
+        for channel in self._channels:
+            await channel.close()
+        for server in self._servers:
+            await server.close()

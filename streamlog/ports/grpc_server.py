@@ -1,0 +1,133 @@
+"""The server's side of the network port over grpc.aio: handlers of opaque bytes, found by the method's full name."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+from urllib.parse import unquote
+
+import grpc
+import grpc.aio
+
+from streamlog.errors import Status, StreamlogError
+from streamlog.ports.grpc_settings import DETAILS_KEY, TO_GRPC, GrpcSettings
+from streamlog.ports.grpc_stream import Context, ServerStream
+from streamlog.ports.network import CRASHED, CallInfo, RpcError, StreamHandler, UnaryHandler
+
+
+class GrpcServer:
+    """Made, started, closed: once each."""
+
+    def __init__(
+        self,
+        address: str,
+        handlers: Handlers,
+        settings: GrpcSettings,
+        credentials: grpc.ServerCredentials | None,
+    ) -> None:
+        """OSError where the address cannot be had."""
+        self.closed = False
+        self._server = grpc.aio.server(options=settings.server())
+        self._server.add_generic_rpc_handlers((handlers,))
+        try:
+            if credentials is None:
+                port = self._server.add_insecure_port(address)
+            else:
+                port = self._server.add_secure_port(address, credentials)
+        except RuntimeError as error:
+            raise _why_not_bound(address) from error
+        self.address = f"{address.rpartition(':')[0]}:{port}"
+
+    async def start(self) -> None:
+        await self._server.start()
+
+    async def close(self, *, grace_s: float = 0.0) -> None:
+        self.closed = True
+        await self._server.stop(grace_s or None)
+
+
+class Handlers(grpc.GenericRpcHandler):
+    """gRPC itself answers UNIMPLEMENTED for what is not there. `verified`: clients show certificates."""
+
+    def __init__(
+        self,
+        unary: Mapping[str, UnaryHandler],
+        streaming: Mapping[str, StreamHandler],
+        on_crash: Callable[[Exception], None],
+        *,
+        verified: bool,
+    ) -> None:
+        self._on_crash = on_crash
+        self._verified = verified
+        self._methods: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {}
+        for name, one in unary.items():
+            self._methods[name] = grpc.unary_unary_rpc_method_handler(self._unary(name, one))
+        for name, many in streaming.items():
+            self._methods[name] = grpc.stream_stream_rpc_method_handler(self._streaming(name, many))
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any] | None:
+        return self._methods.get(handler_call_details.method)
+
+    # The stubs know only grpc's synchronous handlers, hence Any.
+
+    def _unary(self, name: str, handler: UnaryHandler) -> Any:
+        async def serve(request: bytes, context: Context) -> Any:
+            return await self._answer(handler(request, self._info(name, context)), context)
+
+        return serve
+
+    def _streaming(self, name: str, handler: StreamHandler) -> Any:
+        async def serve(_: object, context: Context) -> None:
+            await self._answer(handler(ServerStream(context), self._info(name, context)), context)
+
+        return serve
+
+    async def _answer(self, work: Awaitable[Any], context: Context) -> Any:
+        try:
+            return await work
+        except RpcError as error:
+            refusal = error
+        except StreamlogError as error:
+            refusal = RpcError.of(error)
+        except Exception as error:  # noqa: BLE001  told to the owner, not hidden
+            refusal = RpcError(Status.UNKNOWN, CRASHED)
+            self._on_crash(error)
+        trailer = ((DETAILS_KEY, refusal.details_bin),) if refusal.details_bin else ()
+        return await context.abort(TO_GRPC[refusal.status], refusal.message, trailer)
+
+    def _info(self, name: str, context: Context) -> CallInfo:
+        left_s: float | None = context.time_remaining()
+        return CallInfo(
+            method=name,
+            peer=unquote(context.peer().partition(":")[2]),
+            metadata={key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)},
+            identity=_identity(context) if self._verified else None,
+            deadline=None if left_s is None else time.monotonic() + left_s,
+        )
+
+
+def _identity(context: Context) -> str | None:
+    """The subject of the client's certificate as RFC 2253 writes it, else its common name."""
+    properties = context.auth_context()
+    for key in ("x509_subject", "x509_common_name"):
+        for value in properties.get(key, ()):
+            return value.decode("utf-8", "replace")
+    return None
+
+
+def _why_not_bound(address: str) -> OSError:
+    """grpc tells "failed to bind" and no more; the kernel tells the number."""
+    host, _, port = address.rpartition(":")
+    try:
+        family, _, _, _, target = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(target)
+            probe.listen(1)
+    except OSError as error:
+        return error
+    return OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE), address)

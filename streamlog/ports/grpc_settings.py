@@ -1,0 +1,72 @@
+"""What gRPC is told on both sides, and the table between its status codes and ours.
+
+Settings that are not gRPC's own, and why:
+- `so_reuseport=0`: a second server would otherwise bind the same port without an error and take half of the calls;
+- keep-alive of 2 s + 2 s, also while no call runs: a peer that lost its power is found out within 4 s. It is
+  `http2.ping_timeout_ms` that ends the wait for an answer; without it that takes a minute, whatever
+  `keepalive_timeout_ms` says (seen with grpcio 1.85);
+- reconnecting after 50 to 200 ms: the default grows to 120 s, far beyond a fail-over;
+- `min_reconnect_backoff_ms` is, in spite of its name, how long one attempt to connect may take;
+- no retries (nothing is resent: a retry is the caller's decision), no proxy from the environment between nodes, and a
+  connection of its own for each channel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import grpc
+
+from streamlog.errors import Status
+
+DETAILS_KEY: Final = "grpc-status-details-bin"
+"""Trailer that carries a serialized google.rpc.Status."""
+
+TO_GRPC: Final = {status: grpc.StatusCode[status.name] for status in Status}
+FROM_GRPC: Final = {code: status for status, code in TO_GRPC.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrpcSettings:
+    """A message larger than the limit ends its call with RESOURCE_EXHAUSTED."""
+
+    message_bytes_max: int = 4 << 20
+    keepalive_s: float = 2.0
+    keepalive_timeout_s: float = 2.0
+    connect_timeout_s: float = 2.0
+    backoff_s: tuple[float, float] = (0.05, 0.2)  # first and longest wait between attempts to connect
+
+    def server(self) -> list[tuple[str, int]]:
+        return [
+            *self._common(),
+            ("grpc.so_reuseport", 0),
+            ("grpc.http2.max_ping_strikes", 0),  # a peer's keep-alive is no abuse
+        ]
+
+    def channel(self) -> list[tuple[str, int]]:
+        first, longest = self.backoff_s
+        return [
+            *self._common(),
+            ("grpc.initial_reconnect_backoff_ms", _ms(first)),
+            ("grpc.max_reconnect_backoff_ms", _ms(longest)),
+            ("grpc.min_reconnect_backoff_ms", _ms(self.connect_timeout_s)),
+            ("grpc.enable_retries", 0),
+            ("grpc.enable_http_proxy", 0),
+            ("grpc.use_local_subchannel_pool", 1),
+        ]
+
+    def _common(self) -> list[tuple[str, int]]:
+        return [
+            ("grpc.max_receive_message_length", self.message_bytes_max),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.keepalive_time_ms", _ms(self.keepalive_s)),
+            ("grpc.keepalive_timeout_ms", _ms(self.keepalive_timeout_s)),
+            ("grpc.http2.ping_timeout_ms", _ms(self.keepalive_timeout_s)),
+            ("grpc.keepalive_permit_without_calls", 1),
+            ("grpc.http2.max_pings_without_data", 0),
+        ]
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)

@@ -1,0 +1,139 @@
+"""The two ends of a streaming call over grpc.aio."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final, TypeAlias
+
+import grpc.aio
+
+from streamlog.errors import InvariantError, Status
+from streamlog.ports.grpc_settings import DETAILS_KEY, FROM_GRPC
+from streamlog.ports.network import RpcError
+
+StreamCall: TypeAlias = "grpc.aio.StreamStreamCall[bytes, bytes]"
+Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
+
+_GONE: Final = (grpc.aio.UsageError, grpc.aio.InternalError)  # what the serving side gets once a call is over
+
+
+class _Turns:
+    """Sees to it that one task sends and one receives."""
+
+    def __init__(self) -> None:
+        self._sending = False
+        self._receiving = False
+        self._done_sending = False
+
+    async def send(self, message: bytes) -> None:
+        if self._sending or self._done_sending:
+            raise InvariantError("two sends at a time on one stream, or one after the last")
+        self._sending = True
+        try:
+            await self._write(message)
+        finally:
+            self._sending = False
+
+    async def recv(self) -> bytes | None:
+        if self._receiving:
+            raise InvariantError("two recvs at a time on one stream")
+        self._receiving = True
+        try:
+            return await self._read()
+        finally:
+            self._receiving = False
+
+    async def _write(self, message: bytes) -> None:
+        raise NotImplementedError
+
+    async def _read(self) -> bytes | None:
+        raise NotImplementedError
+
+
+class ClientStream(_Turns):
+    """grpc.aio itself cancels the call when a read or write of it is cancelled."""
+
+    def __init__(self, call: StreamCall) -> None:
+        super().__init__()
+        self._call = call
+
+    async def _write(self, message: bytes) -> None:
+        try:
+            await self._call.write(message)
+        except grpc.aio.AioRpcError as error:
+            raise from_grpc(error) from None
+        except asyncio.InvalidStateError:
+            raise await self._ending() from None
+
+    async def _read(self) -> bytes | None:
+        try:
+            message: Any = await self._call.read()
+        except grpc.aio.AioRpcError as error:
+            raise from_grpc(error) from None
+        except asyncio.CancelledError:
+            raise_if_channel_closed(self._call)
+            raise
+        return None if message is grpc.aio.EOF else bytes(message)
+
+    async def done_sending(self) -> None:
+        self._done_sending = True
+        await self._call.done_writing()
+
+    async def _ending(self) -> RpcError:
+        """What a send is told when the call is over."""
+        code = await self._call.code()
+        if code is grpc.StatusCode.OK:
+            return RpcError(Status.UNAVAILABLE, "the call is over")
+        return RpcError(FROM_GRPC[code], await self._call.details() or "")
+
+
+class ServerStream(_Turns):
+    """What is used after its handler has ended, or after a cancelled use, says CANCELLED."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__()
+        self._context = context
+        self._gave_up = False
+
+    async def _write(self, message: bytes) -> None:
+        self._check()
+        try:
+            await self._context.write(message)
+        except _GONE as error:
+            raise RpcError(Status.CANCELLED, f"the caller has gone: {error}") from None
+        except asyncio.CancelledError:
+            self._gave_up = True
+            raise
+
+    async def _read(self) -> bytes | None:
+        self._check()
+        try:
+            message: Any = await self._context.read()  # or EOF, which the stubs do not know
+        except _GONE as error:
+            raise RpcError(Status.CANCELLED, f"the caller has gone: {error}") from None
+        except asyncio.CancelledError:
+            self._gave_up = True
+            raise
+        return None if message is grpc.aio.EOF else bytes(message)
+
+    def _check(self) -> None:
+        if self._gave_up:
+            raise RpcError(Status.CANCELLED, "an earlier send or recv was cancelled")
+
+    async def done_sending(self) -> None:
+        """The serving side ends by returning from its handler."""
+
+
+def from_grpc(error: grpc.aio.AioRpcError) -> RpcError:
+    details = b""
+    for key, value in error.trailing_metadata() or ():
+        if key == DETAILS_KEY and isinstance(value, bytes):
+            details = value
+    return RpcError(FROM_GRPC[error.code()], error.details() or "", details_bin=details)
+
+
+def raise_if_channel_closed(call: grpc.aio.Call) -> None:
+    """For `except CancelledError`: closing a channel cancels its calls, but nobody cancelled the task that waits."""
+    task = asyncio.current_task()
+    if call.cancelled() and task is not None and not task.cancelling():
+        raise RpcError(Status.CANCELLED, "the channel was closed") from None

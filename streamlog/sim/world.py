@@ -1,0 +1,137 @@
+"""World: hosts with disks and clocks, one network between them, one seed.
+
+A host outlives its processes: its disk, its clock and what the nemesis did to them stay. Each part draws from a
+stream of randomness of its own, named by the part, so that leaving a fault out does not throw the others' dice anew.
+A node is started by the factory that production uses; it gets the ports and nothing else.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
+
+from streamlog.ports.bundle import Ports
+from streamlog.sim.clock import SimClock
+from streamlog.sim.disk import SimDisk
+from streamlog.sim.fabric import Fabric
+from streamlog.sim.filesystem import SimFileSystem
+from streamlog.sim.loop import SimLoop, SimTask
+from streamlog.sim.network import SimNetwork
+from streamlog.sim.process import Process
+from streamlog.sim.workers import SimWorkers
+
+T = TypeVar("T")
+
+TIMER_JITTER_S: Final = (-1e-3, 1e-3)
+"""For `run`: uvloop counts whole milliseconds, so its timers fire up to one early."""
+
+
+class Node(Protocol):
+    async def run(self) -> None:
+        """Until it is told to stop. What it raises ends the process."""
+        ...
+
+
+NodeT = TypeVar("NodeT", bound=Node)
+
+Listener: TypeAlias = Callable[["Host", str, dict[str, object]], None]
+"""Told of every event that a node's probe tells: host, event, fields."""
+
+
+class Host:
+    """One machine by name. At most one process runs on it at a time."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.name = name
+        self.disk = SimDisk(world.stream(f"disk/{name}"))
+        self.clock = SimClock(world.loop)
+        self.process: Process | None = None
+        self.node: Node | None = None
+        self.task: SimTask[None] | None = None  # of the node's run()
+        self._world = world
+        self._incarnations = 0
+
+    @property
+    def alive(self) -> bool:
+        """A process runs; its node may have ended (`task.done()`)."""
+        return self.process is not None and self.process.alive
+
+    def boot(self) -> Ports:
+        """Power on if it was off, and begin a new process: for clients, and for `start`. The old one must be dead."""
+        if self.alive:
+            raise ValueError(f"{self.name} is running")
+        world, self.node, self.task = self._world, None, None
+        self._incarnations += 1
+        process = self.process = Process(self.name, self._incarnations)
+        world.fabric.dark.pop(self.name, None)
+
+        def probe(event: str, /, **fields: object) -> None:
+            for listener in world.listeners:
+                listener(self, event, fields)
+
+        return Ports(
+            fs=SimFileSystem(self.disk, process),
+            network=SimNetwork(world.fabric, process, self.name),
+            clock=self.clock,
+            random=world.stream(f"node/{process}"),
+            workers=SimWorkers(process, world.stream(f"workers/{process}")),
+            probe=probe,
+        )
+
+    def start(self, factory: Callable[[Ports], NodeT]) -> NodeT:
+        """Boot, make the node and run it."""
+        node = factory(self.boot())
+        self.node = node
+        self.task = self.spawn(node.run())
+        return node
+
+    def spawn(self, coro: Coroutine[Any, Any, T]) -> SimTask[T]:
+        """Run it as this host's process."""
+        assert self.process is not None
+        return self._world.loop.create_task(coro, context=self.process.context())
+
+    def crash(self) -> None:
+        """kill -9: the page cache stays, the kernel tells the peers."""
+        if self.process is not None:
+            self.process.kill()
+
+    def power_cut(self) -> None:
+        """All goes at once, and nobody is told. Until the next boot the host answers nothing."""
+        self._world.fabric.dark[self.name] = True
+        self.crash()
+        self.disk.power_cut()
+
+    def pause(self) -> None:
+        """SIGSTOP."""
+        if self.process is not None and self.process.alive:
+            self._world.loop.pause(self.process)
+            self._world.fabric.silence(self.process)
+
+    def resume(self) -> None:
+        if self.process is not None:
+            self._world.loop.resume(self.process)
+
+
+class World:
+    def __init__(self, loop: SimLoop, seed: int | str) -> None:
+        self.loop = loop
+        self.seed = seed
+        self.fabric = Fabric(loop, self.stream("network"))
+        self.hosts: dict[str, Host] = {}  # in the order of their making
+        self.listeners: list[Listener] = []
+
+    def stream(self, part: str) -> random.Random:
+        """The randomness of one part. A string as seed does not depend on PYTHONHASHSEED."""
+        return random.Random(f"{self.seed}/{part}")
+
+    def host(self, name: str) -> Host:
+        """Made when first asked for, without power being on it."""
+        if name not in self.hosts:
+            self.hosts[name] = Host(self, name)
+        return self.hosts[name]
+
+    def stop(self) -> None:
+        """End of the run: every process dies, so that none of its tasks counts as left behind."""
+        for host in self.hosts.values():
+            host.crash()

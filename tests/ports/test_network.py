@@ -1,0 +1,498 @@
+"""Conformance of the network port: each case runs on SimNetwork and on grpc.aio."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Mapping
+
+import pytest
+
+from streamlog.errors import InvariantError, OffsetOutOfRangeError, Status
+from streamlog.ports import CallInfo, Channel, RpcError, Server, Stream, StreamHandler, UnaryHandler
+from streamlog.ports.network import CRASHED
+
+from .networks import MESSAGE_BYTES_MAX, Net, eventually, on_both, outcome
+
+M = "/test.Service/Method"
+
+
+async def serve(
+    net: Net, *, unary: UnaryHandler | None = None, streaming: StreamHandler | None = None, address: str = ""
+) -> Server:
+    ones: Mapping[str, UnaryHandler] = {} if unary is None else {M: unary}
+    manies: Mapping[str, StreamHandler] = {} if streaming is None else {M: streaming}
+    return await net.server.listen(address or net.bind, unary=ones, streaming=manies)
+
+
+async def echo(request: bytes, info: CallInfo) -> bytes:
+    return request + b"!"
+
+
+async def double(stream: Stream, info: CallInfo) -> None:
+    while (message := await stream.recv()) is not None:
+        await stream.send(message * 2)
+
+
+class Blocker:
+    """A handler that waits for ever and tells how it went."""
+
+    def __init__(self) -> None:
+        self.begun = self.cancelled = 0
+        self.open = asyncio.Event()
+
+    async def wait(self) -> None:
+        self.begun += 1
+        try:
+            await self.open.wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+
+    async def unary(self, request: bytes, info: CallInfo) -> bytes:
+        await self.wait()
+        return b"late"
+
+    async def streaming(self, stream: Stream, info: CallInfo) -> None:
+        await self.wait()
+
+
+async def call(channel: Channel, request: bytes = b"", timeout_s: float = 10.0) -> bytes:
+    return await channel.unary(M, request, timeout_s=timeout_s)
+
+
+# One request, one reply.
+
+
+@on_both
+async def test_a_call_is_answered(net: Net) -> None:
+    server = await serve(net, unary=echo)
+    channel = net.client.connect(server.address)
+    assert await call(channel, b"a") == b"a!"
+    assert await call(channel, b"") == b"!"
+    replies = await asyncio.gather(*(call(channel, b"%d" % i) for i in range(50)))
+    assert replies == [b"%d!" % i for i in range(50)]
+
+
+@on_both
+async def test_a_handler_knows_its_caller(net: Net) -> None:
+    seen: list[CallInfo] = []
+
+    async def unary(request: bytes, info: CallInfo) -> bytes:
+        seen.append(info)
+        return b""
+
+    async def streaming(stream: Stream, info: CallInfo) -> None:
+        seen.append(info)
+
+    server = await net.server.listen(net.bind, unary={M: unary}, streaming={M + "2": streaming})
+    channel = net.client.connect(server.address)
+    await channel.unary(M, b"", timeout_s=10, metadata={"X-Trace": "42"})
+    async with channel.stream(M + "2", metadata={"authorization": "Bearer t"}) as stream:
+        assert await stream.recv() is None
+    one, many = seen
+    assert (one.method, one.metadata["x-trace"], one.identity) == (M, "42", None)
+    assert (many.method, many.metadata["authorization"], many.deadline) == (M + "2", "Bearer t", None)
+    assert ":" in one.peer
+    assert not one.peer.startswith("ipv")
+    now = asyncio.get_running_loop().time()
+    assert one.deadline is not None
+    assert now + 8 < one.deadline <= now + 10.1
+
+
+@on_both
+async def test_a_refusal_carries_status_message_and_details(net: Net) -> None:
+    details = bytes(range(256))
+
+    async def refuse(request: bytes, info: CallInfo) -> bytes:
+        raise RpcError(Status.FAILED_PRECONDITION, "not the leader: ü", details_bin=details)
+
+    server = await serve(net, unary=refuse)
+    with pytest.raises(RpcError) as refused:
+        await call(net.client.connect(server.address))
+    error = refused.value
+    assert (error.status, error.message, error.details_bin) == (
+        Status.FAILED_PRECONDITION,
+        "not the leader: ü",
+        details,
+    )
+
+
+@on_both
+async def test_an_error_of_ours_is_answered_by_its_status(net: Net) -> None:
+    async def refuse(request: bytes, info: CallInfo) -> bytes:
+        raise OffsetOutOfRangeError("offset 9 is beyond the end", log_start=0, log_end=5)
+
+    server = await serve(net, unary=refuse)
+    assert await outcome(call(net.client.connect(server.address))) == ("OUT_OF_RANGE", "offset 9 is beyond the end")
+    assert net.crashes == []
+
+
+@on_both
+async def test_a_bug_in_a_handler_is_told_to_the_owner_and_not_to_the_caller(net: Net) -> None:
+    async def unary(request: bytes, info: CallInfo) -> bytes:
+        raise InvariantError("a secret of ours")
+
+    async def streaming(stream: Stream, info: CallInfo) -> None:
+        raise KeyError("another")
+
+    server = await net.server.listen(net.bind, unary={M: unary}, streaming={M + "2": streaming})
+    channel = net.client.connect(server.address)
+    assert await outcome(call(channel)) == ("UNKNOWN", CRASHED)
+    async with channel.stream(M + "2") as stream:
+        assert await outcome(stream.recv()) == ("UNKNOWN", CRASHED)
+    assert [type(error) for error in net.crashes] == [InvariantError, KeyError]
+
+
+@on_both
+async def test_an_unknown_method_is_unimplemented(net: Net) -> None:
+    server = await serve(net, unary=echo)
+    channel = net.client.connect(server.address)
+    assert (await outcome(channel.unary("/test.Service/No", b"", timeout_s=10)))[0] == "UNIMPLEMENTED"
+    async with channel.stream("/test.Service/No") as stream:
+        assert (await outcome(stream.recv()))[0] == "UNIMPLEMENTED"
+
+
+@on_both
+async def test_a_deadline_ends_the_call_and_its_handler(net: Net) -> None:
+    blocker = Blocker()
+    server = await serve(net, unary=blocker.unary)
+    channel = net.client.connect(server.address)
+    assert (await outcome(call(channel, timeout_s=0.2)))[0] == "DEADLINE_EXCEEDED"
+    await eventually(lambda: blocker.cancelled == 1)
+    assert (await outcome(call(channel, timeout_s=0)))[0] == "DEADLINE_EXCEEDED"
+
+
+@on_both
+async def test_cancelling_a_call_cancels_its_handler(net: Net) -> None:
+    blocker = Blocker()
+    server = await serve(net, unary=blocker.unary)
+    channel = net.client.connect(server.address)
+    task = asyncio.get_running_loop().create_task(call(channel))
+    await eventually(lambda: blocker.begun == 1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await eventually(lambda: blocker.cancelled == 1)
+
+
+@on_both
+async def test_messages_over_the_limit_are_refused_and_the_channel_lives(net: Net) -> None:
+    async def grow(request: bytes, info: CallInfo) -> bytes:
+        return request * 2
+
+    server = await serve(net, unary=grow)
+    channel = net.client.connect(server.address)
+    whole = MESSAGE_BYTES_MAX
+    assert len(await call(channel, b"x" * (whole // 2))) == whole
+    assert (await outcome(call(channel, b"x" * (whole // 2 + 1))))[0] == "RESOURCE_EXHAUSTED"
+    assert (await outcome(call(channel, b"x" * (whole + 1))))[0] == "RESOURCE_EXHAUSTED"
+    assert await call(channel, b"x") == b"xx"
+
+
+@on_both
+async def test_a_message_over_the_limit_ends_a_stream(net: Net) -> None:
+    server = await serve(net, streaming=double)
+    channel = net.client.connect(server.address)
+    for size in (MESSAGE_BYTES_MAX + 1, MESSAGE_BYTES_MAX // 2 + 1):
+        async with channel.stream(M) as stream:
+            await stream.send(b"x" * size)
+            assert (await outcome(stream.recv()))[0] == "RESOURCE_EXHAUSTED"
+
+
+# Streams.
+
+
+@on_both
+async def test_a_stream_carries_messages_in_order_both_ways(net: Net) -> None:
+    server = await serve(net, streaming=double)
+    async with net.client.connect(server.address).stream(M) as stream:
+        for i in range(30):
+            await stream.send(b"%d" % i)
+        assert [await stream.recv() for _ in range(30)] == [b"%d" % i * 2 for i in range(30)]
+        await stream.send(b"")
+        assert await stream.recv() == b""
+        await stream.done_sending()
+        assert await stream.recv() is None
+        assert await stream.recv() is None
+
+
+@on_both
+async def test_a_stream_that_ends_with_an_error_first_gives_what_was_sent(net: Net) -> None:
+    async def half(stream: Stream, info: CallInfo) -> None:
+        await stream.send(b"1")
+        await stream.send(b"2")
+        raise RpcError(Status.RESOURCE_EXHAUSTED, "enough", details_bin=b"\x00why")
+
+    server = await serve(net, streaming=half)
+    async with net.client.connect(server.address).stream(M) as stream:
+        assert [await stream.recv(), await stream.recv()] == [b"1", b"2"]
+        for _ in range(2):
+            with pytest.raises(RpcError) as ended:
+                await stream.recv()
+            assert (ended.value.status, ended.value.message) == (Status.RESOURCE_EXHAUSTED, "enough")
+            assert ended.value.details_bin == b"\x00why"
+        assert await outcome(stream.send(b"x")) == ("RESOURCE_EXHAUSTED", "enough")
+
+
+@on_both
+async def test_a_send_after_the_end_says_that_the_call_is_over(net: Net) -> None:
+    async def leave(stream: Stream, info: CallInfo) -> None:
+        await stream.send(b"bye")
+
+    server = await serve(net, streaming=leave)
+    async with net.client.connect(server.address).stream(M) as stream:
+        assert [await stream.recv(), await stream.recv()] == [b"bye", None]
+        assert await outcome(stream.send(b"x")) == ("UNAVAILABLE", "the call is over")
+        await stream.done_sending()
+
+
+@on_both
+async def test_leaving_the_block_cancels_the_handler(net: Net) -> None:
+    blocker = Blocker()
+    server = await serve(net, streaming=blocker.streaming)
+    async with net.client.connect(server.address).stream(M):
+        await eventually(lambda: blocker.begun == 1)
+    await eventually(lambda: blocker.cancelled == 1)
+
+
+@on_both
+async def test_an_error_in_the_block_passes_through_and_cancels(net: Net) -> None:
+    blocker = Blocker()
+    server = await serve(net, streaming=blocker.streaming)
+
+    async def fail() -> None:
+        async with net.client.connect(server.address).stream(M):
+            await eventually(lambda: blocker.begun == 1)
+            raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        await fail()
+    await eventually(lambda: blocker.cancelled == 1)
+
+
+@on_both
+async def test_a_sender_waits_for_its_reader(net: Net) -> None:
+    message, count = b"x" * 10_000, 3000  # 30 MB: beyond all that buffers may hold
+    go, got, sent = asyncio.Event(), [], []
+
+    async def sink(stream: Stream, info: CallInfo) -> None:
+        await go.wait()
+        while (received := await stream.recv()) is not None:
+            got.append(len(received))
+
+    async def flood(stream: Stream) -> None:
+        for i in range(count):
+            await stream.send(message)
+            sent.append(i)
+        await stream.done_sending()
+
+    server = await serve(net, streaming=sink)
+    async with net.client.connect(server.address).stream(M) as stream:
+        flooding = asyncio.get_running_loop().create_task(flood(stream))
+        stalled = -1
+        while stalled != len(sent):
+            stalled = len(sent)
+            await asyncio.sleep(0.2)
+        assert 0 < stalled < count // 2
+        go.set()
+        await flooding
+        assert await stream.recv() is None
+    assert got == [len(message)] * count
+
+
+@on_both
+async def test_a_server_waits_for_its_reader(net: Net) -> None:
+    sent = []
+
+    async def flood(stream: Stream, info: CallInfo) -> None:
+        for i in range(3000):
+            await stream.send(b"x" * 10_000)
+            sent.append(i)
+
+    server = await serve(net, streaming=flood)
+    async with net.client.connect(server.address).stream(M) as stream:
+        stalled = -1
+        while stalled != len(sent):
+            stalled = len(sent)
+            await asyncio.sleep(0.2)
+        assert 0 < stalled < 1500
+        for _ in range(3000):
+            assert await stream.recv() is not None
+        assert await stream.recv() is None
+
+
+@on_both
+async def test_two_users_of_one_direction_are_a_bug(net: Net) -> None:
+    blocker = Blocker()
+    server = await serve(net, streaming=blocker.streaming)
+    async with net.client.connect(server.address).stream(M) as stream:
+        receiving = asyncio.get_running_loop().create_task(stream.recv())
+        await eventually(lambda: blocker.begun == 1)
+        with pytest.raises(InvariantError):
+            await stream.recv()
+        await stream.done_sending()
+        with pytest.raises(InvariantError):
+            await stream.send(b"late")
+        blocker.open.set()
+        assert await receiving is None
+
+
+@on_both
+async def test_a_cancelled_recv_ends_the_call(net: Net) -> None:
+    blocker = Blocker()
+    server = await serve(net, streaming=blocker.streaming)
+    async with net.client.connect(server.address).stream(M) as stream:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await stream.recv()
+        await eventually(lambda: blocker.cancelled == 1)
+        assert (await outcome(stream.recv()))[0] == "CANCELLED"
+
+
+@on_both
+async def test_a_handler_that_gave_up_on_a_recv_can_still_answer(net: Net) -> None:
+    seen = []
+
+    async def impatient(stream: Stream, info: CallInfo) -> None:
+        try:
+            async with asyncio.timeout(0.1):
+                await stream.recv()
+        except TimeoutError:
+            seen.append(await outcome(stream.recv()))
+            raise RpcError(Status.ABORTED, "too slow") from None
+
+    server = await serve(net, streaming=impatient)
+    async with net.client.connect(server.address).stream(M) as stream:
+        assert await outcome(stream.recv()) == ("ABORTED", "too slow")
+    assert seen == [("CANCELLED", "an earlier send or recv was cancelled")]
+
+
+# Addresses and connections.
+
+
+@on_both
+async def test_an_address_where_nobody_listens_refuses_at_once(net: Net) -> None:
+    channel = net.client.connect(net.closed_address)
+    begin = asyncio.get_running_loop().time()
+    for _ in range(3):
+        assert (await outcome(call(channel, timeout_s=9)))[0] == "UNAVAILABLE"
+
+    async def enter() -> None:
+        async with channel.stream(M):
+            pass
+
+    assert (await outcome(enter()))[0] == "UNAVAILABLE"
+    assert asyncio.get_running_loop().time() - begin < 5
+
+
+@on_both
+async def test_an_address_is_served_once(net: Net) -> None:
+    server = await serve(net, unary=echo)
+    with pytest.raises(OSError, match="in use") as refused:
+        await serve(net, unary=echo, address=server.address)
+    assert refused.value.errno == errno.EADDRINUSE
+    assert await call(net.client.connect(server.address), b"a") == b"a!"
+    await server.close()
+    again = await serve(net, unary=echo, address=server.address)
+    assert again.address == server.address
+
+
+@on_both
+async def test_a_channel_comes_back_by_itself(net: Net) -> None:
+    server = await serve(net, unary=echo)
+    channel = net.client.connect(server.address)
+    assert await call(channel, b"1") == b"1!"
+    await server.close()
+    assert (await outcome(call(channel)))[0] == "UNAVAILABLE"
+    await serve(net, unary=echo, address=server.address)
+    begin = asyncio.get_running_loop().time()
+    while (await outcome(call(channel)))[0] != "OK":  # noqa: ASYNC110  what is awaited is a success
+        await asyncio.sleep(0.01)
+    assert asyncio.get_running_loop().time() - begin < 2
+
+
+@on_both
+async def test_a_closing_server_waits_for_its_grace_and_no_longer(net: Net) -> None:
+    patient, hopeless = Blocker(), Blocker()
+    server = await net.server.listen(net.bind, unary={M: patient.unary, M + "2": hopeless.unary}, streaming={})
+    channel = net.client.connect(server.address)
+    spawn = asyncio.get_running_loop().create_task
+    good = spawn(call(channel))
+    bad = spawn(outcome(channel.unary(M + "2", b"", timeout_s=30)))
+    await eventually(lambda: (patient.begun, hopeless.begun) == (1, 1))
+    closing = spawn(server.close(grace_s=0.5))
+    await asyncio.sleep(0.05)
+    assert not closing.done()
+    patient.open.set()
+    assert await good == b"late"
+    await closing
+    assert (await bad)[0] in ("UNAVAILABLE", "CANCELLED")
+    await eventually(lambda: hopeless.cancelled == 1)
+    assert (await outcome(call(channel, timeout_s=5)))[0] == "UNAVAILABLE"
+
+
+@on_both
+async def test_closing_a_channel_ends_its_calls_without_cancelling_their_tasks(net: Net) -> None:
+    blocker = Blocker()
+    server = await net.server.listen(net.bind, unary={M: blocker.unary}, streaming={M + "2": blocker.streaming})
+    channel = net.client.connect(server.address)
+    spawn = asyncio.get_running_loop().create_task
+
+    async def read() -> None:
+        async with channel.stream(M + "2") as stream:
+            await stream.recv()
+
+    calls = [spawn(outcome(call(channel))), spawn(outcome(read()))]
+    await eventually(lambda: blocker.begun == 2)
+    await channel.close()
+    assert [(await one)[0] for one in calls] == ["CANCELLED", "CANCELLED"]
+    await eventually(lambda: blocker.cancelled == 2)
+    assert (await outcome(call(channel)))[0] == "UNAVAILABLE"
+    await channel.close()
+
+
+@on_both
+async def test_a_reset_ends_both_sides_and_nothing_is_resent(net: Net) -> None:
+    blocker = Blocker()
+    server = await serve(net, unary=blocker.unary)
+    channel = net.client.connect(await net.through_link(server.address))
+    task = asyncio.get_running_loop().create_task(outcome(call(channel)))
+    await eventually(lambda: blocker.begun == 1)
+    net.reset()
+    assert (await task)[0] == "UNAVAILABLE"
+    await eventually(lambda: blocker.cancelled == 1)
+    assert blocker.begun == 1
+
+
+@on_both
+async def test_a_silent_peer_is_found_out_on_both_sides(net: Net) -> None:
+    blocker = Blocker()
+    server = await serve(net, streaming=blocker.streaming)
+    channel = net.client.connect(await net.through_link(server.address))
+    async with channel.stream(M) as stream:
+        await eventually(lambda: blocker.begun == 1)
+        net.block()
+        begin = asyncio.get_running_loop().time()
+        assert (await outcome(stream.recv()))[0] == "UNAVAILABLE"
+        await eventually(lambda: blocker.cancelled == 1)
+        assert asyncio.get_running_loop().time() - begin < 10
+    assert (await outcome(channel.unary(M, b"", timeout_s=0.3)))[0] in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
+    net.heal()
+
+
+@on_both
+async def test_a_short_silence_loses_nothing(net: Net) -> None:
+    server = await serve(net, streaming=double)
+    async with net.client.connect(await net.through_link(server.address)).stream(M) as stream:
+        await stream.send(b"1")
+        assert await stream.recv() == b"11"
+        net.block()
+        for i in range(5):
+            await stream.send(b"%d" % i)
+        receiving = asyncio.get_running_loop().create_task(stream.recv())
+        await asyncio.wait([receiving], timeout=0.1)
+        assert not receiving.done()
+        net.heal()
+        assert await receiving == b"00"
+        assert [await stream.recv() for _ in range(4)] == [b"%d" % i * 2 for i in range(1, 5)]
