@@ -18,14 +18,14 @@ from .real_kafka import Broker, Kafka, wait_until
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 START_MS: Final = 1_557_393_691_677
 KEYS: Final = 10  # distinct keys of the compacted topic
-ROUNDS: Final = 30  # values that each of them gets
-TOMBSTONE_KEY: Final = b"key-3"  # deleted in the last round
+ROUNDS: Final = 15  # values that each of them gets before the tombstone, and again after it
+TOMBSTONE_KEY: Final = b"key-3"
 TRANSACTIONS: Final = 8  # in `fill`: every other one is aborted
 
 _DAY_MS: Final = "86400000"
 _TOPICS: Final[dict[str, dict[str, str]]] = {
     **{f"codec-{codec}": {} for codec in CODECS},
-    "classic": {},
+    "classic": {"index.interval.bytes": "100"},  # an entry for every second record
     "log-append-time": {"message.timestamp.type": "LogAppendTime"},
     "segments": {"internal.segment.bytes": "16384", "index.interval.bytes": "1024"},
     "compacted": {
@@ -34,7 +34,7 @@ _TOPICS: Final[dict[str, dict[str, str]]] = {
         "min.cleanable.dirty.ratio": "0.01",
         "delete.retention.ms": _DAY_MS,
     },
-    "transactions": {"internal.segment.bytes": "4096"},
+    "transactions": {"internal.segment.bytes": "2048"},
 }
 
 
@@ -88,7 +88,7 @@ def mixed_records(count: int, start: int = 0) -> list[Sent]:
     return [
         Sent(
             key=None if n % 3 == 0 else f"key-{n}".encode(),
-            value=None if n % 7 == 3 else b"" if n % 7 == 5 else b"value \xff\x00 %d " % n * (n % 5 + 1),
+            value=None if n % 7 == 3 else b"" if n % 7 == 5 else b"value \xff\x01 %d " % n * (n % 5 + 1),
             timestamp_ms=START_MS + 10 * n,
             headers=(("trace", f"{n:08}".encode()), ("nothing", None), ("empty", b""))[: n % 4],
         )
@@ -102,12 +102,19 @@ def classic_records() -> list[Sent]:
 
 
 def compacted_records() -> list[Sent]:
-    rounds = [
+    """Rounds of values for every key, the tombstone, then as many for the keys behind it: so that the tombstone
+    stands where the cleaner goes, and batches lose some of their records and keep others.
+    """
+    tombstone = Sent(key=TOMBSTONE_KEY, value=None, timestamp_ms=START_MS + ROUNDS)
+    return [*_rounds(0, range(KEYS)), tombstone, *_rounds(ROUNDS, range(4, KEYS))]
+
+
+def _rounds(start: int, keys: range) -> list[Sent]:
+    return [
         Sent(key=b"key-%d" % key, value=b"round %d of key %d" % (round_, key), timestamp_ms=START_MS + round_)
-        for round_ in range(ROUNDS)
-        for key in range(KEYS)
+        for round_ in range(start, start + ROUNDS)
+        for key in keys
     ]
-    return [*rounds, Sent(key=TOMBSTONE_KEY, value=None, timestamp_ms=START_MS + ROUNDS)]
 
 
 def fill(kafka: Kafka, broker: Broker) -> None:
@@ -120,12 +127,12 @@ def fill(kafka: Kafka, broker: Broker) -> None:
     script = Script(broker.bootstrap)
     for codec in CODECS:
         script.open(codec, compression_type=codec)
-        _send_in_batches(script, codec, f"codec-{codec}", mixed_records(60), 20)
+        _send_in_batches(script, codec, f"codec-{codec}", mixed_records(24), 8)
     script.open("one-by-one", enable_idempotence="false")
     _send_in_batches(script, "one-by-one", "classic", classic_records(), 1)
     _send_in_batches(script, "one-by-one", "log-append-time", mixed_records(10), 5)
     _send_in_batches(script, "zstd", "segments", mixed_records(3000), 10)
-    _send_in_batches(script, "none", "compacted", compacted_records(), 10)
+    _send_in_batches(script, "none", "compacted", compacted_records(), 7)
     _transactions(script)
     kafka.produce(script.text())
     _commit_offsets(broker, admin)
@@ -137,7 +144,7 @@ def fill_more(kafka: Kafka, broker: Broker) -> None:
     """Appends that the kill -9 comes after: every one acknowledged, one transaction left open."""
     script = Script(broker.bootstrap)
     script.open("zstd", compression_type="zstd")
-    _send_in_batches(script, "zstd", "codec-zstd", mixed_records(40, start=60), 20)
+    _send_in_batches(script, "zstd", "codec-zstd", mixed_records(16, start=24), 8)
     _send_in_batches(script, "zstd", "segments", mixed_records(1500, start=3000), 10)
     _transactions(script)
     script.do("begin", "transactional")
@@ -164,7 +171,7 @@ def _transactions(script: Script) -> None:
 
 def _in_transaction(number: int, n: int) -> Sent:
     key = b"transaction %d" % number
-    return Sent(key=key, value=b"record %d " % n * 30, timestamp_ms=START_MS + 100 * number + n)
+    return Sent(key=key, value=b"record %d " % n * 10, timestamp_ms=START_MS + 100 * number + n)
 
 
 def _commit_offsets(broker: Broker, admin: KafkaAdminClient) -> None:

@@ -1,0 +1,46 @@
+"""The entry point of `streamlogctl`: finds a command by name and loads no other."""
+
+from __future__ import annotations
+
+import importlib
+from importlib.metadata import version
+from typing import Final, NamedTuple
+
+import click
+
+
+class _Command(NamedTuple):
+    module: str  # holds the command as an attribute of its own name
+    short_help: str
+
+
+_COMMANDS: Final = {
+    "dump": _Command("streamlog.cli.dump", "Print what is in the files of a log, and what is wrong with them."),
+}
+
+
+class LazyGroup(click.Group):
+    """Loads a command when it is called, not when it is listed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = _COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        command: click.Command = getattr(importlib.import_module(entry.module), cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _COMMANDS[name].short_help) for name in self.list_commands(ctx)])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(version("streamlog"), prog_name="streamlogctl")
+def main() -> None:
+    """Look after a streamlog cluster and its files.
+
+    `streamlogctl COMMAND --help` explains a command and gives examples.
+    """

@@ -1,0 +1,36 @@
+"""A bar on standard error while a long file is read: only where a person looks at it and nothing else writes there."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+_STEP_BYTES: Final = 4 << 20  # a bar that moves for each record costs more than the record
+
+
+@contextmanager
+def progress(title: str, total_bytes: int) -> Iterator[Callable[[int], None]]:
+    """Gives a function to call with the position reached, in bytes. It does nothing unless standard error is a
+    terminal that standard output does not write to.
+    """
+    if total_bytes <= _STEP_BYTES or not sys.stderr.isatty() or sys.stdout.isatty():
+        yield lambda _position: None
+        return
+    # Loaded here: most runs show no bar, and start sooner without.
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=total_bytes)
+        shown = 0
+
+        def advance(position: int) -> None:
+            nonlocal shown
+            if position - shown >= _STEP_BYTES:
+                shown = position
+                bar.update(task, completed=position)
+
+        yield advance

@@ -1,0 +1,103 @@
+"""`streamlogctl` itself: help, usage errors, exit codes, and that it starts without loading every command."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from streamlog.cli.main import main
+from tests.cli.conftest import Dump
+from tests.cli.logs import one, write_log
+
+USAGE = 2
+
+
+def test_help_names_every_command() -> None:
+    done = CliRunner().invoke(main, ["--help"])
+    assert done.exit_code == 0
+    assert "dump  Print what is in the files of a log" in done.stdout
+
+
+def test_help_of_dump_has_examples(dump: Dump) -> None:
+    done = dump("--help")
+    assert done.exit_code == 0
+    assert "streamlogctl dump orders-0/00000000000000000000.log" in done.stdout
+    assert "Exit code: 0 all is sound" in done.stdout
+
+
+def test_listing_commands_loads_none() -> None:
+    script = (
+        "import sys; from streamlog.cli.main import main; main(['-h'], standalone_mode=False); print([*sys.modules])"
+    )
+    printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert "streamlog.cli.main" in printed
+    assert "streamlog.cli.dump" not in printed
+    assert "numpy" not in printed
+
+
+def test_an_unknown_command() -> None:
+    done = CliRunner().invoke(main, ["dumb"])
+    assert done.exit_code == USAGE
+    assert "No such command 'dumb'" in done.stderr
+
+
+def test_no_file(dump: Dump) -> None:
+    assert dump().exit_code == USAGE
+
+
+def test_a_file_that_is_not_there(tmp_path: Path, dump: Dump) -> None:
+    done = dump(tmp_path / "00000000000000000000.log")
+    assert done.exit_code == USAGE
+    assert "does not exist" in done.stderr
+
+
+def test_a_directory(tmp_path: Path, dump: Dump) -> None:
+    done = dump(tmp_path)
+    assert done.exit_code == USAGE
+    assert "is a directory" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["meta.properties", "notes.txt", "some.index", "noname"])
+def test_a_file_that_is_no_file_of_a_log(tmp_path: Path, dump: Dump, name: str) -> None:
+    (tmp_path / name).write_text("x")
+    done = dump(tmp_path / name)
+    assert done.exit_code == USAGE
+    assert "is no file of a log by its name: name .log, .index" in done.stderr
+
+
+def test_other_files_among_those_of_a_partition_are_left_out(tmp_path: Path, dump: Dump) -> None:
+    log = write_log(tmp_path, [one(0)])
+    (tmp_path / "partition.metadata").write_text("version: 0\n")
+    done = dump(*sorted(tmp_path.iterdir()))
+    assert done.exit_code == 0
+    assert done.stderr == f"Ignoring {tmp_path}/partition.metadata: by its name it is no file of a log.\n"
+    assert done.stdout.splitlines()[0] == f"Dumping {log}"
+
+
+def test_checks_that_exclude_each_other(tmp_path: Path, dump: Dump) -> None:
+    log = write_log(tmp_path, [one(0)])
+    done = dump("--verify-index-only", "--index-sanity-check", log)
+    assert done.exit_code == USAGE
+    assert "exclude each other" in done.stderr
+
+
+def test_a_check_of_indexes_without_an_index(tmp_path: Path, dump: Dump) -> None:
+    done = dump("--verify-index-only", write_log(tmp_path, [one(0)]))
+    assert done.exit_code == USAGE
+    assert "no .index or .timeindex is among the files" in done.stderr
+
+
+def test_a_reader_that_stops_reading(tmp_path: Path) -> None:
+    """As `| head -1` does: no traceback, and no claim that the file is damaged."""
+    log = write_log(tmp_path, [one(n) for n in range(20_000)])
+    command = [sys.executable, "-c", "from streamlog.cli.main import main; main()", "dump", str(log)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == f"Dumping {log}\n"
+        process.stdout.close()
+        assert process.stderr.read() == ""
