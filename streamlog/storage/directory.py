@@ -223,10 +223,12 @@ class LogDirectory:
 
     # -- checkpoints
 
-    async def lower_recovery_point(self, partition: TopicPartition, offset: Offset) -> None:
-        async with self._checkpointing:  # a checkpoint under way may be about to write a higher one
-            if self._recovery_points.get(partition, Offset(0)) > offset:
-                await self._write_recovery_points({**self._recovery_points, partition: offset})
+    async def lower_checkpoints(self, partition: TopicPartition, recovery_point: Offset, log_start: Offset) -> None:
+        async with self._checkpointing:  # a checkpoint under way may be about to write higher ones
+            if self._recovery_points.get(partition, Offset(0)) > recovery_point:
+                await self._write_recovery_points({**self._recovery_points, partition: recovery_point})
+            if self._log_starts.get(partition, Offset(0)) > log_start:
+                await self._write_log_starts({**self._log_starts, partition: log_start})
 
     async def checkpoint(self) -> None:
         """Write recovery points and log starts, after making durable what they promise."""
@@ -242,8 +244,7 @@ class LogDirectory:
                 await self._fs.sync_all(self.path)
             starts = {p: log.log_start_offset for p, log in logs.items() if log.log_start_offset > 0}
             if starts != self._log_starts:
-                await replace_file(self._fs, names.join(self.path, names.LOG_STARTS), format_offsets(starts))
-                self._log_starts = starts
+                await self._write_log_starts(starts)
             if points != self._recovery_points:
                 await self._write_recovery_points(points)
 
@@ -256,6 +257,10 @@ class LogDirectory:
     async def _write_recovery_points(self, points: dict[TopicPartition, Offset]) -> None:
         await replace_file(self._fs, names.join(self.path, names.RECOVERY_POINTS), format_offsets(points))
         self._recovery_points = points
+
+    async def _write_log_starts(self, starts: dict[TopicPartition, Offset]) -> None:
+        await replace_file(self._fs, names.join(self.path, names.LOG_STARTS), format_offsets(starts))
+        self._log_starts = starts
 
     # -- life
 

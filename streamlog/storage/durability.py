@@ -105,11 +105,15 @@ class Durability:
     def names_changed(self) -> None:
         self._names_dirty = True
 
-    def truncated(self, end_offset: Offset, active: Segment, removed: list[Segment]) -> None:
-        """The log ends at `end_offset` now; `active` was cut, `removed` are gone."""
+    def truncated(self, end_offset: Offset, active: Segment, removed: list[Segment], *, restarted: bool) -> None:
+        """The log ends at `end_offset` now; `active` was cut, `removed` are gone.
+
+        `restarted`: `active` is a new segment, and until its name is durable a power cut may bring the old log back,
+        wherever that ended. So nothing is stable.
+        """
         self._generation += 1
         self.written_end = end_offset
-        self.synced_end = min(self.synced_end, end_offset)
+        self.synced_end = Offset(0) if restarted else min(self.synced_end, end_offset)
         for segment in removed:
             self._dirty.pop(segment, None)
         self._dirty[active] = None

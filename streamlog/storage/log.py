@@ -78,8 +78,8 @@ class Home(Protocol):
     def fail(self, error: OSError) -> StorageError:
         """A write failed: take the directory offline. Returns what to raise."""
 
-    async def lower_recovery_point(self, partition: TopicPartition, offset: Offset) -> None:
-        """Make the recovery point on disk at most `offset`, durably: before a log is cut there."""
+    async def lower_checkpoints(self, partition: TopicPartition, recovery_point: Offset, log_start: Offset) -> None:
+        """Make what the checkpoints say of a log at most this, durably: before it is cut."""
 
 
 class Log:
@@ -277,8 +277,10 @@ class Log:
             self.roll_now()
 
     def roll_now(self) -> None:
-        """`roll`, for callers outside of an append: a failure is a StorageError."""
+        """`roll`, for callers outside of an append; an empty active segment stays. A failure is a StorageError."""
         self.durability.check()
+        if not self.segments.active.size_bytes:
+            return
         try:
             self.roll()
         except OSError as e:
@@ -327,11 +329,11 @@ class Log:
     async def truncate(self, offset: Offset) -> None:
         """Drop everything at and above `offset` (a batch that straddles it goes as a whole).
 
-        The cut itself is one step. The wait before it is for the recovery point: were it left above the new end, the
-        next start would take the missing records for lost ones.
+        The cut itself is one step. The wait before it is for the checkpoints: were the recovery point left above the new
+        end, the next start would take the missing records for lost ones.
         """
         self.durability.check()
-        await self._home.lower_recovery_point(self.partition, offset)
+        await self._home.lower_checkpoints(self.partition, offset, offset)
         if offset >= self.log_end_offset:
             return
         if offset <= self.segments.first.base_offset:
@@ -356,7 +358,7 @@ class Log:
     async def restart_at(self, offset: Offset) -> None:
         """Drop everything; the next record gets `offset`."""
         self.durability.check()
-        await self._home.lower_recovery_point(self.partition, Offset(0))
+        await self._home.lower_checkpoints(self.partition, Offset(0), offset)
         self._restart_at(offset)
 
     def _restart_at(self, offset: Offset) -> None:
@@ -369,10 +371,10 @@ class Log:
         self.segments.replace_all(segment)
         self.log_start_offset = offset
         self.damage = None
-        self._was_cut(offset, segment, old)
+        self._was_cut(offset, segment, old, restarted=True)
         self.epochs.clear()
 
-    def _was_cut(self, end: Offset, active: Segment, removed: list[Segment]) -> None:
+    def _was_cut(self, end: Offset, active: Segment, removed: list[Segment], *, restarted: bool = False) -> None:
         self.log_end_offset = end
         self.log_start_offset = min(self.log_start_offset, end)
         self.producers_stale = True
@@ -383,7 +385,7 @@ class Log:
             parsed = names.parse_file_name(name)
             if parsed is not None and parsed[1:] == (names.SNAPSHOT, "") and parsed[0] > end:
                 self._fs.unlink(names.join(self.directory, name))
-        self.durability.truncated(end, active, removed)
+        self.durability.truncated(end, active, removed, restarted=restarted)
 
     def advance_log_start(self, offset: Offset) -> None:
         """Records below `offset` are gone for readers; retention takes their segments later (delete-records).
@@ -413,7 +415,7 @@ class Log:
         """Cut the log at the damage, for good: the records from there on will be fetched from the leader."""
         if self.damage is None:
             return
-        await self._home.lower_recovery_point(self.partition, self.log_end_offset)
+        await self._home.lower_checkpoints(self.partition, self.log_end_offset, self.log_end_offset)
         self.damage = None
         active = self.segments.active
         try:

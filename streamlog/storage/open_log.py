@@ -56,8 +56,7 @@ async def open_log(
     if not bases:
         segment = Segment.create(fs, directory, at.log_start, config)
         log = _log(fs, home, partition, directory, config, [segment], LeaderEpochs(), ProducerStates(), at.log_start)
-        log.durability.names_changed()
-        log.durability.request()
+        log.durability.truncated(log.log_end_offset, segment, [], restarted=True)
         return log
     segments = [Segment(fs, directory, base, config) for base in bases]
     epochs = _load_epochs(fs, directory, probe)
