@@ -23,6 +23,7 @@ TOMBSTONE_KEY: Final = b"key-3"
 TRANSACTIONS: Final = 8  # in `fill`: every other one is aborted
 
 _DAY_MS: Final = "86400000"
+_KEEP: Final = {"retention.ms": "-1"}  # the records' timestamps are years old
 _TOPICS: Final[dict[str, dict[str, str]]] = {
     **{f"codec-{codec}": {} for codec in CODECS},
     "classic": {"index.interval.bytes": "100"},  # an entry for every second record
@@ -121,7 +122,8 @@ def fill(kafka: Kafka, broker: Broker) -> None:
     """Everything that is to be there after the first, clean stop."""
     admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
     topics = {
-        name: {"num_partitions": 1, "replication_factor": 1, "configs": configs} for name, configs in _TOPICS.items()
+        name: {"num_partitions": 1, "replication_factor": 1, "configs": _KEEP | configs}
+        for name, configs in _TOPICS.items()
     }
     admin.create_topics(topics, wait_for_metadata=True)
     script = Script(broker.bootstrap)
