@@ -16,7 +16,7 @@ read one at a time and many at once.
 from streamlog.records.batch import BatchFields, encode_batch, rebuilt_batch
 from streamlog.records.builder import BatchBuilder
 from streamlog.records.columnar import BinaryColumn, RecordColumns, decode_columns
-from streamlog.records.decode import decode_batch, decode_records
+from streamlog.records.decode import decode_batch, iter_batch, iter_batches, iter_fields
 from streamlog.records.header import (
     BatchHeader,
     Buffer,
@@ -49,8 +49,10 @@ __all__ = [
     "codec_of",
     "decode_batch",
     "decode_columns",
-    "decode_records",
     "encode_batch",
+    "iter_batch",
+    "iter_batches",
+    "iter_fields",
     "read_header",
     "rebuilt_batch",
     "restamp_log_append_time",

@@ -41,6 +41,7 @@ from streamlog.records.header import (
     TIMESTAMP_TYPE_BIT,
     TRANSACTIONAL_BIT,
     BatchHeader,
+    Buffer,
     Codec,
     TimestampType,
 )
@@ -134,7 +135,7 @@ def rebuilt_batch(header: BatchHeader, records: Sequence[Record], *, delete_hori
         base_sequence=header.base_sequence,
     )
     if not records:
-        return _sealed(fields, attributes, header.last_offset_delta, first, header.max_timestamp, 0, None)
+        return _sealed(fields, attributes, header.last_offset_delta, first, header.max_timestamp, 0, [])
     offsets, times, keys, values, headers = zip(*records, strict=True)
     offset_deltas = np.array(offsets, np.int64) - header.base_offset
     _check_offsets(offset_deltas, header)
@@ -168,13 +169,12 @@ def _sealed(
     base_timestamp: int,
     max_timestamp: int,
     count: int,
-    records: bytes | None,
+    records: list[Buffer],
 ) -> bytes:
-    """Header, CRC and the records, compressed; None for records: not even an empty stream of them."""
-    body = b"" if records is None else records
-    if records is not None and fields.codec is not Codec.NONE:
-        body = compress(fields.codec, records, fields.compression_level)
-    size = HEADER_SIZE + len(body)
+    """Header, CRC and the pieces of the records, compressed; of no record, not even an empty stream."""
+    if records and fields.codec is not Codec.NONE:
+        records = [compress(fields.codec, b"".join(records), fields.compression_level)]
+    size = HEADER_SIZE + sum(piece.nbytes if isinstance(piece, memoryview) else len(piece) for piece in records)
     if size > BATCH_SIZE_MAX:
         raise MessageTooLargeError(f"a batch of {size} bytes", limit=BATCH_SIZE_MAX, size_bytes=size)
     covered = _COVERED.pack(
@@ -187,6 +187,8 @@ def _sealed(
         fields.base_sequence,
         count,
     )
-    crc = crc32c(body, crc32c(covered))
+    crc = crc32c(covered)
+    for piece in records:
+        crc = crc32c(piece, crc)
     start = _BEFORE_CRC.pack(fields.base_offset, size - LOG_OVERHEAD, fields.leader_epoch, MAGIC, crc)
-    return b"".join((start, covered, body))
+    return b"".join((start, covered, *records))

@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 
 from streamlog.errors import InvalidRecordError
 from streamlog.records.bounds import UNPACKED_BYTES_MAX
+from streamlog.records.equal_shape import EqualRecords, equal_records
 from streamlog.records.header import BatchHeader, Buffer, TimestampType, read_header
 from streamlog.records.payload import unpacked_records
 from streamlog.records.ragged import ragged_copy
 from streamlog.records.record import Headers
 from streamlog.records.record_loop import checked_sum, read_headers, refusal
 from streamlog.records.starts import record_spans
-from streamlog.records.varint import ByteArray, Int64Array, read_varints, read_varlongs
+from streamlog.records.varint import BoolArray, ByteArray, Int64Array, read_varints, read_varlongs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +37,7 @@ class BinaryColumn:
 
     offsets: NDArray[np.int32]  # n + 1 of them, rising from 0
     data: ByteArray
-    valid: NDArray[np.bool_] | None  # None: there are no nulls
+    valid: BoolArray | None  # None: there are no nulls
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -97,6 +98,25 @@ def columns_of(raw: bytes, header: BatchHeader) -> RecordColumns:
             value_sizes=none,
             headers=None,
         )
+    equal = equal_records(raw, header.record_count)
+    return _mixed_columns(raw, header) if equal is None else _equal_columns(raw, header, equal)
+
+
+def _equal_columns(raw: bytes, header: BatchHeader, equal: EqualRecords) -> RecordColumns:
+    count = header.record_count
+    return RecordColumns(
+        raw=raw,
+        offsets=np.arange(count) + header.base_offset,
+        timestamps=_timestamps(header, np.full(count, equal.timestamp_delta)),
+        key_starts=equal.key_starts,
+        key_sizes=np.full(count, equal.key_size),
+        value_starts=equal.value_starts,
+        value_sizes=np.full(count, equal.value_size),
+        headers=None,
+    )
+
+
+def _mixed_columns(raw: bytes, header: BatchHeader) -> RecordColumns:
     data = np.frombuffer(raw, np.uint8)
     spans = record_spans(raw, header.record_count)
     try:
@@ -105,11 +125,9 @@ def columns_of(raw: bytes, header: BatchHeader) -> RecordColumns:
         key_sizes, key_starts = read_varints(data, at)
         value_sizes, value_starts = read_varints(data, key_starts + np.maximum(key_sizes, 0))
         headers_at = value_starts + np.maximum(value_sizes, 0)
-        header_counts, at = read_varints(data, headers_at)
-        if bool(header_counts.any()):
-            headers, at = _headers(raw, headers_at, header_counts, spans.ends)
-        else:
-            headers = None
+        first_bytes = data[headers_at]  # 0: no headers
+        at = headers_at + 1
+        headers = _headers(raw, headers_at, first_bytes, spans.ends, at) if bool(first_bytes.any()) else None
     except IndexError:
         raise refusal(len(raw), "the records are cut off") from None
     if min(int(key_sizes.min()), int(value_sizes.min())) < -1 or bool((at != spans.ends).any()):
@@ -142,14 +160,13 @@ def _timestamps(header: BatchHeader, deltas: Int64Array) -> Int64Array:
 
 
 def _headers(
-    raw: bytes, positions: Int64Array, counts: Int64Array, ends: Int64Array
-) -> tuple[list[Headers], Int64Array]:
-    """The headers of each record, and the position behind them."""
-    headers: list[Headers] = [()] * len(counts)
-    after = positions + 1
-    for index in np.flatnonzero(counts).tolist():
+    raw: bytes, positions: Int64Array, first_bytes: ByteArray, ends: Int64Array, after: Int64Array
+) -> list[Headers]:
+    """The headers of each record; `after` is put behind them."""
+    headers: list[Headers] = [()] * len(positions)
+    for index in np.flatnonzero(first_bytes).tolist():
         headers[index], after[index] = read_headers(raw, int(positions[index]), int(ends[index]))
-    return headers, after
+    return headers
 
 
 def _binary_column(raw: bytes, starts: Int64Array, sizes: Int64Array) -> BinaryColumn:

@@ -1,15 +1,16 @@
 """Decode a batch to Record objects.
 
 A few records are read one at a time (`record_loop`). From LOOP_COUNT_MAX on they are found by the column
-(`columnar`) and then made into objects all at once, by calls that loop inside the interpreter: the price of an
-object is then most of the price of a record. Values of one size are cut out by numpy, others by slices.
+(`columnar`), which also checks them all, and then made into objects by calls that loop inside the interpreter. The
+object is most of the price of a record, and less so when it is gone before the next is made: `iter_batch` hands
+them out a few at a time, which spares the memory and the garbage collector a list of all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import repeat
-from typing import Final
+from itertools import chain, repeat
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -17,13 +18,19 @@ from streamlog.records.bounds import UNPACKED_BYTES_MAX
 from streamlog.records.columnar import RecordColumns, columns_of
 from streamlog.records.header import Buffer, check_crc, read_header, scan_headers
 from streamlog.records.payload import unpacked_records
-from streamlog.records.ragged import windows
-from streamlog.records.record import Record
+from streamlog.records.ragged import equal_strings
+from streamlog.records.record import Headers, Record
 from streamlog.records.record_loop import read_records
 from streamlog.records.varint import Int64Array
 
+Fields: TypeAlias = tuple[int, int, bytes | None, bytes | None, Headers]
+
 # Below so many records the fixed price of some fifty numpy calls is more than that of the loop.
 LOOP_COUNT_MAX: Final = 48
+
+
+# So many records are made at a time by an iterator: enough to forget the price of the calls, few enough for the cache.
+_CHUNK_COUNT: Final = 1024
 
 
 def decode_batch(buffer: Buffer, position: int = 0, *, unpacked_bytes_max: int = UNPACKED_BYTES_MAX) -> list[Record]:
@@ -32,14 +39,25 @@ def decode_batch(buffer: Buffer, position: int = 0, *, unpacked_bytes_max: int =
     Raises CorruptMessageError (cut off, a damaged compressed stream), InvalidRecordError (fields that contradict
     one another), MessageTooLargeError (unpacks to more than the limit), UnsupportedCompressionError.
     """
+    return list(iter_batch(buffer, position, unpacked_bytes_max=unpacked_bytes_max))
+
+
+def iter_batch(buffer: Buffer, position: int = 0, *, unpacked_bytes_max: int = UNPACKED_BYTES_MAX) -> Iterator[Record]:
+    """As `decode_batch`, a record at a time. What it raises, it raises at the call, before the first record."""
+    # Past Record's own constructor, which is a Python function: half the time.
+    return map(tuple.__new__, repeat(Record), iter_fields(buffer, position, unpacked_bytes_max=unpacked_bytes_max))
+
+
+def iter_fields(buffer: Buffer, position: int = 0, *, unpacked_bytes_max: int = UNPACKED_BYTES_MAX) -> Iterator[Fields]:
+    """As `iter_batch`, plain tuples with the fields of Record: to be unpacked in a `for`, at half the price."""
     header = read_header(buffer, position)
     raw = unpacked_records(buffer, position, header, unpacked_bytes_max)
     if header.record_count <= LOOP_COUNT_MAX:
-        return read_records(raw, header)
-    return records_of(columns_of(raw, header))
+        return iter(read_records(raw, header))
+    return chain.from_iterable(_chunks(columns_of(raw, header)))
 
 
-def decode_records(
+def iter_batches(
     buffer: Buffer, start: int, end: int, *, unpacked_bytes_max: int = UNPACKED_BYTES_MAX
 ) -> Iterator[Record]:
     """The records of all complete batches in `buffer[start:end]`, CRCs checked; see `scan_headers`.
@@ -48,33 +66,44 @@ def decode_records(
     """
     for position, header in scan_headers(buffer, start, end):
         check_crc(buffer, position, header)
-        yield from decode_batch(buffer, position, unpacked_bytes_max=unpacked_bytes_max)
+        yield from iter_batch(buffer, position, unpacked_bytes_max=unpacked_bytes_max)
 
 
-def records_of(columns: RecordColumns) -> list[Record]:
-    """An object for each record of the columns."""
-    fields = zip(
-        columns.offsets.tolist(),
-        columns.timestamps.tolist(),
-        _objects(columns.raw, columns.key_starts, columns.key_sizes),
-        _objects(columns.raw, columns.value_starts, columns.value_sizes),
-        repeat(()) if columns.headers is None else columns.headers,
-        strict=False,
-    )
-    # Past Record's own constructor, which is a Python function: half the time.
-    return list(map(tuple.__new__, repeat(Record), fields))
+def _chunks(columns: RecordColumns) -> Iterator[Iterator[Fields]]:
+    raw = columns.raw
+    for start in range(0, len(columns), _CHUNK_COUNT):
+        rows = slice(start, start + _CHUNK_COUNT)
+        yield zip(
+            _offsets(columns.offsets[rows]),
+            _timestamps(columns.timestamps[rows]),
+            _strings(raw, columns.key_starts[rows], columns.key_sizes[rows]),
+            _strings(raw, columns.value_starts[rows], columns.value_sizes[rows]),
+            repeat(()) if columns.headers is None else columns.headers[rows],
+            strict=False,  # what is the same for all of them has no end
+        )
 
 
-def _objects(raw: bytes, starts: Int64Array, sizes: Int64Array) -> Iterable[bytes | None]:
-    """The strings at `raw[start : start + size]`; None for a size of -1. May be endless where all are the same."""
+def _offsets(offsets: Int64Array) -> Iterable[int]:
+    first, last = int(offsets[0]), int(offsets[-1])
+    # They rise strictly, so they are dense when the ends say so.
+    return range(first, last + 1) if last - first == len(offsets) - 1 else offsets.tolist()
+
+
+def _timestamps(timestamps: Int64Array) -> Iterable[int]:
+    """Endless where all are the same."""
+    smallest = int(timestamps.min())
+    return repeat(smallest) if smallest == int(timestamps.max()) else timestamps.tolist()
+
+
+def _strings(raw: bytes, starts: Int64Array, sizes: Int64Array) -> Iterable[bytes | None]:
+    """The strings at `raw[start : start + size]`; None for a size of -1. Endless where all are null or empty."""
     smallest, largest = int(sizes.min()), int(sizes.max())
     if largest == -1:
         return repeat(None)
     if largest == 0 == smallest:
         return repeat(b"")
     if smallest == largest:
-        same: list[bytes | None] = windows(np.frombuffer(raw, np.uint8), smallest)[starts].tolist()
-        return same
+        return equal_strings(raw, starts, smallest)
     ends = (starts + sizes).tolist()
     strings: list[bytes | None] = [raw[start:end] for start, end in zip(starts.tolist(), ends, strict=True)]
     if smallest == -1:

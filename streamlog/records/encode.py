@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 
 from streamlog.errors import InvalidRecordError
+from streamlog.records.header import Buffer
 from streamlog.records.record import Headers
 from streamlog.records.varint import (
     WIDTH_BOUNDS,
@@ -80,8 +81,8 @@ def encode_records(
     headers: Sequence[Headers] | None = None,
     timestamp_deltas: Int64Array | None = None,
     offset_deltas: Int64Array | None = None,
-) -> bytes:
-    """The records of a batch, one behind the other. Every column has one entry a record.
+) -> list[Buffer]:
+    """The records of a batch, in pieces that are one behind the other. Every column has one entry a record.
 
     None for a column means: no keys, no headers, all timestamp deltas 0, offset deltas 0, 1, 2 ...
     """
@@ -105,7 +106,7 @@ def _encode_loop(
     headers: Sequence[Headers] | None,
     timestamp_deltas: Int64Array | None,
     offset_deltas: Int64Array | None,
-) -> bytes:
+) -> list[Buffer]:
     records = []
     for index, value in enumerate(values):
         offset_delta = index if offset_deltas is None else int(offset_deltas[index])
@@ -114,7 +115,7 @@ def _encode_loop(
         records.append(
             encode_record(offset_delta, timestamp_delta, key, value, () if headers is None else headers[index])
         )
-    return b"".join(records)
+    return [b"".join(records)]
 
 
 def _sized(strings: Sequence[bytes | None]) -> tuple[Int64Array, Sequence[bytes]]:
@@ -138,7 +139,7 @@ def _encode_columns(
     headers: Sequence[Headers] | None,
     timestamp_deltas: Int64Array | None,
     offset_deltas: Int64Array | None,
-) -> bytes:
+) -> list[Buffer]:
     """Any records, by parts. The parts of a record stand in `columns` in their order; its length comes first."""
     count = len(values)
     offsets = np.arange(count) if offset_deltas is None else offset_deltas
@@ -159,11 +160,13 @@ def _encode_columns(
         sizes += 1
         lengths = (_LENGTHS_UNTIMED if timestamp_deltas is None else _LENGTHS).encode(sizes)
         lengths[0] = lengths[0][1:]
-        return b"".join((*_interleaved(lengths, *columns), _NO_HEADERS))
+        parts = _interleaved(lengths, *columns)
+        parts.append(_NO_HEADERS)
+        return [b"".join(parts)]
     tails = _encode_all_headers(headers)
     sizes += _lengths(tails)
     untimed = _ATTRIBUTES + _NO_DELTA if timestamp_deltas is None else _ATTRIBUTES
-    return b"".join(_interleaved(_VARINTS.encode(sizes), [untimed] * count, *columns, tails))
+    return [b"".join(_interleaved(_VARINTS.encode(sizes), [untimed] * count, *columns, tails))]
 
 
 def _lengths(strings: Sequence[bytes]) -> Int64Array:
@@ -191,13 +194,15 @@ def _encode_all_headers(headers: Sequence[Headers]) -> list[bytes]:
     return tails
 
 
-def _encode_equal(values: Sequence[bytes], value_size: int, keys: Sequence[bytes] | None, key_size: int) -> bytes:
+def _encode_equal(
+    values: Sequence[bytes], value_size: int, keys: Sequence[bytes] | None, key_size: int
+) -> list[Buffer]:
     """Records that differ in nothing but the bytes of key and value, and the offset delta, which counts from 0.
 
     They are the rows of one matrix as long as the offset delta's width stays the same.
     """
     between = encode_varint(value_size)
-    matrices: list[memoryview] = []
+    matrices: list[Buffer] = []
     start = 0
     for width, bound in enumerate((*WIDTH_BOUNDS, 2**31), 1):
         end = min(bound, len(values))
@@ -219,7 +224,7 @@ def _encode_equal(values: Sequence[bytes], value_size: int, keys: Sequence[bytes
         start = end
         if start == len(values):
             break
-    return b"".join(matrices)
+    return matrices
 
 
 def _fill(rows: ByteArray, column: int, strings: Sequence[bytes], size: int) -> None:

@@ -40,3 +40,14 @@ def windows(data: ByteArray, width: int) -> NDArray[Any]:
     The items are of a void type, which numpy copies as they are and hands out as bytes objects.
     """
     return np.ndarray((len(data) - width + 1,), f"V{width}", data, 0, (1,))
+
+
+def equal_strings(raw: bytes, starts: Int64Array, size: int) -> list[bytes | None]:
+    """A bytes object for each `raw[start : start + size]`; `size` is at least 1, every range lies within `raw`."""
+    strides = starts[1:] - starts[:-1]
+    if len(strides) and bool((strides == strides[0]).all()):
+        items = np.ndarray((len(starts),), f"V{size}", raw, int(starts[0]), (int(strides[0]),))
+    else:
+        items = windows(np.frombuffer(raw, np.uint8), size)[starts]
+    strings: list[bytes | None] = items.tolist()
+    return strings

@@ -4,8 +4,9 @@ A record begins with its length, so the place of the n-th follows from the one b
 the next is a Python step a record. Two faster ways guess all the places at once:
 
 - by stride: records of one size stand at equal distances, but for where the offset delta takes a byte more;
-- by pattern: the attributes behind the length are a zero byte. Every place that looks so is a candidate; those that
-  no other one leads to, or that lead to none, are dropped, until as many are left as there are records.
+- by pattern: a record without headers ends with a zero byte, its header count, and the attributes behind the next
+  one's length are zero as well. Every place that looks so is a candidate; those that no other one leads to, or that
+  lead to none, are dropped, until as many are left as there are records.
 
 A guess counts only if it passes the check, which is the same step as the walk's, taken for all records at once: the
 first starts at 0, each one's length leads to the next, the last one's to the end. Two lists of starts cannot both
@@ -19,11 +20,13 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from streamlog.errors import InvalidRecordError
-from streamlog.records.record_loop import RECORD_BODY_MIN
-from streamlog.records.varint import WIDTH_BOUNDS, ByteArray, Int64Array, read_varint, read_varints
+from streamlog.records.record_loop import RECORD_BODY_MIN, RECORD_MIN
+from streamlog.records.varint import WIDTH_BOUNDS, BoolArray, ByteArray, Int64Array, read_varint, read_varints
 
 # Beyond this mean size of a record, looking at every byte costs more than walking from record to record.
 _PATTERN_RECORD_BYTES_MAX: Final = 1024
+# With more candidates a record than this the bytes are mostly zeros, and sifting them is dearer than walking.
+_CANDIDATES_MAX: Final = 4
 # Candidates by pattern are sifted at most so often. Once drops nearly all false ones, twice those that they held up.
 _SIFT_ROUNDS_MAX: Final = 4
 
@@ -42,30 +45,32 @@ def record_spans(raw: bytes, count: int) -> RecordSpans:
     """
     data = np.frombuffer(raw, np.uint8)
     for find in (_by_stride, _by_pattern):
-        starts = find(raw, data, count)
-        if starts is not None:
-            spans = _checked(data, starts)
-            if spans is not None:
-                return spans
-    spans = _checked(data, _by_walking(raw, count))
+        spans = find(raw, data, count)
+        if spans is not None:
+            return spans
+    spans = _spans_at(data, _by_walking(raw, count))
     if spans is None:
         raise InvalidRecordError("a record is shorter than its fields, or bytes follow the last one")
     return spans
 
 
-def _checked(data: ByteArray, starts: Int64Array) -> RecordSpans | None:
-    """The spans, if the starts are those of the records that fill the data; `starts` are in range, the first is 0."""
+def _spans_at(data: ByteArray, starts: Int64Array) -> RecordSpans | None:
+    """The spans of records that are thought to start there; the starts are in range, the first is 0."""
     try:
         lengths, bodies = read_varints(data, starts)
     except (InvalidRecordError, IndexError):
         return None
-    ends = bodies + lengths
-    if ends[-1] != len(data) or int(lengths.min()) < RECORD_BODY_MIN or bool((ends[:-1] != starts[1:]).any()):
+    return _checked(data, starts, bodies, bodies + lengths)
+
+
+def _checked(data: ByteArray, starts: Int64Array, bodies: Int64Array, ends: Int64Array) -> RecordSpans | None:
+    """The one check: `bodies` and `ends` are what the lengths at `starts` say, `starts[0]` is 0."""
+    if ends[-1] != len(data) or bool((ends[:-1] != starts[1:]).any()) or int((ends - bodies).min()) < RECORD_BODY_MIN:
         return None
     return RecordSpans(bodies, ends)
 
 
-def _by_stride(raw: bytes, data: ByteArray, count: int) -> Int64Array | None:
+def _by_stride(raw: bytes, data: ByteArray, count: int) -> RecordSpans | None:
     parts: list[Int64Array] = []
     position = index = 0
     for bound in WIDTH_BOUNDS:  # where offset deltas that count from 0 become a byte longer
@@ -82,50 +87,62 @@ def _by_stride(raw: bytes, data: ByteArray, count: int) -> Int64Array | None:
         position += rows * stride
         index += rows
         if index == count:
-            return parts[0] if len(parts) == 1 else np.concatenate(parts)
+            return _spans_at(data, parts[0] if len(parts) == 1 else np.concatenate(parts))
     return None
 
 
-def _by_pattern(raw: bytes, data: ByteArray, count: int) -> Int64Array | None:
+def _by_pattern(raw: bytes, data: ByteArray, count: int) -> RecordSpans | None:
     if len(data) > _PATTERN_RECORD_BYTES_MAX * count:
         return None
-    # A length's last byte is 1 to 127, for a length of one or two bytes that is not 0; the attributes follow.
-    looks = np.zeros(len(data) + 8 & ~7, np.bool_)
-    np.logical_and(data[:-1] - np.uint8(1) < 0x7F, data[1:] == 0, out=looks[: len(data) - 1])
-    last = _true_positions(looks)
-    if len(last) > 4 * count:
+    # zero[p] is about the byte before p: the header count 0 that ends the record in front.
+    zero = np.empty(len(data) + 1, np.bool_)
+    zero[0] = True
+    np.equal(data, 0, out=zero[1:])
+    # A start can only be where a whole record can follow. The attributes are one or two bytes behind it.
+    places = len(data) - RECORD_MIN + 1
+    looks = np.zeros(places + 7 & ~7, np.bool_)
+    np.logical_or(zero[2 : places + 2], zero[3 : places + 3], out=looks[:places])
+    np.logical_and(looks[:places], zero[:places], out=looks[:places])
+    starts = _true_positions(looks)
+    if len(starts) > _CANDIDATES_MAX * count:
         return None
-    high = data[last - 1]  # of the first candidate the index may be -1: any byte, and a start that is dropped
-    two = high > 0x7F
-    starts = last - two
-    lengths = np.where(two, high & 0x7F | data[last].astype(np.int64) << 7, data[last]) >> 1
-    follows = last + 1 + lengths
-    fits = (follows <= len(data)) & (starts >= 0)
-    return _sifted(starts[fits], follows[fits], len(data), count)
+    low, high = data[starts], data[starts + 1]
+    two = low > 0x7F
+    bodies = starts + 1 + two
+    lengths = (low & 0x7F | (high * two).astype(np.int64) << 7) >> 1
+    ends = bodies + lengths
+    # Exact for lengths of one and two bytes that are not negative; other candidates are none.
+    fits = (low & 1 == 0) & (high * two < 0x80) & (data[bodies] == 0) & (ends <= len(data))
+    return _sifted(data, starts[fits], bodies[fits], ends[fits], count)
 
 
-def _true_positions(mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Int64Array:
+def _true_positions(mask: BoolArray) -> Int64Array:
     """As np.flatnonzero, faster where few are true: by words of 8 first. The mask's length is a multiple of 8."""
-    words = np.flatnonzero(mask.view(np.uint64))
-    rows, columns = np.nonzero(mask.reshape(-1, 8)[words])
-    return (words[rows] << 3) + columns
+    as_words = mask.view(np.uint64)
+    words = np.flatnonzero(as_words != 0)
+    hits = np.flatnonzero(as_words[words].view(np.bool_))
+    positions: Int64Array = (words[hits >> 3] << 3) + (hits & 7)
+    return positions
 
 
-def _sifted(starts: Int64Array, follows: Int64Array, size: int, count: int) -> Int64Array | None:
-    """The candidates in a chain from 0 to `size`, if the others can be told by having no neighbour."""
+def _sifted(
+    data: ByteArray, starts: Int64Array, bodies: Int64Array, ends: Int64Array, count: int
+) -> RecordSpans | None:
+    """The candidates that form a chain from 0 to the end, if the others can be told by having no neighbour."""
+    size = len(data)
     for _ in range(_SIFT_ROUNDS_MAX):
         if len(starts) <= count:
             break
         known = np.zeros(size + 1, np.bool_)
         known[starts] = True
         known[size] = True
-        leads = known[follows]
+        leads = known[ends]
         reached = np.zeros(size + 1, np.bool_)
-        reached[follows[leads]] = True
+        reached[ends[leads]] = True
         reached[0] = True
         keep = leads & reached[starts]
-        starts, follows = starts[keep], follows[keep]
-    return starts if len(starts) == count and starts[0] == 0 else None
+        starts, bodies, ends = starts[keep], bodies[keep], ends[keep]
+    return _checked(data, starts, bodies, ends) if len(starts) == count and starts[0] == 0 else None
 
 
 def _by_walking(raw: bytes, count: int) -> Int64Array:

@@ -21,6 +21,7 @@ from streamlog.errors import InvalidRecordError
 
 Int64Array: TypeAlias = NDArray[np.int64]
 ByteArray: TypeAlias = NDArray[np.uint8]
+BoolArray: TypeAlias = NDArray[np.bool_]
 ObjectArray: TypeAlias = NDArray[np.object_]
 
 # The most bytes that a number of 32 and of 64 bits takes, and the largest last one of so many: the bits that are left.
@@ -139,6 +140,10 @@ def varint_widths(numbers: Int64Array) -> Int64Array:
     return widths
 
 
+# What one byte below 0x80 says.
+_UNZIGZAG: Final = np.array([(raw >> 1) ^ -(raw & 1) for raw in range(128)])
+
+
 def read_varints(data: ByteArray, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
     """The 32-bit numbers at the positions (a column), and the positions after them.
 
@@ -157,18 +162,32 @@ def _read_column(
 ) -> tuple[Int64Array, Int64Array]:
     byte = data[positions]
     after = positions + 1
-    more = np.flatnonzero(byte > 0x7F)
-    if len(more) == 0:
-        small = byte.astype(np.int64)
-        return (small >> 1) ^ -(small & 1), after
-    raw = (byte & 0x7F).astype(np.uint64)
-    for step in range(1, bytes_max):
-        byte = data[after[more]]
+    if int(byte.max(initial=0)) < 0x80:
+        return _UNZIGZAG[byte], after
+    if int(after.max()) == len(data) and int(byte[after == len(data)].max()) > 0x7F:
+        raise IndexError("a varint is cut off")
+    more = byte > 0x7F
+    # Two bytes are the rule beside one, so the second is read for all records and taken for those that have it.
+    second = data.take(after, mode="clip") * more
+    raw = (byte & 0x7F).astype(np.int64) | (second & 0x7F).astype(np.int64) << _BITS_A_BYTE
+    after += more
+    rest = np.flatnonzero(second > 0x7F)
+    if len(rest):
+        _read_rest(data, after, raw.view(np.uint64), rest, bytes_max, last_byte_max)
+    unsigned = raw.view(np.uint64)
+    return (unsigned >> np.uint64(1)).view(np.int64) ^ -(raw & 1), after
+
+
+def _read_rest(
+    data: ByteArray, after: Int64Array, raw: NDArray[np.uint64], rows: Int64Array, bytes_max: int, last_byte_max: int
+) -> None:
+    """The third byte and those behind it, of the rows that have them; into `raw` and `after`."""
+    for step in range(2, bytes_max):
+        byte = data[after[rows]]
         if step == bytes_max - 1 and bool((byte > last_byte_max).any()):
             raise InvalidRecordError("a number in the records has too many bits")
-        raw[more] |= (byte & 0x7F).astype(np.uint64) << np.uint64(_BITS_A_BYTE * step)
-        after[more] += 1
-        more = more[byte > 0x7F]
-        if len(more) == 0:
-            break
-    return (raw >> np.uint64(1)).view(np.int64) ^ -(raw & np.uint64(1)).view(np.int64), after
+        raw[rows] |= (byte & 0x7F).astype(np.uint64) << np.uint64(_BITS_A_BYTE * step)
+        after[rows] += 1
+        rows = rows[byte > 0x7F]
+        if len(rows) == 0:
+            return
