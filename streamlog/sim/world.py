@@ -47,6 +47,7 @@ class Host:
         self.disk = SimDisk(world.stream(f"disk/{name}"))
         self.clock = SimClock(world.loop)
         self.process: Process | None = None
+        self._ports: Ports | None = None
         self.node: Node | None = None
         self.task: SimTask[None] | None = None  # of the node's run()
         self._world = world
@@ -70,7 +71,7 @@ class Host:
             for listener in world.listeners:
                 listener(self, event, fields)
 
-        return Ports(
+        self._ports = Ports(
             fs=SimFileSystem(self.disk, process),
             network=SimNetwork(world.fabric, process, self.name),
             clock=self.clock,
@@ -78,6 +79,14 @@ class Host:
             workers=SimWorkers(process, world.stream(f"workers/{process}")),
             probe=probe,
         )
+        return self._ports
+
+    @property
+    def ports(self) -> Ports:
+        """Of the latest process."""
+        if self._ports is None:
+            raise ValueError(f"{self.name} has never been booted")
+        return self._ports
 
     def start(self, factory: Callable[[Ports], NodeT]) -> NodeT:
         """Boot, make the node and run it."""
