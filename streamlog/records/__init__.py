@@ -7,6 +7,8 @@ One subject a file:
     batch         make batches; `builder` collects records for one
     decode        batches to Record objects
     columnar      batches to columns, for Arrow
+    control       control batches: ends of transactions, leader changes
+    legacy        messages of magic 0 and 1, read; `conversion` makes batches of them
     compression   the codecs, bounded; `snappy` has Kafka's framing of it
 
 and under them `encode`, `record_loop`, `starts`, `ragged`, `payload`, `varint`: the format of a record, written and
@@ -16,6 +18,17 @@ read one at a time and many at once.
 from streamlog.records.batch import BatchFields, encode_batch, rebuilt_batch
 from streamlog.records.builder import BatchBuilder
 from streamlog.records.columnar import BinaryColumn, RecordColumns, decode_columns
+from streamlog.records.control import (
+    ControlRecord,
+    ControlType,
+    EndTransactionMarker,
+    LeaderChange,
+    OtherControl,
+    decode_control,
+    encode_end_transaction,
+    encode_leader_change,
+)
+from streamlog.records.conversion import convert
 from streamlog.records.decode import decode_batch, iter_batch, iter_batches, iter_fields
 from streamlog.records.header import (
     BatchHeader,
@@ -29,6 +42,7 @@ from streamlog.records.header import (
     scan_headers,
     stamp,
 )
+from streamlog.records.legacy import LegacyEntry, entry_records, is_legacy, read_entry, scan_entries
 from streamlog.records.record import Header, Headers, Record
 from streamlog.records.validation import ProduceLimits, validate
 
@@ -39,23 +53,37 @@ __all__ = [
     "BinaryColumn",
     "Buffer",
     "Codec",
+    "ControlRecord",
+    "ControlType",
+    "EndTransactionMarker",
     "Header",
     "Headers",
+    "LeaderChange",
+    "LegacyEntry",
+    "OtherControl",
     "ProduceLimits",
     "Record",
     "RecordColumns",
     "TimestampType",
     "check_crc",
     "codec_of",
+    "convert",
     "decode_batch",
     "decode_columns",
+    "decode_control",
     "encode_batch",
+    "encode_end_transaction",
+    "encode_leader_change",
+    "entry_records",
+    "is_legacy",
     "iter_batch",
     "iter_batches",
     "iter_fields",
+    "read_entry",
     "read_header",
     "rebuilt_batch",
     "restamp_log_append_time",
+    "scan_entries",
     "scan_headers",
     "stamp",
     "validate",

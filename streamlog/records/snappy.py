@@ -24,6 +24,7 @@ _VERSIONS: Final = struct.Struct(">ii")
 _SIZE: Final = struct.Struct(">i")
 _HEADER_SIZE: Final = len(_MAGIC) + _VERSIONS.size
 _HEADER: Final = _MAGIC + _VERSIONS.pack(1, 1)
+_COMPATIBLE: Final = (1, 1 << 24)  # some producers write the versions little-endian
 # snappy-java's default; its reader takes any.
 _BLOCK_BYTES: Final = 32_768
 
@@ -44,7 +45,7 @@ def decompress(data: Buffer, size_bytes_max: int) -> bytes:
     if len(data) < _HEADER_SIZE:
         raise CorruptMessageError("snappy: the header is cut off")
     _, compatible = _VERSIONS.unpack_from(data, len(_MAGIC))
-    if compatible != 1:
+    if compatible not in _COMPATIBLE:
         raise CorruptMessageError(f"snappy: framing version {compatible}")
     parts: list[bytes] = []
     left = size_bytes_max

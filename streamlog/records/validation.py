@@ -1,9 +1,10 @@
 """What a leader checks of a batch that a producer sent, before the batch gets its offset.
 
 Only the header is read and the CRC computed: the records are neither unpacked nor copied, whatever their codec. The
-errors fall into two kinds. Bytes that did not arrive as they were sent are CORRUPT_MESSAGE, and worth sending
-again: cut off, left over, CRC. Bytes that arrived and say something impossible are refused by the rule that they
-break, and would be refused again. So the CRC comes before the rules about fields.
+one exception is a compacted topic, where every record must have a key. The errors fall into two kinds. Bytes that
+did not arrive as they were sent are CORRUPT_MESSAGE, and worth sending again: cut off, left over, CRC. Bytes that
+arrived and say something impossible are refused by the rule that they break, and would be refused again. So the CRC
+comes before the rules about fields.
 
 The timestamps of the header are taken at their word: the base timestamp is the first record's, the max timestamp
 is the largest. Who lies about them harms the lookup by time in his own partition, within the bounds checked here.
@@ -23,6 +24,8 @@ from streamlog.errors import (
     UnsupportedVersionError,
 )
 from streamlog.model import NO_PRODUCER_ID, NO_TIMESTAMP
+from streamlog.records.bounds import UNPACKED_BYTES_MAX
+from streamlog.records.columnar import decode_columns
 from streamlog.records.header import (
     HEADER_SIZE,
     LOG_OVERHEAD,
@@ -47,6 +50,8 @@ class ProduceLimits:
     timestamp_type: TimestampType = TimestampType.CREATE_TIME  # `message.timestamp.type`
     timestamp_before_max_ms: int = 2**63 - 1  # `message.timestamp.before.max.ms`
     timestamp_after_max_ms: int = 3_600_000  # `message.timestamp.after.max.ms` (KIP-937: one hour)
+    keys_required: bool = False  # `cleanup.policy` has compact: a record without a key could never be removed
+    unpacked_bytes_max: int = UNPACKED_BYTES_MAX  # what a batch may unpack to where it has to be unpacked
 
 
 def validate(buffer: Buffer, start: int, end: int, limits: ProduceLimits, now_ms: int) -> list[tuple[int, BatchHeader]]:
@@ -65,6 +70,8 @@ def validate(buffer: Buffer, start: int, end: int, limits: ProduceLimits, now_ms
         _check_fields(header, position)
         if limits.timestamp_type is TimestampType.CREATE_TIME:
             _check_timestamps(header, position, limits, now_ms)
+        if limits.keys_required:
+            _check_keys(buffer, position, limits)
         batches.append((position, header))
         position += header.size_bytes
     if not batches:
@@ -129,6 +136,12 @@ def _check_fields(header: BatchHeader, position: int) -> None:
 
 def _refuse(position: int, field: str, reason: str) -> None:
     raise InvalidRecordError(f"position {position}: {reason}", field=field, position=position)
+
+
+def _check_keys(buffer: Buffer, position: int, limits: ProduceLimits) -> None:
+    columns = decode_columns(buffer, position, unpacked_bytes_max=limits.unpacked_bytes_max)
+    if int(columns.key_sizes.min()) < 0:
+        _refuse(position, "key", "a record without a key in a compacted topic")
 
 
 def _check_timestamps(header: BatchHeader, position: int, limits: ProduceLimits, now_ms: int) -> None:
