@@ -10,8 +10,9 @@ ends with StorageError when the disk fails. What the checkpoints hold:
 
     recovery-point-offset-checkpoint    below it a log is durable, with all that is derived; lowered before a cut
     log-start-offset-checkpoint         where a log begins for readers, when that is not its first segment
+    cleaner-offset-checkpoint           up to where compaction has come; too low a value costs work only
 
-Both are written whole and durably. A recovery point never runs ahead of what it stands for: epochs, snapshots and
+All are written whole and durably. A recovery point never runs ahead of what it stands for: epochs, snapshots and
 indexes are synced first (`checkpoint`).
 """
 
@@ -69,6 +70,8 @@ class LogDirectory:
         self.logs: dict[TopicPartition, Log] = {}
         self._recovery_points: dict[TopicPartition, Offset] = {}  # as on disk
         self._log_starts: dict[TopicPartition, Offset] = {}  # as on disk
+        self._cleaned: dict[TopicPartition, Offset] = {}
+        self._cleaned_dirty = False
         self._checkpointing = asyncio.Lock()
         self._failed = asyncio.Event()
         self.group_commit = GroupCommit(fs, path, on_failure=self.fail)
@@ -107,6 +110,7 @@ class LogDirectory:
         directory = cls(fs, path, clock, random, probe, lock, meta, clean)
         directory._recovery_points = directory._read_checkpoint(names.RECOVERY_POINTS)
         directory._log_starts = directory._read_checkpoint(names.LOG_STARTS)
+        directory._cleaned = directory._read_checkpoint(names.CLEANER_OFFSETS)
         return directory
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, Offset]:
@@ -171,6 +175,7 @@ class LogDirectory:
         self.check()
         log = self.logs.pop(partition)
         log.close()
+        self._cleaned.pop(partition, None)
         suffix = names.STRAY_SUFFIX if stray else names.DELETE_SUFFIX
         doomed = names.join(self.path, names.doomed_directory(partition, self._random.getrandbits(128), suffix))
         try:
@@ -224,6 +229,9 @@ class LogDirectory:
     # -- checkpoints
 
     async def lower_checkpoints(self, partition: TopicPartition, recovery_point: Offset, log_start: Offset) -> None:
+        if self._cleaned.get(partition, Offset(0)) > recovery_point:
+            self._cleaned[partition] = recovery_point
+            self._cleaned_dirty = True
         async with self._checkpointing:  # a checkpoint under way may be about to write higher ones
             if self._recovery_points.get(partition, Offset(0)) > recovery_point:
                 await self._write_recovery_points({**self._recovery_points, partition: recovery_point})
@@ -245,6 +253,10 @@ class LogDirectory:
             starts = {p: log.log_start_offset for p, log in logs.items() if log.log_start_offset > 0}
             if starts != self._log_starts:
                 await self._write_log_starts(starts)
+            if self._cleaned_dirty:
+                self._cleaned_dirty = False
+                cleaned = {p: offset for p, offset in self._cleaned.items() if p in logs}
+                await replace_file(self._fs, names.join(self.path, names.CLEANER_OFFSETS), format_offsets(cleaned))
             if points != self._recovery_points:
                 await self._write_recovery_points(points)
 
@@ -257,6 +269,15 @@ class LogDirectory:
     async def _write_recovery_points(self, points: dict[TopicPartition, Offset]) -> None:
         await replace_file(self._fs, names.join(self.path, names.RECOVERY_POINTS), format_offsets(points))
         self._recovery_points = points
+
+    def cleaned_until(self, log: Log) -> Offset:
+        """First offset of `log` that compaction has not seen."""
+        cleaned = self._cleaned.get(log.partition, Offset(0))
+        return cleaned if log.log_start_offset <= cleaned <= log.log_end_offset else log.log_start_offset
+
+    def was_cleaned(self, log: Log, end_offset: Offset) -> None:
+        self._cleaned[log.partition] = end_offset
+        self._cleaned_dirty = True
 
     async def _write_log_starts(self, starts: dict[TopicPartition, Offset]) -> None:
         await replace_file(self._fs, names.join(self.path, names.LOG_STARTS), format_offsets(starts))

@@ -29,7 +29,7 @@ from streamlog.errors import (
     OffsetOutOfRangeError,
     StorageError,
 )
-from streamlog.model import NO_TIMESTAMP, LeaderEpoch, Offset, TopicPartition
+from streamlog.model import NO_OFFSET, NO_TIMESTAMP, LeaderEpoch, Offset, TopicPartition
 from streamlog.ports import Buffer, FileSystem
 from streamlog.records import (
     BatchHeader,
@@ -329,8 +329,8 @@ class Log:
     async def truncate(self, offset: Offset) -> None:
         """Drop everything at and above `offset` (a batch that straddles it goes as a whole).
 
-        The cut itself is one step. The wait before it is for the checkpoints: were the recovery point left above the new
-        end, the next start would take the missing records for lost ones.
+        The cut itself is one step. The wait before it is for the checkpoints: were the recovery point left above the
+        new end, the next start would take the missing records for lost ones.
         """
         self.durability.check()
         await self._home.lower_checkpoints(self.partition, offset, offset)
@@ -411,6 +411,26 @@ class Log:
             self._unsaved_segments.pop(segment, None)
         self.durability.names_changed()
 
+    def has_neighbours(self, segments: list[Segment]) -> bool:
+        """Whether these are still closed segments of this log, side by side."""
+        closed = self.segments.closed()
+        return segments[0] in closed and closed[(i := closed.index(segments[0])) : i + len(segments)] == segments
+
+    def replace_segments(self, old: list[Segment], copy: Segment) -> None:
+        """Put a compacted copy, written and synced under the suffix `.cleaned`, in the place of `old` (see `swap`)."""
+        self.durability.check()
+        try:
+            copy.rename(names.SWAP, log_last=True)
+            self._doom(old, keep_snapshot_of=copy.base_offset)
+            copy.rename("", log_last=True)
+        except OSError as e:
+            raise self._home.fail(e) from e
+        self.segments.replace(old, [copy])
+        for segment in old:
+            self._unsaved_segments.pop(segment, None)
+        self.durability.names_changed()
+        self.durability.request()
+
     async def discard_damage(self) -> None:
         """Cut the log at the damage, for good: the records from there on will be fetched from the leader."""
         if self.damage is None:
@@ -428,12 +448,12 @@ class Log:
             raise self._home.fail(e) from e
         self._was_cut(self.log_end_offset, active, [])
 
-    def _doom(self, segments: list[Segment]) -> None:
+    def _doom(self, segments: list[Segment], *, keep_snapshot_of: Offset = NO_OFFSET) -> None:
         paths = []
         for segment in segments:
-            segment.rename(names.DELETED)
+            segment.rename(names.DELETED, log_last=False)
             snapshot = segment.snapshot_path
-            if self._fs.exists(snapshot):
+            if segment.base_offset != keep_snapshot_of and self._fs.exists(snapshot):
                 self._fs.rename(snapshot, snapshot + names.DELETED)
                 paths.append(snapshot + names.DELETED)
         if segments:

@@ -59,6 +59,7 @@ async def open_log(
         log.durability.truncated(log.log_end_offset, segment, [], restarted=True)
         return log
     segments = [Segment(fs, directory, base, config) for base in bases]
+    await _index_anew(segments[:-1], files)
     epochs = _load_epochs(fs, directory, probe)
     if at.clean and epochs is not None:
         opened = await _open_clean(fs, home, partition, directory, config, at, probe, segments, epochs, files)
@@ -129,7 +130,7 @@ async def _open_unclean(
         producers=producers,
     )
     found = await recovery.run()
-    return _log(
+    log = _log(
         fs,
         home,
         partition,
@@ -142,6 +143,8 @@ async def _open_unclean(
         log_start=at.log_start,
         damage=found.damage,
     )
+    log.producers_stale = recovery.producers_stale
+    return log
 
 
 def _log(
@@ -201,6 +204,20 @@ def _load_epochs(fs: FileSystem, directory: str, probe: Probe) -> LeaderEpochs |
     except DamagedFileError as e:
         probe("epochs_rebuilt", path=e.path, position=e.position, reason=e.reason)
         return None
+
+
+async def _index_anew(closed: list[Segment], files: list[str]) -> None:
+    """Rebuild the indexes of closed segments that lack one."""
+    present = set(files)
+    for segment in closed:
+        if {segment.file_name(names.INDEX), segment.file_name(names.TIME_INDEX)} <= present:
+            continue
+        segment.reset_indexes(preallocate=False)
+        async for batches in scan_file(segment.file, 0, segment.size_bytes, check_crc=False):
+            for position, header in batches:
+                segment.note(position, header)
+        segment.become_closed()
+        await segment.sync()
 
 
 async def _rebuild_epochs(segments: list[Segment]) -> LeaderEpochs:

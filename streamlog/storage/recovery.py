@@ -27,9 +27,9 @@ from typing import Final
 from crc32c import crc32c
 
 from streamlog.errors import CorruptMessageError, DamagedFileError
-from streamlog.model import LeaderEpoch, Offset
+from streamlog.model import INT32_MAX, LeaderEpoch, Offset
 from streamlog.ports import File, FileSystem, Probe
-from streamlog.records import read_header
+from streamlog.records import BatchHeader, read_header
 from streamlog.records.header import CRC_START, HEADER_SIZE, MAGIC, MAGIC_POSITION
 from streamlog.storage import names
 from streamlog.storage.config import LogConfig
@@ -80,6 +80,8 @@ class Recovery:
         self._producers = producers
         self._expected = segments[first].base_offset
         self._epoch = epochs.latest
+        self._lowest = self._expected + 2**63  # lowest offset of a sound batch that contradicts those before it
+        self.producers_stale = False
 
     async def run(self) -> Recovered:
         result = Recovered(self._segments, self._expected)
@@ -108,35 +110,63 @@ class Recovery:
         return result
 
     async def _scan(self, segment: Segment) -> CorruptMessageError | None:
-        """Rebuild one segment from its batches; what is wrong with the first unsound one, if any is."""
+        """Rebuild one segment from its batches; what is wrong with the first unsound one, if any is.
+
+        Offset and epoch stand outside of the CRC. A batch whose offset jumps, and is followed by one that goes on
+        where it should have stood, is itself the damaged one.
+        """
         file_size = segment.file.size()
         segment.size_bytes = 0
         segment.reset_indexes(preallocate=False)
+        jump: tuple[int, Offset] | None = None  # last batch that left out offsets: position, the offset expected
         try:
             async for batches in scan_file(segment.file, 0, file_size, check_crc=True):
                 for position, header in batches:
-                    if header.base_offset < self._expected or header.last_offset_delta < 0:
-                        raise CorruptMessageError(
-                            f"offset {header.base_offset} where {self._expected} was expected",
-                            path=segment.file.path,
-                            position=position,
-                        )
-                    if header.leader_epoch < self._epoch:
-                        raise CorruptMessageError(
-                            f"leader epoch {header.leader_epoch} after {self._epoch}",
-                            path=segment.file.path,
-                            position=position,
-                        )
-                    if header.leader_epoch > self._epoch:
-                        self._epoch = LeaderEpoch(header.leader_epoch)
-                        self._epochs.assign(self._epoch, header.base_offset)
-                    segment.note(position, header)
-                    segment.size_bytes = position + header.size_bytes
-                    self._producers.update(header)
-                    self._expected = header.next_offset
+                    if jump is not None and jump[1] <= header.base_offset < self._expected:
+                        return await self._step_back(segment, *jump)
+                    self._check(segment, position, header)
+                    if header.base_offset > self._expected:
+                        jump = (position, self._expected)
+                    self._follow(segment, position, header)
         except CorruptMessageError as e:
             return e
         return None
+
+    def _check(self, segment: Segment, position: int, header: BatchHeader) -> None:
+        reason = ""
+        if header.base_offset < self._expected or header.last_offset_delta < 0:
+            reason = f"offset {header.base_offset} where {self._expected} was expected"
+        elif header.last_offset - segment.base_offset > INT32_MAX:
+            reason = f"offset {header.base_offset} in a segment that begins at {segment.base_offset}"
+        elif header.leader_epoch < self._epoch:
+            reason = f"leader epoch {header.leader_epoch} after {self._epoch}"
+        if reason:
+            self._lowest = min(self._lowest, header.base_offset)
+            raise CorruptMessageError(reason, path=segment.file.path, position=position)
+
+    def _follow(self, segment: Segment, position: int, header: BatchHeader) -> None:
+        if header.leader_epoch > self._epoch:
+            self._epoch = LeaderEpoch(header.leader_epoch)
+            self._epochs.assign(self._epoch, header.base_offset)
+        segment.note(position, header)
+        segment.size_bytes = position + header.size_bytes
+        self._producers.update(header)
+        self._expected = header.next_offset
+
+    async def _step_back(self, segment: Segment, position: int, expected: Offset) -> CorruptMessageError:
+        """The log ends before the batch at `position`, which had been followed already."""
+        wrong = self._expected
+        segment.reset_indexes(preallocate=False)
+        async for batches in scan_file(segment.file, 0, position, check_crc=False):
+            for at, header in batches:
+                segment.note(at, header)
+        segment.size_bytes = position
+        self._expected = expected
+        self._epochs.truncate_end(expected)
+        self._epoch = self._epochs.latest
+        self.producers_stale = True
+        reason = f"its offsets reach {wrong}, the next batch goes on at {expected} or soon after"
+        return CorruptMessageError(reason, path=segment.file.path, position=position)
 
     async def _end_at(self, index: int, fault: CorruptMessageError, result: Recovered) -> None:
         """The log ends in segment `index`: as damage, which keeps all files, or as a torn tail, which is cut."""
@@ -144,7 +174,8 @@ class Recovery:
         later = self._segments[index + 1 :]
         result.segments = self._segments[: index + 1]
         rest = segment.file.size() - segment.size_bytes
-        if self._expected < self._recovery_point or await self._sound_beyond(segment, later):
+        synced = min(self._expected, self._lowest) < self._recovery_point
+        if synced or await self._sound_beyond(segment, later):
             result.damage = DamagedFileError(segment.path(names.LOG), segment.size_bytes, fault.reason, REMEDY)
             self._probe("log_damaged", path=segment.path(names.LOG), position=segment.size_bytes, reason=fault.reason)
             return

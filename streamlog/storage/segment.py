@@ -88,8 +88,11 @@ class Segment:
         segment.tail = Tail(base_offset)
         return segment
 
+    def file_name(self, kind: str) -> str:
+        return names.file_name(self.base_offset, kind) + self._suffix
+
     def path(self, kind: str) -> str:
-        return names.join(self._directory, names.file_name(self.base_offset, kind) + self._suffix)
+        return names.join(self._directory, self.file_name(kind))
 
     @property
     def size_bytes(self) -> int:
@@ -199,9 +202,13 @@ class Segment:
         if self.tail is not None:
             self.tail.reset(offset)
 
-    def rename(self, suffix: str) -> None:
-        """Give all files another suffix. Open files stay open and readable."""
-        for kind in names.SEGMENT_FILES:
+    def rename(self, suffix: str, *, log_last: bool) -> None:
+        """Give all files another suffix. Open files stay open and readable.
+
+        The `.log` decides whether a segment is there: it goes first when the segment goes, and comes last.
+        """
+        kinds = reversed(names.SEGMENT_FILES) if log_last else names.SEGMENT_FILES
+        for kind in kinds:
             source = self.path(kind)
             if self._fs.exists(source):
                 self._fs.rename(source, names.join(self._directory, names.file_name(self.base_offset, kind) + suffix))

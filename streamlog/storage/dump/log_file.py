@@ -1,4 +1,4 @@
-"""`.log`: its batches, or their records.
+"""`.log`: its batches, or their records; magic 0 to 2.
 
 A batch whose CRC is wrong is unpacked all the same where it can be: its records are shown as not valid, since a
 person may know better what is left of them. A large one is not: nothing is worth the memory that its lengths ask for.
@@ -6,34 +6,29 @@ person may know better what is left of them. A large one is not: nothing is wort
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from typing import Final
 
-from streamlog.errors import StreamlogError
+from streamlog.errors import InvalidRecordError, StreamlogError
 from streamlog.model import INT32_MAX, Offset
 from streamlog.ports import File
-from streamlog.records.decode import decode_batch
-from streamlog.records.record import Record
+from streamlog.records import (
+    Codec,
+    ControlType,
+    EndTransactionMarker,
+    LeaderChange,
+    OtherControl,
+    Record,
+    decode_control,
+    entry_records,
+    iter_batch,
+    read_entry,
+)
+from streamlog.records.header import MAGIC
 from streamlog.storage.dump.framing import Framing
 from streamlog.storage.dump.items import Batch, ControlMarker, Damage, Item, LogRecord, LogStart
 
 SUSPECT_BYTES_MAX: Final = 16 << 20
-
-# Control record: key version i16, type i16; value of an end marker version i16, coordinator epoch i32 (KIP-98);
-# types from 2 on are those of Kafka's metadata quorum (KIP-595, KIP-630, KIP-853).
-_CONTROL_KEY: Final = struct.Struct(">hh")
-_END_MARKER: Final = struct.Struct(">hi")
-_CONTROL_TYPES: Final = (
-    "ABORT",
-    "COMMIT",
-    "LEADER_CHANGE",
-    "SNAPSHOT_HEADER",
-    "SNAPSHOT_FOOTER",
-    "KRAFT_VERSION",
-    "KRAFT_VOTERS",
-)
-_END_MARKERS: Final = (0, 1)
 
 
 def read_log(log: File, start_offset: Offset | None, *, deep: bool) -> Iterator[Item]:
@@ -50,14 +45,18 @@ def read_log(log: File, start_offset: Offset | None, *, deep: bool) -> Iterator[
 def _records(framing: Framing, batch: Batch) -> Iterator[Item]:
     if not batch.is_valid and batch.size_bytes > SUSPECT_BYTES_MAX:
         return
+    content = framing.content(batch)
     try:
-        records = decode_batch(framing.content(batch))
+        found = _of_batch(content, batch) if batch.magic == MAGIC else _of_entry(content, batch)
     except StreamlogError as e:
         if batch.is_valid:  # otherwise its CRC is reported already
             yield Damage(position=batch.position, reason=f"the records cannot be read: {e}")
         return
-    for record in records:
-        yield _log_record(batch, record)
+    yield from found
+
+
+def _of_batch(content: memoryview, batch: Batch) -> Iterator[LogRecord]:
+    return (_log_record(batch, record) for record in iter_batch(content))
 
 
 def _log_record(batch: Batch, record: Record) -> LogRecord:
@@ -76,13 +75,39 @@ def _log_record(batch: Batch, record: Record) -> LogRecord:
     )
 
 
+def _of_entry(content: memoryview, batch: Batch) -> Iterator[LogRecord]:
+    """Magic 0 and 1. Of a wrapped message the CRC has been checked, and is not kept."""
+    entry = read_entry(content, 0, len(content))
+    crc = entry.crc if entry.codec is Codec.NONE else None
+    return (
+        LogRecord(
+            batch=batch,
+            offset=record.offset,
+            timestamp_ms=record.timestamp,
+            key=record.key,
+            value=record.value,
+            crc=crc,
+        )
+        for record in entry_records(entry)
+    )
+
+
 def _control_marker(record: Record) -> ControlMarker:
-    if record.key is None or len(record.key) < _CONTROL_KEY.size:
+    try:
+        control = decode_control(record)
+    except InvalidRecordError:
         return ControlMarker(type_id=-1, name="UNKNOWN", coordinator_epoch=None)
-    _, type_id = _CONTROL_KEY.unpack_from(record.key)
-    coordinator_epoch = None
-    if type_id in _END_MARKERS and record.value is not None and len(record.value) >= _END_MARKER.size:
-        _, coordinator_epoch = _END_MARKER.unpack_from(record.value)
-    known = 0 <= type_id < len(_CONTROL_TYPES)
-    name = _CONTROL_TYPES[type_id] if known else "UNKNOWN"
-    return ControlMarker(type_id=type_id, name=name, coordinator_epoch=coordinator_epoch)
+    match control:
+        case EndTransactionMarker():
+            kind = ControlType.COMMIT if control.commit else ControlType.ABORT
+            return ControlMarker(type_id=kind, name=kind.name, coordinator_epoch=control.coordinator_epoch)
+        case LeaderChange():
+            return _named(ControlType.LEADER_CHANGE)
+        case OtherControl():
+            return _named(control.type_number)
+
+
+def _named(type_id: int) -> ControlMarker:
+    known = type_id in ControlType.__members__.values()
+    name = ControlType(type_id).name if known else "UNKNOWN"
+    return ControlMarker(type_id=type_id, name=name, coordinator_epoch=None)

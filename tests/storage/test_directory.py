@@ -1,0 +1,175 @@
+"""The log directory: lock, identity, deletion, strays, one common fate (FAULTS: security, disk)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from streamlog.errors import DamagedFileError, InconsistentClusterError, LogDirectoryLockedError, StorageError
+from streamlog.model import BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionId, TopicPartition
+from streamlog.records import validate
+from streamlog.sim.machine import Machine
+from streamlog.storage import names
+from streamlog.storage.config import LogConfig
+from streamlog.storage.directory import LogDirectory
+from tests.storage.batches import batch
+from tests.storage.rig import DIRECTORY, LIMITS, PARTITION, Rig
+
+CONFIG = LogConfig(segment_index_bytes=1024, file_delete_delay_ms=1000)
+
+
+def opened(machine: Machine, *, node_id: int = 1, cluster_id: str | None = "cluster") -> LogDirectory:
+    return machine.run(
+        LogDirectory.open(
+            machine.fs,
+            DIRECTORY,
+            clock=machine.clock,
+            random=machine.random,
+            probe=lambda event, **fields: None,
+            node_id=BrokerId(node_id),
+            cluster_id=cluster_id,
+        )
+    )
+
+
+def listing(rig: Rig, path: str = DIRECTORY) -> list[str]:
+    return rig.do(lambda: rig.machine.fs.list(path))
+
+
+def test_a_second_owner_is_refused(rig: Rig) -> None:
+    with pytest.raises(LogDirectoryLockedError, match="in use"):
+        opened(rig.machine)
+    rig.stop()
+    opened(rig.machine)
+
+
+def test_another_node_or_cluster_is_refused_and_nothing_changes(rig: Rig) -> None:
+    rig.stop()
+    with pytest.raises(InconsistentClusterError, match="node 1"):
+        opened(rig.machine, node_id=2)
+    with pytest.raises(InconsistentClusterError, match="cluster"):
+        opened(rig.machine, cluster_id="other")
+    rig.start()
+    assert rig.directory.clean_epoch == 7
+
+
+def test_the_cluster_id_may_come_later_and_then_stays() -> None:
+    machine = Machine(1)
+    directory = opened(machine, cluster_id=None)
+    assert directory.meta.cluster_id is None
+    machine.run(directory.close(BrokerEpoch(1)))
+    first = opened(machine)
+    assert (first.meta.cluster_id, first.meta.directory_id) == ("cluster", directory.meta.directory_id)
+    machine.run(first.close(BrokerEpoch(1)))
+    assert opened(machine, cluster_id=None).meta.cluster_id == "cluster"
+    machine.close()
+
+
+def test_damaged_meta_properties_are_told_with_a_remedy(rig: Rig) -> None:
+    rig.stop()
+    rig.machine.disk.damage(f"{DIRECTORY}/{names.META_PROPERTIES}", 0, b"versi0n")
+    with pytest.raises(DamagedFileError, match="restore the file"):
+        opened(rig.machine)
+
+
+def test_the_clean_mark_is_removed_before_anything_else(rig: Rig) -> None:
+    rig.stop()
+    assert names.CLEAN_SHUTDOWN in listing(rig)
+    rig.start()
+    assert names.CLEAN_SHUTDOWN not in listing(rig)
+    rig.power_cut()
+    assert rig.directory.clean_epoch is None
+
+
+def test_deletion_renames_at_once_and_removes_later() -> None:
+    rig = Rig(Machine(1), CONFIG)
+    rig.append(b"a")
+    rig.machine.run(rig.directory.remove_log(PARTITION))
+    (doomed,) = [name for name in listing(rig) if name.endswith("-delete")]
+    assert doomed.startswith("topic-0.")
+    rig.machine.sleep(1.1)
+    rig.do(rig.directory.reaper.remove_due)
+    assert doomed not in listing(rig)
+
+
+def test_a_deletion_that_was_cut_short_is_finished_at_the_next_start() -> None:
+    rig = Rig(Machine(1), CONFIG)
+    rig.append(b"a")
+    rig.machine.run(rig.directory.remove_log(PARTITION))
+    rig.crash()
+    rig.do(rig.directory.reaper.remove_due)
+    assert not [name for name in listing(rig) if name.endswith("-delete")]
+
+
+def test_strays_are_kept_and_told() -> None:
+    rig = Rig(Machine(1), CONFIG)
+    rig.append(b"a")
+    rig.machine.run(rig.directory.remove_log(PARTITION, stray=True))
+    rig.crash()
+    assert [name for name in listing(rig) if name.endswith("-stray")]
+    assert "stray_directory" in [event for event, _ in rig.events]
+
+
+def test_long_topic_names_fit_when_doomed() -> None:
+    partition = TopicPartition("t" * 249, PartitionId(999_999))
+    name = names.doomed_directory(partition, 2**128 - 1, names.DELETE_SUFFIX)
+    assert len(name) == 255
+    assert names.is_doomed_directory(name)
+    assert names.parse_partition_directory(name) is None
+
+
+@pytest.mark.parametrize("name", ["topic", "topic-", "-1", "topic-01", "topic-x", "to/pic-1", "topic-12345678901"])
+def test_other_directories_are_left_alone(name: str) -> None:
+    assert names.parse_partition_directory(name) is None
+
+
+def test_one_failed_sync_takes_all_logs_of_the_directory_offline(rig: Rig) -> None:
+    other = TopicPartition("other", PartitionId(3))
+
+    async def live() -> None:
+        log = await rig.directory.create_log(other, CONFIG)
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(rig.directory.run())
+            waiting = [
+                tasks.create_task(_outcome(rig.log.durability.wait_until_synced(Offset(1)))),
+                tasks.create_task(_outcome(running)),
+            ]
+            await asyncio.sleep(0.05)
+            rig.machine.disk.faults.sync_errors = 1
+            rig.log.durability.request()
+        assert [isinstance(task.result(), StorageError) for task in waiting] == [True, True]
+        with pytest.raises(StorageError):
+            log.try_read(Offset(0), 100)
+
+    async def _outcome(work: object) -> BaseException | None:
+        try:
+            await work  # type: ignore[misc]  # a coroutine or a task
+        except StorageError as e:
+            return e
+        return None
+
+    rig.append(b"a")
+    with pytest.raises(ExceptionGroup) as group:
+        rig.machine.run(live())
+    assert group.group_contains(StorageError)
+    assert rig.directory.failure is not None
+
+
+def test_group_commit_shares_syncs(rig: Rig) -> None:
+    """Appends that arrive while a sync runs share the next one (SEMANTICS 5)."""
+
+    async def live() -> int:
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(rig.directory.run())
+            before = rig.directory.group_commit.syncs
+            await asyncio.gather(*[tasks.create_task(_one(i)) for i in range(64)])
+            running.cancel()
+        return rig.directory.group_commit.syncs - before
+
+    async def _one(i: int) -> None:
+        data = batch([b"%d" % i])
+        done = rig.log.append_as_leader(data, validate(data, 0, len(data), LIMITS, 0), LeaderEpoch(0), 0)
+        await rig.log.durability.wait_until_synced(done.next_offset)
+
+    assert rig.machine.run(live()) <= 3
