@@ -1,0 +1,294 @@
+"""Compaction (SEMANTICS 11, FAULTS I18): the latest of each key stays, offsets never change, a crash loses nothing."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from streamlog.model import NO_PRODUCER_ID, Offset
+from streamlog.records import BatchHeader, Codec, decode_batch, encode_batch, read_header, scan_headers
+from streamlog.records.batch import BatchFields
+from streamlog.sim.machine import Machine
+from streamlog.sim.process import Killed
+from streamlog.storage.cleaner import Cleaner, CleaningStats
+from streamlog.storage.compaction import Rules, clean_batch
+from streamlog.storage.config import LogConfig
+from streamlog.storage.key_map import KeyMap
+from streamlog.storage.log import Log
+from streamlog.storage.retention import apply_retention
+from tests.storage.batches import batch
+from tests.storage.rig import Rig
+
+COMPACT = LogConfig(
+    segment_bytes=500,
+    segment_index_bytes=1024,
+    index_interval_bytes=100,
+    cleanup_compact=True,
+    cleanup_delete=False,
+    min_cleanable_dirty_ratio=0.0,
+    delete_retention_ms=1000,
+    file_delete_delay_ms=0,
+)
+
+
+def committed(log: Log) -> Offset:
+    return log.durability.synced_end
+
+
+def clean(rig: Rig, **options: int) -> CleaningStats | None:
+    machine = rig.machine
+    cleaner = Cleaner(machine.fs, rig.directory, machine.clock, machine.workers, rig.probe, **options)
+    done = machine.run(cleaner.clean_filthiest(committed))
+    rig.do(rig.directory.reaper.remove_due)
+    return done
+
+
+def records(rig: Rig) -> dict[int, tuple[bytes | None, bytes | None]]:
+    found = {}
+    offset: Offset = rig.log.log_start_offset
+    while data := rig.read(offset):
+        for position, header in scan_headers(data, 0, len(data)):
+            for record in decode_batch(data, position):
+                found[int(record.offset)] = (record.key, record.value)
+            offset = header.next_offset
+    return found
+
+
+def filled(count: int = 60, keys: int = 5) -> Rig:
+    rig = Rig(Machine(1), COMPACT)
+    for i in range(count):
+        rig.append(b"%d" % i, keys=[b"k%d" % (i % keys)])
+    rig.sync()
+    return rig
+
+
+def test_the_latest_of_each_key_stays_and_offsets_do_not_change() -> None:
+    rig = filled()
+    before, active = records(rig), rig.log.segments.active.base_offset
+    done = clean(rig)
+    assert done is not None
+    assert done.end_offset == active
+    assert done.bytes_after < done.bytes_before / 4
+    after = records(rig)
+    assert after.items() <= before.items()
+    assert {offset for offset in before if offset >= active} <= after.keys()
+    cleaned = [offset for offset in after if offset < active]
+    assert cleaned == list(range(active - 5, active))
+    assert rig.log.log_start_offset == 0
+    assert rig.log.log_end_offset == 60
+    assert clean(rig) is None  # nothing is dirty any more
+
+
+def test_a_cleaned_log_is_opened_as_it_was() -> None:
+    rig = filled()
+    clean(rig)
+    rig.sync()
+    after = records(rig)
+    for restart in (rig.crash, rig.power_cut):
+        restart()
+        assert records(rig) == after
+        assert rig.log.damage is None
+    rig.stop()
+    rig.start()
+    assert records(rig) == after
+    rig.append(b"more", keys=[b"k1"])
+
+
+def test_reading_from_a_cleaned_offset_goes_on_with_the_next_record() -> None:
+    rig = filled()
+    clean(rig)
+    first = min(records(rig))
+    offset, found = 3, []
+    while not found:
+        data = rig.read(offset)
+        for position, header in scan_headers(data, 0, len(data)):
+            found += [r.offset for r in decode_batch(data, position)]
+            offset = header.next_offset
+    assert found[0] == first
+
+
+def test_tombstones_stay_for_delete_retention_ms_after_their_first_cleaning() -> None:
+    rig = filled(10, 2)
+    rig.append(None, keys=[b"k0"])
+    for i in range(30):
+        rig.append(b"filler %d" % i, keys=[b"f%d" % (i % 3)])
+    rig.sync()
+    clean(rig)
+    assert records(rig)[10] == (b"k0", None)
+    assert all(key != b"k0" for offset, (key, _) in records(rig).items() if offset < 10)
+    for round_ in range(2):
+        rig.machine.sleep(0.9)
+        for i in range(20):
+            rig.append(b"more %d" % i, keys=[b"f%d" % (i % 3)])
+        rig.sync()
+        clean(rig)
+        assert (10 in records(rig)) == (round_ == 0)
+
+
+def test_the_last_batch_of_a_producer_keeps_its_sequence() -> None:
+    rig = Rig(Machine(1), COMPACT)
+    rig.append(b"a", keys=[b"k"], producer=(7, 0, 0))
+    for i in range(30):
+        rig.append(b"%d" % i, keys=[b"k"])
+    rig.sync()
+    clean(rig)
+    headers = [h for _, h in scan_headers(rig.read(0), 0, len(rig.read(0)))]
+    assert headers[0].producer_id == 7
+    assert headers[0].record_count == 0
+    rig.crash()
+    assert rig.append(b"a", keys=[b"k"], producer=(7, 0, 0)).duplicate
+
+
+def test_nothing_above_the_bound_is_touched() -> None:
+    rig = filled()
+    machine = rig.machine
+    cleaner = Cleaner(machine.fs, rig.directory, machine.clock, machine.workers, rig.probe)
+    before = records(rig)
+    machine.run(cleaner.clean_filthiest(lambda log: Offset(20)))
+    after = records(rig)
+    assert {o: r for o, r in before.items() if o >= 20} == {o: r for o, r in after.items() if o >= 20}
+    assert len(after) < len(before)
+
+
+def test_a_small_key_map_cleans_in_several_rounds() -> None:
+    rig = filled(120, 40)
+    rounds = 0
+    while clean(rig, dedupe_buffer_bytes=200 * 15) is not None:
+        rounds += 1
+        assert rounds < 50
+    assert rounds > 1
+    latest = {}
+    for offset, (key, _) in records(rig).items():
+        latest[key] = offset
+    assert latest == {b"k%d" % (i % 40): i for i in range(80, 120)}
+
+
+def test_compact_and_delete_together() -> None:
+    rig = filled()
+    rig.log.config = LogConfig(
+        segment_bytes=500,
+        segment_index_bytes=1024,
+        cleanup_compact=True,
+        min_cleanable_dirty_ratio=0.0,
+        retention_ms=10,
+        file_delete_delay_ms=0,
+    )
+    assert clean(rig) is not None
+    assert rig.do(lambda: apply_retention(rig.log, 10_000, committed(rig.log))) > 0
+    assert rig.log.log_start_offset > 0
+    assert records(rig) == {}
+
+
+def test_a_damaged_batch_stops_the_cleaning_of_its_log_only() -> None:
+    rig = filled()
+    before = rig.read(0, 300)
+    rig.machine.disk.damage("/data/topic-0/00000000000000000000.log", 68, b"?")
+    assert clean(rig) is None
+    assert rig.read(0, 300)[69:] == before[69:]
+    assert "cleaning_gave_up" in [event for event, _ in rig.events]
+    names = rig.do(lambda: rig.machine.fs.list("/data/topic-0"))
+    assert not [name for name in names if name.endswith(".cleaned")]
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_a_batch_keeps_codec_and_range(codec: Codec) -> None:
+    fields = BatchFields(base_offset=Offset(100), codec=codec)
+    data = encode_batch([b"old", b"new", None], keys=[b"k", b"k", b"gone"], timestamps=[5, 6, 7], fields=fields)
+    header = read_header(data, 0)
+    key_map = KeyMap(1 << 20, Offset(0))
+    for record in decode_batch(data):
+        assert record.key is not None
+        key_map.put(record.key, record.offset)
+    rules = Rules(key_map, 1000, 500, lambda _: False, Offset(-1))
+    once = clean_batch(data, header, rules)
+    assert once is not None
+    cleaned: BatchHeader = read_header(once, 0)
+    assert (cleaned.base_offset, cleaned.last_offset, cleaned.codec) == (100, 102, codec)
+    assert cleaned.producer_id == NO_PRODUCER_ID
+    assert cleaned.has_delete_horizon
+    assert cleaned.base_timestamp == 1500
+    assert [(r.offset, r.timestamp, r.value) for r in decode_batch(once)] == [(101, 6, b"new"), (102, 7, None)]
+    later = clean_batch(once, cleaned, rules._replace(now_ms=1500))
+    assert later is not None
+    assert [r.value for r in decode_batch(later)] == [b"new"]
+
+
+class CompactedLives(RuleBasedStateMachine):
+    """Random appends, cleanings and crashes: at every moment each key's latest synced record is there."""
+
+    @initialize(seed=st.integers(0, 2**32))
+    def start(self, seed: int) -> None:
+        self.rig = Rig(Machine(seed), COMPACT)
+        self.rig.sync()
+        self.ever: dict[int, tuple[bytes, bytes | None]] = {}
+        self.end = self.synced = 0
+
+    @rule(keys=st.lists(st.integers(0, 6), min_size=1, max_size=5), tombstone=st.booleans())
+    def append(self, keys: list[int], tombstone: bool) -> None:
+        values = [None if tombstone and i == 0 else b"v%d" % (self.end + i) for i in range(len(keys))]
+        names = [b"k%d" % key for key in keys]
+        self.ever = {o: r for o, r in self.ever.items() if o < self.end}
+        self.ever.update({self.end + i: (names[i], values[i]) for i in range(len(keys))})
+        if self.attempt(lambda: self.rig.append_bytes(batch(values, keys=names))):
+            self.end += len(keys)
+
+    @rule()
+    def sync(self) -> None:
+        if self.attempt(self.rig.sync):
+            self.synced = self.end
+
+    @rule()
+    def checkpoint(self) -> None:
+        self.attempt(lambda: self.rig.machine.run(self.rig.directory.checkpoint()))
+
+    @rule()
+    def clean(self) -> None:
+        if self.attempt(lambda: clean(self.rig)):
+            self.check()
+
+    @rule(changes=st.integers(0, 40))
+    def clean_and_die(self, changes: int) -> None:
+        self.rig.machine.cut_after(changes)
+        if self.attempt(lambda: clean(self.rig)):
+            self.die(True)
+
+    @rule(power=st.booleans())
+    def die(self, power: bool) -> None:
+        (self.rig.power_cut if power else self.rig.crash)()
+        assert self.rig.log.damage is None
+        assert self.rig.log.log_end_offset >= self.synced
+        self.end = self.synced = self.rig.log.log_end_offset
+        self.check()
+
+    def attempt(self, step) -> bool:  # type: ignore[no-untyped-def]  # any call without arguments
+        try:
+            step()
+        except Killed:
+            self.die(True)
+            return False
+        return True
+
+    def check(self) -> None:
+        found = records(self.rig)
+        for offset, record in found.items():
+            assert self.ever[offset] == record
+        latest: dict[bytes, int] = {}
+        for offset in sorted(o for o in self.ever if o < self.end):
+            latest[self.ever[offset][0]] = offset
+        for key, offset in latest.items():
+            gone = self.ever[offset][1] is None  # a tombstone may have been dropped in its time
+            assert offset in found or gone, f"the latest record of {key!r} is gone"
+
+    def teardown(self) -> None:
+        if hasattr(self, "rig"):
+            self.rig.machine.cut_after(None)
+            self.die(True)
+            self.rig.machine.close()
+
+
+CompactedLives.TestCase.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+)
+TestCompactedLives = CompactedLives.TestCase
