@@ -27,6 +27,7 @@
     ├── FeatureUpdateFailedError       a node of the cluster could not follow to that level
     ├── NotControllerError             names the controller where it is known
     ├── QuorumUnavailableError         no leader of the metadata quorum can be reached
+    ├── DuplicateVoterError / VoterNotFoundError / VoterChangeInProgressError
     ├── OutcomeUnknownError            the command may or may not have been carried out
     └── ThrottledError                 a bounded queue or buffer is full
 
@@ -365,6 +366,28 @@ class NotControllerError(StreamlogError):
 class QuorumUnavailableError(StreamlogError):
     code = "QUORUM_UNAVAILABLE"
     status = Status.UNAVAILABLE
+    retriable = True
+
+
+class DuplicateVoterError(StreamlogError):
+    """The node votes already (KIP-853). Details: `voter`."""
+
+    code = "DUPLICATE_VOTER"
+    status = Status.ALREADY_EXISTS
+
+
+class VoterNotFoundError(StreamlogError):
+    """The node does not vote (KIP-853). Details: `voter`."""
+
+    code = "VOTER_NOT_FOUND"
+    status = Status.NOT_FOUND
+
+
+class VoterChangeInProgressError(StreamlogError):
+    """Voters are changed one at a time, and one change is not over."""
+
+    code = "VOTER_CHANGE_IN_PROGRESS"
+    status = Status.FAILED_PRECONDITION
     retriable = True
 
 
