@@ -572,23 +572,23 @@ class Session(_message.Message):
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     CLIENT_ID_FIELD_NUMBER: _builtins.int
-    FORGOTTEN_FIELD_NUMBER: _builtins.int
+    FORGOTTEN_END_FIELD_NUMBER: _builtins.int
     ANSWERS_FIELD_NUMBER: _builtins.int
     client_id: _builtins.str
-    forgotten: _builtins.int
-    """Sequences up to here, and not among the answers, are forgotten."""
+    forgotten_end: _builtins.int
+    """Sequences below this that are not among the answers are forgotten."""
     @_builtins.property
     def answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Session.Answer]: ...
     def __init__(
         self,
         *,
         client_id: _builtins.str = ...,
-        forgotten: _builtins.int = ...,
+        forgotten_end: _builtins.int = ...,
         answers: _abc.Iterable[Global___Session.Answer] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "client_id", b"client_id", "forgotten", b"forgotten"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "client_id", b"client_id", "forgotten_end", b"forgotten_end"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,94 @@
+"""A follower takes the leader's entries (thesis, 3.5), and tells how far it agrees.
+
+    the message's term is below ours           told so; nothing else happens
+    prev lies before our base                  what it overlaps is committed, hence equal: begin behind the base
+    prev lies beyond our end                   refused: send from our end on
+    our entry at prev is of another term       refused: send from the begin of that term on
+    else                                       cut at the first conflict, if there is one; append what is new; accepted
+
+An accepted message vouches for what the leader has up to its last entry: so far the logs are equal, so far the commit
+index may go, and so far the reply promises to have it. What lies behind is not touched: an entry that does not conflict
+may have been acknowledged, and the message may be an old one. (PySyncObj cuts behind prev, whatever is there: with FIFO
+links, one reconnect and one dead leader it loses acknowledged commands.)
+
+A conflict at or below the commit index cannot be: a committed entry would be lost. It stops the node.
+"""
+
+from __future__ import annotations
+
+from streamlog.errors import InvariantError
+from streamlog.model import RaftIndex
+from streamlog.raft.elections import Elections
+from streamlog.raft.entries import Entry
+from streamlog.raft.library import Library, Peer
+from streamlog.raft.membership import Membership
+from streamlog.raft.messages import AppendReply, AppendRequest
+
+
+class FollowerAppend:
+    """Has no state of its own: the log and the commit index of the core are changed here while it follows."""
+
+    def __init__(self, raft: Library, elections: Elections, membership: Membership) -> None:
+        self._raft = raft
+        self._elections = elections
+        self._membership = membership
+
+    def on_request(self, peer: Peer, request: AppendRequest) -> None:
+        if request.term < self._raft.term:
+            self._reply(peer, request, matched=False, next_index=self._raft.log.last.index + 1)
+            return
+        self._elections.follow(peer, request.term)
+        hint = self._refusal(request)
+        if hint is not None:
+            self._reply(peer, request, matched=False, next_index=hint)
+            return
+        vouched = self._take(request)
+        self._raft.commit_index = max(self._raft.commit_index, RaftIndex(min(request.commit_index, vouched)))
+        self._reply(peer, request, matched=True, next_index=vouched + 1)
+
+    def _refusal(self, request: AppendRequest) -> int | None:
+        """From where the leader had better send; None when the logs agree at prev."""
+        log, prev = self._raft.log, request.prev_index
+        if prev > log.last.index:
+            return log.last.index + 1
+        term = log.term_at(prev)
+        if prev <= self._raft.commit_index:
+            if term is not None and term != request.prev_term:
+                raise InvariantError(f"entry {prev} is committed with term {term}, the leader has {request.prev_term}")
+            return None
+        if term == request.prev_term:
+            return None
+        while prev > self._raft.commit_index + 1 and log.term_at(prev - 1) == term:
+            prev = RaftIndex(prev - 1)
+        return prev
+
+    def _take(self, request: AppendRequest) -> RaftIndex:
+        """Bring the log to agree with the message; the last index that it vouches for."""
+        log = self._raft.log
+        for place, entry in enumerate(request.entries):
+            if entry.index > log.last.index:
+                for new in request.entries[place:]:
+                    self._append(new)
+                break
+            if entry.index > log.base.index and log.term_at(entry.index) != entry.term:
+                self._cut(entry)
+                self._append(entry)
+        return max(log.base.index, RaftIndex(request.prev_index + len(request.entries)))
+
+    def _cut(self, conflicting: Entry) -> None:
+        """Our entry of that index, and all behind it, is not the leader's."""
+        index, commit_index = conflicting.index, self._raft.commit_index
+        if index <= commit_index:
+            raise InvariantError(f"entry {index} conflicts with the leader's, and the commit index is {commit_index}")
+        self._raft.log.truncate(index)
+        self._membership.truncated(index)
+
+    def _append(self, entry: Entry) -> None:
+        self._raft.log.append(entry)
+        self._membership.appended(entry)
+
+    def _reply(self, peer: Peer, request: AppendRequest, *, matched: bool, next_index: int) -> None:
+        reply = AppendReply(
+            term=self._raft.term, round=request.round, matched=matched, next_index=RaftIndex(next_index)
+        )
+        self._raft.send(peer, reply)

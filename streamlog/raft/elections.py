@@ -1,0 +1,188 @@
+"""Who leads: the roles of a node, and all that moves it from one to another.
+
+    from         on                                                     to
+    follower     no leader heard for an election time-out               follower, asking for pre-votes
+    follower     pre-votes of a majority; or the leader hands over      candidate, of the next term
+    follower     the stream from the leader broke                       follower, asking for pre-votes soon
+    candidate    votes of a majority                                    leader
+    candidate    an election time-out                                   follower, asking for pre-votes
+    leader       no majority has answered for an election time-out      follower
+    any          a message of a higher term                             follower of that term
+    candidate    an append or a snapshot of its own term                follower of its sender
+
+Pre-vote (thesis, 9.6): a node asks first whether it would win. Asking changes nothing at anybody, so a node that hears
+nobody, or that was removed, does not depose a leader that the others hear. A vote in a pre-vote is refused by a leader,
+by who has heard a leader within the shortest election time-out, and by who has a more up-to-date log.
+
+The real vote is PySyncObj's: it grants one vote a term, to a log at least as up to date, and writes it down. It counts
+any answer it gets; so only the first one of each voter of this term reaches it (docs/decisions).
+
+Any node is asked for its vote, and gives it, whether or not the asker is a voter in its own view: its view may be the
+older one (thesis, 4.1). Only voters are counted. Term and vote are in the journal before the message that tells of
+them; the outbox holds it back until they are durable.
+"""
+
+from __future__ import annotations
+
+from streamlog.errors import InvariantError
+from streamlog.model import BrokerId, RaftTerm
+from streamlog.raft.library import Library, Peer, Role
+from streamlog.raft.membership import Membership
+from streamlog.raft.messages import PreVoteReply, PreVoteRequest, TimeoutNow, VoteReply, VoteRequest
+from streamlog.raft.settings import QuorumSettings
+
+NEVER = float("-inf")
+
+
+class Elections:
+    """Owned by the core, which tells it time and messages. `role`, `term`, `leader` of the core change here alone,
+    but for PySyncObj's own vote and what follows from it.
+    """
+
+    def __init__(self, raft: Library, membership: Membership, settings: QuorumSettings) -> None:
+        self._raft = raft
+        self._membership = membership
+        self._shortest_s = settings.election_timeout_min_ms / 1000
+        self._lost_backoff_s = settings.leader_lost_backoff_ms / 1000
+        self._heard_at = NEVER  # when a leader's message was last accepted
+        self._asked_term: RaftTerm | None = None  # of the pre-vote that is open
+        self._granted: set[BrokerId] = set()  # who would vote for us in it
+        self._voted: set[BrokerId] = set()  # who has voted for us in this term
+
+    # Time.
+
+    def on_time(self, now: float) -> None:
+        """Start an election if one is due."""
+        if self._raft.role == Role.LEADER or now < self._raft.election_deadline or not self._membership.is_voter:
+            return
+        self._restart_timer()
+        if self._membership.is_alone:
+            self._campaign()
+        elif self._raft.connected:
+            self._ask_for_pre_votes()
+
+    def next_deadline(self) -> float | None:
+        """When `on_time` may have something to do; None: never, by itself."""
+        due = self._raft.role != Role.LEADER and self._membership.is_voter
+        return self._raft.election_deadline if due else None
+
+    def _restart_timer(self) -> None:
+        self._raft.election_deadline = self._raft.now() + self._raft.draw_election_timeout_s()
+
+    # Pre-vote.
+
+    def _ask_for_pre_votes(self) -> None:
+        raft = self._raft
+        raft.leader = None
+        raft.set_role(Role.FOLLOWER)
+        self._asked_term = RaftTerm(raft.term + 1)
+        self._granted = {raft.me.id}
+        last = raft.log.last
+        for peer in sorted(raft.others, key=_by_id):
+            raft.send(peer, PreVoteRequest(term=self._asked_term, last_index=last.index, last_term=last.term))
+
+    def on_pre_vote_request(self, peer: Peer, request: PreVoteRequest) -> None:
+        raft = self._raft
+        hears_leader = raft.role == Role.LEADER or raft.now() - self._heard_at < self._shortest_s
+        granted = request.term > raft.term and not hears_leader and self._is_up_to_date(request)
+        raft.send(peer, PreVoteReply(asked_term=request.term, term=raft.term, granted=granted))
+
+    def _is_up_to_date(self, request: PreVoteRequest | VoteRequest) -> bool:
+        last = self._raft.log.last
+        return (request.last_term, request.last_index) >= (last.term, last.index)
+
+    def on_pre_vote_reply(self, peer: Peer, reply: PreVoteReply) -> None:
+        if reply.term > self._raft.term:
+            self.step_down(reply.term)
+        elif reply.granted and reply.asked_term == self._asked_term and self._membership.counts(peer.id):
+            self._granted.add(peer.id)
+            if len(self._granted) >= self._membership.majority:
+                self._campaign()
+
+    # Votes.
+
+    def _campaign(self) -> None:
+        raft = self._raft
+        self._close_pre_vote()
+        self._restart_timer()
+        raft.leader = None
+        raft.set_role(Role.CANDIDATE)
+        raft.set_term(RaftTerm(raft.term + 1), raft.me.id)
+        raft.votes, self._voted = 1, {raft.me.id}
+        last = raft.log.last
+        for peer in sorted(raft.others, key=_by_id):
+            raft.send(peer, VoteRequest(term=raft.term, last_index=last.index, last_term=last.term))
+        if self._membership.is_alone:
+            raft.become_leader()
+
+    def on_vote_request(self, peer: Peer, request: VoteRequest) -> None:
+        raft = self._raft
+        if request.term < raft.term:
+            raft.send(peer, VoteReply(term=raft.term, granted=False))
+            return
+        raft.give_message(
+            peer,
+            {
+                "type": "request_vote",
+                "term": request.term,
+                "last_log_index": request.last_index,
+                "last_log_term": request.last_term,
+            },
+        )
+
+    def on_vote_reply(self, peer: Peer, reply: VoteReply) -> None:
+        raft = self._raft
+        if reply.term > raft.term:
+            self.step_down(reply.term)
+            return
+        fresh = reply.term == raft.term and raft.role == Role.CANDIDATE and peer.id not in self._voted
+        if reply.granted and fresh and self._membership.counts(peer.id):
+            self._voted.add(peer.id)
+            raft.give_message(peer, {"type": "response_vote", "term": reply.term})
+
+    def on_timeout_now(self, peer: Peer, message: TimeoutNow) -> None:
+        """The leader hands over: no pre-vote, for the others still hear it."""
+        raft = self._raft
+        if message.term == raft.term and raft.leader == peer and self._membership.is_voter:
+            self._campaign()
+
+    # Following.
+
+    def follow(self, peer: Peer, term: RaftTerm) -> None:
+        """Accept `peer` as the leader of `term`, which is not below ours."""
+        raft = self._raft
+        if term > raft.term:
+            raft.set_term(term, None)
+        elif raft.role == Role.LEADER:
+            raise InvariantError(f"node {peer.id} leads term {term}, and so does this node")
+        raft.set_role(Role.FOLLOWER)
+        raft.leader = peer
+        self._heard_at = raft.now()
+        self._close_pre_vote()
+        self._restart_timer()
+
+    def step_down(self, term: RaftTerm) -> None:
+        """To follower, of `term` if that is the higher one."""
+        raft = self._raft
+        if term > raft.term:
+            raft.set_term(term, None)
+        raft.set_role(Role.FOLLOWER)
+        raft.leader = None
+        self._close_pre_vote()
+        self._restart_timer()
+
+    def on_stream_lost(self, peer: Peer) -> None:
+        """A follower that loses the stream from its leader asks soon whether the others have lost it too."""
+        raft = self._raft
+        if raft.role == Role.FOLLOWER and raft.leader == peer:
+            self._heard_at = NEVER
+            soon = raft.now() + raft.random.uniform(0.0, self._lost_backoff_s)
+            raft.election_deadline = min(raft.election_deadline, soon)
+
+    def _close_pre_vote(self) -> None:
+        self._asked_term = None
+        self._granted = set()
+
+
+def _by_id(peer: Peer) -> int:
+    return peer.id

@@ -1,0 +1,47 @@
+"""Whose directory this is, and that it once had state.
+
+The identity is written once, after the first journal and before the first vote. From then on a journal must be there:
+a node whose journal is gone has forgotten its votes and what it acknowledged, and must not take part under the name
+that the others count on. The directory's id travels in every Hello, so that they notice when all of it is gone.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from streamlog.errors import CorruptMessageError, DamagedFileError, InconsistentClusterError
+from streamlog.model import BrokerId
+from streamlog.ports import FileSystem, Random
+from streamlog.raft import wire
+from streamlog.raft.framed_file import read_framed, write_framed
+from streamlog.raft.stored import Identity
+from streamlog.raft.voters import DIRECTORY_ID_BYTES, DirectoryId
+
+MAGIC: Final = b"SLQI"
+
+
+def draw_directory_id(random: Random) -> DirectoryId:
+    return DirectoryId(random.getrandbits(8 * DIRECTORY_ID_BYTES).to_bytes(DIRECTORY_ID_BYTES, "big"))
+
+
+async def write_identity(fs: FileSystem, path: str, identity: Identity) -> None:
+    await write_framed(fs, path, MAGIC, wire.encode_identity(identity))
+
+
+def read_identity(fs: FileSystem, path: str, *, remedy: str) -> Identity:
+    """DamagedFileError, UnsupportedVersionError, FileNotFoundError."""
+    payload = read_framed(fs, path, MAGIC, remedy=remedy)
+    try:
+        return wire.decode_identity(payload)
+    except CorruptMessageError as error:
+        raise DamagedFileError(path, 0, str(error), remedy) from None
+
+
+def check_owner(identity: Identity, path: str, *, cluster_id: str, node_id: BrokerId) -> None:
+    """InconsistentClusterError when the directory is another node's or another cluster's."""
+    for what, found, own in (
+        ("node", identity.node_id, node_id),
+        ("cluster", identity.cluster_id, cluster_id),
+    ):
+        if found != own:
+            raise InconsistentClusterError(f"{path}: belongs to {what} {found}, this is {what} {own}", path=path)

@@ -1,0 +1,394 @@
+"""The journal: the replicated log with term and vote, in memory, and as a write-ahead log in one file.
+
+Everything that changes is a record at the end of the file (journal_format.py): an entry, the term and vote, a cut of
+the log's tail, a new beginning. A change is seen at once by readers here, reaches the page cache at `flush` and stable
+storage at the end of a `sync` that began after it. Changes are counted: `written` is the number of the latest,
+`durable` that of the latest on stable storage. Whoever promises something to another node waits until `durable` has
+reached the `written` of then. A sync that fails ends the node (StorageError); it is never tried again.
+
+The log in memory begins with the *base*: an entry that is committed, applied and covered by the snapshot (or
+FIRST_ENTRY), kept for its index and term. `compact` moves the base: it writes the rest into a new file and renames it
+over the old one. It runs between two syncs, in the task that makes them: what has been promised is in the new file
+before the rename, and nothing is promised until the directory is synced.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Any, Final
+
+from streamlog.errors import DamagedFileError, InvariantError, StorageError, UnsupportedVersionError
+from streamlog.model import BrokerId, RaftIndex, RaftTerm
+from streamlog.ports import File, FileSystem
+from streamlog.raft import journal_format as fmt
+from streamlog.raft.entries import FIRST_ENTRY, NO_OP, Entry
+from streamlog.raft.journal_format import RecordKind
+from streamlog.raft.voters import DirectoryId
+
+FORMAT_VERSION: Final = 1
+_NO_VOTE: Final = -1
+
+
+class Journal:
+    """One owner, one event loop. `sync` and `compact` are called by one task, one at a time."""
+
+    def __init__(self, fs: FileSystem, path: str, directory_id: DirectoryId, file: File) -> None:
+        """Use `create` or `open`."""
+        self._fs = fs
+        self._path = path
+        self._directory_id = directory_id
+        self._file = file
+        self._end = 0  # of the file, with what is not flushed yet
+        self._flushed = 0  # <= _end; what the page cache has
+        self._durable_end = 0  # <= _flushed
+        self._buffer: list[bytes] = []  # records of [_flushed, _end)
+        self._since: list[tuple[RecordKind, bytes]] | None = None  # changes during a compaction, for the new file
+        self._sealed = True  # the last record tells that all before it is durable
+        # The log. Three lists of equal length; [0] is the base. Indexes are consecutive.
+        self._entries: list[Entry] = [FIRST_ENTRY]
+        self._numbers: list[int] = [0]  # of the change that brought the entry; rising
+        self._sizes: list[int] = [0]  # bytes of data up to and with the entry, from an arbitrary start
+        self.term = RaftTerm(0)
+        self.vote: BrokerId | None = None
+        self.written = 0
+        self.durable = 0  # <= written
+
+    # Opening.
+
+    @classmethod
+    async def create(cls, fs: FileSystem, path: str, directory_id: DirectoryId) -> Journal:
+        """A new one with FIRST_ENTRY, durable with its name when this returns. Replaces what is there."""
+        file = fs.open(path, create=True)
+        file.truncate(0)
+        journal = cls(fs, path, directory_id, file)
+        journal._write_beginning()
+        await journal.sync()
+        await fs.sync_dir(_directory_of(path))
+        return journal
+
+    @classmethod
+    async def open(cls, fs: FileSystem, path: str, directory_id: DirectoryId | None, *, remedy: str) -> Journal:
+        """Read it, and make durable what was found, without a torn tail.
+
+        A journal that is not sealed is written anew. The life before may have ended in a failed sync: then the page
+        cache shows what the disk does not have, and the next sync says OK.
+
+        `directory_id` None: whatever the file says. DamagedFileError with `remedy`, UnsupportedVersionError.
+        """
+        file = fs.open(path)
+        data = await file.read(file.size(), 0)
+        records, end = fmt.scan(data, path, remedy)
+        found = _check_beginning(records, path, directory_id, remedy)
+        journal = cls(fs, path, found, file)
+        for record in records[1:]:
+            journal._replay(record, remedy)
+        journal._end = journal._flushed = journal._durable_end = end
+        journal._sealed = records[-1].kind == RecordKind.SEAL and end == len(data)
+        if journal._sealed:
+            await file.sync()
+            await fs.sync_dir(_directory_of(path))  # a compaction may have died between its rename and this
+        else:
+            await journal._rewrite(journal.base.index)
+        return journal
+
+    def _write_beginning(self) -> None:
+        self._put(RecordKind.FILE, fmt.FILE_PAYLOAD.pack(FORMAT_VERSION, self._directory_id))
+        self._put(RecordKind.BASE, fmt.BASE_PAYLOAD.pack(self.base.index, self.base.term))
+
+    def _replay(self, record: fmt.Record, remedy: str) -> None:
+        """Take one record of the file into memory. It checks, but may still say what cannot be."""
+        try:
+            self._take(record)
+        except (ValueError, InvariantError) as error:
+            raise DamagedFileError(self._path, record.position, str(error), remedy) from None
+
+    def _take(self, record: fmt.Record) -> None:
+        payload = record.payload
+        match record.kind:
+            case RecordKind.ENTRY:
+                index, term = _unpack(fmt.ENTRY_PAYLOAD, payload[: fmt.ENTRY_PAYLOAD.size])
+                self._append(Entry(payload[fmt.ENTRY_PAYLOAD.size :], RaftIndex(index), RaftTerm(term)))
+            case RecordKind.STATE:
+                term, vote = _unpack(fmt.STATE_PAYLOAD, payload)
+                self.term, self.vote = RaftTerm(term), None if vote == _NO_VOTE else BrokerId(vote)
+            case RecordKind.TRUNCATE:
+                (index,) = _unpack(fmt.TRUNCATE_PAYLOAD, payload)
+                self._truncate(RaftIndex(index))
+            case RecordKind.BASE:
+                index, term = _unpack(fmt.BASE_PAYLOAD, payload)
+                self._reset(RaftIndex(index), RaftTerm(term))
+            case RecordKind.SEAL:
+                pass
+            case unknown:
+                raise UnsupportedVersionError(
+                    f"{self._path}: position {record.position}: record kind {unknown} is of a newer version"
+                )
+
+    @property
+    def directory_id(self) -> DirectoryId:
+        return self._directory_id
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    @property
+    def size_bytes(self) -> int:
+        return self._end
+
+    @property
+    def is_virgin(self) -> bool:
+        """Never voted, never had an entry: nobody has been promised anything."""
+        return self.term == 0 and len(self._entries) == 1 and self.base == FIRST_ENTRY
+
+    # Reading the log.
+
+    @property
+    def base(self) -> Entry:
+        return self._entries[0]
+
+    @property
+    def last(self) -> Entry:
+        return self._entries[-1]
+
+    @property
+    def durable_index(self) -> RaftIndex:
+        """The last entry on stable storage."""
+        return self._entries[bisect_right(self._numbers, self.durable) - 1].index
+
+    def __len__(self) -> int:
+        """The base included."""
+        return len(self._entries)
+
+    def at(self, place: int) -> Entry:
+        """By place from the base, negative ones from the end: what PySyncObj asks for."""
+        return self._entries[place]
+
+    def between(self, begin: int, end: int) -> list[Entry]:
+        """By places, half-open."""
+        return self._entries[begin:end]
+
+    def term_at(self, index: int) -> RaftTerm | None:
+        """None outside [base, last]."""
+        place = index - self.base.index
+        return self._entries[place].term if 0 <= place < len(self._entries) else None
+
+    def entry(self, index: int) -> Entry:
+        """`index` must be in [base, last]."""
+        return self._entries[index - self.base.index]
+
+    def batch(self, first: int, bytes_max: int) -> list[Entry]:
+        """Entries from `first` on with at most `bytes_max` bytes of data together, but at least one if there is one.
+
+        `first` must be above the base.
+        """
+        begin = first - self.base.index
+        end = bisect_right(self._sizes, self._sizes[begin - 1] + bytes_max)
+        return self._entries[begin : max(end, begin + 1)]
+
+    def bytes_between(self, first: int, end: int) -> int:
+        """Bytes of data of the entries in [first, end), as far as they are behind the base."""
+        last = min(end - 1 - self.base.index, len(self._sizes) - 1)
+        begin = max(first - 1 - self.base.index, 0)
+        return max(0, self._sizes[last] - self._sizes[begin]) if last >= 0 else 0
+
+    # Changing it. Seen at once; durable after a sync.
+
+    def append(self, entry: Entry) -> None:
+        """InvariantError unless it is the next one, of no older term."""
+        self._append(entry)
+        self._put(RecordKind.ENTRY, fmt.ENTRY_PAYLOAD.pack(entry.index, entry.term) + entry.data)
+        self._numbers[-1] = self.written
+
+    def _append(self, entry: Entry) -> None:
+        last = self._entries[-1]
+        if entry.index != last.index + 1 or entry.term < last.term or not entry.data:
+            raise InvariantError(
+                f"entry {entry.index} of term {entry.term} cannot follow {last.index} of term {last.term}"
+            )
+        self._entries.append(entry)
+        self._numbers.append(self.written)
+        self._sizes.append(self._sizes[-1] + len(entry.data))
+
+    def truncate(self, first: RaftIndex) -> None:
+        """Drop `first` and all behind it; `first` must be in (base, last]."""
+        self._truncate(first)
+        self._put(RecordKind.TRUNCATE, fmt.TRUNCATE_PAYLOAD.pack(first))
+
+    def _truncate(self, first: RaftIndex) -> None:
+        place = first - self.base.index
+        if not 0 < place < len(self._entries):
+            raise InvariantError(f"cut at {first} of a log of [{self.base.index}, {self.last.index}]")
+        self._cut(slice(place, None))
+
+    def reset(self, index: RaftIndex, term: RaftTerm) -> None:
+        """Begin anew behind a snapshot whose last entry this is."""
+        self._reset(index, term)
+        self._put(RecordKind.BASE, fmt.BASE_PAYLOAD.pack(index, term))
+
+    def _reset(self, index: RaftIndex, term: RaftTerm) -> None:
+        self._entries = [_base(index, term)]
+        self._numbers = [0]  # it is durable: in the snapshot
+        self._sizes = [0]
+
+    def set_state(self, term: RaftTerm, vote: BrokerId | None) -> None:
+        if term < self.term:
+            raise InvariantError(f"term {term} after {self.term}")
+        if (term, vote) == (self.term, self.vote):
+            return
+        self.term, self.vote = term, vote
+        self._put(RecordKind.STATE, self._state_payload())
+
+    def _state_payload(self) -> bytes:
+        return fmt.STATE_PAYLOAD.pack(self.term, _NO_VOTE if self.vote is None else self.vote)
+
+    @property
+    def is_sealed(self) -> bool:
+        """Its last record tells that all before it is durable."""
+        return self._sealed
+
+    def seal(self) -> bool:
+        """Write down that all before is durable, if it is and nothing says so yet. True when there is a sync to do."""
+        if self._sealed or self.durable < self.written:
+            return False
+        self._put(RecordKind.SEAL, b"")
+        self._sealed = True
+        return True
+
+    def _cut(self, doomed: slice) -> None:
+        del self._entries[doomed], self._numbers[doomed], self._sizes[doomed]
+
+    def _put(self, kind: RecordKind, payload: bytes) -> None:
+        record = fmt.encode(kind, self._end, self._durable_end, payload)
+        self._buffer.append(record)
+        self._end += len(record)
+        self.written += 1
+        self._sealed = False
+        if self._since is not None:
+            self._since.append((kind, payload))
+
+    # Making it durable.
+
+    def flush(self) -> None:
+        """Hand what was changed to the page cache. StorageError."""
+        if not self._buffer:
+            return
+        data, self._buffer = b"".join(self._buffer), []
+        try:
+            self._file.pwritev((data,), self._flushed)
+        except OSError as error:
+            raise self._failed("write", error) from error
+        self._flushed += len(data)
+
+    async def sync(self) -> None:
+        """Make durable what was changed before the call. StorageError is final."""
+        self.flush()
+        written, end = self.written, self._end
+        try:
+            await self._file.sync()
+        except OSError as error:
+            raise self._failed("sync", error) from error
+        self.durable, self._durable_end = written, end
+
+    async def compact(self, base_index: RaftIndex) -> None:
+        """Give up the entries below `base_index`, which becomes the base; a snapshot must cover it, durably.
+
+        Nothing to do when the base is there already. StorageError is final.
+        """
+        if base_index <= self.base.index:
+            return
+        try:
+            await self._rewrite(base_index)
+        except OSError as error:
+            raise self._failed("compaction", error) from error
+
+    async def _rewrite(self, base_index: RaftIndex) -> None:
+        self.flush()
+        self._since = []
+        image = self._image(base_index)
+        file = self._fs.open(f"{self._path}.new", create=True)
+        file.truncate(0)
+        file.pwritev((image,), 0)
+        written = self.written
+        await file.sync()
+        self._switch(file, len(image), base_index)
+        await self._fs.sync_dir(_directory_of(self._path))
+        self.durable = max(self.durable, written)
+
+    def _image(self, base_index: RaftIndex) -> bytes:
+        """The new file: the state of now, from the new base on."""
+        base = self.entry(base_index)
+        records = [
+            (RecordKind.FILE, fmt.FILE_PAYLOAD.pack(FORMAT_VERSION, self._directory_id)),
+            (RecordKind.BASE, fmt.BASE_PAYLOAD.pack(base.index, base.term)),
+            (RecordKind.STATE, self._state_payload()),
+            *(
+                (RecordKind.ENTRY, fmt.ENTRY_PAYLOAD.pack(entry.index, entry.term) + entry.data)
+                for entry in self._entries[base_index - self.base.index + 1 :]
+            ),
+        ]
+        return _encode_all(records, 0, 0)
+
+    def _switch(self, file: File, synced: int, base_index: RaftIndex) -> None:
+        """Bring the new file up to now and put it in the place of the old one.
+
+        What is added here is not synced. None of it has been promised: promises are made after syncs, and none ended
+        since the image was made.
+        """
+        changes, self._since = self._since or [], None
+        added = _encode_all(changes, synced, synced)
+        self._buffer.clear()
+        file.pwritev((added,), synced)
+        self._fs.rename(f"{self._path}.new", self._path)
+        self._file.close()
+        self._file = file
+        self._durable_end = synced
+        self._end = self._flushed = synced + len(added)
+        if self.base.index < base_index:  # else a snapshot has been installed meanwhile
+            self._cut(slice(0, base_index - self.base.index))
+            self._entries[0] = _base(self.base.index, self.base.term)
+
+    def _failed(self, what: str, error: OSError) -> StorageError:
+        return StorageError(f"{self._path}: {what} failed: {error}", path=self._path, errno=error.errno)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _base(index: RaftIndex, term: RaftTerm) -> Entry:
+    """Its data are in the snapshot, and never looked at again."""
+    return Entry(NO_OP, index, term)
+
+
+def _encode_all(records: Sequence[tuple[RecordKind, bytes]], position: int, durable: int) -> bytes:
+    encoded = []
+    for kind, payload in records:
+        encoded.append(fmt.encode(kind, position, durable, payload))
+        position += len(encoded[-1])
+    return b"".join(encoded)
+
+
+def _check_beginning(
+    records: Sequence[fmt.Record], path: str, directory_id: DirectoryId | None, remedy: str
+) -> DirectoryId:
+    """The directory that the file belongs to. It has at least its first two records: they were synced at creation."""
+    if [record.kind for record in records[:2]] != [RecordKind.FILE, RecordKind.BASE]:
+        raise DamagedFileError(path, 0, "does not begin as a journal does", remedy)
+    version, found = _unpack(fmt.FILE_PAYLOAD, records[0].payload)
+    if version != FORMAT_VERSION:
+        raise UnsupportedVersionError(f"{path}: format version {version}; this release reads {FORMAT_VERSION}")
+    if directory_id is not None and found != directory_id:
+        raise DamagedFileError(path, 0, f"belongs to directory {found.hex()}, not to {directory_id.hex()}", remedy)
+    return DirectoryId(found)
+
+
+def _unpack(layout: struct.Struct, payload: bytes) -> tuple[Any, ...]:
+    if len(payload) != layout.size:
+        raise ValueError(f"{len(payload)} bytes of payload instead of {layout.size}")
+    return layout.unpack(payload)
+
+
+def _directory_of(path: str) -> str:
+    return path.rpartition("/")[0]

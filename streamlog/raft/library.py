@@ -1,0 +1,265 @@
+"""The typed window on PySyncObj 0.3.17: its private state by name, its clock, and how it sends.
+
+Every `_SyncObj__x` that this package touches is named here (`PRIVATE` lists them), so that a test finds out when
+another release of the library has renamed one. What is made of it is in the other modules; they see `Library` alone.
+
+The library is told nothing about the world: no thread (`autoTick` off), no file (no journal and no dump file in its
+configuration; our journal takes the place of its own), no socket (the transport only hands messages to us), no pickle.
+
+Its clock is the module global `pysyncobj.syncobj.monotonicTime`, which it calls to set deadlines. Nodes with different
+clocks share a process in simulation, so the global is replaced, once, when this module is imported: by a function that
+asks a context variable for the clock of the node at work. `on_own_clock` sets it for the length of a call. Without it
+the variable gives the real clock, so the untouched library works as ever beside us.
+"""
+
+from __future__ import annotations
+
+import functools
+import queue
+from collections.abc import Callable, Iterable
+from contextvars import ContextVar
+from enum import IntEnum
+from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeAlias, TypeVar, overload
+
+from pysyncobj import SyncObj, SyncObjConf
+from pysyncobj import syncobj as _library
+from pysyncobj.config import FAIL_REASON
+from pysyncobj.node import Node
+from pysyncobj.transport import Transport
+
+from streamlog.errors import InvariantError
+from streamlog.model import BrokerId, RaftIndex, RaftTerm
+from streamlog.ports import Random
+from streamlog.raft.entries import Entry
+from streamlog.raft.journal import Journal
+from streamlog.raft.messages import Message, VoteReply
+from streamlog.raft.settings import QuorumSettings
+
+T = TypeVar("T")
+P = ParamSpec("P")
+L = TypeVar("L", bound="Library")
+
+Now: TypeAlias = Callable[[], float]
+LibraryMessage: TypeAlias = dict[str, Any]
+Callback: TypeAlias = Callable[[Any, int], None]
+"""Called once with (result, SUCCESS) or (None, another reason). Must not raise."""
+
+SUCCESS: Final[int] = FAIL_REASON.SUCCESS
+QUEUE_FULL: Final[int] = FAIL_REASON.QUEUE_FULL
+
+_NOW: Final[ContextVar[Now]] = ContextVar("streamlog_raft_now", default=_library.monotonicTime)
+
+
+def _now_of_the_node_at_work() -> float:
+    return _NOW.get()()
+
+
+_library.monotonicTime = _now_of_the_node_at_work
+
+
+def on_own_clock(method: Callable[Concatenate[L, P], T]) -> Callable[Concatenate[L, P], T]:
+    """Wrap an entry into the core, so that the library takes the time from this node's clock."""
+
+    def entered(self: L, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        token = _NOW.set(self.now)
+        try:
+            return method(self, *args, **kwargs)
+        finally:
+            _NOW.reset(token)
+
+    functools.update_wrapper(entered, method)
+    return entered
+
+
+class Role(IntEnum):
+    """The library's numbers."""
+
+    FOLLOWER = 0
+    CANDIDATE = 1
+    LEADER = 2
+
+
+class Peer(Node):  # type: ignore[misc]  # the library has no types
+    """A node as the library sees it. It keeps peers in sets: their order must not depend on PYTHONHASHSEED."""
+
+    id: BrokerId
+
+    def __init__(self, node_id: BrokerId) -> None:
+        super().__init__(node_id)
+
+    def __hash__(self) -> int:
+        return self.id
+
+    def __str__(self) -> str:
+        return str(self.id)
+
+
+PRIVATE: Final[list[str]] = []
+"""What we touch of the library's private parts, as they are called there after `__`."""
+
+
+class _Private(Generic[T]):
+    """An attribute of the library under a name and a type of ours."""
+
+    def __init__(self, name: str) -> None:
+        PRIVATE.append(name)
+        self._name = f"_SyncObj__{name}"
+
+    @overload
+    def __get__(self, obj: None, owner: type) -> _Private[T]: ...
+    @overload
+    def __get__(self, obj: Library, owner: type) -> T: ...
+    def __get__(self, obj: Library | None, owner: type) -> _Private[T] | T:
+        return self if obj is None else getattr(obj, self._name)
+
+    def __set__(self, obj: Library, value: T) -> None:
+        setattr(obj, self._name, value)
+
+
+class LibraryLog:
+    """The journal under the names by which the library calls it. It gets no other view of what is durable."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+
+    def add(self, data: bytes, index: int, term: int) -> None:
+        self.journal.append(Entry(data, RaftIndex(index), RaftTerm(term)))
+
+    def __len__(self) -> int:
+        return len(self.journal)
+
+    @overload
+    def __getitem__(self, place: int) -> Entry: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Entry]: ...
+    def __getitem__(self, place: int | slice) -> Entry | list[Entry]:
+        if isinstance(place, slice):
+            return self.journal.between(*place.indices(len(self.journal))[:2])
+        return self.journal.at(place)
+
+    def deleteEntriesFrom(self, place: int) -> None:
+        self.journal.truncate(self.journal.at(place).index)
+
+    def setCurrentTerm(self, term: int, vote: int | None) -> None:
+        self.journal.set_state(RaftTerm(term), None if vote is None else BrokerId(vote))
+
+    def setRaftCommitIndex(self, index: int) -> None:
+        """The commit index is learnt again from the leader."""
+
+
+class LibraryTransport(Transport):  # type: ignore[misc]  # the library has no types
+    """Takes what the library sends. What it receives is given to it directly."""
+
+    def __init__(self, send: Callable[[Peer, LibraryMessage], None]) -> None:
+        super().__init__(None, None, [])
+        self._send = send
+
+    def send(self, node: Peer, message: LibraryMessage) -> bool:
+        self._send(node, message)
+        return True
+
+
+class Library(SyncObj):  # type: ignore[misc]  # the library has no types
+    """SyncObj on our journal and clock, before any of its behaviour is changed."""
+
+    role = _Private[int]("raftState")
+    term = _Private[RaftTerm]("raftCurrentTerm")
+    leader = _Private["Peer | None"]("raftLeader")
+    votes = _Private[int]("votesCount")
+    vote = _Private["BrokerId | None"]("votedForNodeId")
+    election_deadline = _Private[float]("raftElectionDeadline")
+    commit_index = _Private[RaftIndex]("raftCommitIndex")
+    last_applied = _Private[RaftIndex]("raftLastApplied")
+    others = _Private["set[Peer]"]("otherNodes")  # voters but this node; kept by membership
+    connected = _Private["set[Peer]"]("connectedNodes")
+    no_op_index = _Private["RaftIndex | None"]("noopIDx")  # of the leader's own first entry
+    waiting = _Private["dict[int, list[tuple[int, Callback]]]"]("commandsWaitingCommit")  # index -> (term, callback)
+    _library_log = _Private[LibraryLog]("raftLog")
+    _set_state = _Private[Callable[[int], None]]("setState")
+    _set_current_term = _Private["Callable[[RaftTerm, BrokerId | None], None]"]("setCurrentTerm")
+    _on_become_leader = _Private[Callable[[], None]]("onBecomeLeader")
+    _on_message_received = _Private[Callable[[Peer, LibraryMessage], None]]("onMessageReceived")
+    _commands = _Private[Any]("commandsQueue")
+
+    def __init__(self, me: Peer, *, journal: Journal, now: Now, random: Random, settings: QuorumSettings) -> None:
+        self.now = now
+        self.random = random
+        self.log = journal
+        self._election_timeout_s = (settings.election_timeout_min_ms / 1000, settings.election_timeout_max_ms / 1000)
+        token = _NOW.set(now)
+        try:
+            super().__init__(me, [], _configuration(settings), transport=LibraryTransport(self.on_library_send))
+        finally:
+            _NOW.reset(token)
+        self.me = me
+        self._library_log = LibraryLog(journal)
+        # A journal may end in a newer term than the one it has as current: a vote is not written for each.
+        self.term = max(journal.term, journal.last.term)
+        self.vote = journal.vote if self.term == journal.term else None
+        self.commit_index = self.last_applied = journal.base.index
+
+    def __dir__(self) -> Iterable[str]:
+        """The library looks through all attributes for @replicated methods: there are none, and ours are not made."""
+        return super().__dir__() if "me" in self.__dict__ else ()
+
+    @property
+    def leader_id(self) -> BrokerId | None:
+        return None if self.leader is None else self.leader.id
+
+    # What the library does when asked.
+
+    def set_term(self, term: RaftTerm, vote: BrokerId | None) -> None:
+        self._set_current_term(term, vote)
+
+    def set_role(self, role: Role) -> None:
+        self._set_state(role)
+
+    def become_leader(self) -> None:
+        self._on_become_leader()
+
+    def give_message(self, peer: Peer, message: LibraryMessage) -> None:
+        self._on_message_received(peer, message)
+
+    def take_commands(self) -> None:
+        """Leader: move what was submitted into the log, a callback each to `waiting`."""
+        self._checkCommandsToApply()
+
+    def drop_commands(self) -> list[Callback]:
+        """Empty the queue of what was submitted, and return the callbacks."""
+        callbacks = []
+        while True:
+            try:
+                callbacks.append(self._commands.get_nowait()[1])
+            except queue.Empty:
+                return callbacks
+
+    # What the library asks for.
+
+    def send(self, peer: Peer, message: Message) -> None:
+        """Put a message into the outbox. Made by the subclass."""
+        raise NotImplementedError
+
+    def on_library_send(self, peer: Peer, message: LibraryMessage) -> None:
+        """It grants votes; all else is sent by us."""
+        if message["type"] != "response_vote":
+            raise InvariantError(f"PySyncObj sends {message['type']}")
+        self.send(peer, VoteReply(term=message["term"], granted=True))
+
+    def draw_election_timeout_s(self) -> float:
+        return self.random.uniform(*self._election_timeout_s)
+
+    _SyncObj__generateRaftTimeout = draw_election_timeout_s  # instead of the module `random`
+
+    def _onTick(self, timeToWait: float = 0.0) -> None:
+        raise InvariantError("the library's own tick must not run")
+
+
+def _configuration(settings: QuorumSettings) -> SyncObjConf:
+    """The library's time-outs are not used; it checks them, so they stay at their defaults."""
+    return SyncObjConf(
+        autoTick=False,
+        useFork=False,
+        dynamicMembershipChange=False,  # membership is ours
+        commandsWaitLeader=False,
+        commandsQueueSize=settings.proposals_max,
+    )

@@ -1,0 +1,149 @@
+"""RaftNode: one member of the quorum, as the rest of the node holds it. What runs in it: runner.py.
+
+Lifecycle: made -> `run` opens the files -> up -> stopped, or failed. The node is fail-stop: an error of the disk, a
+damaged file, an exception of the state machine, a broken invariant ends `run` with that exception, and all who wait are
+told. What was promised is durable at any moment, so there is nothing to save at the end; `stop` only spares the next
+start some doubt about the journal's last records.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from streamlog.errors import QuorumUnavailableError, Status
+from streamlog.model import BrokerId, RaftIndex
+from streamlog.ports import CallInfo, RpcError, Stream, StreamHandler
+from streamlog.ports.bundle import Ports
+from streamlog.raft import observers, transport
+from streamlog.raft.library import Role
+from streamlog.raft.observers import ObserverHub
+from streamlog.raft.port import Applied, Leadership, StateMachine
+from streamlog.raft.runner import Runner
+from streamlog.raft.settings import QuorumSettings
+from streamlog.raft.storage import Owner, Storage, open_storage
+from streamlog.raft.voters import Voter, VoterSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuorumConfig:
+    """Of one node."""
+
+    owner: Owner
+    directory: str  # of its own, made when missing
+    settings: QuorumSettings = field(default_factory=QuorumSettings)
+
+
+class RaftNode:
+    """Implements port.Quorum. `run` once; before it is up, and after it has ended, requests are refused."""
+
+    def __init__(self, config: QuorumConfig, machine: StateMachine[Any], ports: Ports) -> None:
+        self._config = config
+        self._machine = machine
+        self._ports = ports
+        self._hub = ObserverHub(machine, ports.workers, cluster_id=config.owner.cluster_id)
+        self._running: Runner | None = None
+        self._stopping = asyncio.Event()
+        self._up = asyncio.Event()
+
+    async def run(self) -> None:
+        """Until `stop`, or an error that ends the node."""
+        config, ports = self._config, self._ports
+        storage = await open_storage(ports.fs, ports.workers, ports.random, config.directory, config.owner)
+        try:
+            self._running = running = await self._start(storage)
+            self._up.set()
+            await running.run(self._stopping)
+        finally:
+            self._running = None
+            storage.journal.close()
+
+    async def _start(self, storage: Storage) -> Runner:
+        running = Runner(storage, self._machine, self._hub, self._ports, self._config.settings)
+        if storage.snapshot is not None:
+            picture = await self._ports.workers.run(self._machine.decode, storage.snapshot.machine)
+            running.core.snapshots.install(storage.snapshot, picture)
+        return running
+
+    def stop(self) -> None:
+        """Let `run` end in good order. Hand over the leadership first (`transfer_leadership`)."""
+        self._stopping.set()
+
+    async def wait_until_up(self) -> None:
+        """Until the files are open and the node takes part."""
+        await self._up.wait()
+
+    # For the node's one server.
+
+    def streaming_handlers(self) -> Mapping[str, StreamHandler]:
+        return {transport.METHOD: self._serve_peer, observers.METHOD: self._serve_observer}
+
+    async def _serve_peer(self, stream: Stream, info: CallInfo) -> None:
+        if self._running is None:
+            raise RpcError(Status.UNAVAILABLE, "the quorum of this node is not up")
+        await self._running.transport.serve(stream, info)
+
+    async def _serve_observer(self, stream: Stream, info: CallInfo) -> None:
+        if self._running is None:
+            raise RpcError(Status.UNAVAILABLE, "the quorum of this node is not up")
+        await self._hub.serve(stream, info)
+
+    # The port.
+
+    async def propose(self, command: bytes, *, client_id: str = "", sequence: int = 0) -> Applied:
+        running = self._need_running()
+        return await running.ask(lambda done: running.core.proposals.submit(command, client_id, sequence, done))
+
+    async def read_barrier(self) -> RaftIndex:
+        running = self._need_running()
+        return await running.ask(running.core.barriers.ask)
+
+    async def add_voter(self, voter: Voter) -> RaftIndex:
+        running = self._need_running()
+        return await running.ask(lambda done: running.core.voter_changes.add(voter, done))
+
+    async def remove_voter(self, node_id: BrokerId) -> RaftIndex:
+        running = self._need_running()
+        return await running.ask(lambda done: running.core.voter_changes.remove(node_id, done))
+
+    async def replace_voter(self, node_id: BrokerId, voter: Voter) -> RaftIndex:
+        running = self._need_running()
+        return await running.ask(lambda done: running.core.voter_changes.replace(node_id, voter, done))
+
+    async def transfer_leadership(self) -> None:
+        running = self._need_running()
+        core = running.core
+        if core.role != Role.LEADER:
+            raise core.membership.not_controller(core.leader_id)
+        core.hand_over()
+        running.wake()
+
+    def leadership(self) -> Leadership:
+        return self._need_running().leadership
+
+    async def watch_leadership(self) -> AsyncIterator[Leadership]:
+        running = self._need_running()
+        while True:
+            seen, changed = running.leadership, running.leadership_changed
+            yield seen
+            await changed.wait()
+
+    @property
+    def applied_index(self) -> RaftIndex:
+        return self._need_running().core.last_applied
+
+    def voters(self) -> VoterSet:
+        return self._need_running().core.membership.voters
+
+    def want_snapshot(self) -> None:
+        """Take a snapshot although none is due."""
+        running = self._need_running()
+        running.core.snapshots.want()
+        running.wake()
+
+    def _need_running(self) -> Runner:
+        if self._running is None:
+            raise QuorumUnavailableError("the quorum of this node is not up")
+        return self._running

@@ -1,0 +1,232 @@
+"""Nodes without a vote follow the quorum: a snapshot, then every command that was carried out, in order.
+
+At a voter, ObserverHub keeps the latest commands, up to BUFFER_BYTES_MAX. An observer that is behind them, or that
+begins with nothing, is sent the state machine's bytes first. Nothing is kept for one observer: each has only its place
+in the common buffer, so that any number may follow, and one too slow for it is sent a snapshot again.
+
+At an observer, Observer keeps a stream to one of the voters, any of them, applies what comes and tries another one when
+it ends. Its state is a former state of the quorum's, never another one: commands come in order, from voters that have
+applied them, and one that was repeated is not among them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Any, Final
+
+from streamlog.errors import CorruptMessageError, InconsistentClusterError, InvariantError
+from streamlog.model import RaftIndex
+from streamlog.ports import CallInfo, Clock, Network, Probe, Random, RpcError, Stream, Workers
+from streamlog.raft import wire
+from streamlog.raft.observed import ObservedCommands, ObservedSnapshot, WatchRequest
+from streamlog.raft.port import StateMachine
+from streamlog.raft.voters import VoterSet
+
+METHOD: Final = "/streamlog.internal.v1.Raft/WatchMetadata"
+BUFFER_BYTES_MAX: Final = 16 << 20
+MESSAGE_BYTES_MAX: Final = 256 << 10
+"""Of commands or of a snapshot in one message, unless a single command is larger."""
+KEEPALIVE_S: Final = 5.0
+"""A hub that has nothing to tell says so; an observer that hears nothing for twice as long tries another voter."""
+RECONNECT_S: Final = 0.2
+COMMAND_OVERHEAD_BYTES: Final = 64
+"""What a buffered command costs besides its bytes."""
+
+
+class ObserverHub:
+    """Owned by a voter; told by its applier (applying.Listener)."""
+
+    def __init__(self, machine: StateMachine[Any], workers: Workers, *, cluster_id: str) -> None:
+        self._machine = machine
+        self._workers = workers
+        self._cluster_id = cluster_id
+        self._commands: list[tuple[RaftIndex, bytes]] = []  # by rising index
+        self._bytes = 0  # of _commands; <= BUFFER_BYTES_MAX
+        self._complete_after = RaftIndex(0)  # every command behind this index is in _commands
+        self.applied_index = RaftIndex(0)
+        self._news = asyncio.Event()
+
+    # From the applier.
+
+    def on_applied(self, index: RaftIndex, command: bytes | None) -> None:
+        self.applied_index = index
+        if command is not None:
+            self._commands.append((index, command))
+            self._bytes += len(command) + COMMAND_OVERHEAD_BYTES
+            if self._bytes > BUFFER_BYTES_MAX:
+                self._drop_older_half()
+        self._tell()
+
+    def _drop_older_half(self) -> None:
+        """Not one by one: the front of a list is dear to cut."""
+        doomed = 0
+        while self._bytes > BUFFER_BYTES_MAX // 2:
+            self._complete_after, command = self._commands[doomed]
+            self._bytes -= len(command) + COMMAND_OVERHEAD_BYTES
+            doomed += 1
+        del self._commands[:doomed]
+
+    def on_restored(self, index: RaftIndex) -> None:
+        self.applied_index = self._complete_after = index
+        self._commands.clear()
+        self._bytes = 0
+        self._tell()
+
+    def _tell(self) -> None:
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+    # To one observer.
+
+    async def serve(self, stream: Stream, info: CallInfo) -> None:
+        """The handler of METHOD: lasts as long as the observer wants."""
+        request = wire.decode_watch_request(await stream.recv() or b"")
+        if request.cluster_id != self._cluster_id:
+            raise InconsistentClusterError(f"the observer is of cluster {request.cluster_id!r}")
+        sent = request.applied_index
+        while True:
+            news = self._news
+            if self.applied_index > 0 and (sent < self._complete_after or sent == 0):
+                sent = await self._send_snapshot(stream)
+            elif sent < self.applied_index:
+                sent = await self._send_commands(stream, sent)
+            elif not await _happens(news, KEEPALIVE_S):
+                await stream.send(wire.encode_observed(ObservedCommands(commands=(), applied_index=sent)))
+
+    async def _send_snapshot(self, stream: Stream) -> RaftIndex:
+        index, picture = self.applied_index, self._machine.picture()
+        pieces = await self._workers.run(_encode, self._machine, picture)
+        for place, data in enumerate(pieces):
+            last = place == len(pieces) - 1
+            await stream.send(
+                wire.encode_observed(ObservedSnapshot(index=index, data=data, first=place == 0, last=last))
+            )
+        return index
+
+    async def _send_commands(self, stream: Stream, sent: RaftIndex) -> RaftIndex:
+        """Commands behind `sent`, as many as fit into one message; the index that the observer is at then."""
+        begin = end = bisect_right(self._commands, sent, key=_index)
+        size = 0
+        while end < len(self._commands) and (end == begin or size + len(self._commands[end][1]) <= MESSAGE_BYTES_MAX):
+            size += len(self._commands[end][1])
+            end += 1
+        some = self._commands[begin:end]
+        until = self.applied_index if end == len(self._commands) else some[-1][0]
+        await stream.send(wire.encode_observed(ObservedCommands(commands=tuple(some), applied_index=until)))
+        return until
+
+
+class Observer:
+    """Follows the quorum into a state machine of its own. `run` lives as long as the node does."""
+
+    def __init__(
+        self,
+        machine: StateMachine[Any],
+        voters: VoterSet,
+        *,
+        cluster_id: str,
+        network: Network,
+        clock: Clock,
+        random: Random,
+        workers: Workers,
+        probe: Probe,
+    ) -> None:
+        self._machine = machine
+        self._voters = voters
+        self._cluster_id = cluster_id
+        self._network = network
+        self._clock = clock
+        self._random = random
+        self._workers = workers
+        self._probe = probe
+        self._applied_index = RaftIndex(0)
+        self._news = asyncio.Event()
+
+    @property
+    def applied_index(self) -> RaftIndex:
+        return self._applied_index
+
+    def follow(self, voters: VoterSet) -> None:
+        """Other voters to choose from, at the next reconnect."""
+        self._voters = voters
+
+    async def wait_until_applied(self, index: RaftIndex) -> None:
+        while self._applied_index < index:
+            await self._news.wait()
+
+    async def run(self) -> None:
+        """An exception of the state machine ends it, as it ends a voter."""
+        while True:
+            voter = self._voters.voters[self._random.randrange(len(self._voters))]
+            try:
+                await self._follow(voter.address)
+            except (RpcError, TimeoutError, CorruptMessageError) as error:
+                self._probe("observer_stream_lost", voter=voter.node_id, reason=str(error))
+            await asyncio.sleep(self._random.uniform(0.5, 1.0) * RECONNECT_S)
+
+    async def _follow(self, address: str) -> None:
+        channel = self._network.connect(address)
+        try:
+            async with channel.stream(METHOD) as stream:
+                request = WatchRequest(cluster_id=self._cluster_id, applied_index=self._applied_index)
+                await stream.send(wire.encode_watch_request(request))
+                await self._take_all(stream)
+        finally:
+            await channel.close()
+
+    async def _take_all(self, stream: Stream) -> None:
+        pieces: list[bytes] = []
+        while True:
+            async with asyncio.timeout(2 * KEEPALIVE_S):
+                data = await stream.recv()
+            if data is None:
+                return
+            match wire.decode_observed(data):
+                case ObservedSnapshot() as snapshot:
+                    pieces = [snapshot.data] if snapshot.first else [*pieces, snapshot.data]
+                    if snapshot.last:
+                        await self._install(snapshot.index, pieces)
+                        pieces = []
+                case ObservedCommands() as news:
+                    self._apply(news)
+
+    async def _install(self, index: RaftIndex, pieces: Sequence[bytes]) -> None:
+        picture = await self._workers.run(self._machine.decode, pieces)
+        if index > self._applied_index:
+            self._machine.install(index, picture)
+            self._advance(index)
+
+    def _apply(self, news: ObservedCommands) -> None:
+        for index, command in news.commands:
+            if index <= self._applied_index:
+                raise InvariantError(f"command {index} comes after {self._applied_index} was applied")
+            self._machine.apply(index, command)
+            self._applied_index = index
+        self._advance(max(self._applied_index, news.applied_index))
+
+    def _advance(self, index: RaftIndex) -> None:
+        self._applied_index = index
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+
+def _encode(machine: StateMachine[Any], picture: object) -> list[bytes]:
+    """In a worker: the bytes in pieces of MESSAGE_BYTES_MAX; one empty piece for a state without bytes."""
+    whole = b"".join(machine.encode(picture))
+    return [whole[begin : begin + MESSAGE_BYTES_MAX] for begin in range(0, len(whole), MESSAGE_BYTES_MAX)] or [b""]
+
+
+def _index(command: tuple[RaftIndex, bytes]) -> RaftIndex:
+    return command[0]
+
+
+async def _happens(event: asyncio.Event, seconds: float) -> bool:
+    """Whether it happens so soon."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True

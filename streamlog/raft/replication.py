@@ -1,0 +1,280 @@
+"""A leader brings its log to its peers, counts who has it, and commits (thesis, 3.5 and 3.6).
+
+Peers are the voters but itself, and a learner, if there is one: a node that catches up before it gets a vote. Each is
+sent entries ahead of its answers within a window of bytes and entries; a heartbeat when nothing was sent for its
+interval; a snapshot, chunk after chunk, when what it needs is no longer in the log.
+
+Committed is what a majority of the voters has on stable storage, up to an entry of the leader's own term (thesis,
+3.6.2; Figure 3.7 tells why). The leader counts itself for what its journal has synced, while its messages do not wait
+for that sync (thesis, 10.2.1). It does not count itself once it has removed itself from the voters (4.2.2).
+
+Every message has a number (`round`), which the answer returns: `heard_round` of a majority tells since when nobody else
+can have been elected, which is what a linearizable read must know (barriers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from streamlog.model import BrokerId, RaftIndex, RaftTerm
+from streamlog.raft.elections import Elections
+from streamlog.raft.library import Library, Peer, Role
+from streamlog.raft.membership import Membership
+from streamlog.raft.messages import AppendReply, AppendRequest, SnapshotReply, SnapshotRequest
+from streamlog.raft.progress import Progress, SnapshotTransfer
+from streamlog.raft.settings import QuorumSettings
+from streamlog.raft.snapshot_store import SnapshotStore
+from streamlog.raft.voters import Voter
+
+
+class Replication:
+    """Lives with the core; its state is made anew for each term that the node leads."""
+
+    def __init__(
+        self,
+        raft: Library,
+        elections: Elections,
+        membership: Membership,
+        store: SnapshotStore,
+        settings: QuorumSettings,
+    ) -> None:
+        self._raft = raft
+        self._elections = elections
+        self._membership = membership
+        self._store = store
+        self._settings = settings
+        self._heartbeat_s = settings.heartbeat_ms / 1000
+        self._notice_s = settings.commit_notice_ms / 1000
+        self._quorum_timeout_s = settings.election_timeout_max_ms / 1000
+        self._peers: dict[BrokerId, Progress] = {}  # by rising id
+        self._learner: Voter | None = None  # it is changed one voter at a time, so there is one
+        self._round = 0  # of the latest message; rises over all terms
+        self._committed_at = 0.0  # when the commit index last moved
+
+    # Its life.
+
+    def begin_term(self) -> None:
+        """The node has become leader."""
+        self._end()
+        self.update_peers()
+        self._committed_at = self._raft.now()
+
+    def end_term(self) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        for progress in self._peers.values():
+            progress.drop_snapshot()
+        self._peers = {}
+        self._learner = None
+
+    def update_peers(self) -> None:
+        """The voters or the learners have changed."""
+        wanted = {peer.id for peer in self._raft.others}
+        if self._learner is not None:
+            wanted.add(self._learner.node_id)
+        for node_id in [node_id for node_id in self._peers if node_id not in wanted]:
+            self._peers.pop(node_id).drop_snapshot()
+        now, end = self._raft.now(), RaftIndex(self._raft.log.last.index + 1)
+        for node_id in sorted(wanted - self._peers.keys()):
+            self._peers[node_id] = Progress(Peer(node_id), next_index=end, now=now)
+        self._peers = dict(sorted(self._peers.items()))
+
+    def add_learner(self, learner: Voter) -> None:
+        """Send to this node too; it does not count. It may be a voter already: one that has lost its disk."""
+        self._learner = learner
+        self.update_peers()
+
+    def drop_learner(self) -> None:
+        self._learner = None
+        self.update_peers()
+
+    @property
+    def learner(self) -> Voter | None:
+        return self._learner
+
+    def progress_of(self, node_id: BrokerId) -> Progress | None:
+        return self._peers.get(node_id)
+
+    def on_connected(self, peer: Peer, *, other_directory: bool) -> None:
+        progress = self._peers.get(peer.id)
+        if progress is not None:
+            if other_directory:
+                progress.forget()
+            progress.restart()
+
+    # Answers.
+
+    def on_append_reply(self, peer: Peer, reply: AppendReply) -> None:
+        progress = self._answering(peer, reply.term)
+        if progress is None:
+            return
+        progress.heard(reply.round, self._raft.now())
+        if progress.snapshot is not None:
+            return  # of a heartbeat sent meanwhile: it cannot match yet
+        if not reply.matched:
+            progress.refused(reply.round, reply.next_index)
+        elif reply.next_index <= self._raft.log.last.index + 1:
+            progress.accepted(reply.next_index)
+
+    def on_snapshot_reply(self, peer: Peer, reply: SnapshotReply) -> None:
+        progress = self._answering(peer, reply.term)
+        if progress is None:
+            return
+        progress.heard(reply.round, self._raft.now())
+        transfer = progress.snapshot
+        if transfer is None or reply.last_index != transfer.reader.head.last_index:
+            return
+        if reply.installed:
+            progress.next_index = RaftIndex(transfer.reader.head.last_index + 1)
+            progress.drop_snapshot()
+            progress.probing, progress.probe_round = True, 0
+        else:
+            transfer.offset, transfer.sent_at = min(reply.offset, transfer.reader.size), None
+
+    def _answering(self, peer: Peer, term: RaftTerm) -> Progress | None:
+        """The progress of a peer that answers us, as the leader of this very term."""
+        if term > self._raft.term:
+            self._elections.step_down(term)
+            return None
+        if term != self._raft.term or self._raft.role != Role.LEADER:
+            return None
+        return self._peers.get(peer.id)
+
+    # Counting.
+
+    def advance_commit(self) -> None:
+        """Commit what a majority has."""
+        raft = self._raft
+        held = sorted(self._held_by_voters(), reverse=True)
+        index = held[self._membership.majority - 1]
+        if index > raft.commit_index and raft.log.term_at(index) == raft.term:
+            raft.commit_index = index
+            self._committed_at = raft.now()
+
+    def _held_by_voters(self) -> list[RaftIndex]:
+        return [self._held_by(voter.node_id) for voter in self._membership.voters]
+
+    def _held_by(self, node_id: BrokerId) -> RaftIndex:
+        if node_id == self._raft.me.id:
+            return self._raft.log.durable_index if self._membership.is_voter else RaftIndex(0)
+        progress = self._peers.get(node_id)
+        return progress.matched if progress is not None and self._membership.counts(node_id) else RaftIndex(0)
+
+    def has_quorum(self) -> bool:
+        """Whether a majority has answered within the longest election time-out."""
+        since = self._raft.now() - self._quorum_timeout_s
+        return self._is_majority(p.peer.id for p in self._peers.values() if p.heard_at > since)
+
+    def is_confirmed(self, round_: int) -> bool:
+        """Whether a majority has answered a message of this round or a later one."""
+        return self._is_majority(p.peer.id for p in self._peers.values() if p.heard_round >= round_)
+
+    def _is_majority(self, peers: Iterable[BrokerId]) -> bool:
+        count = sum(self._membership.counts(node_id) for node_id in peers) + self._membership.is_voter
+        return count >= self._membership.majority
+
+    # Sending.
+
+    def begin_round(self) -> int:
+        """Have every peer sent to at once; an answer to this round or a later one has been asked for after now."""
+        for progress in self._peers.values():
+            progress.sent_at = float("-inf")
+        return self._round + 1
+
+    def send(self) -> None:
+        """Send each peer what it can take, and what is due."""
+        now = self._raft.now()
+        for progress in self._peers.values():
+            if progress.peer in self._raft.connected:
+                self._send_to(progress, now)
+
+    def _send_to(self, progress: Progress, now: float) -> None:
+        if progress.snapshot is None and progress.next_index <= self._raft.log.base.index:
+            self._begin_snapshot(progress)
+        if progress.snapshot is not None:
+            self._send_chunk(progress, progress.snapshot, now)
+        else:
+            self._send_entries(progress, now)
+        if now >= progress.sent_at + self._heartbeat_s or self._owes_commit(progress, now):
+            self._send_append(progress, 0, now)
+
+    def _send_entries(self, progress: Progress, now: float) -> None:
+        while progress.next_index <= self._raft.log.last.index and progress.may_probe and self._has_window(progress):
+            self._send_append(progress, self._settings.append_bytes_max, now)
+
+    def _has_window(self, progress: Progress) -> bool:
+        first = progress.matched + 1
+        under_way = progress.next_index - first
+        if progress.probing or not under_way:
+            return True
+        return (
+            under_way < self._settings.window_entries
+            and self._raft.log.bytes_between(first, progress.next_index) < self._settings.window_bytes
+        )
+
+    def _send_append(self, progress: Progress, bytes_max: int, now: float) -> None:
+        """Entries up to `bytes_max`, or none (0): a heartbeat."""
+        log = self._raft.log
+        first = max(progress.next_index, log.base.index + 1)
+        entries = log.batch(first, bytes_max) if bytes_max and first <= log.last.index else []
+        prev_term = log.term_at(first - 1)
+        assert prev_term is not None  # base <= first - 1 <= last
+        self._round += 1
+        request = AppendRequest(
+            term=self._raft.term,
+            round=self._round,
+            commit_index=self._raft.commit_index,
+            prev_index=RaftIndex(first - 1),
+            prev_term=prev_term,
+            entries=tuple(entries),
+        )
+        self._raft.send(progress.peer, request)
+        progress.sent_at, progress.sent_commit = now, self._raft.commit_index
+        if progress.snapshot is None:
+            progress.next_index = RaftIndex(first + len(entries))
+            if progress.probing:
+                progress.probe_round = self._round
+
+    def _owes_commit(self, progress: Progress, now: float) -> bool:
+        """The follower does not know of the last commit, and no entry came to carry it."""
+        return progress.sent_commit < self._raft.commit_index and now >= self._committed_at + self._notice_s
+
+    # Snapshots.
+
+    def _begin_snapshot(self, progress: Progress) -> None:
+        progress.snapshot = SnapshotTransfer(self._store.open_reader())
+
+    def _send_chunk(self, progress: Progress, transfer: SnapshotTransfer, now: float) -> None:
+        unanswered = transfer.sent_at is not None and now < transfer.sent_at + self._quorum_timeout_s
+        if unanswered or transfer.offset >= transfer.reader.size:
+            return
+        data = transfer.reader.try_read(transfer.offset, self._settings.snapshot_chunk_bytes)
+        if data is None:
+            return  # it is being fetched from the device; the node turns again when it is there
+        self._round += 1
+        head = transfer.reader.head
+        request = SnapshotRequest(
+            term=self._raft.term,
+            round=self._round,
+            last_index=head.last_index,
+            last_term=head.last_term,
+            size=transfer.reader.size,
+            offset=transfer.offset,
+            data=data,
+        )
+        self._raft.send(progress.peer, request)
+        transfer.sent_at = progress.sent_at = now
+
+    # Time.
+
+    def next_deadline(self) -> float:
+        """When `send` has something to do by itself."""
+        deadline = self._raft.now() + self._heartbeat_s
+        commit_index = self._raft.commit_index
+        for progress in self._peers.values():
+            if progress.peer in self._raft.connected:
+                deadline = min(deadline, progress.sent_at + self._heartbeat_s)
+                if progress.sent_commit < commit_index:
+                    deadline = min(deadline, self._committed_at + self._notice_s)
+        return deadline

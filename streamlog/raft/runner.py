@@ -1,0 +1,329 @@
+"""The tasks of one member of the quorum: they run the core, and do for it all that waits.
+
+    drive      takes what the links brought, turns the core, lets messages go, sleeps until the next deadline
+    sync       makes the journal durable; what came meanwhile shares the next sync; compacts the journal
+    snapshot   installs what the leader sent, or takes a snapshot of its own
+    fetch      reads pieces of a snapshot that the page cache does not hold
+    transport  links
+
+They share one loop; each waits for an event and costs nothing while there is none. The core is entered by the drive
+task alone, but for requests, which only queue, and the end of a snapshot's installation, between two turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from streamlog.errors import OutcomeUnknownError, StreamlogError
+from streamlog.model import BrokerId
+from streamlog.ports.bundle import Ports
+from streamlog.raft.library import Role
+from streamlog.raft.messages import Hello, Message
+from streamlog.raft.observers import ObserverHub
+from streamlog.raft.outbox import Outbox
+from streamlog.raft.port import Leadership, StateMachine
+from streamlog.raft.settings import QuorumSettings
+from streamlog.raft.storage import Storage
+from streamlog.raft.syncobj import HardenedSyncObj
+from streamlog.raft.transport import Transport
+from streamlog.raft.voters import DirectoryId, Voter, VoterSet
+
+T = TypeVar("T")
+
+INBOX_MAX: Final = 1024
+"""Messages taken from the links and not given to the core yet; then the links wait."""
+SHORTEST_SLEEP_S: Final = 0.001
+"""Timers may fire a little early; do not spin until the deadline is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class _LinkUp:
+    node_id: BrokerId
+    directory_id: DirectoryId
+
+
+@dataclass(frozen=True, slots=True)
+class _LinkDown:
+    node_id: BrokerId
+
+
+@dataclass(frozen=True, slots=True)
+class _Received:
+    node_id: BrokerId
+    message: Message
+
+
+class Runner:
+    """One life of a node, from its opened files to its end."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        machine: StateMachine[Any],
+        hub: ObserverHub,
+        ports: Ports,
+        settings: QuorumSettings,
+    ) -> None:
+        identity = storage.identity
+        self._machine = machine
+        self._workers = ports.workers
+        self._clock = ports.clock
+        self._probe = ports.probe
+        self._seal_after_s = settings.seal_after_ms / 1000
+        self._journal = storage.journal
+        self._store = storage.store
+        hello = Hello(cluster_id=identity.cluster_id, node_id=identity.node_id, directory_id=identity.directory_id)
+        self.transport = Transport(
+            hello,
+            self,
+            network=ports.network,
+            clock=ports.clock,
+            random=ports.random,
+            probe=ports.probe,
+            settings=settings,
+        )
+        self._outbox = Outbox(self.transport.send)
+        self.core = HardenedSyncObj(
+            identity.node_id,
+            journal=storage.journal,
+            membership=storage.membership(),
+            store=storage.store,
+            outbox=self._outbox,
+            machine=machine,
+            listener=hub,
+            settings=settings,
+            clock=ports.clock,
+            random=ports.random,
+            probe=ports.probe,
+        )
+        self._inbox: deque[_LinkUp | _LinkDown | _Received] = deque()
+        self._inbox_taken = asyncio.Event()
+        self._work = asyncio.Event()  # for drive
+        self._unsynced = asyncio.Event()  # for sync
+        self._snapshot_work = asyncio.Event()
+        self._fetch_work = asyncio.Event()
+        self._dialled: tuple[VoterSet, Voter | None] | None = None
+        self._waiting: dict[asyncio.Future[Any], None] = {}  # of callers, in their order
+        self.leadership = self._leadership()
+        self.leadership_changed = asyncio.Event()
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Until `stopping`, or the first error of a task."""
+        last = self._journal.last
+        self._probe(
+            "quorum_up",
+            term=self._journal.term,
+            vote=self._journal.vote,
+            last_index=last.index,
+            last_term=last.term,
+            applied=self.core.last_applied,
+        )
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [
+                    group.create_task(work)
+                    for work in (
+                        self._drive(),
+                        self._sync_forever(),
+                        self._snapshot_forever(),
+                        self._fetch_forever(),
+                        self.transport.run(),
+                    )
+                ]
+                await stopping.wait()
+                for task in tasks:
+                    task.cancel()
+            await self._close_journal()
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from errors
+        finally:
+            self._tell_all_who_wait()
+
+    async def _close_journal(self) -> None:
+        await self._journal.sync()
+        if self._journal.seal():
+            await self._journal.sync()
+
+    # Requests.
+
+    async def ask(self, begin: Callable[[Callable[[T | StreamlogError], None]], None]) -> T:
+        """Make a request of the core and wait for its answer."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def settle(outcome: T | StreamlogError) -> None:
+            self._waiting.pop(future, None)
+            if future.done():  # whoever asked has been cancelled
+                return
+            if isinstance(outcome, StreamlogError):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome)
+
+        begin(settle)
+        self._waiting[future] = None
+        self._work.set()
+        return await future
+
+    def _tell_all_who_wait(self) -> None:
+        for future in self._waiting:
+            if not future.done():
+                future.set_exception(OutcomeUnknownError("the quorum of this node has stopped"))
+        self._waiting.clear()
+
+    def wake(self) -> None:
+        self._work.set()
+
+    # What the links bring (transport.Receiver).
+
+    def link_up(self, node_id: BrokerId, directory_id: DirectoryId) -> None:
+        self._inbox.append(_LinkUp(node_id, directory_id))
+        self._work.set()
+
+    def link_down(self, node_id: BrokerId) -> None:
+        self._inbox.append(_LinkDown(node_id))
+        self._work.set()
+
+    async def received(self, node_id: BrokerId, message: Message) -> None:
+        while len(self._inbox) >= INBOX_MAX:
+            self._inbox_taken.clear()
+            await self._inbox_taken.wait()
+        self._inbox.append(_Received(node_id, message))
+        self._work.set()
+
+    # Tasks.
+
+    async def _drive(self) -> None:
+        while True:
+            self._work.clear()
+            self._take_inbox()
+            more = self.core.turn()
+            self._after_turn()
+            if more or self._work.is_set():
+                await asyncio.sleep(0)
+            else:
+                await self._sleep_until(self.core.next_deadline())
+
+    def _take_inbox(self) -> None:
+        core, inbox = self.core, self._inbox
+        while inbox:
+            match inbox.popleft():
+                case _Received(node_id, message):
+                    core.receive(node_id, message)
+                case _LinkUp(node_id, directory_id):
+                    core.connect(node_id, directory_id)
+                case _LinkDown(node_id):
+                    core.disconnect(node_id)
+        self._inbox_taken.set()
+
+    def _after_turn(self) -> None:
+        """Hand on what the turn has made."""
+        self._outbox.release(self._journal.durable)
+        if self._journal.written > self._journal.durable:
+            self._unsynced.set()
+        if self._store.has_received() or self.core.snapshots.is_due():
+            self._snapshot_work.set()
+        if self._store.fetches:
+            self._fetch_work.set()
+        self._dial()
+        self._tell_leadership()
+
+    async def _sleep_until(self, deadline: float | None) -> None:
+        if deadline is None:
+            await self._work.wait()
+            return
+        try:
+            async with asyncio.timeout(max(SHORTEST_SLEEP_S, deadline - self._clock.monotonic())):
+                await self._work.wait()
+        except TimeoutError:
+            pass
+
+    async def _sync_forever(self) -> None:
+        while True:
+            await self._wait_for_changes()
+            self._unsynced.clear()
+            while self._journal.written > self._journal.durable:
+                await self._journal.sync()
+                self._outbox.release(self._journal.durable)
+                self._work.set()
+            if self.core.snapshots.compact_to > self._journal.base.index:
+                await self._journal.compact(self.core.snapshots.compact_to)
+                self.core.snapshots.compacted()
+                self._work.set()
+
+    async def _wait_for_changes(self) -> None:
+        """Until there is something to sync; a journal that falls quiet is sealed."""
+        try:
+            async with asyncio.timeout(None if self._journal.is_sealed else self._seal_after_s):
+                await self._unsynced.wait()
+        except TimeoutError:
+            self._journal.seal()
+
+    async def _snapshot_forever(self) -> None:
+        while True:
+            await self._snapshot_work.wait()
+            self._snapshot_work.clear()
+            if self._store.has_received():
+                await self._install()
+            elif self.core.snapshots.is_due():
+                head = await self.core.snapshots.take(self._workers)
+                self._probe("snapshot_taken", index=head.last_index)
+                self._unsynced.set()  # the journal may be compacted
+            self._work.set()
+
+    async def _install(self) -> None:
+        content = await self._store.finish_receiving()
+        if content is not None:
+            picture = await self._workers.run(self._machine.decode, content.machine)
+            self.core.snapshots.install(content, picture)
+            self._probe("snapshot_installed", index=content.head.last_index)
+        self.core.snapshots.answer_sender()
+
+    async def _fetch_forever(self) -> None:
+        while True:
+            await self._fetch_work.wait()
+            self._fetch_work.clear()
+            fetches, self._store.fetches[:] = list(self._store.fetches), []
+            for fetch in fetches:
+                await fetch.run()
+            self._work.set()
+
+    # What others see.
+
+    def _dial(self) -> None:
+        """Keep links to the voters in effect, and to the learner."""
+        learner = self.core.replication.learner
+        wanted = (self.core.membership.voters, learner)
+        if wanted != self._dialled:
+            self._dialled = wanted
+            self.transport.want([*([] if learner is None else [learner]), *wanted[0]])
+
+    def _leadership(self) -> Leadership:
+        core = self.core
+        leader = core.leader_id
+        voter = None if leader is None else core.membership.voters.get(leader)
+        return Leadership(
+            term=core.term,
+            leader=leader,
+            address=None if voter is None else voter.address,
+            is_self=core.role == Role.LEADER,
+            is_ready=core.is_ready,
+        )
+
+    def _tell_leadership(self) -> None:
+        leadership = self._leadership()
+        if leadership == self.leadership:
+            return
+        self.leadership = leadership
+        changed, self.leadership_changed = self.leadership_changed, asyncio.Event()
+        changed.set()
+        self._probe(
+            "leadership",
+            term=leadership.term,
+            leader=leadership.leader,
+            is_self=leadership.is_self,
+            is_ready=leadership.is_ready,
+        )

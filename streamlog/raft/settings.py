@@ -1,0 +1,47 @@
+"""The quorum's settings. Kafka's names where Kafka has them; checked when made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streamlog.errors import InvalidRequestError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuorumSettings:
+    """Times in milliseconds, sizes in bytes."""
+
+    election_timeout_min_ms: int = 300  # silence after which a follower doubts its leader; drawn anew each time ...
+    election_timeout_max_ms: int = 600  # ... from [min, max). A leader that no majority answers for so long steps down
+    heartbeat_ms: int = 100  # several fit into the shortest election time-out
+    leader_lost_backoff_ms: int = 100  # after the stream from the leader broke: wait 0 to so long, then ask the others
+    commit_notice_ms: int = 5  # a commit with no append to carry it is told to the followers after so long
+    reconnect_ms: int = 100  # between two attempts to reach a peer
+
+    command_bytes_max: int = 1 << 20  # one command; with its envelope it fits gRPC's default of 4 MiB many times
+    append_bytes_max: int = 1 << 20  # commands in one append message, unless a single one is larger
+    window_bytes: int = 4 << 20  # sent to one follower and not answered
+    window_entries: int = 8192
+    apply_entries_max: int = 512  # applied in one turn; the loop gets its turn between two of them
+    proposals_max: int = 4096  # commands that wait for their commit; more are refused ...
+    proposals_bytes_max: int = 16 << 20  # ... or more bytes than this
+
+    snapshot_entries: int = 10_000  # entries applied since the last snapshot that make another one due ...
+    snapshot_journal_bytes: int = 32 << 20  # ... or a journal of this size
+    snapshot_trailing_entries: int = 1_000  # kept behind a snapshot for followers that are a little late
+    snapshot_chunk_bytes: int = 256 << 10
+    snapshot_bytes_max: int = 1 << 30  # a longer one is refused by the receiver
+
+    seal_after_ms: int = 1_000  # the journal is quiet so long: write down that its end is durable
+
+    catch_up_entries: int = 100  # a learner this close to the leader's end may become a voter ...
+    catch_up_timeout_ms: int = 60_000  # ... and is given up after so long
+
+    def __post_init__(self) -> None:
+        for name in self.__dataclass_fields__:
+            if getattr(self, name) <= 0:
+                raise InvalidRequestError(f"{name} must be above 0", field=name, limit=1)
+        if not self.heartbeat_ms < self.election_timeout_min_ms < self.election_timeout_max_ms:
+            raise InvalidRequestError(
+                "heartbeat_ms < election_timeout_min_ms < election_timeout_max_ms must hold", field="heartbeat_ms"
+            )

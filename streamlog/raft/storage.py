@@ -1,0 +1,142 @@
+"""What a node of the quorum finds on its disk when it starts, put together, or refused.
+
+    identity    journal     snapshot                   what it is
+    no          no          no                         a first start: journal, then identity
+    no          unused      no                         a first start that did not get to the end
+    no          used        any                        refused: whose it is, is lost
+    yes         no          any                        refused: votes and acknowledged entries are lost
+    yes         yes         no, journal from index 1   as it was left
+    yes         yes         no, journal from later     refused: the snapshot is lost
+    yes         yes         older than the journal     refused: entries between the two are lost
+    yes         yes         inside the journal         as it was left
+    yes         yes         beyond the journal         a snapshot was installed, the journal not begun anew: done now
+
+Refused is a DamagedFileError that names file and position and says how to bring the node back from the others. A node
+never starts empty where it once had state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from streamlog.errors import DamagedFileError
+from streamlog.model import BrokerId, RaftIndex
+from streamlog.ports import FileSystem, Random, Workers
+from streamlog.raft import identity as identities
+from streamlog.raft.entries import FIRST_INDEX
+from streamlog.raft.journal import Journal
+from streamlog.raft.journal_format import OVERHEAD_BYTES
+from streamlog.raft.membership import Membership
+from streamlog.raft.snapshot_file import SnapshotContent
+from streamlog.raft.snapshot_store import SnapshotStore
+from streamlog.raft.stored import Identity
+from streamlog.raft.voters import VoterSet
+
+JOURNAL: Final = "journal"
+IDENTITY: Final = "identity"
+_UNUSED_JOURNAL_BYTES_MAX: Final = 4 * OVERHEAD_BYTES
+"""One that was never written to after its first two records is shorter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """Who starts, as configured."""
+
+    cluster_id: str
+    node_id: BrokerId
+    voters: VoterSet  # `controller.quorum.voters`: for the first start of a cluster
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Storage:
+    identity: Identity
+    journal: Journal  # durable as it stands
+    store: SnapshotStore
+    snapshot: SnapshotContent | None  # covers the journal's base; the state to begin with
+
+    def membership(self) -> Membership:
+        """The voters of snapshot or bootstrap, then those of the journal."""
+        identity, base, base_index = self.identity, self.identity.bootstrap, RaftIndex(0)
+        if self.snapshot is not None:
+            base, base_index = self.snapshot.head.voters, self.snapshot.head.voters_index
+        membership = Membership(identity.node_id, identity.directory_id, base, base_index)
+        for entry in self.journal.between(1, len(self.journal)):
+            if entry.index > base_index:
+                membership.appended(entry)
+        return membership
+
+
+def remedy_for(owner: Owner, directory: str) -> str:
+    """What to do with a node that refuses to start."""
+    return (
+        f"this node cannot be trusted with its votes any more. Bring it back from the other voters: remove voter "
+        f"{owner.node_id} from the quorum, move {directory} away, start the node, add voter {owner.node_id} again"
+    )
+
+
+async def open_storage(fs: FileSystem, workers: Workers, random: Random, directory: str, owner: Owner) -> Storage:
+    """Open or make what is in `directory`.
+
+    DamagedFileError, UnsupportedVersionError, InconsistentClusterError; OSError from the disk.
+    """
+    remedy = remedy_for(owner, directory)
+    journal_path, identity_path = f"{directory}/{JOURNAL}", f"{directory}/{IDENTITY}"
+    fs.mkdir(directory, parents=True)
+    store = SnapshotStore(fs, workers, directory, remedy=remedy)
+    if not fs.exists(identity_path):
+        await _begin(fs, random, directory, owner, remedy)
+    identity = identities.read_identity(fs, identity_path, remedy=remedy)
+    identities.check_owner(identity, identity_path, cluster_id=owner.cluster_id, node_id=owner.node_id)
+    if not fs.exists(journal_path):
+        raise DamagedFileError(journal_path, 0, "is missing, and this node has had one", remedy)
+    journal = await Journal.open(fs, journal_path, identity.directory_id, remedy=remedy)
+    snapshot = await store.load()
+    _check_together(journal, snapshot, store.path, remedy)
+    if snapshot is not None:
+        await _begin_behind(journal, snapshot)
+    return Storage(identity=identity, journal=journal, store=store, snapshot=snapshot)
+
+
+async def _begin(fs: FileSystem, random: Random, directory: str, owner: Owner, remedy: str) -> None:
+    """A first start. The identity comes last: once it is there, the rest must be."""
+    path = f"{directory}/{JOURNAL}"
+    if fs.exists(path) and not await _is_unused(fs, path, remedy):
+        raise DamagedFileError(f"{directory}/{IDENTITY}", 0, "is missing, and this node has had one", remedy)
+    directory_id = identities.draw_directory_id(random)
+    journal = await Journal.create(fs, path, directory_id)
+    journal.close()
+    identity = Identity(
+        cluster_id=owner.cluster_id, node_id=owner.node_id, directory_id=directory_id, bootstrap=owner.voters
+    )
+    await identities.write_identity(fs, f"{directory}/{IDENTITY}", identity)
+    await fs.sync_dir(directory.rpartition("/")[0] or "/")
+
+
+async def _is_unused(fs: FileSystem, path: str, remedy: str) -> bool:
+    """Whether the journal has promised nothing to anybody. One that is not even complete has not."""
+    file = fs.open_readonly(path)
+    size = file.size()
+    file.close()
+    if size <= _UNUSED_JOURNAL_BYTES_MAX:
+        return True
+    journal = await Journal.open(fs, path, None, remedy=remedy)
+    journal.close()
+    return journal.is_virgin
+
+
+def _check_together(journal: Journal, snapshot: SnapshotContent | None, path: str, remedy: str) -> None:
+    base = journal.base.index
+    if snapshot is None and base != FIRST_INDEX:
+        raise DamagedFileError(path, 0, f"is missing, and the journal begins at entry {base}", remedy)
+    if snapshot is not None and snapshot.head.last_index < base:
+        covered = snapshot.head.last_index
+        raise DamagedFileError(path, 0, f"ends at entry {covered}, and the journal begins at {base}", remedy)
+
+
+async def _begin_behind(journal: Journal, snapshot: SnapshotContent) -> None:
+    """Where the journal does not agree with the snapshot, the snapshot was installed last: it is what was committed."""
+    head = snapshot.head
+    if journal.term_at(head.last_index) != head.last_term:
+        journal.reset(head.last_index, head.last_term)
+        await journal.sync()

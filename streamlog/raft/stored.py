@@ -1,0 +1,38 @@
+"""Values that stand in the quorum's files besides entries. wire.py gives their bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streamlog.model import BrokerId, RaftIndex, RaftTerm
+from streamlog.raft.port import Applied
+from streamlog.raft.voters import DirectoryId, VoterSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Whose directory it is. Written once, before the first vote."""
+
+    cluster_id: str
+    node_id: BrokerId
+    directory_id: DirectoryId
+    bootstrap: VoterSet  # the configured voters of the first start: in effect until the log names others
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotHead:
+    """What a snapshot covers, and the voters in effect there."""
+
+    last_index: RaftIndex
+    last_term: RaftTerm
+    voters_index: RaftIndex  # where in the log they were set; 0: the bootstrap
+    voters: VoterSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """What is remembered of one client."""
+
+    client_id: str
+    forgotten_end: int  # a sequence below this that is not among the answers is no longer known
+    answers: tuple[tuple[int, Applied], ...]  # (sequence, answer), oldest first

@@ -1,0 +1,233 @@
+"""The core: PySyncObj's SyncObj with what is unsafe in it overridden. Synchronous; knows no disk that waits, no stream.
+
+It is told of messages, streams that come and go, and time, and is turned. A turn does, in this order:
+
+    1. an election, if one is due; a leader without a majority steps down
+    2. leader: commands into the log; what a majority has is committed; the next step of a change of voters
+    3. some of what is committed is applied, and its callers are answered
+    4. leader: reads that are confirmed pass; messages to the peers
+    5. the journal's changes go to the page cache
+
+What it wants to say is in the outbox, from where the node lets it go as the disk permits. Each part has a module; here
+they are put together, and the library's own calls are led to them:
+
+    __onMessageReceived   votes alone reach it, checked and counted once (elections)
+    __sendAppendEntries   replication: windows, no spinning while a snapshot is made
+    __onBecomeLeader      as it is, then replication begins its term
+    __setState            as it is; a leader that becomes anything else first tells all who wait
+    __doApplyCommand, __applyLogEntries, __tryLogCompaction, __loadDumpFile, __doChangeCluster, _onTick
+                          not reached: applying, snapshots, membership, turn
+"""
+
+from __future__ import annotations
+
+from typing import Any, assert_never
+
+from streamlog.errors import InvariantError
+from streamlog.model import BrokerId
+from streamlog.ports import Clock, Probe, Random
+from streamlog.raft.append import FollowerAppend
+from streamlog.raft.applying import Applier, Listener
+from streamlog.raft.barriers import Barriers
+from streamlog.raft.elections import Elections
+from streamlog.raft.entries import NO_OP
+from streamlog.raft.journal import Journal
+from streamlog.raft.library import Callback, Library, Peer, Role, on_own_clock
+from streamlog.raft.membership import Membership
+from streamlog.raft.messages import (
+    AppendReply,
+    AppendRequest,
+    Message,
+    PreVoteReply,
+    PreVoteRequest,
+    SnapshotReply,
+    SnapshotRequest,
+    TimeoutNow,
+    VoteReply,
+    VoteRequest,
+)
+from streamlog.raft.outbox import Outbox
+from streamlog.raft.port import StateMachine
+from streamlog.raft.proposals import Proposals
+from streamlog.raft.replication import Replication
+from streamlog.raft.settings import QuorumSettings
+from streamlog.raft.snapshot_store import SnapshotStore
+from streamlog.raft.snapshots import Snapshots
+from streamlog.raft.voter_changes import VoterChanges
+from streamlog.raft.voters import DirectoryId
+
+
+class HardenedSyncObj(Library):
+    """Owned by one node and called from its event loop, one call at a time."""
+
+    def __init__(
+        self,
+        node_id: BrokerId,
+        *,
+        journal: Journal,
+        membership: Membership,
+        store: SnapshotStore,
+        outbox: Outbox,
+        machine: StateMachine[Any],
+        listener: Listener,
+        settings: QuorumSettings,
+        clock: Clock,
+        random: Random,
+        probe: Probe,
+    ) -> None:
+        self.membership = membership
+        self._outbox = outbox
+        self._probe = probe
+        super().__init__(Peer(node_id), journal=journal, now=clock.monotonic, random=random, settings=settings)
+        self._term_change = journal.written  # the change by which the term came into the journal
+        self.elections = Elections(self, membership, settings)
+        self._append = FollowerAppend(self, self.elections, membership)
+        self.replication = Replication(self, self.elections, membership, store, settings)
+        self.voter_changes = VoterChanges(self, membership, self.replication, settings)
+        self.applier = Applier(self, machine, settings, listener)
+        self.snapshots = Snapshots(self, self.elections, membership, self.applier, machine, store, settings)
+        self.proposals = Proposals(self, membership, settings)
+        self.barriers = Barriers(self, membership, self.replication)
+        membership.on_change(self._on_voters)
+        self._on_voters()
+
+    # What the node tells it.
+
+    @on_own_clock
+    def connect(self, node_id: BrokerId, directory_id: DirectoryId) -> None:
+        """A stream to this node is up. One that was up before is not any more."""
+        peer = Peer(node_id)
+        other = self.membership.shown(node_id, directory_id)
+        self._outbox.drop(node_id)
+        self.connected.add(peer)
+        self.replication.on_connected(peer, other_directory=other)
+
+    @on_own_clock
+    def disconnect(self, node_id: BrokerId) -> None:
+        peer = Peer(node_id)
+        self._outbox.drop(node_id)
+        self.connected.discard(peer)
+        self.elections.on_stream_lost(peer)
+
+    @on_own_clock
+    def receive(self, node_id: BrokerId, message: Message) -> None:
+        peer = Peer(node_id)
+        match message:
+            case AppendRequest():
+                self._append.on_request(peer, message)
+            case AppendReply():
+                self.replication.on_append_reply(peer, message)
+            case PreVoteRequest():
+                self.elections.on_pre_vote_request(peer, message)
+            case PreVoteReply():
+                self.elections.on_pre_vote_reply(peer, message)
+            case VoteRequest():
+                self.elections.on_vote_request(peer, message)
+            case VoteReply():
+                self.elections.on_vote_reply(peer, message)
+            case SnapshotRequest():
+                self.snapshots.on_request(peer, message)
+            case SnapshotReply():
+                self.replication.on_snapshot_reply(peer, message)
+            case TimeoutNow():
+                self.elections.on_timeout_now(peer, message)
+            case _:
+                assert_never(message)
+
+    @on_own_clock
+    def turn(self) -> bool:
+        """Do what can be done now; True when there is more to do at once."""
+        self.elections.on_time(self.now())
+        if self.role == Role.LEADER:
+            self._lead()
+        more = self.applier.apply_committed()
+        if self.role == Role.LEADER:
+            self.barriers.let_pass()
+            self.barriers.begin_round()
+            self.replication.send()
+            self.barriers.let_pass()
+        self.log.flush()
+        return more
+
+    def _lead(self) -> None:
+        if not self.replication.has_quorum():
+            self._probe("quorum_lost", term=self.term)
+            self.elections.step_down(self.term)
+            return
+        self.take_commands()
+        self.replication.advance_commit()
+        self.voter_changes.on_turn()
+        if not self.membership.is_voter and self.membership.index <= self.commit_index:
+            self.hand_over()
+            self.elections.step_down(self.term)
+
+    @on_own_clock
+    def next_deadline(self) -> float | None:
+        """When a turn has something to do by itself, on the node's clock; None: never."""
+        deadlines = [self.elections.next_deadline()]
+        if self.role == Role.LEADER:
+            deadlines += [self.replication.next_deadline(), self.voter_changes.next_deadline()]
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    @on_own_clock
+    def hand_over(self) -> None:
+        """Leader: ask the voter that is furthest to campaign."""
+        voters = [peer for peer in self.others if peer in self.connected]
+        progress = [self.replication.progress_of(peer.id) for peer in sorted(voters, key=lambda peer: peer.id)]
+        furthest = max((p for p in progress if p is not None), key=lambda p: p.matched, default=None)
+        if furthest is not None:
+            self.send(furthest.peer, TimeoutNow(term=self.term))
+
+    @property
+    def is_ready(self) -> bool:
+        """It leads, and has applied an entry of its own term: its state is that of the last leader, or later."""
+        return self.role == Role.LEADER and self.no_op_index is not None and self.no_op_index <= self.last_applied
+
+    # What the parts ask for.
+
+    def send(self, peer: Peer, message: Message) -> None:
+        match message:
+            case VoteRequest() | VoteReply() | AppendReply() | SnapshotReply():
+                after = self.log.written  # they speak of the term, the vote and the log as they are now
+            case _:
+                after = self._term_change  # a leader counts for itself only what is durable (replication)
+        self._outbox.put(peer.id, message, after=after)
+
+    def submit_entry(self, data: bytes, callback: Callback) -> None:
+        """Leader: have an entry appended; `callback` is called when it was applied, or when that cannot be told."""
+        self._applyCommand(data, callback)
+
+    def _on_voters(self) -> None:
+        """Other voters are in effect."""
+        self.others = {Peer(voter.node_id) for voter in self.membership.voters if voter.node_id != self.me.id}
+        if self.role == Role.LEADER:
+            self.replication.update_peers()
+
+    # Where the library calls.
+
+    def _SyncObj__setState(self, role: int) -> None:
+        was = self.role
+        super()._SyncObj__setState(role)
+        if was == Role.LEADER and role != Role.LEADER:
+            self._end_term()
+
+    def _end_term(self) -> None:
+        """All who wait for this leader are told."""
+        self.proposals.end_term()
+        self.barriers.end_term()
+        self.voter_changes.end_term()
+        self.replication.end_term()
+
+    def _SyncObj__setCurrentTerm(self, term: int, vote: int | None) -> None:
+        super()._SyncObj__setCurrentTerm(term, vote)
+        self._term_change = self.log.written
+
+    def _SyncObj__onBecomeLeader(self) -> None:
+        super()._SyncObj__onBecomeLeader()
+        self._probe("became_leader", term=self.term, index=self.no_op_index)
+
+    def _SyncObj__sendAppendEntries(self) -> None:
+        """The library's last step in becoming leader: the entry of the new term is in the log."""
+        if self.log.last.data != NO_OP:
+            raise InvariantError("PySyncObj sends entries by itself")
+        self.replication.begin_term()

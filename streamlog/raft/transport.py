@@ -1,0 +1,246 @@
+"""Streams between the nodes of the quorum: one for each pair, over the Network port.
+
+A link is one incarnation of a stream. Both sides send a Hello first, and check the other's. Then messages flow both
+ways, in order; what has not left when the link ends is dropped, never sent on the next one. `send` does not wait: what
+the peer does not take soon enough ends the link when it is more than QUEUE_BYTES_MAX.
+
+The node with the greater id dials. The other one dials as well when that has not happened for a while: the greater may
+not know of it, because its configuration is the older one. Two young links of one pair cannot both stay: the one that
+the greater id dialled does. An older link gives way to a new one: the peer would not dial if it still had it.
+
+Any node that shows the right cluster may link, voter or not: who counts is decided by membership.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+from streamlog.errors import CorruptMessageError, InconsistentClusterError, ThrottledError
+from streamlog.model import BrokerId
+from streamlog.ports import CallInfo, Channel, Clock, Network, Probe, Random, RpcError, Stream
+from streamlog.raft import wire
+from streamlog.raft.messages import Hello, Message
+from streamlog.raft.settings import QuorumSettings
+from streamlog.raft.voters import DirectoryId, Voter
+
+METHOD: Final = "/streamlog.internal.v1.Raft/Exchange"
+QUEUE_BYTES_MAX: Final = 32 << 20
+"""Several windows (settings.window_bytes)."""
+LINKS_MAX: Final = 64
+HELLO_TIMEOUT_S: Final = 2.0
+SECOND_CHOICE_S: Final = 0.5
+"""How long the smaller id waits for the greater one to dial."""
+SETTLED_S: Final = 1.0
+"""A link younger than this may be the twin of one that both sides dialled at the same time."""
+
+
+class Receiver(Protocol):
+    """Gets what the links bring, in order."""
+
+    def link_up(self, node_id: BrokerId, directory_id: DirectoryId) -> None: ...
+
+    def link_down(self, node_id: BrokerId) -> None: ...
+
+    async def received(self, node_id: BrokerId, message: Message) -> None:
+        """May wait, and so hold up this link."""
+        ...
+
+
+class Link:
+    """One incarnation of a stream to a peer."""
+
+    def __init__(self, peer: BrokerId, dialled_by: BrokerId, now: float) -> None:
+        self.peer = peer
+        self.dialled_by = dialled_by
+        self.since = now
+        self.over = asyncio.Event()
+        self._queue: deque[bytes] = deque()
+        self._queue_bytes = 0
+        self._filled = asyncio.Event()
+
+    def put(self, data: bytes) -> None:
+        self._queue.append(data)
+        self._queue_bytes += len(data)
+        self._filled.set()
+        if self._queue_bytes > QUEUE_BYTES_MAX:
+            self.over.set()
+
+    async def pump(self, stream: Stream) -> None:
+        """Send what is put in, until the stream breaks: `read` is told why."""
+        while True:
+            while self._queue:
+                data = self._queue.popleft()
+                self._queue_bytes -= len(data)
+                try:
+                    await stream.send(data)
+                except RpcError:
+                    self.over.set()
+                    return
+            self._filled.clear()
+            await self._filled.wait()
+
+    async def read(self, stream: Stream, receiver: Receiver) -> None:
+        """Hand over what comes in, until the stream ends or brings what is not a message."""
+        try:
+            while (data := await stream.recv()) is not None:
+                message = wire.decode_message(data)
+                if message is not None:
+                    await receiver.received(self.peer, message)
+        except (RpcError, CorruptMessageError):
+            pass
+        finally:
+            self.over.set()
+
+
+class Transport:
+    """Owned by the node. `run` lives as long as the node does."""
+
+    def __init__(
+        self,
+        hello: Hello,
+        receiver: Receiver,
+        *,
+        network: Network,
+        clock: Clock,
+        random: Random,
+        probe: Probe,
+        settings: QuorumSettings,
+    ) -> None:
+        self._hello = hello
+        self._receiver = receiver
+        self._network = network
+        self._clock = clock
+        self._random = random
+        self._probe = probe
+        self._reconnect_s = settings.reconnect_ms / 1000
+        self._links: dict[BrokerId, Link] = {}
+        self._wanted: dict[BrokerId, Voter] = {}
+        self._wanted_changed = asyncio.Event()
+
+    # The node's side.
+
+    def send(self, node_id: BrokerId, message: Message) -> None:
+        """Queue it, or drop it where there is no link."""
+        link = self._links.get(node_id)
+        if link is not None:
+            link.put(wire.encode_message(message))
+
+    def want(self, peers: Iterable[Voter]) -> None:
+        """Keep links to these; others are kept as long as the other side wants them."""
+        self._wanted = {peer.node_id: peer for peer in peers if peer.node_id != self._hello.node_id}
+        self._wanted_changed.set()
+
+    async def run(self) -> None:
+        """Dial who is wanted, for ever."""
+        dialling: dict[BrokerId, tuple[Voter, asyncio.Task[None]]] = {}
+        async with asyncio.TaskGroup() as group:
+            while True:
+                self._wanted_changed.clear()
+                for node_id, (peer, task) in list(dialling.items()):
+                    if self._wanted.get(node_id) != peer:
+                        task.cancel()
+                        del dialling[node_id]
+                for node_id, peer in self._wanted.items():
+                    if node_id not in dialling:
+                        dialling[node_id] = (peer, group.create_task(self._dial_forever(peer)))
+                await self._wanted_changed.wait()
+
+    # Dialling.
+
+    async def _dial_forever(self, peer: Voter) -> None:
+        channel = self._network.connect(peer.address)
+        try:
+            while True:
+                if self._hello.node_id < peer.node_id:
+                    await asyncio.sleep(SECOND_CHOICE_S)
+                link = self._links.get(peer.node_id)
+                if link is not None:
+                    await link.over.wait()
+                else:
+                    await self._dial(channel, peer)
+                await asyncio.sleep(self._random.uniform(0.5, 1.0) * self._reconnect_s)
+        finally:
+            await channel.close()
+
+    async def _dial(self, channel: Channel, peer: Voter) -> None:
+        try:
+            async with channel.stream(METHOD) as stream:
+                await stream.send(wire.encode_hello(self._hello))
+                hello = await self._expect_hello(stream)
+                if hello.node_id != peer.node_id:
+                    raise InconsistentClusterError(f"{peer.address} is node {hello.node_id}, not {peer.node_id}")
+                await self._use(stream, hello, self._hello.node_id)
+        except TimeoutError:
+            pass
+        except RpcError as error:
+            self._tell_refusal(peer, error)
+        except (CorruptMessageError, InconsistentClusterError) as error:
+            self._probe("quorum_peer_refused", peer=peer.node_id, address=peer.address, reason=str(error))
+
+    def _tell_refusal(self, peer: Voter, error: RpcError) -> None:
+        """A peer that is not there is no news; one that does not want us is."""
+        if error.details_bin:
+            self._probe("quorum_peer_refused", peer=peer.node_id, address=peer.address, reason=error.message)
+
+    # Serving.
+
+    async def serve(self, stream: Stream, info: CallInfo) -> None:
+        """The handler of METHOD."""
+        try:
+            hello = await self._expect_hello(stream)
+        except TimeoutError:
+            return
+        if hello.node_id not in self._links and len(self._links) >= LINKS_MAX:
+            raise ThrottledError(f"{LINKS_MAX} nodes are linked to the quorum already", limit=LINKS_MAX)
+        await stream.send(wire.encode_hello(self._hello))
+        await self._use(stream, hello, hello.node_id)
+
+    async def _expect_hello(self, stream: Stream) -> Hello:
+        """The peer's Hello, checked. TimeoutError, RpcError, CorruptMessageError, InconsistentClusterError."""
+        async with asyncio.timeout(HELLO_TIMEOUT_S):
+            data = await stream.recv()
+        hello = wire.decode_hello(data or b"")
+        if hello.cluster_id != self._hello.cluster_id:
+            raise InconsistentClusterError(
+                f"node {hello.node_id} is of cluster {hello.cluster_id!r}, this one of {self._hello.cluster_id!r}"
+            )
+        if hello.node_id == self._hello.node_id:
+            raise InconsistentClusterError(f"two nodes of the quorum call themselves {hello.node_id}")
+        return hello
+
+    # Links.
+
+    async def _use(self, stream: Stream, hello: Hello, dialled_by: BrokerId) -> None:
+        """Exchange messages until one side ends it."""
+        link = Link(hello.node_id, dialled_by, self._clock.monotonic())
+        if not self._attach(link, hello.directory_id):
+            return
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(link.pump(stream)), group.create_task(link.read(stream, self._receiver))]
+                await link.over.wait()
+                for task in tasks:
+                    task.cancel()
+        finally:
+            self._detach(link)
+
+    def _attach(self, link: Link, directory_id: DirectoryId) -> bool:
+        """Make it the link to its peer; False when the one that is there stays."""
+        old = self._links.get(link.peer)
+        if old is not None:
+            young = link.since - old.since < SETTLED_S
+            if young and old.dialled_by > link.dialled_by:
+                return False
+            self._detach(old)
+        self._links[link.peer] = link
+        self._receiver.link_up(link.peer, directory_id)
+        return True
+
+    def _detach(self, link: Link) -> None:
+        link.over.set()
+        if self._links.get(link.peer) is link:
+            del self._links[link.peer]
+            self._receiver.link_down(link.peer)

@@ -1,0 +1,188 @@
+"""The leader changes the voters by a command, one at a time (thesis, 4.1 to 4.3).
+
+    idle --add--> catching up --close to the end--> entry in the log --committed--> idle
+    idle --remove--> entry in the log --committed--> idle
+    idle --replace--> catching up --> entry without the old --committed--> entry with the new --committed--> idle
+
+A new voter first catches up as a learner: were it counted at once, it would hold up every commit until it has the log.
+An entry is put into the log only when the leader has committed one of its own term, and the change before is committed
+(Ongaro, raft-dev, 10 July 2015: without the first, two leaders can change from the same set to two that share no
+majority). It is in effect from then on, committed or not.
+
+A leader that has removed itself leads until that is committed, without counting itself, and then hands over.
+
+The leader also makes a change of its own accord: it fills in the directories of voters that it has come to know. That
+moves no majority.
+
+All of it is volatile: a leader that steps down forgets the request, and whoever made it is told. An entry that is in
+the log by then may or may not become the set in effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from streamlog.errors import (
+    NotControllerError,
+    OutcomeUnknownError,
+    QuorumUnavailableError,
+    StreamlogError,
+    VoterChangeInProgressError,
+)
+from streamlog.model import BrokerId, RaftIndex
+from streamlog.raft import wire
+from streamlog.raft.entries import VOTERS, Entry
+from streamlog.raft.library import Library, Role
+from streamlog.raft.membership import Membership
+from streamlog.raft.replication import Replication
+from streamlog.raft.settings import QuorumSettings
+from streamlog.raft.voters import UNKNOWN_DIRECTORY, Voter, VoterSet
+
+Done: TypeAlias = Callable[[RaftIndex | StreamlogError], None]
+"""Called once, with the index of the last entry of the change, or why there is none. Must not raise."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Change:
+    done: Done
+    remove: BrokerId | None = None  # first, None when there is nobody (left) to remove
+    add: Voter | None = None  # then; None when there is nobody (left) to add
+    catching_up_until: float | None = None  # the newcomer is a learner; None: it has caught up, or there is none
+    entry: RaftIndex | None = None  # in the log and not committed
+
+
+class VoterChanges:
+    """Lives with the core; at most one change at a time, in one term."""
+
+    def __init__(
+        self, raft: Library, membership: Membership, replication: Replication, settings: QuorumSettings
+    ) -> None:
+        self._raft = raft
+        self._membership = membership
+        self._replication = replication
+        self._settings = settings
+        self._change: _Change | None = None
+
+    # Requests. Each raises a StreamlogError at once where it can be refused.
+
+    def add(self, voter: Voter, done: Done) -> None:
+        self._check_idle()
+        self._membership.voters.with_added(voter)
+        self._begin(_Change(done=done, add=voter))
+
+    def remove(self, node_id: BrokerId, done: Done) -> None:
+        self._check_idle()
+        self._membership.voters.with_removed(node_id)
+        self._begin(_Change(done=done, remove=node_id))
+
+    def replace(self, node_id: BrokerId, voter: Voter, done: Done) -> None:
+        self._check_idle()
+        self._membership.voters.with_removed(node_id).with_added(voter)
+        self._begin(_Change(done=done, remove=node_id, add=voter))
+
+    def _check_idle(self) -> None:
+        if self._raft.role != Role.LEADER:
+            raise self._membership.not_controller(self._raft.leader_id)
+        if self._change is not None:
+            raise VoterChangeInProgressError("another change of the voters is not over")
+
+    def _begin(self, change: _Change) -> None:
+        self._change = change
+        if change.add is not None:
+            change.catching_up_until = self._raft.now() + self._settings.catch_up_timeout_ms / 1000
+            self._replication.add_learner(change.add)
+
+    # The leader's turn.
+
+    def on_turn(self) -> None:
+        """Take the next step of the change, if there is one to take."""
+        change = self._change
+        if change is not None and change.catching_up_until is not None:
+            self._look_at_learner(change, change.catching_up_until)
+        elif change is not None and change.entry is not None:
+            if change.entry <= self._raft.commit_index:
+                self._committed(change, change.entry)
+        elif self._may_append():
+            if change is not None:
+                self._put_next(change)
+            else:
+                self._record_directories()
+
+    def _look_at_learner(self, change: _Change, until: float) -> None:
+        assert change.add is not None
+        if self._has_caught_up(change.add):
+            change.catching_up_until = None
+        elif self._raft.now() >= until:
+            self._finish(
+                QuorumUnavailableError(f"node {change.add} did not catch up in time", voter=change.add.node_id)
+            )
+
+    def _has_caught_up(self, voter: Voter) -> bool:
+        progress = self._replication.progress_of(voter.node_id)
+        directory_id = self._membership.directory_of(voter.node_id)
+        if progress is None or directory_id is None or not voter.is_directory(directory_id):
+            return False
+        return progress.matched > 0 and progress.matched + self._settings.catch_up_entries >= self._raft.log.last.index
+
+    def _may_append(self) -> bool:
+        """Ongaro's rule, and one at a time."""
+        raft = self._raft
+        own = raft.no_op_index
+        return own is not None and own <= raft.commit_index and self._membership.index <= raft.commit_index
+
+    def _put_next(self, change: _Change) -> None:
+        if change.remove is not None:
+            change.entry = self._put(self._membership.voters.with_removed(change.remove))
+        elif change.add is not None:
+            directory_id = self._membership.directory_of(change.add.node_id) or UNKNOWN_DIRECTORY
+            added = self._membership.voters.with_added(change.add)
+            change.entry = self._put(added.with_directory(change.add.node_id, directory_id))
+
+    def _put(self, voters: VoterSet) -> RaftIndex:
+        raft = self._raft
+        entry = Entry(VOTERS + wire.encode_voters(voters), RaftIndex(raft.log.last.index + 1), raft.term)
+        raft.log.append(entry)
+        self._membership.appended(entry)
+        return entry.index
+
+    def _committed(self, change: _Change, index: RaftIndex) -> None:
+        change.entry = None
+        if change.remove is not None:
+            change.remove = None
+        else:
+            change.add = None
+        if change.add is None:
+            self._finish(index)
+
+    def _record_directories(self) -> None:
+        """Note the directory of each voter that has shown one which the set does not know."""
+        voters = self._membership.voters
+        for voter in voters:
+            shown = self._membership.directory_of(voter.node_id)
+            if voter.directory_id == UNKNOWN_DIRECTORY and shown is not None:
+                voters = voters.with_directory(voter.node_id, shown)
+        if voters != self._membership.voters:
+            self._put(voters)
+
+    # Its end.
+
+    def _finish(self, outcome: RaftIndex | StreamlogError) -> None:
+        change, self._change = self._change, None
+        if change is not None:
+            self._replication.drop_learner()
+            change.done(outcome)
+
+    def end_term(self) -> None:
+        """The node no longer leads."""
+        if self._change is not None:
+            began = self._change.entry is not None
+            self._finish(
+                OutcomeUnknownError("the leadership was lost before the change of the voters was committed")
+                if began
+                else NotControllerError("the leadership was lost before the change of the voters began")
+            )
+
+    def next_deadline(self) -> float | None:
+        return None if self._change is None else self._change.catching_up_until

@@ -1,0 +1,117 @@
+"""Who votes: ids, addresses and directories, as a value. `controller.quorum.voters` is parsed here.
+
+A voter is known by its id and by its directory's id (KIP-853). The second is drawn when the directory is made, so a
+node that lost its disk comes back as somebody else: its votes and acknowledgements do not count for the voter that it
+was. A configuration from the settings does not know directories yet; the first leader fills them in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final, NewType
+
+from streamlog.errors import DuplicateVoterError, InvalidRequestError, VoterNotFoundError
+from streamlog.model import BrokerId
+
+DirectoryId = NewType("DirectoryId", bytes)
+"""16 random bytes; empty: not known yet."""
+
+UNKNOWN_DIRECTORY: Final = DirectoryId(b"")
+DIRECTORY_ID_BYTES: Final = 16
+VOTERS_MAX: Final = 7
+"""Three or five are meant; a change passes through one more."""
+NODE_ID_MAX: Final = 2**31 - 1
+ADDRESS_BYTES_MAX: Final = 255
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Voter:
+    node_id: BrokerId
+    address: str  # host:port of the node's one server
+    directory_id: DirectoryId = UNKNOWN_DIRECTORY
+
+    def is_directory(self, directory_id: DirectoryId) -> bool:
+        """Whether a node that shows this directory is the voter."""
+        return self.directory_id in (UNKNOWN_DIRECTORY, directory_id)
+
+    def __str__(self) -> str:
+        return f"{self.node_id}@{self.address}"
+
+
+@dataclass(frozen=True, slots=True)
+class VoterSet:
+    """Immutable; by rising node id, each id once. May be empty: a node that waits to be added."""
+
+    voters: tuple[Voter, ...] = ()
+
+    def __post_init__(self) -> None:
+        ids = [voter.node_id for voter in self.voters]
+        if ids != sorted(set(ids)):
+            raise InvalidRequestError(f"voters must be distinct and in the order of their ids: {ids}", field="voters")
+        if len(ids) > VOTERS_MAX:
+            raise InvalidRequestError(f"{len(ids)} voters; at most {VOTERS_MAX}", field="voters", limit=VOTERS_MAX)
+
+    @classmethod
+    def of(cls, voters: Iterable[Voter]) -> VoterSet:
+        return cls(tuple(sorted(voters, key=lambda voter: voter.node_id)))
+
+    def __iter__(self) -> Iterator[Voter]:
+        return iter(self.voters)
+
+    def __len__(self) -> int:
+        return len(self.voters)
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.voters))
+
+    @property
+    def majority(self) -> int:
+        """How many voters decide. 1 for the empty set, where nobody does."""
+        return len(self.voters) // 2 + 1
+
+    def get(self, node_id: BrokerId) -> Voter | None:
+        return next((voter for voter in self.voters if voter.node_id == node_id), None)
+
+    def with_added(self, voter: Voter) -> VoterSet:
+        """DuplicateVoterError when its id is taken."""
+        if self.get(voter.node_id) is not None:
+            raise DuplicateVoterError(f"node {voter.node_id} is a voter already", voter=voter.node_id)
+        return VoterSet.of((*self.voters, voter))
+
+    def with_removed(self, node_id: BrokerId) -> VoterSet:
+        """VoterNotFoundError when it is none; InvalidRequestError for the last one."""
+        if self.get(node_id) is None:
+            raise VoterNotFoundError(f"node {node_id} is not a voter; the voters are {self}", voter=node_id)
+        if len(self.voters) == 1:
+            raise InvalidRequestError("the last voter cannot be removed", field="voter")
+        return VoterSet(tuple(voter for voter in self.voters if voter.node_id != node_id))
+
+    def with_directory(self, node_id: BrokerId, directory_id: DirectoryId) -> VoterSet:
+        """The same voters, with one more directory known."""
+        return VoterSet(
+            tuple(replace(v, directory_id=directory_id) if v.node_id == node_id else v for v in self.voters)
+        )
+
+
+def parse_voters(text: str) -> VoterSet:
+    """`controller.quorum.voters`: `id@host:port,...` in any order. InvalidRequestError names the part at fault."""
+    voters = []
+    for part in (part.strip() for part in text.split(",")):
+        node_id, at, address = part.partition("@")
+        host, _, port = address.rpartition(":")
+        if not at or not host or not _is_number(node_id, NODE_ID_MAX) or not _is_number(port, 65_535):
+            raise InvalidRequestError(
+                f"voter {part!r} is not of the form id@host:port", field="controller.quorum.voters"
+            )
+        if len(address.encode()) > ADDRESS_BYTES_MAX:
+            raise InvalidRequestError(f"address of voter {node_id} is too long", field="controller.quorum.voters")
+        voters.append(Voter(node_id=BrokerId(int(node_id)), address=address))
+    ids = [voter.node_id for voter in voters]
+    if len(set(ids)) != len(ids):
+        raise InvalidRequestError(f"a voter is named twice in {text!r}", field="controller.quorum.voters")
+    return VoterSet.of(voters)
+
+
+def _is_number(text: str, largest: int) -> bool:
+    return text.isascii() and text.isdigit() and int(text) <= largest

@@ -1,0 +1,370 @@
+"""Values <-> protobuf: the messages of a stream, the payloads of entries, the small parts of the files.
+
+The only module that sees protobuf. `decode_*` trusts nothing: whatever does not make a valid value is a
+CorruptMessageError that names what is wrong. Lengths are bounded before this by the network port and by the records of
+the files. Unknown fields are ignored, an unknown kind of message is None: it comes from a newer version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError
+from google.protobuf.message import Message as ProtoMessage
+
+from streamlog.errors import CorruptMessageError, InvalidRequestError
+from streamlog.model import BrokerId, RaftIndex, RaftTerm
+from streamlog.raft import messages as m
+from streamlog.raft.entries import Entry
+from streamlog.raft.observed import ObservedCommands, ObservedSnapshot, WatchRequest
+from streamlog.raft.pb import raft_pb2 as pb
+from streamlog.raft.port import CLIENT_ID_BYTES_MAX, Applied
+from streamlog.raft.stored import Identity, Session, SnapshotHead
+from streamlog.raft.voters import DIRECTORY_ID_BYTES, DirectoryId, Voter, VoterSet
+
+P = TypeVar("P", bound=ProtoMessage)
+
+
+def _parse(kind: Callable[[], P], data: bytes) -> P:
+    message = kind()
+    try:
+        message.ParseFromString(data)
+    except DecodeError as error:
+        raise CorruptMessageError(f"not a {message.DESCRIPTOR.name}: {error}") from None
+    return message
+
+
+# Streams: Hello and messages, each in an Envelope.
+
+
+def encode_hello(hello: m.Hello) -> bytes:
+    body = pb.Hello(cluster_id=hello.cluster_id, node_id=hello.node_id, directory_id=hello.directory_id)
+    return pb.Envelope(hello=body).SerializeToString()
+
+
+def decode_hello(data: bytes) -> m.Hello:
+    envelope = _parse(pb.Envelope, data)
+    if envelope.WhichOneof("body") != "hello":
+        raise CorruptMessageError("a stream must begin with a Hello")
+    hello = envelope.hello
+    return m.Hello(
+        cluster_id=hello.cluster_id,
+        node_id=BrokerId(hello.node_id),
+        directory_id=_directory(hello.directory_id, known=True),
+    )
+
+
+def encode_message(message: m.Message) -> bytes:
+    return _ENCODERS[type(message)](message).SerializeToString()
+
+
+def decode_message(data: bytes) -> m.Message | None:
+    """None for a kind that this version does not know."""
+    envelope = _parse(pb.Envelope, data)
+    name = envelope.WhichOneof("body")
+    decoder = _DECODERS.get(name or "")
+    return None if decoder is None else decoder(getattr(envelope, name or ""))
+
+
+def _encode_pre_vote_request(x: m.PreVoteRequest) -> pb.Envelope:
+    body = pb.PreVoteRequest(term=x.term, last_index=x.last_index, last_term=x.last_term)
+    return pb.Envelope(pre_vote_request=body)
+
+
+def _decode_pre_vote_request(x: pb.PreVoteRequest) -> m.Message:
+    return m.PreVoteRequest(term=RaftTerm(x.term), last_index=RaftIndex(x.last_index), last_term=RaftTerm(x.last_term))
+
+
+def _encode_pre_vote_reply(x: m.PreVoteReply) -> pb.Envelope:
+    return pb.Envelope(pre_vote_reply=pb.PreVoteReply(asked_term=x.asked_term, term=x.term, granted=x.granted))
+
+
+def _decode_pre_vote_reply(x: pb.PreVoteReply) -> m.Message:
+    return m.PreVoteReply(asked_term=RaftTerm(x.asked_term), term=RaftTerm(x.term), granted=x.granted)
+
+
+def _encode_vote_request(x: m.VoteRequest) -> pb.Envelope:
+    return pb.Envelope(vote_request=pb.VoteRequest(term=x.term, last_index=x.last_index, last_term=x.last_term))
+
+
+def _decode_vote_request(x: pb.VoteRequest) -> m.Message:
+    return m.VoteRequest(term=RaftTerm(x.term), last_index=RaftIndex(x.last_index), last_term=RaftTerm(x.last_term))
+
+
+def _encode_vote_reply(x: m.VoteReply) -> pb.Envelope:
+    return pb.Envelope(vote_reply=pb.VoteReply(term=x.term, granted=x.granted))
+
+
+def _decode_vote_reply(x: pb.VoteReply) -> m.Message:
+    return m.VoteReply(term=RaftTerm(x.term), granted=x.granted)
+
+
+def _encode_append_request(x: m.AppendRequest) -> pb.Envelope:
+    body = pb.AppendRequest(
+        term=x.term,
+        round=x.round,
+        commit_index=x.commit_index,
+        prev_index=x.prev_index,
+        prev_term=x.prev_term,
+        entries=[pb.Entry(data=data, index=index, term=term) for data, index, term in x.entries],
+    )
+    return pb.Envelope(append_request=body)
+
+
+def _decode_append_request(x: pb.AppendRequest) -> m.Message:
+    entries = tuple([Entry(e.data, RaftIndex(e.index), RaftTerm(e.term)) for e in x.entries])
+    for place, entry in enumerate(entries, x.prev_index + 1):
+        if entry.index != place or not entry.data or not x.prev_term <= entry.term <= x.term:
+            raise CorruptMessageError(f"append: entry {entry.index} of term {entry.term} at the place of {place}")
+    return m.AppendRequest(
+        term=RaftTerm(x.term),
+        round=x.round,
+        commit_index=RaftIndex(x.commit_index),
+        prev_index=RaftIndex(x.prev_index),
+        prev_term=RaftTerm(x.prev_term),
+        entries=entries,
+    )
+
+
+def _encode_append_reply(x: m.AppendReply) -> pb.Envelope:
+    body = pb.AppendReply(term=x.term, round=x.round, matched=x.matched, next_index=x.next_index)
+    return pb.Envelope(append_reply=body)
+
+
+def _decode_append_reply(x: pb.AppendReply) -> m.Message:
+    return m.AppendReply(term=RaftTerm(x.term), round=x.round, matched=x.matched, next_index=RaftIndex(x.next_index))
+
+
+def _encode_snapshot_request(x: m.SnapshotRequest) -> pb.Envelope:
+    body = pb.SnapshotRequest(
+        term=x.term,
+        round=x.round,
+        last_index=x.last_index,
+        last_term=x.last_term,
+        size=x.size,
+        offset=x.offset,
+        data=x.data,
+    )
+    return pb.Envelope(snapshot_request=body)
+
+
+def _decode_snapshot_request(x: pb.SnapshotRequest) -> m.Message:
+    if not x.data or x.offset + len(x.data) > x.size:
+        raise CorruptMessageError(f"snapshot: {len(x.data)} bytes at {x.offset} of {x.size}")
+    return m.SnapshotRequest(
+        term=RaftTerm(x.term),
+        round=x.round,
+        last_index=RaftIndex(x.last_index),
+        last_term=RaftTerm(x.last_term),
+        size=x.size,
+        offset=x.offset,
+        data=x.data,
+    )
+
+
+def _encode_snapshot_reply(x: m.SnapshotReply) -> pb.Envelope:
+    body = pb.SnapshotReply(term=x.term, round=x.round, last_index=x.last_index, offset=x.offset, installed=x.installed)
+    return pb.Envelope(snapshot_reply=body)
+
+
+def _decode_snapshot_reply(x: pb.SnapshotReply) -> m.Message:
+    return m.SnapshotReply(
+        term=RaftTerm(x.term),
+        round=x.round,
+        last_index=RaftIndex(x.last_index),
+        offset=x.offset,
+        installed=x.installed,
+    )
+
+
+def _encode_timeout_now(x: m.TimeoutNow) -> pb.Envelope:
+    return pb.Envelope(timeout_now=pb.TimeoutNow(term=x.term))
+
+
+def _decode_timeout_now(x: pb.TimeoutNow) -> m.Message:
+    return m.TimeoutNow(term=RaftTerm(x.term))
+
+
+_ENCODERS: dict[type, Callable[..., pb.Envelope]] = {
+    m.PreVoteRequest: _encode_pre_vote_request,
+    m.PreVoteReply: _encode_pre_vote_reply,
+    m.VoteRequest: _encode_vote_request,
+    m.VoteReply: _encode_vote_reply,
+    m.AppendRequest: _encode_append_request,
+    m.AppendReply: _encode_append_reply,
+    m.SnapshotRequest: _encode_snapshot_request,
+    m.SnapshotReply: _encode_snapshot_reply,
+    m.TimeoutNow: _encode_timeout_now,
+}
+_DECODERS: dict[str, Callable[..., m.Message]] = {
+    "pre_vote_request": _decode_pre_vote_request,
+    "pre_vote_reply": _decode_pre_vote_reply,
+    "vote_request": _decode_vote_request,
+    "vote_reply": _decode_vote_reply,
+    "append_request": _decode_append_request,
+    "append_reply": _decode_append_reply,
+    "snapshot_request": _decode_snapshot_request,
+    "snapshot_reply": _decode_snapshot_reply,
+    "timeout_now": _decode_timeout_now,
+}
+
+
+# Payloads of entries.
+
+
+def encode_command(payload: bytes, client_id: str, sequence: int) -> bytes:
+    return pb.Command(client_id=client_id, sequence=sequence, payload=payload).SerializeToString()
+
+
+def decode_command(data: bytes) -> tuple[bytes, str, int]:
+    """(payload, client id, sequence)."""
+    command = _parse(pb.Command, data)
+    if len(command.client_id.encode()) > CLIENT_ID_BYTES_MAX:
+        raise CorruptMessageError(f"command: a client id of more than {CLIENT_ID_BYTES_MAX} bytes")
+    return command.payload, command.client_id, command.sequence
+
+
+def encode_voters(voters: VoterSet) -> bytes:
+    return _voters_to_pb(voters).SerializeToString()
+
+
+def decode_voters(data: bytes) -> VoterSet:
+    return _voters_from_pb(_parse(pb.VoterSet, data))
+
+
+def _voters_to_pb(voters: VoterSet) -> pb.VoterSet:
+    return pb.VoterSet(
+        voters=[pb.Voter(node_id=v.node_id, address=v.address, directory_id=v.directory_id) for v in voters]
+    )
+
+
+def _voters_from_pb(voters: pb.VoterSet) -> VoterSet:
+    try:
+        return VoterSet(
+            tuple(
+                Voter(
+                    node_id=BrokerId(v.node_id),
+                    address=v.address,
+                    directory_id=_directory(v.directory_id, known=False),
+                )
+                for v in voters.voters
+            )
+        )
+    except InvalidRequestError as error:
+        raise CorruptMessageError(f"voters: {error}") from None
+
+
+def _directory(data: bytes, *, known: bool) -> DirectoryId:
+    if len(data) != DIRECTORY_ID_BYTES and (known or data):
+        raise CorruptMessageError(f"a directory id of {len(data)} bytes, not {DIRECTORY_ID_BYTES}")
+    return DirectoryId(data)
+
+
+# Parts of files.
+
+
+def encode_identity(identity: Identity) -> bytes:
+    return pb.Identity(
+        cluster_id=identity.cluster_id,
+        node_id=identity.node_id,
+        directory_id=identity.directory_id,
+        bootstrap=_voters_to_pb(identity.bootstrap),
+    ).SerializeToString()
+
+
+def decode_identity(data: bytes) -> Identity:
+    identity = _parse(pb.Identity, data)
+    return Identity(
+        cluster_id=identity.cluster_id,
+        node_id=BrokerId(identity.node_id),
+        directory_id=_directory(identity.directory_id, known=True),
+        bootstrap=_voters_from_pb(identity.bootstrap),
+    )
+
+
+def encode_snapshot_head(head: SnapshotHead) -> bytes:
+    return pb.SnapshotHead(
+        last_index=head.last_index,
+        last_term=head.last_term,
+        voters_index=head.voters_index,
+        voters=_voters_to_pb(head.voters),
+    ).SerializeToString()
+
+
+def decode_snapshot_head(data: bytes) -> SnapshotHead:
+    head = _parse(pb.SnapshotHead, data)
+    return SnapshotHead(
+        last_index=RaftIndex(head.last_index),
+        last_term=RaftTerm(head.last_term),
+        voters_index=RaftIndex(head.voters_index),
+        voters=_voters_from_pb(head.voters),
+    )
+
+
+def encode_sessions(sessions: Sequence[Session]) -> bytes:
+    block = pb.SessionBlock()
+    for session in sessions:
+        answers = [
+            pb.Session.Answer(sequence=sequence, index=applied.index, result=applied.result)
+            for sequence, applied in session.answers
+        ]
+        block.sessions.add(client_id=session.client_id, forgotten_end=session.forgotten_end, answers=answers)
+    return block.SerializeToString()
+
+
+def decode_sessions(data: bytes) -> list[Session]:
+    return [
+        Session(
+            client_id=session.client_id,
+            forgotten_end=session.forgotten_end,
+            answers=tuple(
+                (answer.sequence, Applied(index=RaftIndex(answer.index), result=answer.result))
+                for answer in session.answers
+            ),
+        )
+        for session in _parse(pb.SessionBlock, data).sessions
+    ]
+
+
+# The observers' stream.
+
+
+def encode_watch_request(request: WatchRequest) -> bytes:
+    return pb.WatchRequest(cluster_id=request.cluster_id, applied_index=request.applied_index).SerializeToString()
+
+
+def decode_watch_request(data: bytes) -> WatchRequest:
+    request = _parse(pb.WatchRequest, data)
+    return WatchRequest(cluster_id=request.cluster_id, applied_index=RaftIndex(request.applied_index))
+
+
+def encode_observed(message: ObservedSnapshot | ObservedCommands) -> bytes:
+    if isinstance(message, ObservedSnapshot):
+        snapshot = pb.WatchResponse.Snapshot(
+            index=message.index, data=message.data, first=message.first, last=message.last
+        )
+        return pb.WatchResponse(snapshot=snapshot).SerializeToString()
+    commands = pb.WatchResponse.Commands(
+        commands=[pb.WatchResponse.Commands.Command(index=i, payload=payload) for i, payload in message.commands],
+        applied_index=message.applied_index,
+    )
+    return pb.WatchResponse(commands=commands).SerializeToString()
+
+
+def decode_observed(data: bytes) -> ObservedSnapshot | ObservedCommands | None:
+    """None for a kind that this version does not know."""
+    response = _parse(pb.WatchResponse, data)
+    match response.WhichOneof("body"):
+        case "snapshot":
+            snapshot = response.snapshot
+            return ObservedSnapshot(
+                index=RaftIndex(snapshot.index), data=snapshot.data, first=snapshot.first, last=snapshot.last
+            )
+        case "commands":
+            return ObservedCommands(
+                commands=tuple((RaftIndex(c.index), c.payload) for c in response.commands.commands),
+                applied_index=RaftIndex(response.commands.applied_index),
+            )
+        case _:
+            return None
