@@ -11,7 +11,7 @@ import dataclasses
 import json
 import re
 from functools import cache
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from streamlog.errors import InvalidRecordError, UnsupportedVersionError
 from streamlog.groups import offsets_topic
@@ -19,7 +19,9 @@ from streamlog.storage.dump import AbortedTransaction, Damage, Item, LogRecord, 
 
 Json: TypeAlias = offsets_topic.Json
 
-_WORD = re.compile(r"(?<=[a-z])(?=[A-Z])")
+# Made once: `json.dumps` with options makes an encoder a call.
+_encode: Final = json.JSONEncoder(ensure_ascii=False).encode
+_WORD: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 def line(path: str, item: Item, *, with_data: bool, offsets: bool) -> str | None:
@@ -35,7 +37,7 @@ def line(path: str, item: Item, *, with_data: bool, offsets: bool) -> str | None
         fields |= item._asdict()
     else:
         fields |= dataclasses.asdict(item)
-    return json.dumps(fields, ensure_ascii=False)
+    return _encode(fields)
 
 
 @cache

@@ -14,6 +14,15 @@ RECORD = re.compile(
     r"\| offset: (?P<offset>\d+) (?P<time>\w+: -?\d+) keySize: (?P<key_size>\S+) valueSize: (?P<value_size>\S+) "
     r"sequence: (?P<sequence>\S+) (?P<rest>headerKeys: .*)"
 )
+# Magic 0 and 1.
+ENTRY = re.compile(
+    r"offset: .* position: (?P<position>\d+) .*magic: (?P<magic>[01]) compresscodec: (?P<codec>\S+) .*"
+    r"isvalid: (?P<valid>\S+)"
+)
+MESSAGE = re.compile(  # the brace is Kafka's
+    r"\| offset: (?P<offset>\d+) (?P<time>\w+: -?\d+) keySize: (?P<key_size>\S+) valueSize: (?P<value_size>\S+) "
+    r"isValid: true (?P<crc>crc: \d+)\}(?P<rest>.*)"
+)
 
 
 def lines(printed: str) -> list[str]:
@@ -36,6 +45,15 @@ def as_classic(printed: list[str]) -> Iterator[str]:
                 f"compresscodec: {batch['codec'].upper()} producerId: {batch['producer_id']} "
                 f"producerEpoch: {batch['epoch']} sequence: {record['sequence']} "
                 f"isTransactional: {batch['transactional']} {record['rest']}"
+            )
+        elif entry := ENTRY.fullmatch(line):
+            batch = entry
+        elif message := MESSAGE.fullmatch(line):
+            assert batch is not None
+            yield (
+                f"offset: {message['offset']} position: {batch['position']} {message['time']} "
+                f"isvalid: {batch['valid']} keysize: {message['key_size']} valuesize: {message['value_size']} "
+                f"magic: {batch['magic']} compresscodec: {batch['codec'].upper()} {message['crc']}{message['rest']}"
             )
         else:
             yield line

@@ -8,6 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from streamlog.cli.main import main
+from tests.cli.legacy_logs import every_kind
+from tests.cli.logs import write_log
 
 from .kafka_lines import as_classic, lines
 from .real_kafka import Kafka
@@ -93,3 +95,10 @@ def test_checkpoints(clean_data: Path) -> None:
     assert "topic: segments partition: 0 offset: 3000" in printed
     printed = our_dump(sorted((clean_data / "segments-0").glob("leader-epoch-checkpoint")))
     assert "epoch: 0 startOffset: 0" in printed
+
+
+def test_messages_of_magic_0_and_1(kafka: Kafka, tmp_path: Path) -> None:
+    """A broker of today writes none any more, but its tool reads them."""
+    log = write_log(tmp_path, [every_kind()])
+    assert our_dump([log], "--shallow-iteration") == lines(kafka.dump([log]))
+    assert our_dump([log]) == list(as_classic(lines(kafka.dump([log], "--print-data-log"))))

@@ -17,14 +17,19 @@ from streamlog.records import (
     ControlType,
     EndTransactionMarker,
     LeaderChange,
+    LegacyEntry,
     OtherControl,
     Record,
     decode_control,
     entry_records,
     iter_batch,
     read_entry,
+    scan_entries,
 )
+from streamlog.records.bounds import UNPACKED_BYTES_MAX
+from streamlog.records.compression import decompress
 from streamlog.records.header import MAGIC
+from streamlog.records.lz4_header import with_right_checksum
 from streamlog.storage.dump.framing import Framing
 from streamlog.storage.dump.items import Batch, ControlMarker, Damage, Item, LogRecord, LogStart
 
@@ -76,9 +81,8 @@ def _log_record(batch: Batch, record: Record) -> LogRecord:
 
 
 def _of_entry(content: memoryview, batch: Batch) -> Iterator[LogRecord]:
-    """Magic 0 and 1. Of a wrapped message the CRC has been checked, and is not kept."""
+    """Magic 0 and 1: one message, or those that it wraps, each with the CRC that it has itself."""
     entry = read_entry(content, 0, len(content))
-    crc = entry.crc if entry.codec is Codec.NONE else None
     return (
         LogRecord(
             batch=batch,
@@ -88,8 +92,17 @@ def _of_entry(content: memoryview, batch: Batch) -> Iterator[LogRecord]:
             value=record.value,
             crc=crc,
         )
-        for record in entry_records(entry)
+        for record, crc in zip(entry_records(entry), _crcs(entry), strict=True)
     )
+
+
+def _crcs(entry: LegacyEntry) -> list[int]:
+    if entry.codec is Codec.NONE or entry.value is None:
+        return [entry.crc]
+    is_kafkas_lz4 = entry.magic == 0 and entry.codec is Codec.LZ4
+    packed = with_right_checksum(entry.value) if is_kafkas_lz4 else entry.value
+    message_set = decompress(entry.codec, packed, UNPACKED_BYTES_MAX)
+    return [inner.crc for _, inner in scan_entries(message_set, 0, len(message_set))]
 
 
 def _control_marker(record: Record) -> ControlMarker:
