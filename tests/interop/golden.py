@@ -59,7 +59,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _dumped(kafka: Kafka) -> str:
-    plain = kafka.dump(dumped_files(TARGET), "--print-data-log", gaps=True)
+    plain = kafka.dump(dumped_files(TARGET), "--print-data-log", compacted=True)
     offsets = kafka.dump(offsets_files(TARGET), "--offsets-decoder")
     return "\n".join(as_classic(lines((plain + offsets).replace(f"{TARGET}/", ""))))
 

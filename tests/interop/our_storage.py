@@ -13,7 +13,7 @@ from typing import Final
 from streamlog.model import BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionId, TopicPartition
 from streamlog.ports import no_probe
 from streamlog.ports.posix_disk import PosixFileSystem
-from streamlog.ports.system import SystemClock
+from streamlog.ports.system import SystemClock, ThreadWorkers
 from streamlog.records import (
     BatchFields,
     BatchHeader,
@@ -25,6 +25,7 @@ from streamlog.records import (
     scan_headers,
     validate,
 )
+from streamlog.storage.cleaner import Cleaner, CleaningStats
 from streamlog.storage.config import LogConfig
 from streamlog.storage.directory import LogDirectory
 from streamlog.storage.log import Log
@@ -35,7 +36,9 @@ NODE: Final = BrokerId(1)  # that of the real broker's directories, so that both
 _LIMITS: Final = ProduceLimits(message_bytes_max=1 << 20)
 _CONFIGS: Final = {
     "segments": LogConfig(segment_bytes=16384, index_interval_bytes=1024),
-    "compacted": LogConfig(segment_bytes=4096, cleanup_compact=True, cleanup_delete=False),
+    "compacted": LogConfig(
+        segment_bytes=4096, cleanup_compact=True, cleanup_delete=False, min_cleanable_dirty_ratio=0.01
+    ),
     "transactions": LogConfig(segment_bytes=2048),
     "classic": LogConfig(index_interval_bytes=100),
 }
@@ -100,6 +103,18 @@ def append(log: Log, records: Sequence[Sent], *, batch: int, codec: Codec = Code
         )
         batches = validate(data, 0, len(data), _LIMITS, SystemClock().wall_ms())
         log.append_as_leader(data, batches, LeaderEpoch(max(0, log.epochs.latest)), SystemClock().wall_ms())
+
+
+async def compact(directory: LogDirectory) -> CleaningStats:
+    """Clean the one compacted log up to its active segment."""
+    workers = ThreadWorkers(1)
+    try:
+        cleaner = Cleaner(PosixFileSystem(), directory, SystemClock(), workers, no_probe)
+        stats = await cleaner.clean_filthiest(lambda log: log.log_end_offset)
+    finally:
+        workers.close()
+    assert stats is not None
+    return stats
 
 
 def first_and_end(log: Log) -> tuple[Offset, Offset]:

@@ -51,7 +51,7 @@ def test_batches(kafka: Kafka, clean_data: Path) -> None:
 
 def test_records(kafka: Kafka, clean_data: Path) -> None:
     logs = all_files(clean_data, ".log")
-    assert our_dump(logs) == list(as_classic(lines(kafka.dump(logs, "--print-data-log", gaps=True))))
+    assert our_dump(logs) == list(as_classic(lines(kafka.dump(logs, "--print-data-log", compacted=True))))
 
 
 def test_records_after_a_kill(kafka: Kafka, unclean_data: Path) -> None:

@@ -29,7 +29,7 @@ def test_several_segments_with_entries_in_their_indexes(clean_data: Path) -> Non
 
 
 def test_the_compacted_topic_was_compacted(kafka: Kafka, clean_data: Path) -> None:
-    printed = kafka.dump(files(clean_data, "compacted", ".log"), "--print-data-log", gaps=True)
+    printed = kafka.dump(files(clean_data, "compacted", ".log"), "--print-data-log", compacted=True)
     records = [line for line in printed.splitlines() if line.startswith("| offset:")]
     assert KEYS <= len(records) < KEYS * ROUNDS / 2
     assert "deleteHorizonMs: OptionalLong[" in printed, "the tombstone was not cleaned"
