@@ -18,6 +18,7 @@ from grpc_tools import protoc
 ROOT = Path(__file__).resolve().parent.parent
 
 TARGETS = {
+    "streamlog/internal/v1/metadata.proto": "streamlog/metadata/pb",
     "streamlog/internal/v1/raft.proto": "streamlog/raft/pb",
 }
 """Proto file under proto/ -> package directory. A package needs an empty `__init__.py`."""

@@ -1,0 +1,268 @@
+"""Replay: the one way from an image to the next.
+
+A `MetadataDelta` starts at an image, takes records in the order of the log, and gives the image after them. It holds
+what changed beside the base image, so a batch costs as much as it changes, and a node that follows the cluster reads
+from it what it has to act upon.
+
+Replay decides nothing. A record that does not fit the image (a change of a partition that is not there, a broker
+epoch that is not the registered one) is a broken invariant: the log is wrong, or this code is, and the node stops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Final, assert_never
+
+from streamlog.errors import InvariantError
+from streamlog.metadata.features import require_allowed, require_supported
+from streamlog.metadata.image import MetadataImage, Topic, collision_key
+from streamlog.metadata.pages import Pages
+from streamlog.metadata.records import (
+    EPOCH_FROM_INDEX,
+    Broker,
+    BrokerChangeRecord,
+    BrokerRecord,
+    ClusterRecord,
+    ConfigRecord,
+    ConfigResource,
+    MetadataVersionRecord,
+    Partition,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    Record,
+    RemoveTopicRecord,
+    ResourceType,
+    TopicRecord,
+    UnregisterBrokerRecord,
+)
+from streamlog.metadata.roles import PartitionDifference
+from streamlog.metadata.sorted_map import REMOVED, Removed, SortedMap
+from streamlog.model import (
+    NO_BROKER,
+    BrokerEpoch,
+    BrokerId,
+    LeaderEpoch,
+    PartitionEpoch,
+    PartitionId,
+    RaftIndex,
+    TopicId,
+)
+
+NO_PARTITIONS: Final[Pages[Partition]] = Pages()
+
+
+def replay(image: MetadataImage, records: Iterable[Record], index: RaftIndex) -> MetadataImage:
+    """The image after the command at `index`."""
+    delta = MetadataDelta(image)
+    delta.replay(records, index)
+    return delta.apply()
+
+
+def look_ahead(image: MetadataImage, records: Iterable[Record]) -> MetadataImage:
+    """The image as it will be once these records are committed, before their index is known. Not for registrations:
+    their broker epoch is that index.
+    """
+    return replay(image, records, image.index)
+
+
+class MetadataDelta:
+    """What some commands change in an image. One owner, one use: `replay` any number of times, then `apply`."""
+
+    def __init__(self, base: MetadataImage) -> None:
+        self._base = base
+        self._index = base.index
+        self._metadata_version = base.metadata_version
+        self._cluster_id = base.cluster_id
+        self._next_producer_id = base.next_producer_id
+        self._brokers: dict[BrokerId, Broker | Removed] = {}
+        self._topics: dict[TopicId, _TopicDelta] = {}
+        self._removed_topics: dict[TopicId, Topic] = {}  # topics of the base alone
+        self._topic_ids: dict[str, TopicId | Removed] = {}  # by collision key
+        self._configs: dict[ConfigResource, dict[str, str | Removed]] = {}
+
+    def replay(self, records: Iterable[Record], index: RaftIndex) -> None:
+        """Take the records of the command at `index`. After an error the delta is worthless."""
+        if index < self._index:
+            raise InvariantError(f"command {index} comes after {self._index}")
+        self._index = index
+        for record in records:
+            require_allowed(record, self._metadata_version)
+            self._replay(record)
+
+    def changed_brokers(self) -> Iterator[tuple[BrokerId, Broker | None]]:
+        """In the order of their first change; None: unregistered."""
+        return ((broker_id, None if isinstance(b, Removed) else b) for broker_id, b in self._brokers.items())
+
+    def changed_topics(self) -> Iterator[tuple[TopicId, Iterator[PartitionDifference]]]:
+        """The topics that differ, removed and new ones among them, each once, with the partitions that do."""
+        for topic_id, topic in self._removed_topics.items():
+            yield topic_id, ((PartitionId(i), partition, None) for i, partition in enumerate(topic.partitions))
+        for topic_id, changed in self._topics.items():
+            yield topic_id, changed.differences()
+
+    def changed_configs(self) -> Iterator[ConfigResource]:
+        return iter(self._configs)
+
+    def apply(self) -> MetadataImage:
+        base = self._base
+        topics: dict[TopicId, Topic | Removed] = dict.fromkeys(self._removed_topics, REMOVED)
+        growth = -sum(len(topic.partitions) for topic in self._removed_topics.values())
+        for topic_id, changed in self._topics.items():
+            topics[topic_id] = topic = changed.apply()
+            growth += len(topic.partitions) - len(changed.base.partitions)
+        return MetadataImage(
+            index=self._index,
+            metadata_version=self._metadata_version,
+            cluster_id=self._cluster_id,
+            brokers=base.brokers.updated(self._brokers),
+            topics=base.topics.updated(topics),
+            topic_ids=base.topic_ids.updated(self._topic_ids),
+            configs=base.configs.updated(self._changed_configs()),
+            next_producer_id=self._next_producer_id,
+            partition_count=base.partition_count + growth,
+            roles=base.roles.updated(self.changed_topics()),
+        )
+
+    def _replay(self, record: Record) -> None:
+        match record:
+            case PartitionChangeRecord():
+                self._topic(record.topic_id).change(record)
+            case PartitionRecord():
+                self._topic(record.topic_id).add(record)
+            case TopicRecord():
+                self._add_topic(record)
+            case RemoveTopicRecord():
+                self._remove_topic(record.topic_id)
+            case ConfigRecord():
+                values = self._configs.setdefault(record.resource, {})
+                values[record.name] = REMOVED if record.value is None else record.value
+            case BrokerChangeRecord():
+                self._change_broker(record)
+            case BrokerRecord():
+                broker = record.broker
+                if broker.epoch == EPOCH_FROM_INDEX:
+                    broker = replace(broker, epoch=self._registration_epoch())
+                self._brokers[broker.broker_id] = broker
+            case UnregisterBrokerRecord():
+                self._registered(record.broker_id, record.broker_epoch)
+                self._brokers[record.broker_id] = REMOVED
+            case ProducerIdsRecord():
+                if record.next_producer_id < self._next_producer_id:
+                    raise InvariantError(f"producer ids go back from {self._next_producer_id}")
+                self._next_producer_id = record.next_producer_id
+            case MetadataVersionRecord():
+                require_supported(record.level)
+                self._metadata_version = record.level
+            case ClusterRecord():
+                if self._cluster_id:
+                    raise InvariantError(f"cluster {self._cluster_id} is given another id, {record.cluster_id}")
+                self._cluster_id = record.cluster_id
+            case _:
+                assert_never(record)
+
+    def _registration_epoch(self) -> BrokerEpoch:
+        if self._index == self._base.index:
+            raise InvariantError("a registration's epoch is the index of its command, which is not known yet")
+        return BrokerEpoch(self._index)
+
+    def _registered(self, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> Broker:
+        broker = self._brokers.get(broker_id) or self._base.brokers.get(broker_id)
+        if broker is None or isinstance(broker, Removed) or broker.epoch != broker_epoch:
+            raise InvariantError(f"a change of broker {broker_id}, epoch {broker_epoch}, which is not registered")
+        return broker
+
+    def _change_broker(self, record: BrokerChangeRecord) -> None:
+        broker = self._registered(record.broker_id, record.broker_epoch)
+        self._brokers[record.broker_id] = replace(
+            broker,
+            fenced=broker.fenced if record.fenced is None else record.fenced,
+            stopping=broker.stopping if record.stopping is None else record.stopping,
+            draining=broker.draining if record.draining is None else record.draining,
+        )
+
+    def _topic(self, topic_id: TopicId) -> _TopicDelta:
+        changed = self._topics.get(topic_id)
+        if changed is None:
+            base = self._base.topics.get(topic_id)
+            if base is None or topic_id in self._removed_topics:
+                raise InvariantError(f"a change of topic {topic_id.hex()}, which does not exist")
+            changed = self._topics[topic_id] = _TopicDelta(base)
+        return changed
+
+    def _add_topic(self, record: TopicRecord) -> None:
+        if record.topic_id in self._topics or record.topic_id in self._base.topics:
+            raise InvariantError(f"topic id {record.topic_id.hex()} is given twice")
+        key = collision_key(record.name)
+        if not isinstance(self._topic_ids.get(key, self._base.topic_ids.get(key, REMOVED)), Removed):
+            raise InvariantError(f"topic {record.name!r} collides with another one")
+        self._topic_ids[key] = record.topic_id
+        self._topics[record.topic_id] = _TopicDelta(
+            Topic(topic_id=record.topic_id, name=record.name, partitions=NO_PARTITIONS)
+        )
+
+    def _remove_topic(self, topic_id: TopicId) -> None:
+        name = self._topic(topic_id).base.name
+        del self._topics[topic_id]
+        self._topic_ids[collision_key(name)] = REMOVED
+        base = self._base.topics.get(topic_id)
+        if base is not None:
+            self._removed_topics[topic_id] = base
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        self._configs[resource] = dict.fromkeys(self._base.config(resource), REMOVED)
+
+    def _changed_configs(self) -> dict[ConfigResource, SortedMap[str, str] | Removed]:
+        changed: dict[ConfigResource, SortedMap[str, str] | Removed] = {}
+        for resource, values in self._configs.items():
+            configs = self._base.config(resource).updated(values)
+            changed[resource] = configs if len(configs) else REMOVED
+        return changed
+
+
+class _TopicDelta:
+    """A topic of the base, or a new one without partitions, and what became of its partitions."""
+
+    def __init__(self, base: Topic) -> None:
+        self.base = base
+        self.partitions: dict[int, Partition] = {}
+
+    def apply(self) -> Topic:
+        partitions = self.base.partitions.updated(self.partitions)
+        return Topic(topic_id=self.base.topic_id, name=self.base.name, partitions=partitions)
+
+    def differences(self) -> Iterator[PartitionDifference]:
+        before = self.base.partitions
+        return ((PartitionId(i), before.get(i), partition) for i, partition in self.partitions.items())
+
+    def add(self, record: PartitionRecord) -> None:
+        if record.partition_id in self.partitions or self.base.partitions.get(record.partition_id) is not None:
+            raise InvariantError(f"partition {self.base.name}-{record.partition_id} is created twice")
+        self.partitions[record.partition_id] = record.partition
+
+    def change(self, record: PartitionChangeRecord) -> None:
+        partition = self.partitions.get(record.partition_id) or self.base.partitions.get(record.partition_id)
+        if partition is None:
+            raise InvariantError(f"a change of partition {self.base.name}-{record.partition_id}, which does not exist")
+        self.partitions[record.partition_id] = changed(partition, record)
+
+
+def changed(partition: Partition, record: PartitionChangeRecord) -> Partition:
+    """The partition after the record (SEMANTICS 3: a leader change raises both epochs, any change its own)."""
+    leader, last_leader, leader_epoch = partition.leader, partition.last_leader, partition.leader_epoch
+    if record.leader is not None:
+        leader = record.leader
+        leader_epoch = LeaderEpoch(leader_epoch + 1)
+        last_leader = leader if leader != NO_BROKER else last_leader
+    return Partition(
+        replicas=partition.replicas if record.replicas is None else record.replicas,
+        isr=partition.isr if record.isr is None else record.isr,
+        elr=partition.elr if record.elr is None else record.elr,
+        adding=partition.adding if record.adding is None else record.adding,
+        removing=partition.removing if record.removing is None else record.removing,
+        offline=partition.offline if record.offline is None else record.offline,
+        leader=leader,
+        last_leader=last_leader if record.last_leader is None else record.last_leader,
+        leader_epoch=leader_epoch,
+        partition_epoch=PartitionEpoch(partition.partition_epoch + 1),
+    )

@@ -1,0 +1,70 @@
+"""Feature levels: which records may stand in the log of which cluster.
+
+`metadata.version` is a level that the whole cluster has agreed on, kept in the image. A record type is written only
+once the level has reached the one that brought it, and the level is raised only when every registered node supports
+it (streamlog.metadata.cluster). So an old node meets a new record only after an operator raised the level in spite of
+it, and then it stops: it cannot know what it would miss.
+
+To add a record type, or a format version of an old one: raise METADATA_VERSION_MAX, give the type its level here, and
+say in the list below what the level brings.
+
+    1   the first: nodes, topics, partitions with eligible leader replicas, configs, producer ids
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from streamlog.errors import InvariantError, UnsupportedVersionError
+from streamlog.metadata.records import (
+    BrokerChangeRecord,
+    BrokerRecord,
+    ClusterRecord,
+    ConfigRecord,
+    MetadataVersion,
+    MetadataVersionRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    Record,
+    RemoveTopicRecord,
+    TopicRecord,
+    UnregisterBrokerRecord,
+)
+
+METADATA_VERSION_MIN: Final = MetadataVersion(1)
+METADATA_VERSION_MAX: Final = MetadataVersion(1)
+
+# The level that a record's type came with. 0: allowed in an empty log.
+LEVEL_OF_RECORD: Final[Mapping[type[Record], MetadataVersion]] = {
+    MetadataVersionRecord: MetadataVersion(0),
+    ClusterRecord: MetadataVersion(1),
+    BrokerRecord: MetadataVersion(1),
+    BrokerChangeRecord: MetadataVersion(1),
+    UnregisterBrokerRecord: MetadataVersion(1),
+    TopicRecord: MetadataVersion(1),
+    RemoveTopicRecord: MetadataVersion(1),
+    PartitionRecord: MetadataVersion(1),
+    PartitionChangeRecord: MetadataVersion(1),
+    ConfigRecord: MetadataVersion(1),
+    ProducerIdsRecord: MetadataVersion(1),
+}
+
+
+def require_allowed(record: Record, level: MetadataVersion) -> None:
+    """InvariantError where a record stands in a log whose level does not know it: nobody may have written it."""
+    needed = LEVEL_OF_RECORD[type(record)]
+    if needed > level:
+        raise InvariantError(f"{type(record).__name__} needs metadata.version {needed}, the log is at {level}")
+
+
+def require_supported(level: MetadataVersion) -> None:
+    """UnsupportedVersionError where the cluster has moved to a level that this node does not know."""
+    if not METADATA_VERSION_MIN <= level <= METADATA_VERSION_MAX:
+        raise UnsupportedVersionError(
+            f"the cluster is at metadata.version {level}, this node supports {METADATA_VERSION_MIN} to "
+            f"{METADATA_VERSION_MAX}: install the release of streamlog that the other nodes run, then start it again",
+            field="metadata.version",
+            limit=METADATA_VERSION_MAX,
+        )

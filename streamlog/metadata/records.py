@@ -1,0 +1,200 @@
+"""The records of the metadata log, and the values that they carry: nothing changes the cluster's metadata but these.
+
+A record says what has been decided, never why. It is complete in itself, so that replay needs neither clock nor
+settings: the same records give the same image on every node, for ever. One Raft command holds one list of records,
+which is applied as a whole or not at all.
+
+Two kinds of record speak of a partition, and of a node. `PartitionRecord` and `BrokerRecord` carry the whole state:
+they create, and they make up snapshots. `PartitionChangeRecord` and `BrokerChangeRecord` carry what changes; a field
+that is None stays as it is.
+
+Every type is gated by a level of `metadata.version` (streamlog.metadata.features), and every encoded record carries
+the version of its own format (streamlog.metadata.convert).
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Final, NewType, TypeAlias
+
+from streamlog.model import (
+    NO_BROKER,
+    BrokerEpoch,
+    BrokerId,
+    LeaderEpoch,
+    PartitionEpoch,
+    PartitionId,
+    ProducerId,
+    TopicId,
+)
+
+MetadataVersion = NewType("MetadataVersion", int)
+"""Level of `metadata.version`: what all nodes of the cluster understand. 0 before the first record."""
+
+# In a BrokerRecord: the broker epoch is the index of the command that carries it (SEMANTICS 8). Indexes start at 1.
+EPOCH_FROM_INDEX: Final = BrokerEpoch(0)
+
+FIRST_LEADER_EPOCH: Final = LeaderEpoch(0)
+FIRST_PARTITION_EPOCH: Final = PartitionEpoch(0)
+
+Replicas: TypeAlias = tuple[BrokerId, ...]
+"""Distinct brokers. Replica lists, ISRs and the like hold a handful."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """The state of one partition. Leader and ISR change only by the rules of streamlog.metadata.election."""
+
+    replicas: Replicas  # not empty; the preferred leader first; while reassigned, the old ones too
+    isr: Replicas  # subset of replicas; at rest neither fenced, nor stopping, nor offline
+    elr: Replicas = ()  # subset of replicas, none of them in isr; empty once |isr| >= min.insync.replicas
+    adding: Replicas = ()  # subset of replicas: those that a reassignment brings
+    removing: Replicas = ()  # subset of replicas: those that it will take away
+    offline: Replicas = ()  # subset of replicas: those whose log directory has failed
+    leader: BrokerId = NO_BROKER  # in isr, or NO_BROKER
+    last_leader: BrokerId = NO_BROKER  # the latest leader; it may lead again when isr and elr are empty (KIP-966)
+    leader_epoch: LeaderEpoch = FIRST_LEADER_EPOCH  # rises with every leader, the lack of one included
+    partition_epoch: PartitionEpoch = FIRST_PARTITION_EPOCH  # rises with every change
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broker:
+    """A registered node."""
+
+    broker_id: BrokerId
+    epoch: BrokerEpoch  # Raft index of the registration
+    incarnation_id: bytes  # 16 random bytes, new with each start of the process
+    host: str
+    port: int
+    rack: str = ""  # empty: none
+    metadata_version_min: MetadataVersion
+    metadata_version_max: MetadataVersion  # the levels that it understands, both included
+    directory_ids: tuple[bytes, ...] = ()  # of its log directories, ascending
+    fenced: bool = True  # leads nothing, is in no ISR
+    stopping: bool = False  # in controlled shutdown: barred from ISRs until it registers again
+    draining: bool = False  # being emptied by an operator: gets no new replicas
+
+    @property
+    def active(self) -> bool:
+        """May lead and be in sync."""
+        return not (self.fenced or self.stopping)
+
+
+class ResourceType(enum.IntEnum):
+    """What a config belongs to. The numbers are Kafka's and stand in records."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ConfigResource:
+    """A topic by name; a broker by its id in decimal; all brokers by the empty name."""
+
+    type: ResourceType
+    name: str
+
+
+ALL_BROKERS: Final = ConfigResource(ResourceType.BROKER, "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataVersionRecord:
+    """The first record of every cluster. Later ones raise the level."""
+
+    level: MetadataVersion
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterRecord:
+    """Gives the cluster its id. Once, for ever."""
+
+    cluster_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerRecord:
+    """A registration: replaces what was known under this id."""
+
+    broker: Broker  # epoch EPOCH_FROM_INDEX in a registration, the real one in a snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerChangeRecord:
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch  # must be the registered one
+    fenced: bool | None = None
+    stopping: bool | None = None
+    draining: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnregisterBrokerRecord:
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRecord:
+    topic_id: TopicId
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveTopicRecord:
+    """Takes the topic's partitions and configs with it."""
+
+    topic_id: TopicId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionRecord:
+    topic_id: TopicId
+    partition_id: PartitionId  # the next one of its topic
+    partition: Partition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionChangeRecord:
+    """Raises the partition epoch by one; with a `leader`, even the same one, the leader epoch too."""
+
+    topic_id: TopicId
+    partition_id: PartitionId
+    replicas: Replicas | None = None
+    isr: Replicas | None = None
+    elr: Replicas | None = None
+    adding: Replicas | None = None
+    removing: Replicas | None = None
+    offline: Replicas | None = None
+    leader: BrokerId | None = None
+    last_leader: BrokerId | None = None  # only to forget it; a new leader becomes the last one by itself
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigRecord:
+    resource: ConfigResource
+    name: str
+    value: str | None  # None: gone, the default holds again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerIdsRecord:
+    """Every producer id below this one has been handed out."""
+
+    next_producer_id: ProducerId
+
+
+Record: TypeAlias = (
+    MetadataVersionRecord
+    | ClusterRecord
+    | BrokerRecord
+    | BrokerChangeRecord
+    | UnregisterBrokerRecord
+    | TopicRecord
+    | RemoveTopicRecord
+    | PartitionRecord
+    | PartitionChangeRecord
+    | ConfigRecord
+    | ProducerIdsRecord
+)

@@ -1,0 +1,139 @@
+"""Which node plays which role in which partition: an index derived from the partitions, part of every image.
+
+It answers "what does this node lead?", "where is it in sync?", "which partitions have no leader?" in time that grows
+with the answer and not with the cluster. It is never written anywhere: whoever builds an image builds it.
+
+For each role and node there is a map from topic to a bit mask of partitions (bit p stands for partition p), so an
+entry costs a few bytes where a topic has few partitions and 12 KB where it has 100,000. A change of a partition flips
+the bits of the roles that it changed.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import TypeAlias
+
+from streamlog.metadata.records import Partition, Replicas
+from streamlog.metadata.sorted_map import REMOVED, Removed, SortedMap
+from streamlog.model import NO_BROKER, BrokerId, PartitionId, TopicId
+
+PartitionKey: TypeAlias = tuple[TopicId, PartitionId]
+"""A partition of a topic by the topic's id; sorts by topic, then by partition."""
+
+PartitionDifference: TypeAlias = tuple[PartitionId, Partition | None, Partition | None]
+"""A partition of some topic before and after; None: not there."""
+
+
+class Role(enum.IntEnum):
+    REPLICA = 0
+    PREFERRED = 1  # the first replica
+    ISR = 2
+    ELR = 3
+    OFFLINE = 4
+    LEADER = 5
+    # What is true of the partition as such stands under NO_BROKER.
+    LEADERLESS = 6
+    REASSIGNED = 7
+
+
+RoleKey: TypeAlias = tuple[Role, BrokerId]
+
+
+class RoleIndex:
+    __slots__ = ("_masks",)
+
+    def __init__(self) -> None:
+        # No mask is zero and no inner map is empty, so that equal partitions give an equal index.
+        self._masks: SortedMap[RoleKey, SortedMap[TopicId, int]] = SortedMap()
+
+    def partitions(self, role: Role, broker_id: BrokerId = NO_BROKER) -> Iterator[PartitionKey]:
+        """Ascending."""
+        for topic_id, mask in self._topics(role, broker_id).items():
+            for partition_id in _bits(mask):
+                yield topic_id, PartitionId(partition_id)
+
+    def partitions_without(self, role: Role, other: Role, broker_id: BrokerId) -> Iterator[PartitionKey]:
+        """Those in which the node plays `role` and not `other`, ascending."""
+        others = self._topics(other, broker_id)
+        for topic_id, mask in self._topics(role, broker_id).items():
+            for partition_id in _bits(mask & ~others.get(topic_id, 0)):
+                yield topic_id, PartitionId(partition_id)
+
+    def count(self, role: Role, broker_id: BrokerId = NO_BROKER) -> int:
+        return sum(mask.bit_count() for mask in self._topics(role, broker_id).values())
+
+    def count_of_topic(self, role: Role, broker_id: BrokerId, topic_id: TopicId) -> int:
+        return self._topics(role, broker_id).get(topic_id, 0).bit_count()
+
+    def any(self, role: Role, broker_id: BrokerId = NO_BROKER) -> bool:
+        return (role, broker_id) in self._masks
+
+    def updated(self, changes: Iterable[tuple[TopicId, Iterable[PartitionDifference]]]) -> RoleIndex:
+        """After those partitions changed; each topic comes once, and in it each partition."""
+        flips: dict[RoleKey, dict[TopicId, int]] = {}
+        for topic_id, differences in changes:
+            for key, partition_ids in _changed_roles(differences).items():
+                flips.setdefault(key, {})[topic_id] = _mask(partition_ids)
+        masks: dict[RoleKey, SortedMap[TopicId, int] | Removed] = {}
+        for key, flipped in flips.items():
+            old = self._topics(*key)
+            new = old.updated({topic: (old.get(topic, 0) ^ mask) or REMOVED for topic, mask in flipped.items()})
+            masks[key] = new if len(new) else REMOVED
+        derived = RoleIndex()
+        derived._masks = self._masks.updated(masks)
+        return derived
+
+    def _topics(self, role: Role, broker_id: BrokerId) -> SortedMap[TopicId, int]:
+        return self._masks.get((role, broker_id)) or SortedMap()
+
+
+def _changed_roles(differences: Iterable[PartitionDifference]) -> dict[RoleKey, list[PartitionId]]:
+    """For each role and node, the partitions of a topic in which the node got it or lost it."""
+    changed: dict[RoleKey, list[PartitionId]] = {}
+    for partition_id, old, new in differences:
+        before = _roles(old) if old is not None else ()
+        after = _roles(new) if new is not None else ()
+        for key in before:
+            if key not in after:
+                changed.setdefault(key, []).append(partition_id)
+        for key in after:
+            if key not in before:
+                changed.setdefault(key, []).append(partition_id)
+    return changed
+
+
+def _roles(partition: Partition) -> tuple[RoleKey, ...]:
+    roles = _played(Role.REPLICA, partition.replicas) + _played(Role.ISR, partition.isr)
+    roles += _played(Role.PREFERRED, partition.replicas[:1])
+    roles += _played(Role.LEADERLESS if partition.leader == NO_BROKER else Role.LEADER, (partition.leader,))
+    if partition.elr or partition.offline:
+        roles += _played(Role.ELR, partition.elr) + _played(Role.OFFLINE, partition.offline)
+    if partition.adding or partition.removing:
+        roles += _played(Role.REASSIGNED, (NO_BROKER,))
+    return roles
+
+
+@lru_cache(maxsize=1 << 14)
+def _played(role: Role, brokers: Replicas) -> tuple[RoleKey, ...]:
+    return tuple((role, broker) for broker in brokers)
+
+
+def _mask(bits: Sequence[int]) -> int:
+    """The bits, each of which occurs once. By way of bytes: shifts would copy the number for every bit."""
+    if len(bits) == 1:
+        return 1 << bits[0]
+    buffer = bytearray(max(bits) // 8 + 1)
+    for bit in bits:
+        buffer[bit >> 3] |= 1 << (bit & 7)
+    return int.from_bytes(buffer, "little")
+
+
+def _bits(mask: int) -> Iterator[int]:
+    """The positions of the ones, ascending. By way of text: one pass, whatever the number's length."""
+    digits = f"{mask:b}"[::-1]
+    at = digits.find("1")
+    while at >= 0:
+        yield at
+        at = digits.find("1", at + 1)

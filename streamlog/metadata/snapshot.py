@@ -1,0 +1,172 @@
+"""An image as bytes: what a snapshot of the quorum holds, and what an observer gets first.
+
+A snapshot is the shortest list of records that gives the image: level, cluster id, producer ids, then nodes, topics
+with their partitions, and configs, each by rising key. Reading one is replay.
+
+It is a stream of chunks, each preceded by its length in 4 bytes, big-endian: a head, batches of records, a tail that
+counts them, so that a snapshot which ends early is not taken for a smaller cluster. Chunks are made while they are
+asked for, so writing a large image needs the memory of one. Whoever stores or sends the stream may cut it anywhere,
+and adds checksums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from streamlog.errors import CorruptMessageError, UnsupportedVersionError
+from streamlog.metadata.convert import (
+    decode_snapshot_chunk,
+    encode_snapshot_batch,
+    encode_snapshot_head,
+    encode_snapshot_tail,
+)
+from streamlog.metadata.delta import MetadataDelta
+from streamlog.metadata.features import require_supported
+from streamlog.metadata.image import EMPTY_IMAGE, MetadataImage, Topic
+from streamlog.metadata.records import (
+    BrokerRecord,
+    ClusterRecord,
+    ConfigRecord,
+    MetadataVersion,
+    MetadataVersionRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    Record,
+    TopicRecord,
+)
+from streamlog.model import PartitionId, RaftIndex
+
+SNAPSHOT_FORMAT: Final = 1
+
+LENGTH_BYTES: Final = 4
+# Records of one chunk. At 40 to 80 bytes each a chunk is some 64 KiB, and takes 5 to 10 ms to make or read.
+CHUNK_RECORDS: Final = 1_000
+# A chunk ends early when its nodes and configs are long.
+CHUNK_TEXT_BYTES: Final = 256 << 10
+# What no chunk comes near: topics have short names, and one config value has at most 128 KiB.
+CHUNK_BYTES_MAX: Final = 2 << 20
+
+
+def records_of(image: MetadataImage) -> Iterator[Record]:
+    """The shortest list of records that gives this image, in the one order that snapshots have."""
+    if image.metadata_version == 0:
+        return
+    yield MetadataVersionRecord(level=image.metadata_version)
+    if image.cluster_id:
+        yield ClusterRecord(cluster_id=image.cluster_id)
+    if image.next_producer_id:
+        yield ProducerIdsRecord(next_producer_id=image.next_producer_id)
+    for broker in image.brokers.values():
+        yield BrokerRecord(broker=broker)
+    for topic in image.topics.values():
+        yield from _records_of_topic(topic)
+    for resource, configs in image.configs.items():
+        for name, value in configs.items():
+            yield ConfigRecord(resource=resource, name=name, value=value)
+
+
+def encode_snapshot(image: MetadataImage) -> Iterator[bytes]:
+    """The stream, a chunk at a time. Equal images give equal bytes."""
+    yield _framed(encode_snapshot_head(image.index, image.metadata_version, SNAPSHOT_FORMAT))
+    count = text_bytes = 0
+    chunk: list[Record] = []
+    for record in records_of(image):
+        chunk.append(record)
+        text_bytes += _text_bytes(record)
+        if len(chunk) == CHUNK_RECORDS or text_bytes >= CHUNK_TEXT_BYTES:
+            yield _framed(encode_snapshot_batch(chunk))
+            count += len(chunk)
+            chunk, text_bytes = [], 0
+    if chunk:
+        yield _framed(encode_snapshot_batch(chunk))
+    yield _framed(encode_snapshot_tail(count + len(chunk)))
+
+
+def decode_snapshot(pieces: Iterable[bytes]) -> MetadataImage:
+    """The image. `pieces` are the stream, cut anywhere. CorruptMessageError where it is cut short or makes no sense;
+    UnsupportedVersionError where a newer release wrote it.
+    """
+    loader = SnapshotLoader()
+    for piece in pieces:
+        loader.feed(piece)
+    return loader.image()
+
+
+class SnapshotLoader:
+    """Takes the stream piece by piece, so that whoever feeds it can let the loop run in between. One use."""
+
+    def __init__(self) -> None:
+        self._pending = bytearray()  # less than one chunk and its length
+        self._delta: MetadataDelta | None = None  # none before the head
+        self._index = RaftIndex(0)
+        self._count = 0  # records so far
+        self._ended = False  # the tail has been seen, and agrees
+
+    def feed(self, piece: bytes) -> None:
+        self._pending += piece
+        at = 0
+        while len(self._pending) - at >= LENGTH_BYTES:
+            size = int.from_bytes(self._pending[at : at + LENGTH_BYTES], "big")
+            if size > CHUNK_BYTES_MAX:
+                raise CorruptMessageError(f"a metadata snapshot has a chunk of {size} bytes")
+            if len(self._pending) - at - LENGTH_BYTES < size:
+                break
+            at += LENGTH_BYTES + size
+            self._take(bytes(self._pending[at - size : at]))
+        del self._pending[:at]
+
+    def image(self) -> MetadataImage:
+        """After the last piece."""
+        if self._delta is None or not self._ended or self._pending:
+            raise CorruptMessageError("a metadata snapshot ends before its tail")
+        return self._delta.apply()
+
+    def _take(self, data: bytes) -> None:
+        chunk = decode_snapshot_chunk(data)
+        if self._ended or isinstance(chunk, tuple) != (self._delta is None):
+            raise CorruptMessageError("a metadata snapshot's chunks are out of order")
+        if isinstance(chunk, tuple):
+            self._begin(*chunk)
+        elif isinstance(chunk, int):
+            self._end(chunk)
+        elif self._delta is not None:
+            self._delta.replay(chunk, self._index)
+            self._count += len(chunk)
+
+    def _begin(self, snapshot_format: int, index: int, metadata_version: MetadataVersion) -> None:
+        if snapshot_format != SNAPSHOT_FORMAT:
+            raise UnsupportedVersionError(
+                f"a metadata snapshot of format {snapshot_format}; this release reads format {SNAPSHOT_FORMAT}",
+                field="format",
+                limit=SNAPSHOT_FORMAT,
+            )
+        if metadata_version:
+            require_supported(metadata_version)
+        self._index = RaftIndex(index)
+        self._delta = MetadataDelta(EMPTY_IMAGE)
+        self._delta.replay((), self._index)
+
+    def _end(self, record_count: int) -> None:
+        if record_count != self._count:
+            raise CorruptMessageError(f"a metadata snapshot of {record_count} records holds {self._count}")
+        self._ended = True
+
+
+def _text_bytes(record: Record) -> int:
+    """An upper bound of what is long in some records; UTF-8 takes up to 4 bytes a character."""
+    if isinstance(record, ConfigRecord):
+        return 4 * len(record.value or "")
+    if isinstance(record, BrokerRecord):
+        return 4 * (len(record.broker.host) + len(record.broker.rack)) + 18 * len(record.broker.directory_ids)
+    return 0
+
+
+def _framed(chunk: bytes) -> bytes:
+    return len(chunk).to_bytes(LENGTH_BYTES, "big") + chunk
+
+
+def _records_of_topic(topic: Topic) -> Iterator[Record]:
+    yield TopicRecord(topic_id=topic.topic_id, name=topic.name)
+    for partition_id, partition in enumerate(topic.partitions):
+        yield PartitionRecord(topic_id=topic.topic_id, partition_id=PartitionId(partition_id), partition=partition)

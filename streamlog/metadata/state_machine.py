@@ -1,0 +1,55 @@
+"""The metadata as the quorum's state machine: one on every voter and observer (streamlog.raft.port.StateMachine).
+
+It owns the current image. Commands come in log order, each once; what it does with one is replay, and nothing else.
+An error on the way stops the node, as it should: every other node has met the same command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
+
+from streamlog.metadata.convert import decode_batch
+from streamlog.metadata.delta import MetadataDelta
+from streamlog.metadata.image import EMPTY_IMAGE, MetadataImage
+from streamlog.metadata.snapshot import decode_snapshot, encode_snapshot
+from streamlog.model import RaftIndex
+
+Listener: TypeAlias = Callable[[MetadataImage, MetadataDelta | None], None]
+"""Told of every new image, and what changed; None: a snapshot took the place of the state, anything may have changed.
+Called on the event loop, between two commands; must not wait.
+"""
+
+
+class MetadataStateMachine:
+    def __init__(self, listener: Listener | None = None) -> None:
+        self._image = EMPTY_IMAGE
+        self._listener = listener
+
+    @property
+    def image(self) -> MetadataImage:
+        return self._image
+
+    def apply(self, index: RaftIndex, command: bytes) -> bytes:
+        """The result is empty: who proposed the command knows what it was."""
+        delta = MetadataDelta(self._image)
+        delta.replay(decode_batch(command), index)
+        self._image = delta.apply()
+        if self._listener is not None:
+            self._listener(self._image, delta)
+        return b""
+
+    def picture(self) -> MetadataImage:
+        return self._image
+
+    def encode(self, picture: MetadataImage) -> Iterable[bytes]:
+        return encode_snapshot(picture)
+
+    def decode(self, pieces: Sequence[bytes]) -> MetadataImage:
+        return decode_snapshot(pieces)
+
+    def install(self, index: RaftIndex, picture: MetadataImage) -> None:
+        """`index` may be beyond the picture's: entries in between were not commands."""
+        self._image = picture
+        if self._listener is not None:
+            self._listener(picture, None)
