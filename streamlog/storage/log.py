@@ -544,9 +544,12 @@ class Log:
         self.segments.active.become_closed()
 
     def release_idle(self) -> None:
-        """Close the files of closed segments that nobody has used for a while."""
-        for segment in self.segments.closed():
-            segment.release_if_idle()
+        """Close the files that nobody has used for a while. One with unsynced bytes stays open: the kernel tells of a
+        failed write only who had the file open at the time.
+        """
+        for segment in self.segments:
+            if segment is not self.segments.active or not self.durability.unsynced_bytes:
+                segment.release_if_idle()
 
     def close(self) -> None:
         """Close the files; no promise of any kind. Waiters get StorageError."""

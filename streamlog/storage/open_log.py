@@ -91,6 +91,7 @@ async def _open_clean(
     if producers is None:
         producers = ProducerStates((), segments[0].base_offset)
     await follow(producers, Segments(segments), at.recovery_point, at.recovery_point)
+    active.close()  # nothing is to be synced: most logs stay idle, and open their files when they are used
     return _log(
         fs, home, partition, directory, config, segments, epochs, producers, at.recovery_point, log_start=at.log_start
     )

@@ -39,6 +39,8 @@ def load_snapshot(fs: FileSystem, directory: str, files: list[str], upto: Offset
 
 async def follow(producers: ProducerStates, segments: Segments, upto: Offset, log_end: Offset) -> None:
     """Read the headers from the state's offset to `upto`."""
+    if producers.map_end_offset >= upto:
+        return
     for index in range(segments.index_of(producers.map_end_offset), len(segments)):
         segment = segments.at(index)
         if segment.base_offset >= upto:

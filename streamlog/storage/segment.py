@@ -42,6 +42,7 @@ class Segment:
         "_pins",
         "_size_bytes",
         "_suffix",
+        "_trimmed",
         "base_offset",
         "offset_index",
         "tail",
@@ -73,6 +74,7 @@ class Segment:
         self._max_timestamp: TimeEntry | None = None  # None: the time index knows
         self._pins = 0
         self._closing = False
+        self._trimmed = False  # active, with indexes as short as a closed one's
         self._idle = False  # not used since the last `release_if_idle`
 
     @classmethod
@@ -121,10 +123,18 @@ class Segment:
     def append(self, buffers: Sequence[Buffer], batches: Sequence[tuple[int, BatchHeader]], size: int) -> None:
         """Write batches behind the last one. `batches`: position in the buffers, and header as it will be read."""
         start = self.size_bytes
+        if self._trimmed:
+            self._preallocate()
         self.file.pwritev(buffers, start)
         for position, header in batches:
             self.note(start + position, header)
         self.size_bytes = start + size
+
+    def _preallocate(self) -> None:
+        """Extend the indexes; not before they are written to, because most logs of a start are idle."""
+        self.offset_index.file.preallocate(self.offset_index.preallocated_bytes)
+        self.time_index.file.preallocate(self.time_index.preallocated_bytes)
+        self._trimmed = False
 
     def note(self, position: int, header: BatchHeader) -> None:
         """Follow a batch that stands at `position`: tail, largest timestamp, indexes."""
@@ -164,9 +174,8 @@ class Segment:
     # -- the life of the files
 
     def become_active(self, end_offset: Offset) -> None:
-        """Extend the indexes again, after a start or a truncation; the next batch begins at `end_offset`."""
-        self.offset_index.file.preallocate(self.offset_index.preallocated_bytes)
-        self.time_index.file.preallocate(self.time_index.preallocated_bytes)
+        """The log's last segment, after a start or a truncation; the next batch begins at `end_offset`."""
+        self._trimmed = True
         if self.tail is None:
             self.tail = Tail(end_offset)
 
