@@ -140,7 +140,7 @@ class _Printer:
         self._fs = PosixFileSystem()
 
     def print_file(self, path: str, *, deep: bool, mode: IndexMode) -> None:
-        with progress(path, os.path.getsize(path)) as advance:
+        with progress(os.path.basename(path), os.path.getsize(path)) as advance:
             for item in self._items(path, deep=deep, mode=mode):
                 self._print(path, item)
                 advance(_position(item))

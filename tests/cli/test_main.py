@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from streamlog.cli.main import main
+from streamlog.model import Offset
+from streamlog.records import BatchFields, encode_batch
 from tests.cli.conftest import Dump
 from tests.cli.logs import one, write_log
 
@@ -101,3 +105,40 @@ def test_a_reader_that_stops_reading(tmp_path: Path) -> None:
         assert process.stdout.readline() == f"Dumping {log}\n"
         process.stdout.close()
         assert process.stderr.read() == ""
+
+
+def dump_before_a_terminal(log: Path, lines: Path | None) -> bytes:
+    """What a terminal on standard error shows. The lines go to a file, or to the terminal as well."""
+    terminal, its_other_end = pty.openpty()
+    try:
+        command = [sys.executable, "-c", "from streamlog.cli.main import main; main()", "dump", "--shallow-iteration"]
+        with open(lines or os.devnull, "wb") as file:
+            subprocess.run(
+                [*command, str(log)],
+                stdout=file if lines else its_other_end,
+                stderr=its_other_end,
+                env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
+                check=True,
+            )
+        os.set_blocking(terminal, False)
+        try:
+            return os.read(terminal, 1 << 16)
+        except BlockingIOError:
+            return b""
+    finally:
+        os.close(terminal)
+        os.close(its_other_end)
+
+
+def test_a_bar_on_a_terminal_for_a_long_file_only(tmp_path: Path) -> None:
+    batches = [
+        encode_batch([bytes(1 << 20)], timestamps=0, fields=BatchFields(base_offset=Offset(n))) for n in range(10)
+    ]
+    long, short = write_log(tmp_path, batches), write_log(tmp_path, batches[:1], "copy.log")
+    lines = tmp_path / "lines"
+    shown = dump_before_a_terminal(long, lines)
+    assert b"/10.5 MB" in shown
+    assert b"baseOffset" not in shown
+    assert lines.read_bytes().count(b"baseOffset") == len(batches)
+    assert dump_before_a_terminal(short, lines) == b""
+    assert b"MB" not in dump_before_a_terminal(long, None), "the lines have the terminal to themselves"
