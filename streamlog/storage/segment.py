@@ -15,7 +15,7 @@ from streamlog.errors import CorruptMessageError, DamagedFileError
 from streamlog.model import NO_TIMESTAMP, Offset
 from streamlog.ports import Buffer, File, FileSystem
 from streamlog.records import BatchHeader, read_header, scan_headers
-from streamlog.records.header import HEADER_SIZE
+from streamlog.records.header import HEADER_SIZE, MAGIC
 from streamlog.storage import names
 from streamlog.storage.config import LogConfig
 from streamlog.storage.offset_index import OffsetIndex
@@ -293,14 +293,23 @@ class Segment:
             if known is not None:
                 return known
         position = self.offset_index.lookup(offset).position
+        if 0 < position <= self.size_bytes:
+            try:
+                return (yield from self._seek_from(position, offset))
+            except CorruptMessageError:  # an index has no CRC: one that leads astray costs a scan, not the read
+                pass
+        return (yield from self._seek_from(0, offset))
+
+    def _seek_from(self, position: int, offset: Offset) -> Scan[int]:
         while position < self.size_bytes:
             data = yield ReadAt(min(SCAN_BYTES, self.size_bytes - position), position)
             at = 0
             while at + HEADER_SIZE <= len(data):
                 header = read_header(data, at)
+                size = self.checked_size(header, position + at)
                 if header.next_offset > offset:
                     return position + at
-                at += self.checked_size(header, position + at)
+                at += size
             position = self.further(position, at)
         return position
 
@@ -326,7 +335,15 @@ class Segment:
             known = self.tail.boundary_before(limit, self.size_bytes)
             if known is not None:
                 return max(start, known)
-        position = max(start, self.offset_index.lookup_position(limit).position)
+        position = self.offset_index.lookup_position(limit).position
+        if start < position <= limit:
+            try:
+                return (yield from self._boundary_from(position, limit))
+            except CorruptMessageError:  # as in `seek`
+                pass
+        return (yield from self._boundary_from(start, limit))
+
+    def _boundary_from(self, position: int, limit: int) -> Scan[int]:
         while True:
             data = yield ReadAt(min(SCAN_BYTES, self.size_bytes - position), position)
             at = 0
@@ -346,8 +363,8 @@ class Segment:
 
     def checked_size(self, header: BatchHeader, position: int) -> int:
         size = header.size_bytes
-        if not HEADER_SIZE <= size <= self.size_bytes - position:
+        if header.magic != MAGIC or not HEADER_SIZE <= size <= self.size_bytes - position:
             raise CorruptMessageError(
-                f"impossible batch length {header.length}", path=self.path(names.LOG), position=position
+                f"no batch: magic {header.magic}, length {header.length}", path=self.path(names.LOG), position=position
             )
         return size

@@ -152,6 +152,17 @@ def test_a_missing_index_of_a_trusted_segment_is_built_anew() -> None:
     assert len(values(rig)) == 60
 
 
+@pytest.mark.parametrize("entry", [b"\0\0\0\1\0\0\0\7", b"\0\0\0\1\x7f\xff\xff\xff", b"\0\0\0\1\xff\0\0\0"])
+def test_an_index_that_leads_astray_costs_a_scan_and_no_records(entry: bytes) -> None:
+    rig = filled(60, SMALL)
+    rig.stop()
+    path = "/data/topic-0/00000000000000000000.index"
+    rig.machine.disk.damage(path, 0, entry)
+    rig.start()
+    assert len(values(rig)) == 60
+    assert rig.read(1, 1) == rig.read(0, 200)[69:138]
+
+
 def test_a_clean_mark_that_lies_is_not_believed() -> None:
     rig = filled()
     rig.stop()
