@@ -10,6 +10,9 @@
     fabric, call, network
                 the wires between hosts, a call on them, the network port
     world       hosts, their incarnations, one network, one seed
+    faults, nemesis, history, shrink
+                a plan of faults as data, what carries it out, what clients saw, a failing plan made short
+    ban, lint   traps and a lint for what no seed decides
 
 The node's real code runs here unchanged: it knows the world through `streamlog.ports` alone. The simulated ports keep
 the contracts of the real ones; one conformance suite runs on both.

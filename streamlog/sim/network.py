@@ -114,6 +114,7 @@ class SimServer:
         except Exception as error:  # noqa: BLE001  told to the owner, not hidden
             status = RpcError(Status.UNKNOWN, CRASHED)
             self._on_crash(error)
+            self.process.enter()  # who was told may have ended the process, and the dead do not answer
         end.answer(status)
 
     async def _serve(self, end: ServerEnd, info: CallInfo) -> None:

@@ -73,7 +73,7 @@ class Host:
 
         self._ports = Ports(
             fs=SimFileSystem(self.disk, process),
-            network=SimNetwork(world.fabric, process, self.name),
+            network=SimNetwork(world.fabric, process, self.name, on_crash=lambda error: world.on_crash(self, error)),
             clock=self.clock,
             random=world.stream(f"node/{process}"),
             workers=SimWorkers(process, world.stream(f"workers/{process}")),
@@ -129,6 +129,11 @@ class World:
         self.fabric = Fabric(loop, self.stream("network"))
         self.hosts: dict[str, Host] = {}  # in the order of their making
         self.listeners: list[Listener] = []
+        self.on_crash: Callable[[Host, Exception], None] = self._tell_loop
+
+    def _tell_loop(self, host: Host, error: Exception) -> None:
+        """A handler raised what it must not, and nobody has said what then: the run fails."""
+        self.loop.call_exception_handler({"message": f"a handler of {host.process} failed", "exception": error})
 
     def stream(self, part: str) -> random.Random:
         """The randomness of one part. A string as seed does not depend on PYTHONHASHSEED."""

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 import pytest
 
-from streamlog.ports import Network, RpcError
+from streamlog.ports import Network, RpcError, system
 from streamlog.ports.grpc_network import GrpcNetwork
 from streamlog.ports.grpc_settings import GrpcSettings
 from streamlog.sim import Order, Process, SimLoop, run
@@ -191,7 +191,7 @@ def run_on_grpc(case: Case) -> None:
         finally:
             await net.close()
 
-    asyncio.run(main())
+    system.run(main())
 
 
 def on_both(case: Case) -> Callable[[str], None]:

@@ -324,11 +324,16 @@ async def test_a_server_waits_for_its_reader(net: Net) -> None:
 
 @on_both
 async def test_two_users_of_one_direction_are_a_bug(net: Net) -> None:
-    blocker = Blocker()
+    blocker, waits = Blocker(), []
+
+    async def receive(stream: Stream) -> bytes | None:
+        waits.append(True)
+        return await stream.recv()
+
     server = await serve(net, streaming=blocker.streaming)
     async with net.client.connect(server.address).stream(M) as stream:
-        receiving = asyncio.get_running_loop().create_task(stream.recv())
-        await eventually(lambda: blocker.begun == 1)
+        receiving = asyncio.get_running_loop().create_task(receive(stream))
+        await eventually(lambda: bool(waits))
         with pytest.raises(InvariantError):
             await stream.recv()
         await stream.done_sending()

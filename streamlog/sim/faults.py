@@ -1,0 +1,102 @@
+"""Faults as data: a plan is drawn whole before the run, so that it can be printed, cut down and run again.
+
+`lasts` is the fault's one number: seconds until it is mended, or, for a jump of the clock, what it jumps by. A target
+is a host's name, or a role such as "leader" that is looked up when the fault strikes: most bugs live around the
+leader, and a name that is drawn beforehand seldom hits it.
+
+Two faults that must meet to show a bug hardly ever do by chance, so some kinds are recipes of two. And no two seeds run
+on the same hardware: unequal speeds open windows that equal ones never do.
+"""
+
+from __future__ import annotations
+
+import enum
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+
+class Kind(enum.Enum):
+    """What happens to the target; `other` is the second host where there is one."""
+
+    CRASH = enum.auto()  # kill -9; back after `lasts`
+    POWER = enum.auto()  # power cut; back after `lasts`
+    POWER_ALL = enum.auto()  # of every node at once
+    CRASH_THEN_POWER = enum.auto()  # what kill -9 left in the page cache is recovered, used, and then lost
+    POWER_STAGGERED = enum.auto()  # all lose power; the target is back first, and for a while alone
+    SLOW_THEN_POWER = enum.auto()  # much is unsynced when the power goes
+    PAUSE = enum.auto()  # SIGSTOP, SIGCONT after `lasts`
+    CUT = enum.auto()  # between target and other, both ways
+    CUT_IN = enum.auto()  # from other to target only
+    CUT_OUT = enum.auto()  # from target to other only
+    ISOLATE = enum.auto()  # the target from everybody, clients too
+    FLAP = enum.auto()  # four short cuts in a row: a leader loses and regains its followers
+    RESET = enum.auto()  # the connections between target and other
+    SLOW_DISK = enum.auto()  # a hundred times
+    SLOW_NETWORK = enum.auto()  # thirty times, all of it
+    SYNC_ERROR = enum.auto()  # the next sync fails and takes its pages with it
+    READ_ERROR = enum.auto()  # the next read fails
+    FULL_DISK = enum.auto()  # for `lasts`
+    CLOCK_JUMP = enum.auto()  # the target's wall clock, by (`lasts` - 1) * 1000 s
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Fault:
+    """Ordered by its time, in virtual seconds."""
+
+    at: float
+    kind: Kind
+    target: str
+    other: str = ""
+    lasts: float = 1.0
+
+    def __repr__(self) -> str:
+        """As a test would write it."""
+        return f"Fault({self.at!r}, {self.kind}, {self.target!r}, {self.other!r}, {self.lasts!r})"
+
+
+GAPS_S: Final = (0.4, 1.0, 2.5)
+LASTS_S: Final = (0.05, 0.5, 2.0, 6.0)
+
+
+def draw_plan(
+    rng: random.Random,
+    *,
+    targets: Sequence[str],
+    hosts: Sequence[str],
+    from_s: float,
+    to_s: float,
+    kinds: Sequence[Kind] = tuple(Kind),
+    kinds_max: int = 6,
+) -> list[Fault]:
+    """Swarm testing: each seed draws its own few kinds and its own rate, for a mix of all of them at once is tame.
+
+    `targets` may hold roles, and the same one twice for twice the weight; `hosts` are what `other` is drawn from.
+    """
+    chosen = rng.sample(list(kinds), rng.randint(1, min(kinds_max, len(kinds))))
+    gap_s, plan, now = rng.choice(GAPS_S), [], from_s
+    while (now := round(now + rng.expovariate(1 / gap_s), 3)) < to_s:
+        target = rng.choice(targets)
+        other = rng.choice([host for host in hosts if host != target])
+        plan.append(Fault(now, rng.choice(chosen), target, other, round(rng.choice(LASTS_S) * rng.random(), 3)))
+    return plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hardware:
+    """What the machines of one seed are like when nothing is wrong: factors on the simulation's own speeds."""
+
+    disk_slow: Mapping[str, float]
+    network_slow: float
+
+    @classmethod
+    def draw(cls, rng: random.Random, hosts: Sequence[str]) -> Hardware:
+        return cls(
+            disk_slow={host: rng.choice((1.0, 1.0, 1.0, 20.0, 150.0)) for host in hosts},
+            network_slow=rng.choice((1.0, 1.0, 5.0, 25.0)),
+        )
+
+    @classmethod
+    def healthy(cls, hosts: Sequence[str]) -> Hardware:
+        return cls(disk_slow=dict.fromkeys(hosts, 1.0), network_slow=1.0)

@@ -1,0 +1,213 @@
+"""Nemesis: strikes the hosts of a World as a plan says, and brings back what is down.
+
+A node is up, down until a time, or has stopped itself. A node that stopped itself because its disk failed is started
+again on a machine with a fresh page cache, as an operator would; that it stopped is right. Whatever else ended a node's
+`run`, or was raised by a handler of its, is kept in `bad_stops`, for no fault here excuses it.
+
+`heal` ends all: links open, disks healthy, everybody up and as fast as a simulated machine is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from streamlog.errors import StorageError
+from streamlog.sim.disk import DiskFaults
+from streamlog.sim.fabric import Link
+from streamlog.sim.faults import Fault, Hardware, Kind
+from streamlog.sim.process import Killed
+from streamlog.sim.world import Host, World
+
+RESTART_S: Final = 0.5
+"""Until a node that stopped itself is started again."""
+SOON_S: Final = 0.05
+ROOM_BYTES: Final = 8192
+"""What a full disk still takes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strike:
+    """A node is about to die: the moment to note what it has promised."""
+
+    host: Host
+    power: bool
+
+
+class Nemesis:
+    """`start` starts the node of a name on its host. `find` gives the name behind a role, None if nobody has it now."""
+
+    def __init__(
+        self,
+        world: World,
+        nodes: Sequence[str],
+        start: Callable[[str], object],
+        *,
+        hardware: Hardware | None = None,
+        find: Callable[[str], str | None] = lambda role: None,
+        before_death: Callable[[Strike], None] = lambda strike: None,
+    ) -> None:
+        self.struck: Counter[Kind] = Counter()
+        self.stops: list[str] = []  # nodes that stopped themselves because of their disk
+        self.bad_stops: list[str] = []  # and for any other reason
+        self._world = world
+        self._nodes = tuple(nodes)
+        self._start = start
+        self._find = find
+        self._before_death = before_death
+        self._hardware = hardware or Hardware.healthy(nodes)
+        self._down_until: dict[str, float] = {}
+        self._healed = False
+        world.on_crash = self._stopped
+        self._set_speeds()
+
+    # Up and down.
+
+    def start_all(self) -> None:
+        for name in self._nodes:
+            self._bring_up(name)
+
+    def _bring_up(self, name: str) -> None:
+        host = self._world.host(name)
+        host.disk.faults.sync_errors = host.disk.faults.read_errors = 0
+        host.disk.faults.capacity_bytes = DiskFaults().capacity_bytes
+        self._start(name)
+        task = host.task
+        if task is not None:
+            task.add_done_callback(lambda _: self._ended(host, task), context=self._world.fabric.context())
+
+    def _ended(self, host: Host, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if not isinstance(error, Killed):
+            self._stopped(host, error)
+
+    def _stopped(self, host: Host, error: BaseException | None) -> None:
+        """Its `run` ended, or a handler of it raised what ends a process in production as well."""
+        told = f"t={self._world.loop.now:.3f} {host.process}: {error!r}"
+        (self.stops if error is not None and is_of_disk(error) else self.bad_stops).append(told)
+        self._down(host.name, power=True, lasts=RESTART_S)
+
+    def _down(self, name: str, *, power: bool, lasts: float) -> None:
+        host = self._world.host(name)
+        if host.alive:
+            self._before_death(Strike(host=host, power=power))
+        if power:
+            host.power_cut()
+        else:
+            host.crash()
+        until = self._world.loop.now + lasts
+        self._down_until[name] = max(self._down_until.get(name, 0.0), until)
+        self._later(lasts, lambda: self._maybe_up(name))
+
+    def _maybe_up(self, name: str) -> None:
+        due = self._down_until.get(name)
+        if due is not None and (self._healed or self._world.loop.now >= due - 1e-3):
+            del self._down_until[name]
+            self._bring_up(name)
+
+    # Striking.
+
+    async def run(self, plan: Sequence[Fault]) -> None:
+        """Strike each at its time."""
+        for fault in sorted(plan, key=lambda fault: fault.at):
+            await asyncio.sleep(max(0.0, fault.at - self._world.loop.now))
+            self.strike(fault)
+
+    def strike(self, fault: Fault) -> None:
+        target = fault.target if fault.target in self._nodes else self._find(fault.target)
+        if target is None or self._healed:
+            return
+        other = fault.other if fault.other != target else next(name for name in self._nodes if name != target)
+        self.struck[fault.kind] += 1
+        self._strike(fault.kind, target, other, fault.lasts)
+
+    def _strike(self, kind: Kind, target: str, other: str, lasts: float) -> None:
+        world, host = self._world, self._world.host(target)
+        match kind:
+            case Kind.CRASH | Kind.POWER:
+                self._down(target, power=kind is Kind.POWER, lasts=lasts)
+            case Kind.POWER_ALL:
+                for name in self._nodes:
+                    self._down(name, power=True, lasts=lasts)
+            case Kind.CRASH_THEN_POWER:
+                self._down(target, power=False, lasts=SOON_S)
+                self._later(2 * SOON_S + lasts / 4, lambda: self._down(target, power=True, lasts=lasts))
+            case Kind.POWER_STAGGERED:
+                self._power_staggered(target, lasts)
+            case Kind.SLOW_THEN_POWER:
+                host.disk.faults.slow = 100.0
+                self._later(lasts, lambda: self._power_staggered(target, lasts))
+            case Kind.PAUSE:
+                host.pause()
+                self._later(lasts, host.resume)
+            case Kind.CUT | Kind.CUT_IN | Kind.CUT_OUT | Kind.ISOLATE:
+                self._cut(list(self._links(kind, target, other)), lasts)
+            case Kind.FLAP:
+                for i in range(4):
+                    self._later(i * 0.9, lambda: self._cut([(target, other), (other, target)], 0.1 + lasts / 3))
+            case Kind.RESET:
+                world.fabric.reset(target, other)
+            case Kind.SLOW_DISK:
+                host.disk.faults.slow = 100.0
+                self._later(lasts, self._set_speeds)
+            case Kind.SLOW_NETWORK:
+                world.fabric.slow = 30.0
+                self._later(lasts, self._set_speeds)
+            case Kind.SYNC_ERROR:
+                host.disk.faults.sync_errors = 1
+            case Kind.READ_ERROR:
+                host.disk.faults.read_errors = 1
+            case Kind.FULL_DISK:
+                host.disk.faults.capacity_bytes = host.disk.used_bytes() + ROOM_BYTES
+                self._later(lasts, lambda: setattr(host.disk.faults, "capacity_bytes", DiskFaults().capacity_bytes))
+            case Kind.CLOCK_JUMP:
+                host.clock.jump_ms += round((lasts - 1) * 1_000_000)
+
+    def _power_staggered(self, first: str, lasts: float) -> None:
+        self._set_speeds()
+        for name in self._nodes:
+            self._down(name, power=True, lasts=SOON_S if name == first else SOON_S + 3 * lasts)
+
+    def _links(self, kind: Kind, target: str, other: str) -> Iterator[Link]:
+        others = [name for name in self._world.hosts if name != target] if kind is Kind.ISOLATE else [other]
+        for name in others:
+            if kind is not Kind.CUT_OUT:
+                yield name, target
+            if kind is not Kind.CUT_IN:
+                yield target, name
+
+    def _cut(self, links: list[Link], lasts: float) -> None:
+        for source, target in links:
+            self._world.fabric.block(source, target)
+        self._later(lasts, lambda: self._world.fabric.heal(links))
+
+    def _set_speeds(self) -> None:
+        for name in self._nodes:
+            self._world.host(name).disk.faults.slow = self._hardware.disk_slow.get(name, 1.0)
+        self._world.fabric.slow = self._hardware.network_slow
+
+    def _later(self, delay_s: float, action: Callable[[], None]) -> None:
+        """Unless all is healed by then."""
+        self._world.fabric.after(delay_s, lambda: None if self._healed else action())
+
+    def heal(self) -> None:
+        """For good: what the plan still holds strikes no more."""
+        self._healed = True
+        self._hardware = Hardware.healthy(self._nodes)
+        self._set_speeds()
+        self._world.fabric.heal()
+        for name in self._nodes:
+            host = self._world.host(name)
+            host.disk.faults = DiskFaults()
+            host.resume()
+            self._maybe_up(name)
+
+
+def is_of_disk(error: BaseException) -> bool:
+    """Whether a node that ended so did right to stop: its disk failed, and nothing else did."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(is_of_disk(one) for one in error.exceptions)
+    return isinstance(error, OSError | StorageError)

@@ -1,0 +1,110 @@
+"""From a failing plan to a short one that still fails: delta debugging (Zeller and Hildebrandt, 2002).
+
+It works because a plan is data, and because every part of a world draws from a stream of its own: leaving a fault out
+does not throw the other dice anew. What is left is printed as a test that needs no generator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from streamlog.sim.faults import Fault, Kind
+
+RUNS_MAX: Final = 250
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shrunk:
+    plan: tuple[Fault, ...]
+    runs: int
+
+    def source(self, name: str) -> str:
+        """A Python constant."""
+        return f"{name} = [\n" + "".join(f"    {fault!r},\n" for fault in self.plan) + "]\n"
+
+
+class _Trials:
+    """Runs candidates and counts them; a candidate beyond the limit does not fail."""
+
+    def __init__(self, fails: Callable[[Sequence[Fault]], bool], runs_max: int) -> None:
+        self._fails = fails
+        self._runs_max = runs_max
+        self.runs = 0
+
+    def fails(self, plan: Sequence[Fault]) -> bool:
+        if self.runs >= self._runs_max:
+            return False
+        self.runs += 1
+        return self._fails(plan)
+
+
+def shrink(plan: Sequence[Fault], fails: Callable[[Sequence[Fault]], bool], *, runs_max: int = RUNS_MAX) -> Shrunk:
+    """`fails(plan)` runs it and says whether the violation is still there. ValueError if it does not fail whole."""
+    trials = _Trials(fails, runs_max)
+    if not trials.fails(plan):
+        raise ValueError("the plan does not fail: nothing to shrink")
+    few = _drop(list(plan), trials)
+    return Shrunk(plan=tuple(_simplify(few, trials)), runs=trials.runs)
+
+
+def _drop(plan: list[Fault], trials: _Trials) -> list[Fault]:
+    """Leave out chunks, then smaller ones, and single faults until none can go."""
+    size = max(1, len(plan) // 2)
+    while plan:
+        before, index = len(plan), 0
+        while index < len(plan):
+            trial = plan[:index] + plan[index + size :]
+            if trials.fails(trial):
+                plan = trial
+            else:
+                index += size
+        if size > 1:
+            size //= 2
+        elif len(plan) == before:
+            break
+    return plan
+
+
+def _simplify(plan: list[Fault], trials: _Trials) -> list[Fault]:
+    """Rounder numbers and milder kinds, one fault at a time."""
+    for index in range(len(plan)):
+        for simpler in _simpler(plan[index]):
+            trial = [*plan[:index], simpler, *plan[index + 1 :]]
+            if trials.fails(trial):
+                plan = trial
+                break
+    return plan
+
+
+_MILDER: Final = {
+    Kind.SLOW_THEN_POWER: Kind.POWER_STAGGERED,
+    Kind.CRASH_THEN_POWER: Kind.POWER,
+    Kind.POWER_STAGGERED: Kind.POWER_ALL,
+    Kind.POWER_ALL: Kind.POWER,
+    Kind.POWER: Kind.CRASH,
+    Kind.ISOLATE: Kind.CUT,
+    Kind.FLAP: Kind.CUT,
+}
+
+
+def _simpler(fault: Fault) -> Iterator[Fault]:
+    """Simplest first."""
+    round_ = replace(fault, at=round(fault.at, 1), lasts=round(fault.lasts, 1))
+    kind = fault.kind
+    milder = []
+    while kind in _MILDER:
+        kind = _MILDER[kind]
+        milder.append(kind)
+    for kind in reversed(milder):
+        yield replace(round_, kind=kind)
+        yield replace(fault, kind=kind)
+    for candidate in (
+        replace(round_, lasts=0.0),
+        round_,
+        replace(fault, at=round_.at),
+        replace(fault, lasts=round_.lasts),
+    ):
+        if candidate != fault:
+            yield candidate

@@ -1,0 +1,114 @@
+"""The gRPC adapter alone: certificates, stock clients, and what it holds."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import shutil
+import subprocess
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+
+from streamlog.ports import CallInfo, RpcError
+from streamlog.ports.grpc_network import GrpcNetwork
+
+from .networks import outcome
+
+ECHO = "/test.Service/Echo"
+
+
+async def echo(request: bytes, info: CallInfo) -> bytes:
+    return f"{info.identity}".encode()
+
+
+def crash(error: Exception) -> None:
+    raise error
+
+
+class Certificates:
+    """A CA of the test's own, and what it signed."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+                      "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=test-ca", "-days", "2")  # fmt: skip
+        self.ca = (directory / "ca.crt").read_bytes()
+
+    def _openssl(self, *arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], cwd=self._directory, check=True, capture_output=True)
+
+    def issue(self, name: str) -> tuple[bytes, bytes]:
+        """Private key and certificate."""
+        (self._directory / "ext").write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
+        self._openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+                      "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/O=streamlog/CN={name}")  # fmt: skip
+        self._openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial",
+                      "-out", f"{name}.crt", "-days", "2", "-extfile", "ext")  # fmt: skip
+        return (self._directory / f"{name}.key").read_bytes(), (self._directory / f"{name}.crt").read_bytes()
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make certificates")
+def test_a_handler_is_told_the_subject_of_a_verified_certificate(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    server_key, client_key = certificates.issue("node-1"), certificates.issue("client-7")
+
+    async def main() -> None:
+        server_side = grpc.ssl_server_credentials([server_key], certificates.ca, require_client_auth=True)
+        client_side = grpc.ssl_channel_credentials(certificates.ca, *client_key)
+        anonymous_side = grpc.ssl_channel_credentials(certificates.ca)
+        node = GrpcNetwork(on_crash=crash, server_credentials=server_side, channel_credentials=client_side)
+        stranger = GrpcNetwork(on_crash=crash, channel_credentials=anonymous_side)
+        try:
+            server = await node.listen("127.0.0.1:0", unary={ECHO: echo}, streaming={})
+            identity = await node.connect(server.address).unary(ECHO, b"", timeout_s=10)
+            assert b"client-7" in identity
+            refused = stranger.connect(server.address).unary(ECHO, b"", timeout_s=10)
+            assert (await outcome(refused))[0] == "UNAVAILABLE"
+        finally:
+            await stranger.close()
+            await node.close()
+
+    asyncio.run(main())
+
+
+def test_a_stock_client_can_call_what_is_served_here() -> None:
+    async def main() -> None:
+        network = GrpcNetwork(on_crash=crash)
+        server = await network.listen("127.0.0.1:0", unary={ECHO: echo}, streaming={})
+        try:
+            async with grpc.aio.insecure_channel(server.address) as channel:
+                assert await channel.unary_unary(ECHO)(b"") == b"None"  # type: ignore[arg-type]  # stubs without bytes
+        finally:
+            await network.close()
+
+    asyncio.run(main())
+
+
+def test_a_server_that_nobody_holds_goes_on_until_the_network_is_closed() -> None:
+    async def main() -> None:
+        network = GrpcNetwork(on_crash=crash)
+        address = (await network.listen("127.0.0.1:0", unary={ECHO: echo}, streaming={})).address
+        gc.collect()
+        channel = network.connect(address)
+        assert await channel.unary(ECHO, b"", timeout_s=10) == b"None"
+        await network.close()
+        with pytest.raises(RpcError):
+            await channel.unary(ECHO, b"", timeout_s=1)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("address", ["203.0.113.1:0", "127.0.0.1:1:1", "no-such-host.invalid:1"])
+def test_an_address_that_cannot_be_had_is_an_os_error(address: str) -> None:
+    async def main() -> None:
+        network = GrpcNetwork(on_crash=crash)
+        try:
+            await network.listen(address, unary={}, streaming={})
+        finally:
+            await network.close()
+
+    with pytest.raises(OSError):  # noqa: PT011  which one is the system's affair
+        asyncio.run(main())
