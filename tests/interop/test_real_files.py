@@ -103,6 +103,21 @@ async def test_a_torn_tail_is_cut(killed: Path, kafka: Kafka) -> None:
     assert "invalid bytes" not in kafka.dump(files(killed, "segments", ".log"))
 
 
+_CUTS_COMPACTED = "recovery takes the offsets missing between two compacted segments for a torn tail, and cuts"
+
+
+@pytest.mark.parametrize(
+    "topic", [*SERVED[:-2], "transactions", pytest.param("compacted", marks=pytest.mark.xfail(reason=_CUTS_COMPACTED))]
+)
+async def test_recovery_without_a_checkpoint_loses_nothing(data: Path, topic: str) -> None:
+    async with opened(data) as directory:
+        before = await read_all(directory.logs[partition(topic)])
+    (data / ".kafka_cleanshutdown").unlink()
+    (data / "recovery-point-offset-checkpoint").unlink()
+    async with opened(data) as directory:
+        assert await read_all(directory.logs[partition(topic)]) == before
+
+
 async def rebuild_indexes(data: Path) -> None:
     """Take indexes, checkpoint and mark away, so that everything is scanned, and open."""
     for index in files(data, "segments", ".index", ".timeindex"):
