@@ -23,7 +23,7 @@ from streamlog.records.header import BatchHeader, Buffer, TimestampType, read_he
 from streamlog.records.payload import unpacked_records
 from streamlog.records.ragged import ragged_copy
 from streamlog.records.record import Headers
-from streamlog.records.record_loop import checked_sum, read_headers, refusal
+from streamlog.records.record_loop import checked_sum, read_headers, read_records, refusal
 from streamlog.records.starts import record_spans
 from streamlog.records.varint import BoolArray, ByteArray, Int64Array, read_varints, read_varlongs
 
@@ -99,7 +99,13 @@ def columns_of(raw: bytes, header: BatchHeader) -> RecordColumns:
             headers=None,
         )
     equal = equal_records(raw, header.record_count)
-    return _mixed_columns(raw, header) if equal is None else _equal_columns(raw, header, equal)
+    if equal is not None:
+        return _equal_columns(raw, header, equal)
+    try:
+        return _mixed_columns(raw, header)
+    except InvalidRecordError:
+        read_records(raw, header)  # finds the same, and says at which byte
+        raise
 
 
 def _equal_columns(raw: bytes, header: BatchHeader, equal: EqualRecords) -> RecordColumns:

@@ -137,7 +137,8 @@ def _unpack_zstd(data: Buffer, size_bytes_max: int) -> bytes:
     try:
         bound = _zstd_output_max(data)
         with zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_MAX).stream_reader(data) as reader:
-            out = reader.read(min(bound, size_bytes_max + 1))
+            # One byte more than there can be, or the reader stops short of the frame's checksum.
+            out = reader.read(min(bound, size_bytes_max) + 1)
     except zstandard.ZstdError as error:
         raise CorruptMessageError(f"zstd: {error}") from error
     if len(out) > size_bytes_max:

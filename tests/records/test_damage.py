@@ -1,0 +1,284 @@
+"""Bytes that nobody meant to write: no exception but ours, no memory beyond the bound, no hang.
+
+Valid input is mutated in the ways that disks, networks and ill will have: flipped bits, numbers at their limits, zero
+tails, cut-off ends, pieces moved. Where a CRC would stop the mutation at the door, it is made right again, so that the
+code behind it is reached. Everything comes from a seed.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+import tracemalloc
+import zlib
+from collections.abc import Callable
+
+import pytest
+from crc32c import crc32c
+
+from streamlog.errors import StreamlogError
+from streamlog.records import (
+    BatchFields,
+    Codec,
+    ProduceLimits,
+    TimestampType,
+    check_crc,
+    decode_batch,
+    decode_columns,
+    encode_batch,
+    entry_records,
+    read_header,
+    restamp_log_append_time,
+    scan_entries,
+    scan_headers,
+    validate,
+)
+from streamlog.records.columnar import columns_of
+from streamlog.records.compression import compress, decompress
+from streamlog.records.conversion import convert
+from streamlog.records.payload import unpacked_records
+from streamlog.records.record_loop import read_records
+from tests.records.strategies import NOW_MS, SHAPES, strings
+from tests.records.test_legacy import message, wrapper
+
+BOUND = 200_000
+LIMITS = ProduceLimits(message_bytes_max=BOUND, keys_required=True, unpacked_bytes_max=BOUND)
+NUMBERS = (0, 1, 127, 128, 255, 2**15, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1)
+
+
+def batches(seed: int) -> list[bytes]:
+    rng = random.Random(seed)
+    made = []
+    for codec in Codec:
+        for shape in SHAPES:
+            count = rng.choice([1, 5, 40, 60, 90])
+            headers = [(("h", b"v"), ("n", None))] * count if rng.random() < 0.3 else None
+            times = [NOW_MS + rng.randrange(300) for _ in range(count)]
+            if shape == "large":
+                count, times, headers = 3, times[:3] or [NOW_MS], None
+                times = times + [NOW_MS] * (3 - len(times))
+            made.append(
+                encode_batch(
+                    strings(rng, count, shape),
+                    strings(rng, count, rng.choice(["mixed", "holes"])),
+                    headers,
+                    timestamps=times,
+                    fields=BatchFields(codec=codec),
+                )
+            )
+    return made
+
+
+def messages(seed: int) -> list[bytes]:
+    rng = random.Random(seed)
+    made = []
+    for magic in (0, 1):
+        inner = b"".join(
+            message(index, rng.randbytes(5), rng.randbytes(rng.randrange(99)), magic=magic) for index in range(9)
+        )
+        made += [inner, *(wrapper(8, inner, codec, magic=magic) for codec in (Codec.GZIP, Codec.SNAPPY, Codec.LZ4))]
+    return made
+
+
+def mutated(rng: random.Random, raw: bytes, start: int = 0) -> bytes:
+    """The bytes with one to three things wrong behind `start`."""
+    out = bytearray(raw)
+    for _ in range(rng.choice([1, 1, 1, 2, 3])):
+        size = len(out)
+        at = rng.randrange(start, size) if size > start else size
+        match rng.randrange(7):
+            case 0 if size > at:
+                out[at] ^= 1 << rng.randrange(8)
+            case 1:
+                number = rng.choice(NUMBERS)
+                width = rng.choice([1, 2, 4, 8])
+                out[at : at + width] = (number & (1 << 8 * width) - 1).to_bytes(width, "big")
+            case 2:
+                del out[at:]
+            case 3:
+                out[at:] = bytes(size - at)
+            case 4:
+                out += rng.choice([b"\x00", b"\xff" * 9, bytes(rng.randrange(40)), rng.randbytes(7)])
+            case 5:
+                piece = out[at : at + rng.randrange(30)]
+                del out[at : at + len(piece)]
+                to = rng.randrange(start, len(out) + 1) if len(out) >= start else len(out)
+                out[to:to] = piece
+            case _:
+                out[at : at + 1] = rng.choice([b"\xff\xff\xff\xff\x0f", b"\xfe\xff\xff\xff\x0f", b"\x01", b"\x80"])
+    return bytes(out)
+
+
+def made_right(batch: bytes) -> bytes:
+    """Length and CRC fitted to whatever the batch has become."""
+    if len(batch) < 61:
+        return batch
+    fitted = bytearray(batch)
+    struct.pack_into(">i", fitted, 8, len(fitted) - 12)
+    struct.pack_into(">I", fitted, 17, crc32c(fitted[21:]))
+    return bytes(fitted)
+
+
+def outcome(work: Callable[[], object]) -> object:
+    """What it gives; of an error of ours its class. Any other error is the test's to see."""
+    try:
+        return work()
+    except StreamlogError as error:
+        return type(error)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_damaged_batches(seed: int) -> None:
+    rng = random.Random(seed)
+    changed = 0
+    for batch in batches(seed):
+        for _ in range(40):
+            start = rng.choice([0, 21, 61, 61, 61])
+            bad = mutated(rng, batch, start)
+            bad = made_right(bad) if rng.random() < 0.8 else bad
+            records = outcome(lambda bad=bad: decode_batch(bad, unpacked_bytes_max=BOUND))
+            columns = outcome(lambda bad=bad: decode_columns(bad, unpacked_bytes_max=BOUND))
+            if isinstance(records, list):
+                assert columns.offsets.tolist() == [record.offset for record in records]
+                assert columns.timestamps.tolist() == [record.timestamp for record in records]
+                assert columns.key_sizes.tolist() == [-1 if r.key is None else len(r.key) for r in records]
+                assert columns.values().data.tobytes() == b"".join(record.value or b"" for record in records)
+            else:
+                assert columns is records
+            changed += records != decode_batch(batch)
+            outcome(lambda bad=bad: validate(bad, 0, len(bad), LIMITS, NOW_MS))
+            outcome(lambda bad=bad: [check_crc(bad, at, header) for at, header in scan_headers(bad, 0, len(bad))])
+            outcome(lambda bad=bad: restamp_log_append_time(bytearray(bad), NOW_MS))
+    assert changed > 300  # the mutations do something
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_loop_and_the_columns_refuse_the_same_records(seed: int) -> None:
+    """The records themselves, behind every check of the header: the fast ways against the plain one."""
+    rng = random.Random(seed)
+    refused = 0
+    for batch in batches(seed)[: len(SHAPES)]:
+        header = read_header(batch, 0)
+        raw = unpacked_records(batch, 0, header, BOUND)
+        for _ in range(60):
+            bad = mutated(rng, raw)
+            count = rng.choice([header.record_count] * 4 + [header.record_count + rng.choice([-1, 1])])
+            if not 0 < count <= len(bad) // 7:
+                continue
+            claimed = header._replace(record_count=count, last_offset_delta=rng.choice([count - 1, count + 10]))
+            plain = outcome(lambda bad=bad, claimed=claimed: read_records(bad, claimed))
+            columns = outcome(lambda bad=bad, claimed=claimed: columns_of(bad, claimed))
+            if isinstance(plain, type):
+                refused += 1
+                assert columns is plain
+                continue
+            assert columns.offsets.tolist() == [record.offset for record in plain]
+            assert columns.timestamps.tolist() == [record.timestamp for record in plain]
+            for starts, sizes, strings_ in (
+                (columns.key_starts, columns.key_sizes, [record.key for record in plain]),
+                (columns.value_starts, columns.value_sizes, [record.value for record in plain]),
+            ):
+                got = [
+                    None if size < 0 else bad[start : start + size]
+                    for start, size in zip(starts.tolist(), sizes.tolist(), strict=True)
+                ]
+                assert got == strings_
+            assert (columns.headers or [()] * count) == [record.headers for record in plain]
+    assert refused > 100
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_damaged_messages(seed: int) -> None:
+    rng = random.Random(seed)
+    for log in messages(seed):
+        for _ in range(150):
+            bad = mutated(rng, log, rng.choice([0, 8, 12]))
+            if rng.random() < 0.8 and len(bad) > 16:
+                bad = bad[:8] + struct.pack(">iI", len(bad) - 12, zlib.crc32(bad[16:])) + bad[16:]
+            outcome(lambda bad=bad: convert(bad, 0, len(bad), unpacked_bytes_max=BOUND))
+            outcome(
+                lambda bad=bad: [
+                    entry_records(entry, unpacked_bytes_max=BOUND) for _, entry in scan_entries(bad, 0, len(bad))
+                ]
+            )
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Codec if codec is not Codec.NONE])
+@pytest.mark.parametrize("seed", range(4))
+def test_damaged_streams(codec: Codec, seed: int) -> None:
+    rng = random.Random(seed)
+    for data in (b"", rng.randbytes(300), b"of the same kind, " * 4_000, bytes(150_000)):
+        packed = compress(codec, data)
+        for _ in range(120):
+            bad = mutated(rng, packed)
+            out = outcome(lambda bad=bad: decompress(codec, bad, BOUND))
+            assert isinstance(out, type) or len(out) <= BOUND
+        for size in (1, 7, 40, 200):
+            bad = rng.randbytes(size)
+            out = outcome(lambda bad=bad: decompress(codec, bad, BOUND))
+            assert isinstance(out, type) or len(out) <= BOUND
+
+
+def test_memory_is_bounded_whatever_the_bytes_say() -> None:
+    rng = random.Random(1)
+    inputs = [made_right(mutated(rng, batch, rng.choice([21, 57, 61]))) for batch in batches(1) for _ in range(12)]
+    for bad in inputs:
+        tracemalloc.start()
+        outcome(lambda bad=bad: decode_batch(bad, unpacked_bytes_max=BOUND))
+        outcome(lambda bad=bad: decode_columns(bad, unpacked_bytes_max=BOUND).values())
+        outcome(lambda bad=bad: convert(bad, 0, len(bad), unpacked_bytes_max=BOUND))
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        # The columns of the smallest records take some 20 times their bytes.
+        assert peak < 40 * BOUND
+
+
+PLANTED = {
+    "a bit": (lambda b: b[:70] + bytes([b[70] ^ 4]) + b[71:], "CRC mismatch"),
+    "a zero tail": (lambda b: b[:80] + bytes(len(b) - 80), "CRC mismatch"),
+    "cut in the records": (lambda b: b[:-1], "cut off"),
+    "cut in the header": (lambda b: b[:40], "cut off"),
+    "a length of 2^31-1": (lambda b: b[:8] + b"\x7f\xff\xff\xff" + b[12:], "cut off"),
+    "a negative length": (lambda b: b[:8] + b"\xff\xff\xff\xff" + b[12:], "impossible batch length"),
+    "zeros only": (lambda b: bytes(len(b)), "record format magic 0"),
+    "a byte more": (lambda b: b + b"\x00", "trailing bytes"),
+    "a count of 2^31-1": (lambda b: made_right(b[:57] + b"\x7f\xff\xff\xff" + b[61:]), "last offset delta"),
+    "a record too few": (
+        lambda b: made_right(b[:23] + b"\x00\x00\x00\x1e" + b[27:57] + b"\x00\x00\x00\x1f" + b[61:]),
+        "bytes follow the last record",
+    ),
+    "a key that is too long": (
+        lambda b: made_right(b[:65] + b"\x7e" + b[66:]),
+        "byte 5 of the records: a field of 63 bytes does not fit",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_each_planted_damage_is_named(name: str) -> None:
+    plant, reason = PLANTED[name]
+    good = encode_batch([b"value-%d" % i for i in range(32)], [b"key"] * 32, timestamps=NOW_MS)
+    assert len(validate(good, 0, len(good), LIMITS, NOW_MS)) == 1
+    bad = plant(good)
+    with pytest.raises(StreamlogError, match=reason):
+        validate(bad, 0, len(bad), LIMITS, NOW_MS)
+
+
+def test_a_header_count_of_billions() -> None:
+    for count in (1, 60):
+        good = encode_batch([b"v"] * count, None, [(("h", b"v"),)] * count, timestamps=NOW_MS)
+        at = good.index(b"\x02\x02h\x02v")
+        bad = made_right(good[:at] + b"\xfe\xff\xff\xff\x0f" + good[at + 5 :])
+        for decode in (decode_batch, decode_columns):
+            with pytest.raises(StreamlogError):
+                decode(bad)
+
+
+def test_log_append_time_does_not_hide_damage() -> None:
+    batch = encode_batch(
+        [b"v"] * 60, timestamps=list(range(60)), fields=BatchFields(timestamp_type=TimestampType.LOG_APPEND_TIME)
+    )
+    bad = made_right(batch[:-1] + b"\x07")
+    for decode in (decode_batch, decode_columns):
+        with pytest.raises(StreamlogError):
+            decode(bad)
