@@ -1,7 +1,7 @@
 """A whole cluster in one process, in virtual time, from one seed. Shipped, so that users simulate too.
 
     process     one incarnation of a node: kill -9, pause, death at a chosen write
-    loop        asyncio in virtual time with a seeded order; `run`
+    loop, task  asyncio in virtual time with a seeded order; `run`
     image, inode, disk, filesystem
                 the page-cache model and the disk port on it
     clock, workers

@@ -5,8 +5,7 @@ simulation is stuck (Deadlock). Which ready callback runs next is a seeded choic
 code may depend on) or the order in which they became ready (Order.FIFO: what asyncio and uvloop do). A bug that shows
 under SHUFFLE alone is a bug against another release of the loop.
 
-Each callback belongs to the Process whose context it carries (process.py). Tasks and futures hash by their number, not
-by their address: asyncio keeps them in sets (TaskGroup, wait) and acts in the order of these.
+Each callback belongs to the Process whose context it carries (process.py).
 
 `run` is the way in: it ends with an error for whatever a real run would hide: a task left behind, an exception that
 nobody looked at, a coroutine never awaited.
@@ -28,6 +27,7 @@ from contextlib import contextmanager
 from typing import Any, Final, NoReturn, TypeVar, TypeVarTuple, Unpack
 
 from streamlog.sim.process import PROCESS, Killed, Process
+from streamlog.sim.task import SimFuture, SimTask, close_silently, untold
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -55,44 +55,6 @@ class Order(enum.Enum):
 
     FIFO = enum.auto()
     SHUFFLE = enum.auto()
-
-
-class SimFuture(asyncio.Future[T]):
-    """A future whose hash, and so its place in a set, is the same in every run."""
-
-    def __init__(self, number: int, loop: SimLoop) -> None:
-        self._number = number
-        super().__init__(loop=loop)
-
-    def __hash__(self) -> int:
-        return self._number
-
-
-class SimTask(asyncio.Task[T]):
-    """A task with a stable hash that knows its process."""
-
-    def __init__(
-        self,
-        coro: Generator[Any, None, T] | Coroutine[Any, Any, T],
-        *,
-        number: int,
-        loop: SimLoop,
-        name: str,
-        context: contextvars.Context,
-    ) -> None:
-        self._number = number  # first: the constructor of the base puts the task into a set
-        self.process = context.get(PROCESS)
-        super().__init__(coro, loop=loop, name=name, context=context)
-        self._log_destroy_pending = False  # kill -9 leaves pending tasks on purpose; `run` reports the others
-
-    def __hash__(self) -> int:
-        return self._number
-
-    def where(self) -> str:
-        """`process:name@file:line` of the innermost frame."""
-        stack = self.get_stack()
-        place = f"{stack[-1].f_code.co_filename.rpartition('/')[2]}:{stack[-1].f_lineno}" if stack else "?"
-        return f"{self.process}:{self.get_name()}@{place}"
 
 
 class SimLoop(asyncio.BaseEventLoop):
@@ -222,7 +184,7 @@ class SimLoop(asyncio.BaseEventLoop):
         )
         self._tasks[hash(task)] = task
         if self._tasks_made % _PRUNE_EVERY == 0:
-            self._tasks = {n: t for n, t in self._tasks.items() if not t.done() or _untold(t) is not None}
+            self._tasks = {n: t for n, t in self._tasks.items() if not t.done() or untold(t) is not None}
         return task
 
     # One turn: BaseEventLoop.run_forever calls it until stopped.
@@ -309,7 +271,7 @@ class SimLoop(asyncio.BaseEventLoop):
         """What a careful program does not leave: live tasks, exceptions that nobody took, errors of callbacks."""
         found = [f"error {error}" for error in self.errors]
         for task in self._tasks.values():
-            error = _untold(task)
+            error = untold(task)
             if error is not None and not isinstance(error, Killed):
                 found.append(f"unretrieved {task.process}:{task.get_name()}: {error!r}")
         return found + [f"leaked {task.where()}" for task in self.live_tasks()]
@@ -326,30 +288,11 @@ class SimLoop(asyncio.BaseEventLoop):
         for task in self._tasks.values():
             if task.process is not None:
                 task.process.alive = False
-            _close_silently(task)
+            close_silently(task)
         self._tasks.clear()
         self._timers.clear()
         self._runnable.clear()
         self.close()
-
-
-def _untold(task: asyncio.Task[Any]) -> BaseException | None:
-    """The exception of a task that is over, if nobody has asked for it yet. Asking by `exception()` would count."""
-    if task.done() and not task.cancelled() and task._log_traceback:
-        return task._exception
-    return None
-
-
-def _close_silently(task: SimTask[Any]) -> None:
-    if not task.done():
-        coro = task.get_coro()
-        try:
-            if coro is not None:
-                coro.close()
-        except BaseException:  # noqa: BLE001  its `finally` ran in a dead process: whatever it says is void
-            pass
-    elif not task.cancelled():
-        task._log_traceback = False
 
 
 @contextmanager

@@ -16,9 +16,10 @@ from streamlog.sim.clock import SimClock
 from streamlog.sim.disk import SimDisk
 from streamlog.sim.fabric import Fabric
 from streamlog.sim.filesystem import SimFileSystem
-from streamlog.sim.loop import SimLoop, SimTask
+from streamlog.sim.loop import SimLoop
 from streamlog.sim.network import SimNetwork
 from streamlog.sim.process import Process
+from streamlog.sim.task import SimTask
 from streamlog.sim.workers import SimWorkers
 
 T = TypeVar("T")

@@ -16,8 +16,9 @@ from streamlog.sim.call import CallEnd, ServerEnd
 from streamlog.sim.disk import SimDisk
 from streamlog.sim.fabric import Connection, Fabric, Wire
 from streamlog.sim.inode import DirectoryNode, FileNode
-from streamlog.sim.loop import SimLoop, SimTask
+from streamlog.sim.loop import SimLoop
 from streamlog.sim.process import Process
+from streamlog.sim.task import SimTask
 
 from ..ports import test_disk as disk_suite
 from ..ports import test_network as network_suite

@@ -1,0 +1,72 @@
+"""Tasks and futures that hash by their number, not by their address.
+
+asyncio keeps both in sets (TaskGroup, wait) and acts in the order of these; with addresses no seed would fix it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Coroutine, Generator
+from typing import Any, TypeVar
+
+from streamlog.sim.process import PROCESS
+
+T = TypeVar("T")
+
+
+class SimFuture(asyncio.Future[T]):
+    """A future whose hash, and so its place in a set, is the same in every run."""
+
+    def __init__(self, number: int, loop: asyncio.AbstractEventLoop) -> None:
+        self._number = number
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class SimTask(asyncio.Task[T]):
+    """A task with a stable hash that knows its process."""
+
+    def __init__(
+        self,
+        coro: Generator[Any, None, T] | Coroutine[Any, Any, T],
+        *,
+        number: int,
+        loop: asyncio.AbstractEventLoop,
+        name: str,
+        context: contextvars.Context,
+    ) -> None:
+        self._number = number  # first: the constructor of the base puts the task into a set
+        self.process = context.get(PROCESS)
+        super().__init__(coro, loop=loop, name=name, context=context)
+        self._log_destroy_pending = False  # kill -9 leaves pending tasks on purpose; `run` reports the others
+
+    def __hash__(self) -> int:
+        return self._number
+
+    def where(self) -> str:
+        """`process:name@file:line` of the innermost frame."""
+        stack = self.get_stack()
+        place = f"{stack[-1].f_code.co_filename.rpartition('/')[2]}:{stack[-1].f_lineno}" if stack else "?"
+        return f"{self.process}:{self.get_name()}@{place}"
+
+
+def untold(task: asyncio.Task[Any]) -> BaseException | None:
+    """The exception of a task that is over, if nobody has asked for it yet. Asking by `exception()` would count."""
+    if task.done() and not task.cancelled() and task._log_traceback:
+        return task._exception
+    return None
+
+
+def close_silently(task: SimTask[Any]) -> None:
+    if not task.done():
+        coro = task.get_coro()
+        try:
+            if coro is not None:
+                coro.close()
+        except BaseException:  # noqa: BLE001  its `finally` ran in a dead process: whatever it says is void
+            pass
+    elif not task.cancelled():
+        task._log_traceback = False
