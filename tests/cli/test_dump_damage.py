@@ -183,11 +183,19 @@ def test_no_log_to_verify_an_index_against(tmp_path: Path, dump: Dump) -> None:
 
 def test_a_checkpoint(tmp_path: Path, dump: Dump) -> None:
     checkpoint = tmp_path / "recovery-point-offset-checkpoint"
-    checkpoint.write_text(f"0\n3\na 0 12\nb zero 13\nc 1 {'9' * 5000}\n")
+    checkpoint.write_text(f"0\n3\na 0 12\nb zero 13\nc 1\n")
     done = dump(checkpoint)
     assert done.exit_code == 1
     assert done.stderr.startswith(f"{checkpoint}: position 11: ")
     assert done.stdout.splitlines()[1:] == ["topic: a partition: 0 offset: 12"]
+
+
+@pytest.mark.parametrize("name", ["log-start-offset-checkpoint", "leader-epoch-checkpoint"])
+def test_a_checkpoint_with_a_number_that_is_none(tmp_path: Path, dump: Dump, name: str) -> None:
+    checkpoint = tmp_path / name
+    checkpoint.write_text(f"0\n1\n0 {'9' * 5000}\n")
+    done = dump(checkpoint)
+    assert (done.exit_code, done.stderr) == (1, f"{checkpoint}: position 6: a number of 5000 digits\n")
 
 
 def test_a_snapshot(tmp_path: Path, dump: Dump) -> None:

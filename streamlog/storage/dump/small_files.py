@@ -8,7 +8,7 @@ CRC, so that nothing in a damaged one is sound.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from streamlog.errors import DamagedFileError
@@ -21,13 +21,11 @@ from streamlog.storage.transaction_index import ENTRY_SIZE, VERSION, parse_entry
 
 _HEAD_LINES: Final = 2  # version and count
 _INT64: Final = re.compile(r"-?[0-9]{1,19}")
+_OVERLONG: Final = re.compile(rb"[0-9]{20,}")  # no 64-bit number, and int() refuses thousands of digits
 
 
 def read_offset_checkpoint(path: str, content: bytes) -> Iterator[Item]:
-    try:
-        parse_offsets(path, content)
-    except DamagedFileError as e:
-        yield Damage(position=e.position, reason=e.reason)
+    yield from _damage(path, content, parse_offsets)
     for fields in _fields(content):
         match fields:
             case [topic, partition, offset] if _INT64.fullmatch(partition) and _INT64.fullmatch(offset):
@@ -35,14 +33,23 @@ def read_offset_checkpoint(path: str, content: bytes) -> Iterator[Item]:
 
 
 def read_epoch_checkpoint(path: str, content: bytes) -> Iterator[Item]:
-    try:
-        parse_epochs(path, content)
-    except DamagedFileError as e:
-        yield Damage(position=e.position, reason=e.reason)
+    yield from _damage(path, content, parse_epochs)
     for fields in _fields(content):
         match fields:
             case [epoch, offset] if _INT64.fullmatch(epoch) and _INT64.fullmatch(offset):
                 yield EpochStart(epoch=LeaderEpoch(int(epoch)), start_offset=Offset(int(offset)))
+
+
+def _damage(path: str, content: bytes, parse: Callable[[str, bytes], object]) -> Iterator[Damage]:
+    """What the strict parser refuses the file for, if it does."""
+    overlong = _OVERLONG.search(content)
+    if overlong is not None:
+        yield Damage(position=overlong.start(), reason=f"a number of {len(overlong[0])} digits")
+        return
+    try:
+        parse(path, content)
+    except DamagedFileError as e:
+        yield Damage(position=e.position, reason=e.reason)
 
 
 def _fields(content: bytes) -> list[list[str]]:
