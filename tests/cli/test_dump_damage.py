@@ -183,7 +183,7 @@ def test_no_log_to_verify_an_index_against(tmp_path: Path, dump: Dump) -> None:
 
 def test_a_checkpoint(tmp_path: Path, dump: Dump) -> None:
     checkpoint = tmp_path / "recovery-point-offset-checkpoint"
-    checkpoint.write_text(f"0\n3\na 0 12\nb zero 13\nc 1\n")
+    checkpoint.write_text("0\n3\na 0 12\nb zero 13\nc 1\n")
     done = dump(checkpoint)
     assert done.exit_code == 1
     assert done.stderr.startswith(f"{checkpoint}: position 11: ")
