@@ -72,6 +72,7 @@ class LogDirectory:
         self._log_starts: dict[TopicPartition, Offset] = {}  # as on disk
         self._cleaned: dict[TopicPartition, Offset] = {}
         self._cleaned_dirty = False
+        self._points_found = True  # the recovery points were there, and sound
         self._checkpointing = asyncio.Lock()
         self._failed = asyncio.Event()
         self.group_commit = GroupCommit(fs, path, on_failure=self.fail)
@@ -108,6 +109,7 @@ class LogDirectory:
             lock.release()
             raise
         directory = cls(fs, path, clock, random, probe, lock, meta, clean)
+        directory._points_found = fs.exists(names.join(path, names.RECOVERY_POINTS))
         directory._recovery_points = directory._read_checkpoint(names.RECOVERY_POINTS)
         directory._log_starts = directory._read_checkpoint(names.LOG_STARTS)
         directory._cleaned = directory._read_checkpoint(names.CLEANER_OFFSETS)
@@ -120,6 +122,7 @@ class LogDirectory:
         except DamagedFileError as e:
             self._probe("checkpoint_ignored", path=e.path, position=e.position, reason=e.reason)
             self.clean_epoch = None
+            self._points_found = self._points_found and name != names.RECOVERY_POINTS
             return {}
 
     # -- logs
@@ -138,6 +141,9 @@ class LogDirectory:
                 continue
             self.logs[partition] = await self._open(partition, config_of(partition))
         self._log_starts = {p: offset for p, offset in self._log_starts.items() if p in self.logs}
+        if not self._points_found:
+            await self._write_recovery_points({})
+            self._points_found = True
 
     async def _open(self, partition: TopicPartition, config: LogConfig) -> Log:
         known = self._recovery_points.get(partition)
@@ -145,6 +151,7 @@ class LogDirectory:
             recovery_point=Offset(0) if known is None else known,
             log_start=self._log_starts.get(partition, Offset(0)),
             clean=self.clean_epoch is not None and known is not None,
+            foreign=not self._points_found,
         )
         return await open_log(self._fs, self, partition, self.partition_path(partition), config, at, self._probe)
 

@@ -36,6 +36,7 @@ class OpenAt:
     recovery_point: Offset
     log_start: Offset
     clean: bool  # stopped in order: the log ends at `recovery_point`, nothing needs a scan
+    foreign: bool = False  # no recovery points were here: a directory that Kafka wrote, or a damaged one
 
 
 async def open_log(
@@ -129,6 +130,7 @@ async def _open_unclean(
         recovery_point=at.recovery_point,
         epochs=epochs,
         producers=producers,
+        gaps_allowed=at.foreign and config.cleanup_compact,
     )
     found = await recovery.run()
     log = _log(

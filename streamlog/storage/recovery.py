@@ -67,8 +67,13 @@ class Recovery:
         recovery_point: Offset,
         epochs: LeaderEpochs,
         producers: ProducerStates,
+        gaps_allowed: bool,
     ) -> None:
-        """`segments[first:]` are scanned; `epochs` and `producers` hold what is true before them."""
+        """`segments[first:]` are scanned; `epochs` and `producers` hold what is true before them.
+
+        `gaps_allowed`: offsets may be missing between segments. Kafka's compaction leaves such logs, ours does not:
+        here a gap is where a power cut took the end of a segment and left the next one's name.
+        """
         self._fs = fs
         self._directory = directory
         self._config = config
@@ -78,6 +83,7 @@ class Recovery:
         self._recovery_point = recovery_point
         self._epochs = epochs
         self._producers = producers
+        self._gaps_allowed = gaps_allowed
         self._expected = segments[first].base_offset
         self._epoch = epochs.latest
         self._lowest = self._expected + 2**63  # lowest offset of a sound batch that contradicts those before it
@@ -87,6 +93,8 @@ class Recovery:
         result = Recovered(self._segments, self._expected)
         for index in range(self._first, len(self._segments)):
             segment = self._segments[index]
+            if segment.base_offset > self._expected and self._gaps_allowed:
+                self._expected = segment.base_offset
             if segment.base_offset != self._expected:
                 fault = CorruptMessageError(
                     f"the segment begins at {segment.base_offset}, the one before ends at {self._expected}",

@@ -222,6 +222,22 @@ def test_segments_after_a_gap_are_not_part_of_the_log() -> None:
     assert len(rig.log.segments) == 1
 
 
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_gap_is_believed_only_in_a_compacted_log_whose_recovery_points_are_lost(lost: bool) -> None:
+    """So it is in a directory that Kafka wrote: its compaction leaves offsets out between segments."""
+    rig = filled(8, LogConfig(segment_index_bytes=1024, cleanup_compact=True))
+    rig.do(rig.log.roll_now)
+    rig.append(b"8", epoch=5)
+    rig.sync()
+    rig.do(lambda: rig.machine.fs.open(LOG_PATH).truncate(69 * 6))
+    path = "/data/recovery-point-offset-checkpoint"
+    if lost:
+        rig.do(lambda: rig.machine.fs.unlink(path))
+    rig.crash()
+    assert rig.log.log_end_offset == (9 if lost else 6)
+    assert rig.do(lambda: rig.machine.fs.exists(path))
+
+
 def test_what_was_half_deleted_or_half_written_is_gone() -> None:
     rig = filled()
 
