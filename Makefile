@@ -4,6 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 JOBS   ?= auto
+OUTPUT ?= table
 
 .DEFAULT_GOAL := help
 .PHONY: help setup check fmt test test-long sim bench interop proto clean
@@ -40,6 +41,9 @@ interop: $(STAMP)  ## read what a real Kafka writes and the other way round (Jav
 
 proto: $(STAMP)  ## generate the code for proto/ into the packages that use it
 	$(BIN)/python tools/generate_proto.py
+
+bench: $(STAMP)  ## what streamlog costs; PART="records ..." for some parts, OUTPUT=json
+	@$(BIN)/python -m bench --output $(OUTPUT) $(PART)
 
 clean:           ## remove the virtual environment and what tests and benchmarks left
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,19 @@
+"""The parts of the benchmark. A part is imported when it is asked for, so that one does not need another's modules."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+
+from bench.figures import Figure
+
+# Part -> module; each has `run() -> list[Figure]`.
+PARTS = {
+    "records": "bench.records",
+    "storage": "bench.storage",
+}
+
+
+def run(part: str) -> Sequence[Figure]:
+    figures: Sequence[Figure] = importlib.import_module(PARTS[part]).run()
+    return figures
