@@ -123,8 +123,8 @@ class FileSystem(Protocol):
         ...
 
     async def sync_all(self, path: str) -> None:
-        """syncfs of the file system that holds `path`: all files and names on it, written before the call.
-        Unlike `File.sync` it may fail to tell an error that an earlier sync of another descriptor was told.
+        """syncfs of the file system that holds `path`: all files and names on it, written before the call. Tells of
+        writes that failed since the first call for this `path`.
         """
         ...
 

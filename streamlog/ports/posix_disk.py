@@ -218,10 +218,20 @@ class PosixFileSystem:
     def __init__(self, *, sync_threads: int = 4, read_threads: int = 4) -> None:
         self.syncers = ThreadPoolExecutor(sync_threads, "disk-sync")
         self.readers = ThreadPoolExecutor(read_threads, "disk-read")
+        # One a directory that `sync_all` was called for, kept open: syncfs tells of a failed write those who had the
+        # file system open when it failed, and nobody else.
+        self._witnesses: dict[str, int] = {}
 
     def close(self) -> None:
         self.syncers.shutdown()
         self.readers.shutdown()
+        self.release_witnesses()
+
+    def release_witnesses(self) -> None:
+        """Let go of the directories that `sync_all` holds open, so that their file system can be unmounted."""
+        for descriptor in self._witnesses.values():
+            os.close(descriptor)
+        self._witnesses.clear()
 
     def open(self, path: str, *, create: bool = False) -> PosixFile:
         return PosixFile(self, absolute(path), os.O_RDWR | (os.O_CREAT if create else 0))
@@ -263,7 +273,9 @@ class PosixFileSystem:
         await asyncio.wrap_future(self.syncers.submit(_with_directory, absolute(directory), os.fsync))
 
     async def sync_all(self, path: str) -> None:
-        await asyncio.wrap_future(self.syncers.submit(_with_directory, absolute(path), _syncfs))
+        if path not in self._witnesses:
+            self._witnesses[path] = os.open(absolute(path), os.O_RDONLY | os.O_DIRECTORY)
+        await asyncio.wrap_future(self.syncers.submit(_syncfs, self._witnesses[path]))
 
     def free_bytes(self, path: str) -> int:
         status = os.statvfs(absolute(path))

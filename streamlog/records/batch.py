@@ -33,6 +33,7 @@ from streamlog.records.compression import compress
 from streamlog.records.encode import encode_records
 from streamlog.records.header import (
     BATCH_SIZE_MAX,
+    CODEC_MASK,
     CONTROL_BIT,
     DELETE_HORIZON_BIT,
     HEADER_SIZE,
@@ -114,7 +115,8 @@ def encode_batch(
 
 
 def rebuilt_batch(header: BatchHeader, records: Sequence[Record], *, delete_horizon_ms: int | None = None) -> bytes:
-    """The batch with only these of its records left, in their order; perhaps none: then it is the header alone.
+    """The batch with only these of its records left, in their order; perhaps none: then it is the header alone,
+    without a codec.
 
     Offsets, codec, producer fields, leader epoch and the range up to `last_offset` stay. A delete horizon, once set,
     stays as well; `delete_horizon_ms` sets one on a batch that has none (KIP-534).
@@ -135,6 +137,7 @@ def rebuilt_batch(header: BatchHeader, records: Sequence[Record], *, delete_hori
         base_sequence=header.base_sequence,
     )
     if not records:
+        attributes &= ~CODEC_MASK  # no stream follows, so none must be looked for
         return _sealed(fields, attributes, header.last_offset_delta, first, header.max_timestamp, 0, [])
     offsets, times, keys, values, headers = zip(*records, strict=True)
     offset_deltas = np.array(offsets, np.int64) - header.base_offset

@@ -38,7 +38,7 @@ def parse_offsets(path: str, content: bytes) -> dict[TopicPartition, Offset]:
     offsets: dict[TopicPartition, Offset] = {}
     for position, line in _lines(path, content):
         match line.split(" "):
-            case [topic, partition, offset] if partition.isdigit() and offset.removeprefix("-").isdigit():
+            case [topic, partition, offset] if _is_number(partition) and _is_number(offset.removeprefix("-")):
                 offsets[TopicPartition(topic, PartitionId(int(partition)))] = Offset(int(offset))
             case _:
                 raise DamagedFileError(path, position, f"not `topic partition offset`: {line[:80]!r}")
@@ -60,7 +60,7 @@ def parse_epochs(path: str, content: bytes) -> list[EpochEntry]:
     entries: list[EpochEntry] = []
     for position, line in _lines(path, content):
         match line.split(" "):
-            case [epoch, offset] if epoch.isdigit() and offset.isdigit():
+            case [epoch, offset] if _is_number(epoch) and _is_number(offset):
                 entry = EpochEntry(LeaderEpoch(int(epoch)), Offset(int(offset)))
             case _:
                 raise DamagedFileError(path, position, f"not `epoch offset`: {line[:80]!r}")
@@ -68,6 +68,11 @@ def parse_epochs(path: str, content: bytes) -> list[EpochEntry]:
             raise DamagedFileError(path, position, f"epochs or offsets fall: {line!r} after {entries[-1]}")
         entries.append(entry)
     return entries
+
+
+def _is_number(text: str) -> bool:
+    """At most 20 digits, as an int64 has: Python refuses to read much longer ones with another error."""
+    return text.isdigit() and len(text) <= 20
 
 
 def _format(lines: Iterable[str]) -> bytes:
@@ -87,7 +92,7 @@ def _lines(path: str, content: bytes) -> list[tuple[int, str]]:
         if line:
             lines.append((position, line))
         position += len(line) + 1
-    if len(lines) < 2 or not lines[0][1].isdigit() or not lines[1][1].isdigit():
+    if len(lines) < 2 or not _is_number(lines[0][1]) or not _is_number(lines[1][1]):
         raise DamagedFileError(path, 0, "no version and count")
     if int(lines[0][1]) != VERSION:
         raise DamagedFileError(path, 0, f"version {lines[0][1]}, only {VERSION} is known")

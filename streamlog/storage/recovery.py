@@ -112,6 +112,8 @@ class Recovery:
             last = result.segments[-1]
             reason = f"the log ends at {self._expected}, but was durable up to {self._recovery_point}"
             result.damage = DamagedFileError(last.path(names.LOG), last.size_bytes, reason, REMEDY)
+        for segment in result.segments[self._first : -1]:
+            segment.become_closed()
         for segment in result.segments[self._first :]:
             await segment.sync()
         await self._fs.sync_dir(self._directory)

@@ -103,12 +103,7 @@ async def test_a_torn_tail_is_cut(killed: Path, kafka: Kafka) -> None:
     assert "invalid bytes" not in kafka.dump(files(killed, "segments", ".log"))
 
 
-_CUTS_COMPACTED = "recovery takes the offsets missing between two compacted segments for a torn tail, and cuts"
-
-
-@pytest.mark.parametrize(
-    "topic", [*SERVED[:-2], "transactions", pytest.param("compacted", marks=pytest.mark.xfail(reason=_CUTS_COMPACTED))]
-)
+@pytest.mark.parametrize("topic", [*SERVED[:-2], "transactions", "compacted"])
 async def test_recovery_without_a_checkpoint_loses_nothing(data: Path, topic: str) -> None:
     async with opened(data) as directory:
         before = await read_all(directory.logs[partition(topic)])
@@ -134,10 +129,7 @@ async def test_indexes_that_were_built_anew_fit_the_log(data: Path, kafka: Kafka
     assert our_dump(indexes) == lines(kafka.dump(indexes))
 
 
-_NO_LAST_ENTRY = "recovery leaves out the last entry that a roll makes, so lookups by time miss the segment's end"
-
-
-@pytest.mark.parametrize("kind", [".index", pytest.param(".timeindex", marks=pytest.mark.xfail(reason=_NO_LAST_ENTRY))])
+@pytest.mark.parametrize("kind", [".index", ".timeindex"])
 async def test_indexes_are_built_anew_as_the_broker_had_them(clean_data: Path, data: Path, kind: str) -> None:
     await rebuild_indexes(data)
     ours, theirs = files(data, "segments", kind), files(clean_data, "segments", kind)
@@ -181,10 +173,7 @@ async def test_a_real_broker_serves_what_was_appended(data: Path, broker: Broker
     assert "ERROR" not in broker.log_text()
 
 
-_KEEPS_CODEC = "a batch whose records are all gone keeps its codec, without a stream of it: kafka-python stumbles"
-
-
-@pytest.mark.parametrize("codec", [Codec.NONE, pytest.param(Codec.LZ4, marks=pytest.mark.xfail(reason=_KEEPS_CODEC))])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
 async def test_a_real_broker_serves_what_we_compacted(data: Path, kafka: Kafka, broker: Broker, codec: Codec) -> None:
     """Over what the broker's own cleaner has left: older keys overwritten, one deleted, batches with holes."""
     overwrites = [

@@ -73,6 +73,7 @@ class LoopDisk(PosixDisk):
         for file in self._tracked.files:
             file.close()
         self._tracked.files.clear()
+        self._tracked.release_witnesses()
         run_tool("umount", self._mountpoint)
 
     def power_cut(self) -> None:

@@ -93,6 +93,13 @@ def test_checkpoints_never_raise_anything_but_damage(content: bytes) -> None:
             parse(PATH, content)
 
 
+@pytest.mark.parametrize("content", [b"0\n1\nt 0 " + b"9" * 5000, b"9" * 5000 + b"\n0\n", b"0\n" + b"1" * 5000 + b"\n"])
+def test_numbers_too_long_to_read_are_damage(content: bytes) -> None:
+    for parse in (parse_offsets, parse_epochs):
+        with pytest.raises(DamagedFileError):
+            parse(PATH, content)
+
+
 @given(
     st.dictionaries(
         st.tuples(st.from_regex(r"[a-zA-Z0-9._-]{1,20}", fullmatch=True), st.integers(0, 10**9)),

@@ -130,6 +130,7 @@ def test_only_segments_from_the_recovery_point_on_are_read() -> None:
 
 def test_indexes_are_built_anew() -> None:
     rig = filled(60, SMALL)
+    assert rig.machine.run(rig.log.offset_for_timestamp(1000)) is not None
     before = [rig.do(lambda s=s: list(s.offset_index.entries())) for s in rig.log.segments]
     times = [rig.do(lambda s=s: list(s.time_index.entries())) for s in rig.log.segments]
     for segment in rig.log.segments:
