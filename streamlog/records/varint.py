@@ -86,14 +86,16 @@ def object_array(items: Sequence[bytes]) -> ObjectArray:
     return array
 
 
+# The extra last entry makes index -1 work: -1, which is "null", is encoded as 01.
+_SMALL: Final = (*map(encode_varint, range(TABLE_SIZE)), encode_varint(-1))
+
+
 class VarintTable:
     """Varints with fixed bytes before and behind them: from a table where the numbers are small. Immutable."""
 
     def __init__(self, before: bytes = b"", behind: bytes = b"") -> None:
         self._before, self._behind = before, behind
-        # The extra last entry makes index -1 work: -1, which is "null", is encoded as 01.
-        numbers = (*range(TABLE_SIZE), -1)
-        self._table = object_array([before + encode_varint(number) + behind for number in numbers])
+        self._table = object_array([before + varint + behind for varint in _SMALL])
 
     def encode(self, numbers: Int64Array) -> list[bytes]:
         """For a column of numbers from -2^63 to 2^63 - 1, one bytes object each."""
