@@ -62,9 +62,8 @@ class Elections:
             self._ask_for_pre_votes()
 
     def next_deadline(self) -> float | None:
-        """When `on_time` may have something to do; None: never, by itself."""
-        due = self._raft.role != Role.LEADER and self._membership.is_voter
-        return self._raft.election_deadline if due else None
+        """When `on_time` may have something to do, unless it leads; None: never, by itself."""
+        return self._raft.election_deadline if self._membership.is_voter else None
 
     def _restart_timer(self) -> None:
         self._raft.election_deadline = self._raft.now() + self._raft.draw_election_timeout_s()

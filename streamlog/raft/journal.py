@@ -1,10 +1,11 @@
 """The journal: the replicated log with term and vote, in memory, and as a write-ahead log in one file.
 
 Everything that changes is a record at the end of the file (journal_format.py): an entry, the term and vote, a cut of
-the log's tail, a new beginning. A change is seen at once by readers here, reaches the page cache at `flush` and stable
-storage at the end of a `sync` that began after it. Changes are counted: `written` is the number of the latest,
-`durable` that of the latest on stable storage. Whoever promises something to another node waits until `durable` has
-reached the `written` of then. A sync that fails ends the node (StorageError); it is never tried again.
+the log's tail, a new beginning, a voter met for the first time. A change is seen at once by readers here, reaches the
+page cache at `flush` and stable storage at the end of a `sync` that began after it. Changes are counted: `written` is
+the number of the latest, `durable` that of the latest on stable storage. Whoever promises something to another node
+waits until `durable` has reached the `written` of then. A sync that fails ends the node (StorageError); it is never
+tried again.
 
 The log in memory begins with the *base*: an entry that is committed, applied and covered by the snapshot (or
 FIRST_ENTRY), kept for its index and term. `compact` moves the base: it writes the rest into a new file and renames it
@@ -52,6 +53,7 @@ class Journal:
         self._sizes: list[int] = [0]  # bytes of data up to and with the entry, from an arbitrary start
         self.term = RaftTerm(0)
         self.vote: BrokerId | None = None
+        self.peers: dict[BrokerId, DirectoryId] = {}  # what voters showed when they were first met (membership)
         self.written = 0
         self.durable = 0  # <= written
 
@@ -119,6 +121,9 @@ class Journal:
             case RecordKind.BASE:
                 index, term = _unpack(fmt.BASE_PAYLOAD, payload)
                 self._reset(RaftIndex(index), RaftTerm(term))
+            case RecordKind.PEER:
+                peer, directory_id = _unpack(fmt.PEER_PAYLOAD, payload)
+                self.peers[BrokerId(peer)] = DirectoryId(directory_id)
             case RecordKind.SEAL:
                 pass
             case unknown:
@@ -241,6 +246,11 @@ class Journal:
         self.term, self.vote = term, vote
         self._put(RecordKind.STATE, self._state_payload())
 
+    def note_peer(self, peer: BrokerId, directory_id: DirectoryId) -> None:
+        """Remember what it shows. Once for each."""
+        self.peers[peer] = directory_id
+        self._put(RecordKind.PEER, fmt.PEER_PAYLOAD.pack(peer, directory_id))
+
     def _state_payload(self) -> bytes:
         return fmt.STATE_PAYLOAD.pack(self.term, _NO_VOTE if self.vote is None else self.vote)
 
@@ -324,6 +334,7 @@ class Journal:
             (RecordKind.FILE, fmt.FILE_PAYLOAD.pack(FORMAT_VERSION, self._directory_id)),
             (RecordKind.BASE, fmt.BASE_PAYLOAD.pack(base.index, base.term)),
             (RecordKind.STATE, self._state_payload()),
+            *((RecordKind.PEER, fmt.PEER_PAYLOAD.pack(peer, self.peers[peer])) for peer in sorted(self.peers)),
             *(
                 (RecordKind.ENTRY, fmt.ENTRY_PAYLOAD.pack(entry.index, entry.term) + entry.data)
                 for entry in self._entries[base_index - self.base.index + 1 :]

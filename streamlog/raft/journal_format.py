@@ -49,6 +49,7 @@ class RecordKind(enum.IntEnum):
     STATE = 4  # term (u64), vote (i64, -1: none)
     TRUNCATE = 5  # index (u64): this entry and all behind it are void
     SEAL = 6  # nothing: written when the journal falls quiet, for the sake of its `durable`
+    PEER = 7  # node id (u32), directory id (16 bytes): what a voter showed when it was first met
 
 
 FILE_PAYLOAD: Final = struct.Struct("<H16s")
@@ -56,6 +57,7 @@ BASE_PAYLOAD: Final = struct.Struct("<QQ")
 ENTRY_PAYLOAD: Final = struct.Struct("<QQ")
 STATE_PAYLOAD: Final = struct.Struct("<Qq")
 TRUNCATE_PAYLOAD: Final = struct.Struct("<Q")
+PEER_PAYLOAD: Final = struct.Struct("<I16s")
 
 
 @dataclass(frozen=True, slots=True)

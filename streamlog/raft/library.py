@@ -19,7 +19,8 @@ import queue
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from enum import IntEnum
-from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeAlias, TypeVar, overload
+from operator import attrgetter
+from typing import Any, Concatenate, Final, ParamSpec, TypeAlias, TypeVar, overload
 
 from pysyncobj import SyncObj, SyncObjConf
 from pysyncobj import syncobj as _library
@@ -30,7 +31,7 @@ from pysyncobj.transport import Transport
 from streamlog.errors import InvariantError
 from streamlog.model import BrokerId, RaftIndex, RaftTerm
 from streamlog.ports import Random
-from streamlog.raft.entries import Entry
+from streamlog.raft.entries import FIRST_INDEX, Entry
 from streamlog.raft.journal import Journal
 from streamlog.raft.messages import Message, VoteReply
 from streamlog.raft.settings import QuorumSettings
@@ -98,22 +99,11 @@ PRIVATE: Final[list[str]] = []
 """What we touch of the library's private parts, as they are called there after `__`."""
 
 
-class _Private(Generic[T]):
+def _private(name: str) -> Any:
     """An attribute of the library under a name and a type of ours."""
-
-    def __init__(self, name: str) -> None:
-        PRIVATE.append(name)
-        self._name = f"_SyncObj__{name}"
-
-    @overload
-    def __get__(self, obj: None, owner: type) -> _Private[T]: ...
-    @overload
-    def __get__(self, obj: Library, owner: type) -> T: ...
-    def __get__(self, obj: Library | None, owner: type) -> _Private[T] | T:
-        return self if obj is None else getattr(obj, self._name)
-
-    def __set__(self, obj: Library, value: T) -> None:
-        setattr(obj, self._name, value)
+    PRIVATE.append(name)
+    theirs = f"_SyncObj__{name}"
+    return property(attrgetter(theirs), lambda self, value: setattr(self, theirs, value))
 
 
 class LibraryLog:
@@ -162,24 +152,24 @@ class LibraryTransport(Transport):  # type: ignore[misc]  # the library has no t
 class Library(SyncObj):  # type: ignore[misc]  # the library has no types
     """SyncObj on our journal and clock, before any of its behaviour is changed."""
 
-    role = _Private[int]("raftState")
-    term = _Private[RaftTerm]("raftCurrentTerm")
-    leader = _Private["Peer | None"]("raftLeader")
-    votes = _Private[int]("votesCount")
-    vote = _Private["BrokerId | None"]("votedForNodeId")
-    election_deadline = _Private[float]("raftElectionDeadline")
-    commit_index = _Private[RaftIndex]("raftCommitIndex")
-    last_applied = _Private[RaftIndex]("raftLastApplied")
-    others = _Private["set[Peer]"]("otherNodes")  # voters but this node; kept by membership
-    connected = _Private["set[Peer]"]("connectedNodes")
-    no_op_index = _Private["RaftIndex | None"]("noopIDx")  # of the leader's own first entry
-    waiting = _Private["dict[int, list[tuple[int, Callback]]]"]("commandsWaitingCommit")  # index -> (term, callback)
-    _library_log = _Private[LibraryLog]("raftLog")
-    _set_state = _Private[Callable[[int], None]]("setState")
-    _set_current_term = _Private["Callable[[RaftTerm, BrokerId | None], None]"]("setCurrentTerm")
-    _on_become_leader = _Private[Callable[[], None]]("onBecomeLeader")
-    _on_message_received = _Private[Callable[[Peer, LibraryMessage], None]]("onMessageReceived")
-    _commands = _Private[Any]("commandsQueue")
+    role: int = _private("raftState")
+    term: RaftTerm = _private("raftCurrentTerm")
+    leader: Peer | None = _private("raftLeader")
+    votes: int = _private("votesCount")
+    vote: BrokerId | None = _private("votedForNodeId")
+    election_deadline: float = _private("raftElectionDeadline")
+    commit_index: RaftIndex = _private("raftCommitIndex")
+    last_applied: RaftIndex = _private("raftLastApplied")
+    others: set[Peer] = _private("otherNodes")  # voters but this node; kept by membership
+    connected: set[Peer] = _private("connectedNodes")
+    no_op_index: RaftIndex | None = _private("noopIDx")  # of the leader's own first entry
+    waiting: dict[int, list[tuple[int, Callback]]] = _private("commandsWaitingCommit")  # index -> (term, callback)
+    _library_log: LibraryLog = _private("raftLog")
+    _set_state: Callable[[int], None] = _private("setState")
+    _set_current_term: Callable[[RaftTerm, BrokerId | None], None] = _private("setCurrentTerm")
+    _on_become_leader: Callable[[], None] = _private("onBecomeLeader")
+    _on_message_received: Callable[[Peer, LibraryMessage], None] = _private("onMessageReceived")
+    _commands: Any = _private("commandsQueue")
 
     def __init__(self, me: Peer, *, journal: Journal, now: Now, random: Random, settings: QuorumSettings) -> None:
         self.now = now
@@ -196,7 +186,8 @@ class Library(SyncObj):  # type: ignore[misc]  # the library has no types
         # A journal may end in a newer term than the one it has as current: a vote is not written for each.
         self.term = max(journal.term, journal.last.term)
         self.vote = journal.vote if self.term == journal.term else None
-        self.commit_index = self.last_applied = journal.base.index
+        # The state machine is empty. Where the journal begins later, a snapshot is installed first (node).
+        self.commit_index = self.last_applied = FIRST_INDEX
 
     def __dir__(self) -> Iterable[str]:
         """The library looks through all attributes for @replicated methods: there are none, and ours are not made."""

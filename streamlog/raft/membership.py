@@ -4,7 +4,9 @@ A history of (index, set), oldest first: the first one is that of the snapshot o
 the log. Cutting the log's tail cuts the history; so an entry that did not survive has never been.
 
 A peer counts (its votes, its acknowledgements) if it is a voter *and* the directory that it showed in its Hello is the
-one that the set names, or the set does not know one yet.
+one that the set names. While the set does not know one yet (it is from the settings), it is the one that the peer
+showed when this node first met it, which the journal remembers. So a voter that lost its disk helps nobody to be
+elected who ever knew it before, not even one that has none of the log.
 """
 
 from __future__ import annotations
@@ -15,14 +17,23 @@ from streamlog.errors import InvariantError, NotControllerError
 from streamlog.model import BrokerId, RaftIndex
 from streamlog.raft import wire
 from streamlog.raft.entries import Entry, EntryKind
-from streamlog.raft.voters import DirectoryId, VoterSet
+from streamlog.raft.journal import Journal
+from streamlog.raft.voters import UNKNOWN_DIRECTORY, DirectoryId, VoterSet
 
 
 class Membership:
-    """Owned by the core. Not durable by itself: log and snapshot are."""
+    """Owned by the core. Not durable by itself: journal and snapshot are."""
 
-    def __init__(self, node_id: BrokerId, directory_id: DirectoryId, base: VoterSet, base_index: RaftIndex) -> None:
+    def __init__(
+        self,
+        node_id: BrokerId,
+        directory_id: DirectoryId,
+        base: VoterSet,
+        base_index: RaftIndex,
+        journal: Journal,
+    ) -> None:
         self._node_id = node_id
+        self._journal = journal
         self._history: list[tuple[RaftIndex, VoterSet]] = [(base_index, base)]  # indexes rise
         self._shown = {node_id: directory_id}  # by peers since the start, and by this node
         self._on_change: Callable[[], None] = lambda: None
@@ -67,6 +78,9 @@ class Membership:
         """Note what a peer's Hello shows. True when it is another directory than before."""
         before = self._shown.get(peer, directory_id)
         self._shown[peer] = directory_id
+        voter = self.voters.get(peer)
+        if voter is not None and voter.directory_id == UNKNOWN_DIRECTORY and peer not in self._journal.peers:
+            self._journal.note_peer(peer, directory_id)
         return before != directory_id
 
     def directory_of(self, peer: BrokerId) -> DirectoryId | None:
@@ -74,8 +88,10 @@ class Membership:
         return self._shown.get(peer)
 
     def counts(self, peer: BrokerId) -> bool:
-        voter, directory_id = self.voters.get(peer), self._shown.get(peer)
-        return voter is not None and directory_id is not None and voter.is_directory(directory_id)
+        voter, shown = self.voters.get(peer), self._shown.get(peer)
+        if voter is None or shown is None:
+            return False
+        return shown == (voter.directory_id or self._journal.peers.get(peer, shown))
 
     # The log.
 

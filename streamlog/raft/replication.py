@@ -50,6 +50,7 @@ class Replication:
         self._learner: Voter | None = None  # it is changed one voter at a time, so there is one
         self._round = 0  # of the latest message; rises over all terms
         self._committed_at = 0.0  # when the commit index last moved
+        self._quorum_until = 0.0  # not looked again before whether a majority answers
 
     # Its life.
 
@@ -67,6 +68,7 @@ class Replication:
             progress.drop_snapshot()
         self._peers = {}
         self._learner = None
+        self._quorum_until = 0.0
 
     def update_peers(self) -> None:
         """The voters or the learners have changed."""
@@ -146,6 +148,8 @@ class Replication:
     def advance_commit(self) -> None:
         """Commit what a majority has."""
         raft = self._raft
+        if raft.commit_index == raft.log.last.index:
+            return
         held = sorted(self._held_by_voters(), reverse=True)
         index = held[self._membership.majority - 1]
         if index > raft.commit_index and raft.log.term_at(index) == raft.term:
@@ -163,8 +167,13 @@ class Replication:
 
     def has_quorum(self) -> bool:
         """Whether a majority has answered within the longest election time-out."""
-        since = self._raft.now() - self._quorum_timeout_s
-        return self._is_majority(p.peer.id for p in self._peers.values() if p.heard_at > since)
+        now = self._raft.now()
+        if now >= self._quorum_until:
+            since = now - self._quorum_timeout_s
+            if not self._is_majority(p.peer.id for p in self._peers.values() if p.heard_at > since):
+                return False
+            self._quorum_until = now + self._heartbeat_s  # often enough to look again
+        return True
 
     def is_confirmed(self, round_: int) -> bool:
         """Whether a majority has answered a message of this round or a later one."""

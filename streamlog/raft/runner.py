@@ -235,11 +235,12 @@ class Runner:
         if deadline is None:
             await self._work.wait()
             return
+        delay_s = max(SHORTEST_SLEEP_S, deadline - self._clock.monotonic())
+        alarm = asyncio.get_running_loop().call_later(delay_s, self._work.set)
         try:
-            async with asyncio.timeout(max(SHORTEST_SLEEP_S, deadline - self._clock.monotonic())):
-                await self._work.wait()
-        except TimeoutError:
-            pass
+            await self._work.wait()
+        finally:
+            alarm.cancel()
 
     async def _sync_forever(self) -> None:
         while True:
@@ -303,6 +304,7 @@ class Runner:
 
     def _leadership(self) -> Leadership:
         core = self.core
+        self._led_by = (core.term, core.role, core.leader_id, core.is_ready, core.membership.index)
         leader = core.leader_id
         voter = None if leader is None else core.membership.voters.get(leader)
         return Leadership(
@@ -314,6 +316,9 @@ class Runner:
         )
 
     def _tell_leadership(self) -> None:
+        core = self.core
+        if self._led_by == (core.term, core.role, core.leader_id, core.is_ready, core.membership.index):
+            return
         leadership = self._leadership()
         if leadership == self.leadership:
             return

@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from streamlog.errors import DamagedFileError
+from streamlog.errors import DamagedFileError, StorageError
 from streamlog.model import BrokerId, RaftIndex
 from streamlog.ports import FileSystem, Random, Workers
 from streamlog.raft import identity as identities
@@ -60,7 +60,7 @@ class Storage:
         identity, base, base_index = self.identity, self.identity.bootstrap, RaftIndex(0)
         if self.snapshot is not None:
             base, base_index = self.snapshot.head.voters, self.snapshot.head.voters_index
-        membership = Membership(identity.node_id, identity.directory_id, base, base_index)
+        membership = Membership(identity.node_id, identity.directory_id, base, base_index, self.journal)
         for entry in self.journal.between(1, len(self.journal)):
             if entry.index > base_index:
                 membership.appended(entry)
@@ -78,8 +78,15 @@ def remedy_for(owner: Owner, directory: str) -> str:
 async def open_storage(fs: FileSystem, workers: Workers, random: Random, directory: str, owner: Owner) -> Storage:
     """Open or make what is in `directory`.
 
-    DamagedFileError, UnsupportedVersionError, InconsistentClusterError; OSError from the disk.
+    DamagedFileError, UnsupportedVersionError, InconsistentClusterError; StorageError when the disk fails.
     """
+    try:
+        return await _open(fs, workers, random, directory, owner)
+    except OSError as error:
+        raise StorageError(f"{directory}: {error}", path=directory, errno=error.errno) from error
+
+
+async def _open(fs: FileSystem, workers: Workers, random: Random, directory: str, owner: Owner) -> Storage:
     remedy = remedy_for(owner, directory)
     journal_path, identity_path = f"{directory}/{JOURNAL}", f"{directory}/{IDENTITY}"
     fs.mkdir(directory, parents=True)
@@ -110,7 +117,17 @@ async def _begin(fs: FileSystem, random: Random, directory: str, owner: Owner, r
         cluster_id=owner.cluster_id, node_id=owner.node_id, directory_id=directory_id, bootstrap=owner.voters
     )
     await identities.write_identity(fs, f"{directory}/{IDENTITY}", identity)
-    await fs.sync_dir(directory.rpartition("/")[0] or "/")
+    await _make_names_durable(fs, directory)
+
+
+async def _make_names_durable(fs: FileSystem, directory: str) -> None:
+    """Sync all directories above: any of them may have been made just now, or just before an earlier crash."""
+    while directory:
+        directory = directory.rpartition("/")[0]
+        try:
+            await fs.sync_dir(directory or "/")
+        except PermissionError:
+            return  # what this user may not even read was not made by this user
 
 
 async def _is_unused(fs: FileSystem, path: str, remedy: str) -> bool:

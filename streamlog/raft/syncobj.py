@@ -161,15 +161,14 @@ class HardenedSyncObj(Library):
             self.hand_over()
             self.elections.step_down(self.term)
 
-    @on_own_clock
     def next_deadline(self) -> float | None:
         """When a turn has something to do by itself, on the node's clock; None: never."""
-        deadlines = [self.elections.next_deadline()]
-        if self.role == Role.LEADER:
-            deadlines += [self.replication.next_deadline(), self.voter_changes.next_deadline()]
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+        if self.role != Role.LEADER:
+            return self.elections.next_deadline()
+        change = self.voter_changes.next_deadline()
+        deadline = self.replication.next_deadline()
+        return deadline if change is None else min(change, deadline)
 
-    @on_own_clock
     def hand_over(self) -> None:
         """Leader: ask the voter that is furthest to campaign."""
         voters = [peer for peer in self.others if peer in self.connected]

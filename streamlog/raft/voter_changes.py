@@ -161,7 +161,7 @@ class VoterChanges:
         voters = self._membership.voters
         for voter in voters:
             shown = self._membership.directory_of(voter.node_id)
-            if voter.directory_id == UNKNOWN_DIRECTORY and shown is not None:
+            if voter.directory_id == UNKNOWN_DIRECTORY and shown is not None and self._membership.counts(voter.node_id):
                 voters = voters.with_directory(voter.node_id, shown)
         if voters != self._membership.voters:
             self._put(voters)

@@ -71,7 +71,10 @@ class VoterSet:
         return len(self.voters) // 2 + 1
 
     def get(self, node_id: BrokerId) -> Voter | None:
-        return next((voter for voter in self.voters if voter.node_id == node_id), None)
+        for voter in self.voters:
+            if voter.node_id == node_id:
+                return voter
+        return None
 
     def with_added(self, voter: Voter) -> VoterSet:
         """DuplicateVoterError when its id is taken."""

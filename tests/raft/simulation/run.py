@@ -1,0 +1,323 @@
+"""One seed: a cluster, its clients and its faults; then all is healed, and everything must come together."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import itertools
+import random
+import zlib
+from collections import Counter
+from dataclasses import dataclass, field
+
+from streamlog.errors import StorageError, StreamlogError
+from streamlog.ports.bundle import Ports
+from streamlog.sim import Order, SimDisk, SimError, SimLoop, run
+from streamlog.sim.world import TIMER_JITTER_S, Host, World
+
+from ..kit import Cluster, Member, voters
+from . import history
+from .plan import FAULTS_S, LEADER, Fault, Kind, Plan, make_plan
+from .truth import Promise, Truth, WatchedRegisters
+from .workload import Changer, Client
+
+CLIENTS = 2
+HEALING_S = 12.0
+"""After the last fault all must be well within this time."""
+KEEPALIVE_S = 0.8
+CONNECT_S = 0.3
+"""Shorter than in the real world, as everything here is."""
+OUTBOX_MAX = 5_000
+
+
+@dataclass(slots=True)
+class Report:
+    seed: int
+    problems: list[str] = field(default_factory=list)
+    stats: Counter[str] = field(default_factory=Counter)
+    fingerprint: int = 0  # equal in every process: what makes a seed a reproduction
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
+class Simulation:
+    def __init__(self, plan: Plan, loop: SimLoop) -> None:
+        self.plan = plan
+        self.loop = loop
+        self.world = World(loop, f"raft/{plan.seed}")
+        self.world.fabric.keepalive_s = KEEPALIVE_S
+        self.world.fabric.connect_s = CONNECT_S
+        self.world.listeners.append(self._on_event)
+        self.truth = Truth()
+        self.cluster = Cluster(self.world, plan.size, plan.settings)
+        self.stats: Counter[str] = Counter()
+        self._nodes = range(1, plan.size + plan.spares + 1)
+        self._clients = [
+            Client(f"c{n}", self.cluster, self.world.stream(f"client/{n}"), lambda: loop.now) for n in range(CLIENTS)
+        ]
+        self._changer = Changer(
+            self.cluster,
+            self.world.stream("changer"),
+            lambda: loop.now,
+            len(self._nodes),
+            self._wipe if plan.wipes else None,
+        )
+
+    # Nodes.
+
+    def start(self, node_id: int) -> None:
+        host = self.cluster.host(node_id)
+        if host.alive:
+            return
+        host.disk.faults.slow = 1.0
+        first = voters(*range(1, self.plan.size + 1))
+
+        def make(ports: Ports) -> Member:
+            return Member(node_id, first, ports, self.plan.settings, WatchedRegisters(node_id, self.truth))
+
+        host.start(make)
+
+    def _on_event(self, host: Host, event: str, fields: dict[str, object]) -> None:
+        self.stats[event] += 1
+        if event == "became_leader":
+            self.truth.leads(host.name, int(str(fields["term"])))
+        elif event == "quorum_up":
+            member = host.node
+            assert isinstance(member, Member)
+            journal = member.core.log
+            self.truth.came_up(host.name, journal.term, journal.vote, journal.between(0, len(journal)))
+
+    def crash(self, node_id: int, *, power: bool) -> None:
+        host = self.cluster.host(node_id)
+        if not host.alive:
+            return
+        self.look_at_tasks()
+        member = host.node
+        if isinstance(member, Member) and member.is_up:
+            journal = member.core.log
+            index = journal.durable_index
+            if journal.durable == journal.written:  # else term and vote are of a change that was not promised yet
+                promise = Promise(journal.term, journal.vote, index, journal.term_at(index) or 0)
+            else:
+                promise = Promise(0, None, index, journal.term_at(index) or 0)
+            self.truth.went_down(host.name, promise)
+        (host.power_cut if power else host.crash)()
+
+    def look_at_tasks(self) -> None:
+        """A node that ended by itself is a problem, unless its disk had failed."""
+        for host in self.world.hosts.values():
+            task = host.task
+            if host.alive and task is not None and task.done() and not task.cancelled():
+                error = task.exception()
+                if isinstance(error, StorageError) and error.details["errno"] == errno.EIO:
+                    self.crash_failed(host)
+                else:
+                    self.truth.wrong(f"{host.name} ended with {error!r}")
+
+    def crash_failed(self, host: Host) -> None:
+        """Its disk has failed, and it stopped, as it must."""
+        self.stats["stopped by its disk"] += 1
+        host.power_cut()
+
+    def check_now(self) -> None:
+        self.look_at_tasks()
+        logs = []
+        for member in self.cluster.members():
+            journal = member.core.log
+            logs.append((member.node_id, journal.between(0, len(journal))))
+            waiting = member.raft._running._outbox.count()
+            if waiting > OUTBOX_MAX:
+                self.truth.wrong(f"node {member.node_id} has {waiting} messages waiting")
+        self.truth.compare_logs(logs)
+
+    # Faults.
+
+    async def nemesis(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for fault in self.plan.faults:
+                await asyncio.sleep(max(0.0, fault.at_s - self.loop.now))
+                self.check_now()
+                group.create_task(self._strike(fault))
+
+    def _target(self, fault: Fault) -> int:
+        if fault.target != LEADER:
+            return fault.target
+        leader = self.cluster.leader()
+        return fault.other if leader is None else leader.node_id
+
+    async def _strike(self, fault: Fault) -> None:
+        target = self._target(fault)
+        other = fault.other if fault.other != target else target % len(self._nodes) + 1
+        host, fabric = self.cluster.host(target), self.world.fabric
+        self.stats[fault.kind.name.lower()] += 1
+        match fault.kind:
+            case Kind.CRASH | Kind.POWER_CUT:
+                self.crash(target, power=fault.kind is Kind.POWER_CUT)
+                await asyncio.sleep(fault.lasts_s)
+                self.start(target)
+            case Kind.BLACKOUT:
+                await self._black_out(fault)
+            case Kind.ONE_WAY_CUT:
+                await self._cut([(f"n{target}", f"n{other}")], fault.lasts_s)
+            case Kind.ISOLATE:
+                others = [node_id for node_id in self._nodes if node_id != target]
+                ways = [(f"n{target}", f"n{o}") for o in others], [(f"n{o}", f"n{target}") for o in others]
+                await self._cut(ways[0] if fault.amount < 0.3 else [*ways[0], *ways[1]], fault.lasts_s)
+            case Kind.RESET:
+                fabric.reset(f"n{target}", f"n{other}")
+            case Kind.SLOW_NETWORK:
+                fabric.slow = 1 + 20 * fault.amount
+                await asyncio.sleep(fault.lasts_s)
+                fabric.slow = 1.0
+            case Kind.SLOW_DISK:
+                host.disk.faults.slow = 1 + 100 * fault.amount
+                await asyncio.sleep(fault.lasts_s)
+                host.disk.faults.slow = 1.0
+            case Kind.DISK_ERROR:
+                host.disk.faults.sync_errors = 1
+                await asyncio.sleep(fault.lasts_s)
+                host.disk.faults.sync_errors = 0
+                self.look_at_tasks()
+                self.start(target)
+            case Kind.PAUSE:
+                host.pause()
+                await asyncio.sleep(fault.lasts_s)
+                host.resume()
+            case Kind.SNAPSHOT:
+                for member in self.cluster.members():
+                    if fault.amount < 0.5 or member.node_id == target:
+                        member.raft.want_snapshot()
+            case Kind.CLOCK_JUMP:
+                host.clock.jump_ms += int((fault.amount - 0.5) * 7_200_000)
+            case Kind.TRANSFER:
+                await self._transfer()
+
+    async def _transfer(self) -> None:
+        leader = self.cluster.leader()
+        if leader is not None:
+            try:
+                await self.cluster.call(leader, leader.raft.transfer_leadership())
+            except StreamlogError:
+                pass  # it has lost its leadership, or its life, meanwhile
+
+    async def _cut(self, links: list[tuple[str, str]], lasts_s: float) -> None:
+        for source, target in links:
+            self.world.fabric.block(source, target)
+        await asyncio.sleep(lasts_s)
+        self.world.fabric.heal(links)
+
+    async def _black_out(self, fault: Fault) -> None:
+        rng = random.Random(f"{self.plan.seed}/{fault.at_s}")
+        for node_id in self._nodes:
+            self.crash(node_id, power=True)
+        for node_id in rng.sample(list(self._nodes), len(self._nodes)):
+            await asyncio.sleep(rng.uniform(0.0, fault.lasts_s / 2))
+            self.start(node_id)
+
+    def _wipe(self, node_id: int) -> None:
+        """It goes down, and comes back with an empty disk under its old name."""
+        self.stats["wiped"] += 1
+        self.crash(node_id, power=True)
+        host = self.cluster.host(node_id)
+        self.truth.forget(host.name)
+        host.disk = SimDisk(self.world.stream(f"disk/{host.name}/2"))
+        self.start(node_id)
+
+    # The run.
+
+    async def run(self) -> None:
+        for node_id in self._nodes:
+            self.start(node_id)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.nemesis())
+            for client in self._clients:
+                group.create_task(client.run(FAULTS_S))
+            if self.plan.changes_voters:
+                group.create_task(self._changer.run(FAULTS_S))
+        self.check_now()
+        self.heal()
+        await self._come_together()
+        self.check_now()
+        operations = [operation for client in self._clients for operation in client.operations]
+        self.truth.acknowledged(operations)
+        for problem in history.violations(operations):
+            self.truth.wrong(f"not linearizable: {problem}")
+        self.stats["operations"] += len(operations)
+        self.stats["completed"] += sum(operation.completed < history.NEVER for operation in operations)
+        self.stats["voter changes"] += self._changer.done
+        self.world.stop()
+
+    def heal(self) -> None:
+        self.world.fabric.heal()
+        self.world.fabric.slow = 1.0
+        for node_id in self._nodes:
+            self.cluster.host(node_id).resume()
+            self.start(node_id)
+
+    async def _come_together(self) -> None:
+        """A leader, a write by each client, all nodes that vote with the same state: within HEALING_S."""
+        try:
+            async with asyncio.timeout(HEALING_S):
+                await self._changer.until_replaced()
+                for client in self._clients:
+                    while (await client.one()).completed == history.NEVER:
+                        pass
+                while not self._is_one():  # noqa: ASYNC110  the nodes do not know that they are watched
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            self.look_at_tasks()
+            states = [(m.node_id, str(m.raft.leadership()), m.raft.applied_index) for m in self.cluster.members()]
+            self.truth.wrong(f"did not come together: {states}")
+
+    def _is_one(self) -> bool:
+        leader = self.cluster.leader()
+        if leader is None:
+            return False
+        ids = [v.node_id for v in leader.raft.voters()]
+        following = [member for member in self.cluster.members() if member.node_id in ids]
+        states = [(member.machine.count, member.machine.digest) for member in following]
+        return len(following) == len(ids) and all(state == states[0] for state in states)
+
+
+def simulate(seed: int, plan: Plan | None = None) -> Report:
+    """Run one seed. Problems are reported, not raised."""
+    plan = plan or make_plan(seed)
+    report = Report(seed)
+    box: list[Simulation] = []
+
+    async def main(loop: SimLoop) -> None:
+        box.append(Simulation(plan, loop))
+        await box[0].run()
+
+    try:
+        run(
+            main,
+            seed=f"raft/{seed}",
+            order=Order.FIFO if plan.fifo else Order.SHUFFLE,
+            until_s=FAULTS_S + HEALING_S + 30,
+            jitter_s=TIMER_JITTER_S,
+            strict=False,
+        )
+    except (SimError, TimeoutError, StreamlogError) as error:
+        report.problems.append(f"the simulation ended with {error!r}")
+    simulation = box[0]
+    report.problems += simulation.truth.problems
+    report.stats = simulation.stats
+    report.stats["callbacks"] = simulation.loop.steps
+    report.stats["virtual ms"] = int(simulation.loop.now * 1000)
+    facts = (simulation.loop.steps, simulation.loop.now, sorted(simulation.truth.commands.items()))
+    report.fingerprint = zlib.crc32(repr(facts).encode())
+    return report
+
+
+def simulate_many(seeds: range) -> tuple[list[Report], Counter[str]]:
+    """(reports of those that failed, statistics of all)."""
+    failed, stats = [], Counter[str]()
+    for seed in itertools.chain(seeds):
+        report = simulate(seed)
+        stats.update(report.stats)
+        if not report.ok:
+            failed.append(report)
+    return failed, stats
