@@ -1,0 +1,150 @@
+"""Where replicas go (SEMANTICS 12): pure arithmetic over nodes and tallies, without chance.
+
+One replica is chosen after the other, always the best by what follows, most important first:
+
+    the leader        fewest leaders of this topic on the node, then in its rack; a rack other than the last leader's;
+                      fewest replicas of this topic; fewest leaders, then replicas, of all topics
+    each follower     the rack that this partition uses least; fewest replicas of this topic, and then most leaders (the
+                      others will get replicas as leaders); least often together with this leader; fewest replicas of
+                      all topics
+
+Of the followers, the one that came first least often stands first: so what a dead node led falls on many others.
+
+What is equal in all of that is taken in an order in which racks alternate, and which turns by one each time round. So
+leaders are spread within one over the nodes; replicas of a partition are on distinct nodes, and on distinct racks where
+there are enough; without racks the replicas are spread within one as well, with racks of equal size within two. A
+topic that grows is evened out by its new partitions. The topic counts more than the cluster: a node that has just
+joined gets its share of a new topic, not all of it.
+
+Placing P partitions of R replicas on N nodes looks at P * R * N candidates, about a microsecond each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import zip_longest
+
+from streamlog.metadata.image import MetadataImage
+from streamlog.metadata.records import Broker, Replicas
+from streamlog.metadata.roles import Role
+from streamlog.model import BrokerId, TopicId
+
+
+def candidates(image: MetadataImage) -> list[Broker]:
+    """The nodes that new replicas may go to: live, not stopping, not being drained."""
+    return [broker for broker in image.brokers.values() if broker.active and not broker.draining]
+
+
+class Tally:
+    """How many leaders and replicas each node has, of a topic or of all topics. Counts up as replicas are placed."""
+
+    def __init__(self) -> None:
+        self.leaders: dict[BrokerId, int] = {}
+        self.replicas: dict[BrokerId, int] = {}
+
+    @classmethod
+    def of_cluster(cls, image: MetadataImage) -> Tally:
+        tally = cls()
+        for broker_id in image.brokers:
+            tally.leaders[broker_id] = image.roles.count(Role.PREFERRED, broker_id)
+            tally.replicas[broker_id] = image.roles.count(Role.REPLICA, broker_id)
+        return tally
+
+    @classmethod
+    def of_topic(cls, image: MetadataImage, topic_id: TopicId) -> Tally:
+        tally = cls()
+        for broker_id in image.brokers:
+            tally.leaders[broker_id] = image.roles.count_of_topic(Role.PREFERRED, broker_id, topic_id)
+            tally.replicas[broker_id] = image.roles.count_of_topic(Role.REPLICA, broker_id, topic_id)
+        return tally
+
+    def add_leader(self, broker_id: BrokerId) -> None:
+        self.leaders[broker_id] = self.leaders.get(broker_id, 0) + 1
+        self.add_replica(broker_id)
+
+    def add_replica(self, broker_id: BrokerId) -> None:
+        self.replicas[broker_id] = self.replicas.get(broker_id, 0) + 1
+
+
+class TopicPlacer:
+    """Places the replicas of one topic. One owner, one use; what it places is counted in the cluster's tally too."""
+
+    def __init__(self, nodes: Sequence[Broker], cluster: Tally, topic: Tally | None = None) -> None:
+        """`nodes` may get replicas; `topic` is the tally of the partitions that the topic has."""
+        self._racks = {node.broker_id: node.rack for node in nodes}
+        self._order = {broker_id: at for at, broker_id in enumerate(_alternating(nodes))}
+        self._cluster = cluster
+        self._topic = topic or Tally()
+        self._rack_leaders = dict.fromkeys(self._racks.values(), 0)
+        for broker_id, rack in self._racks.items():
+            self._rack_leaders[rack] += self._topic.leaders.get(broker_id, 0)
+        self._placed = 0  # partitions placed here
+        self._last_rack: str | None = None  # of the leader that was placed last
+        self._together: dict[tuple[BrokerId, BrokerId], int] = {}  # (leader, follower) -> partitions placed here
+        self._heirs: dict[tuple[BrokerId, BrokerId], int] = {}  # (leader, first follower) -> partitions placed here
+
+    def place(self, replication_factor: int) -> Replicas:
+        """Replicas of one more partition, the preferred leader first. 0 < replication_factor <= number of nodes."""
+        self._placed += 1
+        leader = min(self._order, key=self._leader_rank())
+        self._count_leader(leader)
+        followers = list(self.extend((leader,), replication_factor - 1)[1:])
+        if followers:
+            # The first follower leads when the leader dies: that, too, should be another one each time.
+            heir = min(followers, key=lambda broker_id: self._heirs.get((leader, broker_id), 0))
+            self._heirs[leader, heir] = self._heirs.get((leader, heir), 0) + 1
+            followers.remove(heir)
+            followers.insert(0, heir)
+        return (leader, *followers)
+
+    def extend(self, replicas: Replicas, count: int) -> Replicas:
+        """The replicas with `count` more at the end. There must be so many nodes that are not among them."""
+        for _ in range(count):
+            free = (broker_id for broker_id in self._order if broker_id not in replicas)
+            follower = min(free, key=self._follower_rank(replicas))
+            self._count_follower(replicas[0], follower)
+            replicas = (*replicas, follower)
+        return replicas
+
+    def _leader_rank(self) -> Callable[[BrokerId], tuple[int | bool, ...]]:
+        topic, cluster, turn = self._topic, self._cluster, self._placed // len(self._order)
+        return lambda broker_id: (
+            topic.leaders.get(broker_id, 0),
+            self._rack_leaders[self._racks[broker_id]],
+            self._racks[broker_id] == self._last_rack,
+            topic.replicas.get(broker_id, 0),
+            cluster.leaders.get(broker_id, 0),
+            cluster.replicas.get(broker_id, 0),
+            (self._order[broker_id] + turn) % len(self._order),
+        )
+
+    def _follower_rank(self, replicas: Replicas) -> Callable[[BrokerId], tuple[int, ...]]:
+        used = [self._racks.get(broker_id) for broker_id in replicas]
+        topic, cluster, turn = self._topic, self._cluster, self._placed // len(self._order)
+        return lambda broker_id: (
+            used.count(self._racks[broker_id]),
+            topic.replicas.get(broker_id, 0),
+            -topic.leaders.get(broker_id, 0),
+            self._together.get((replicas[0], broker_id), 0),
+            cluster.replicas.get(broker_id, 0),
+            (self._order[broker_id] + turn) % len(self._order),
+        )
+
+    def _count_leader(self, leader: BrokerId) -> None:
+        self._topic.add_leader(leader)
+        self._cluster.add_leader(leader)
+        self._last_rack = self._racks[leader]
+        self._rack_leaders[self._last_rack] += 1
+
+    def _count_follower(self, leader: BrokerId, follower: BrokerId) -> None:
+        self._topic.add_replica(follower)
+        self._cluster.add_replica(follower)
+        self._together[leader, follower] = self._together.get((leader, follower), 0) + 1
+
+
+def _alternating(nodes: Sequence[Broker]) -> list[BrokerId]:
+    """By id within each rack, and one of each rack in turn. Nodes without a rack are in one together."""
+    racks: dict[str, list[BrokerId]] = {}
+    for node in sorted(nodes, key=lambda node: (node.rack, node.broker_id)):
+        racks.setdefault(node.rack, []).append(node.broker_id)
+    return [broker_id for row in zip_longest(*racks.values()) for broker_id in row if broker_id is not None]
