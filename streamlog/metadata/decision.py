@@ -1,0 +1,96 @@
+"""The shape of every decision of the controller, and what it may know beside the image.
+
+    decide(command, image, context) -> Decision(response, records, timers, then)
+
+A decision function is pure: it reads an image, and nothing but the replay of its records ever changes one. The shell
+(the active controller's node) commits the records as one command of the quorum, and answers with the response once
+they are applied; a refusal is a StreamlogError, and changes nothing. Equal arguments give equal decisions.
+
+- An image to decide on is the one that all earlier decisions have been applied to. To decide further commands before
+  the first is committed, take `look_ahead` of its records; drop what was looked ahead when leadership is lost.
+- A change may be larger than one command should be. `then` says how it goes on once these records are committed.
+  Whoever takes over in between loses nothing: every step is sound in itself, and `settle` finds what is left to do.
+- A timer belongs to the active controller and dies with it. When one is due, `command_for(timer)` is decided.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, Protocol, TypeAlias, TypeVar
+
+from streamlog.metadata.records import ConfigResource, Record
+from streamlog.metadata.settings import ControllerSettings
+from streamlog.model import BrokerId
+
+R_co = TypeVar("R_co", covariant=True)
+
+# Records of one command, unless what was asked must be atomic. Some 30 to 60 ms of every voter's loop, which is well
+# below the election time-out.
+BATCH_RECORDS: Final = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class SessionTimer:
+    """Runs while a registered node need not be heard from; one for each broker id."""
+
+    broker_id: BrokerId
+
+
+@dataclass(frozen=True, slots=True)
+class BalanceTimer:
+    """Until leaderships are next given back to the preferred replicas."""
+
+
+Timer: TypeAlias = SessionTimer | BalanceTimer
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    timer: Timer
+    after_ms: int | None  # from now on, in the place of what was set; None: stop it
+
+
+class Then(enum.Enum):
+    """What the shell does when the records are committed."""
+
+    NOTHING = 0  # answers
+    SETTLE = 1  # answers, and decides `Settle` on the new image
+    AGAIN = 2  # decides the same command again on the new image, and answers with the last response alone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision(Generic[R_co]):
+    response: R_co
+    records: tuple[Record, ...] = ()  # one command of the quorum; empty: nothing to commit
+    timers: tuple[SetTimer, ...] = ()  # to set once the records are committed
+    then: Then = Then.NOTHING
+
+
+class RandomBits(Protocol):
+    def getrandbits(self, k: int, /) -> int: ...
+
+
+class ConfigRules(Protocol):
+    """What configs exist and which values they may have: the config layer's knowledge."""
+
+    def check(self, resource: ConfigResource, name: str, value: str) -> None:
+        """InvalidConfigError where the resource has no such config, or it cannot be changed while running, or not
+        to this value.
+        """
+        ...
+
+    def default_items(self, name: str) -> Sequence[str] | None:
+        """Of a config that is a list, what it holds by default; None where it is no list."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What the controller knows beside the image."""
+
+    settings: ControllerSettings
+    configs: ConfigRules
+    random: RandomBits  # for topic ids alone
+    sessions: Collection[BrokerId]  # those whose SessionTimer runs

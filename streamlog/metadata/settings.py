@@ -1,0 +1,24 @@
+"""What the controller is told of its node's settings. Kafka's names beside each; ranges are the config layer's matter.
+
+Where Kafka's default loses data or fails a small cluster, ours differs (SEMANTICS 5). `None` stands for a default that
+depends on the cluster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerSettings:
+    session_timeout_ms: int = 3_000  # broker.session.timeout.ms
+    num_partitions: int = 1  # num.partitions
+    default_replication_factor: int | None = None  # default.replication.factor; None: min(3, live nodes)
+    min_insync_replicas: int | None = None  # min.insync.replicas; None: 2 where there are 3 replicas or more, else 1
+    unclean_leader_election_enable: bool = False  # unclean.leader.election.enable
+    delete_topic_enable: bool = True  # delete.topic.enable
+    strict_topic_names: bool = False  # topic.names.strict (ours): neither '.' nor '_' in the names of users' topics
+    auto_leader_rebalance_enable: bool = True  # auto.leader.rebalance.enable
+    leader_imbalance_per_broker_percentage: int = 10  # leader.imbalance.per.broker.percentage
+    leader_imbalance_check_interval_ms: int = 300_000  # leader.imbalance.check.interval.seconds
+    drain_partitions_max: int = 32  # drain.partitions.max (ours): of one drained node, how many move at the same time

@@ -1,0 +1,343 @@
+"""Who leads, who is in sync, who is eligible: SEMANTICS 3 and 4, KIP-966."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamlog.metadata.delta import changed
+from streamlog.metadata.election import Occasion, difference, revise, revised
+from streamlog.metadata.records import Partition, PartitionChangeRecord
+from streamlog.metadata.rules import TopicRules, effective_min_isr
+from streamlog.model import NO_BROKER, BrokerId, LeaderEpoch, PartitionEpoch, PartitionId
+from tests.metadata.examples import TOPIC, ids
+from tests.metadata.invariants import check_partition
+
+KEY = (TOPIC, PartitionId(0))
+
+
+def rules(*active: int, min_isr: int | None = None, unclean: bool = False) -> TopicRules:
+    return TopicRules(active=frozenset(ids(*active)), min_insync_replicas=min_isr, unclean=unclean)
+
+
+def partition(*replicas: int, **state: Any) -> Partition:
+    """Led by the first replica, all in sync, unless said otherwise."""
+    state = {key: ids(*value) if isinstance(value, tuple) else value for key, value in state.items()}
+    leader = state.get("leader", replicas[0])
+    return Partition(
+        **{
+            "replicas": ids(*replicas),
+            "isr": ids(*replicas),
+            "leader": BrokerId(leader),
+            "last_leader": leader,
+            **state,
+        }
+    )
+
+
+def after(state: Partition, rules: TopicRules, **occasion: Any) -> Partition:
+    record = revise(KEY, state, rules, Occasion(**occasion))
+    return state if record is None else changed(state, record)
+
+
+class TestOrder:
+    """SEMANTICS 4: valid leader, else first live ISR member in replica order, else ELR, else unclean if allowed."""
+
+    def test_a_valid_leader_stays(self) -> None:
+        state = partition(1, 2, 3, leader=2)
+        assert revise(KEY, state, rules(1, 2, 3)) is None
+
+    def test_the_first_live_one_in_sync_in_the_order_of_replicas(self) -> None:
+        state = partition(1, 3, 2, leader=1)
+        new = after(state, rules(2, 3))
+        assert (new.leader, new.isr, new.leader_epoch) == (3, ids(3, 2), 1)
+
+    def test_the_order_of_the_isr_does_not_matter(self) -> None:
+        state = partition(1, 2, 3, isr=(3, 2, 1))
+        assert after(state, rules(2, 3)).leader == 2
+
+    def test_nobody_in_sync_is_alive_then_the_eligible(self) -> None:
+        state = partition(1, 2, 3, isr=(1,), elr=(3,), leader=1)
+        new = after(state, rules(2, 3))
+        assert (new.leader, new.isr, new.elr) == (3, ids(3), ids(1))
+
+    def test_the_eligible_go_in_the_order_of_replicas(self) -> None:
+        state = partition(1, 2, 3, isr=(), elr=(3, 2), leader=NO_BROKER, last_leader=1)
+        assert after(state, rules(2, 3)).leader == 2
+
+    def test_nobody_eligible_is_alive_then_none(self) -> None:
+        state = partition(1, 2, 3, isr=(1,), elr=(3,), leader=1)
+        new = after(state, rules(2))
+        assert (new.leader, new.isr, new.elr) == (NO_BROKER, (), ids(1, 3))
+        assert new.leader_epoch == 1
+        assert revise(KEY, new, rules(2)) is None, "that is all there is to do"
+
+    def test_unclean_only_where_it_is_allowed(self) -> None:
+        state = partition(1, 2, 3, isr=(1,), leader=1)
+        assert after(state, rules(2, 3)).leader == NO_BROKER
+        new = after(state, rules(2, 3, unclean=True))
+        assert (new.leader, new.isr) == (2, ids(2))
+
+    def test_an_eligible_one_goes_before_an_unclean_one(self) -> None:
+        state = partition(1, 2, 3, isr=(1,), elr=(3,), leader=1)
+        assert after(state, rules(2, 3, unclean=True)).leader == 3
+
+    def test_an_operator_may_ask_for_an_unclean_one(self) -> None:
+        state = partition(1, 2, 3, isr=(), elr=(1,), leader=NO_BROKER)
+        assert after(state, rules(3), allow_unclean=True).leader == 3
+
+    def test_an_unclean_leader_is_no_replica_that_has_just_begun_to_copy_if_there_is_another(self) -> None:
+        state = partition(3, 1, 2, adding=(3,), removing=(1,), isr=(1,), leader=1)
+        assert after(state, rules(2, 3, unclean=True)).leader == 2
+
+    def test_the_preferred_leader_comes_back_when_it_is_asked_for(self) -> None:
+        state = partition(1, 2, 3, leader=2)
+        assert after(state, rules(1, 2, 3), prefer_first=True).leader == 1
+        assert after(partition(1, 2, 3, isr=(2, 3), leader=2), rules(1, 2, 3), prefer_first=True).leader == 2
+
+
+class TestLastLeader:
+    """KIP-966: with nobody in sync or eligible, the last leader is the one that was eligible last."""
+
+    dead = partition(1, 2, 3, isr=(), leader=NO_BROKER, last_leader=2)
+
+    def test_it_leads_again(self) -> None:
+        new = after(self.dead, rules(1, 2, 3))
+        assert (new.leader, new.isr) == (2, ids(2))
+
+    def test_nobody_else_does(self) -> None:
+        assert revise(KEY, self.dead, rules(1, 3)) is None
+
+    def test_not_while_somebody_is_eligible(self) -> None:
+        state = partition(1, 2, 3, isr=(), elr=(3,), leader=NO_BROKER, last_leader=2)
+        assert revise(KEY, state, rules(1, 2)) is None
+
+    def test_not_when_its_disk_is_lost(self) -> None:
+        new = after(self.dead, rules(1, 3), lost_disks=ids(2), unclean_stops=ids(2))
+        assert new.last_leader == NO_BROKER
+        assert revise(KEY, new, rules(1, 2, 3)) is None
+
+    def test_the_loss_of_another_disk_is_nothing_to_it(self) -> None:
+        assert revise(KEY, self.dead, rules(1, 3), Occasion(lost_disks=ids(3))) is None
+
+    def test_a_successor_takes_its_place(self) -> None:
+        state = partition(1, 2, isr=(1, 2), leader=1)
+        new = after(state, rules(2), lost_disks=ids(1), unclean_stops=ids(1))
+        assert (new.leader, new.last_leader) == (2, 2)
+
+    def test_all_nodes_are_killed_and_come_back_uncleanly(self) -> None:
+        """FAULTS I1: a power cut of all nodes; no partition may stay without a leader when all are back."""
+        state = partition(1, 2, 3, leader=2)
+        for gone in ((2,), (1,), (3,)):
+            state = after(state, rules(*(b for b in (1, 2, 3) if b not in gone)))
+            state = after(state, rules(), unclean_stops=ids(*gone))
+        assert (state.isr, state.elr, state.leader) == ((), (), NO_BROKER)
+        new = after(state, rules(1, 2, 3))
+        assert new.leader == state.last_leader != NO_BROKER
+
+
+class TestEligible:
+    """SEMANTICS 4: ELR = (old ISR + ELR) - new ISR - unclean, while |ISR| < min ISR; cleared once it is reached."""
+
+    def test_enough_in_sync_none_eligible(self) -> None:
+        assert after(partition(1, 2, 3), rules(1, 2)).elr == ()
+
+    def test_too_few_in_sync(self) -> None:
+        state = after(partition(1, 2, 3), rules(1, 2))
+        assert (state.isr, state.elr) == (ids(1, 2), ())
+        state = after(state, rules(1))
+        assert (state.isr, state.elr) == (ids(1), ids(2)), "3 left while there were enough: it may lack records"
+        state = after(state, rules())
+        assert (state.isr, state.elr, state.leader) == ((), ids(1, 2), NO_BROKER)
+
+    def test_at_once(self) -> None:
+        state = after(partition(1, 2, 3), rules(1))
+        assert (state.isr, state.elr) == (ids(1), ids(2, 3)), "nothing was committed without them"
+
+    def test_cleared_once_there_are_enough(self) -> None:
+        state = partition(1, 2, 3, isr=(1,), elr=(2,), leader=1)
+        assert after(state, rules(1, 2, 3), isr=ids(1, 3)).elr == ()
+
+    def test_it_counts_against_the_replication_factor(self) -> None:
+        state = partition(1, isr=(1,), leader=1)
+        assert after(state, rules(1), isr=ids(1)).elr == ()
+        assert after(state, rules(min_isr=3)).elr == ids(1)
+
+    def test_who_stopped_uncleanly_is_not_eligible(self) -> None:
+        state = partition(1, 2, 3, isr=(1,), elr=(2, 3), leader=1)
+        assert after(state, rules(1), unclean_stops=ids(2)).elr == ids(3)
+        state = after(partition(1, 2, 3), rules(1), unclean_stops=ids(2))
+        assert (state.isr, state.elr) == (ids(1), ids(3))
+
+    def test_who_lost_its_disk_is_not_eligible(self) -> None:
+        state = partition(1, 2, 3, isr=(1,), elr=(2, 3), leader=1, offline=(3,))
+        assert after(state, rules(1)).elr == ids(2)
+
+
+class TestEpochs:
+    def test_a_smaller_isr_under_the_same_leader_is_no_new_leader_epoch(self) -> None:
+        new = after(partition(1, 2, 3), rules(1, 2))
+        assert (new.leader_epoch, new.partition_epoch) == (0, 1)
+
+    def test_no_leader_is_a_new_one(self) -> None:
+        new = after(partition(1), rules())
+        assert (new.leader, new.leader_epoch, new.partition_epoch) == (NO_BROKER, 1, 1)
+
+    def test_nothing_changed_is_no_record(self) -> None:
+        assert difference(KEY, partition(1, 2), partition(1, 2, leader_epoch=LeaderEpoch(9))) is None
+
+    def test_fewer_replicas_are_a_new_leader_epoch(self) -> None:
+        record = difference(KEY, partition(1, 2, 3), partition(1, 2))
+        assert record == PartitionChangeRecord(
+            topic_id=TOPIC, partition_id=PartitionId(0), replicas=ids(1, 2), isr=ids(1, 2), leader=BrokerId(1)
+        )
+
+
+class TestReassignment:
+    """KIP-455: over when all new replicas are in sync."""
+
+    moving = partition(4, 5, 1, 2, adding=(4, 5), removing=(1, 2), isr=(1, 2), leader=1)
+
+    def test_not_before_all_have_caught_up(self) -> None:
+        new = after(self.moving, rules(1, 2, 4, 5), isr=ids(1, 2, 4))
+        assert (new.replicas, new.isr, new.leader) == (ids(4, 5, 1, 2), ids(4, 1, 2), 1)
+
+    def test_over(self) -> None:
+        new = after(self.moving, rules(1, 2, 4, 5), isr=ids(1, 2, 4, 5))
+        assert (new.replicas, new.isr, new.adding, new.removing) == (ids(4, 5), ids(4, 5), (), ())
+        assert (new.leader, new.leader_epoch, new.partition_epoch) == (4, 1, 1)
+
+    def test_never_below_what_committing_needs(self) -> None:
+        """1, 2, 3 -> 3, 4: with 3 lagging, 4 alone would be in sync."""
+        state = partition(3, 4, 1, 2, adding=(4,), removing=(1, 2), isr=(1, 2), leader=1)
+        new = after(state, rules(1, 2, 3, 4, min_isr=2), isr=ids(1, 2, 4))
+        assert new.removing == ids(1, 2)
+        new = after(new, rules(1, 2, 3, 4, min_isr=2), isr=ids(1, 2, 4, 3))
+        assert (new.replicas, new.isr) == (ids(3, 4), ids(3, 4))
+
+    def test_but_not_stuck_where_there_were_too_few_anyway(self) -> None:
+        state = partition(3, 4, 1, adding=(4,), removing=(1,), isr=(4,), leader=4)
+        new = after(state, rules(4, min_isr=2))
+        assert (new.replicas, new.isr, new.elr) == (ids(3, 4), ids(4), ())
+
+    def test_who_goes_is_not_eligible_any_more(self) -> None:
+        state = partition(3, 1, 2, adding=(3,), removing=(2,), isr=(1,), elr=(2,), leader=1, offline=(2,))
+        new = after(state, rules(1, 3), isr=ids(1, 3))
+        assert (new.replicas, new.elr, new.offline) == (ids(3, 1), (), ())
+
+
+class TestMinIsr:
+    """SEMANTICS 5: effective min ISR = min(min.insync.replicas, RF); by default 2 of 3 or more replicas, else 1."""
+
+    @pytest.mark.parametrize(
+        ("configured", "replicas", "adding", "effective"),
+        [
+            (None, (1,), (), 1),
+            (None, (1, 2), (), 1),
+            (None, (1, 2, 3), (), 2),
+            (None, (1, 2, 3, 4, 5), (), 2),
+            (2, (1,), (), 1),
+            (3, (1, 2), (), 2),
+            (1, (1, 2, 3), (), 1),
+            (None, (1, 2, 3), (2, 3), 1),
+            (2, (1, 2, 3), (2, 3), 1),
+        ],
+    )
+    def test_effective(
+        self, configured: int | None, replicas: tuple[int, ...], adding: tuple[int, ...], effective: int
+    ) -> None:
+        assert effective_min_isr(configured, partition(*replicas, adding=adding)) == effective
+
+
+# --- any state, any occasion
+
+BROKERS = st.integers(1, 5)
+SUBSETS = st.sets(BROKERS)
+
+
+@st.composite
+def partitions(draw: st.DrawFn) -> Partition:
+    replicas = draw(st.lists(BROKERS, min_size=1, max_size=5, unique=True))
+    isr = [b for b in replicas if b in draw(SUBSETS)]
+    elr = [b for b in replicas if b in draw(SUBSETS) and b not in isr]
+    adding: list[int] = []
+    removing: list[int] = []
+    if draw(st.booleans()) and len(replicas) > 1:
+        split = draw(st.integers(1, len(replicas) - 1))
+        removing = replicas[split:]
+        adding = [b for b in replicas[:split] if draw(st.booleans())]
+        if not removing or len(adding) + len(removing) > len(replicas) or adding == replicas[:split]:
+            adding = adding[:-1]
+    leader = draw(st.sampled_from([NO_BROKER, *isr])) if isr else NO_BROKER
+    last = leader if leader != NO_BROKER else draw(st.sampled_from([NO_BROKER, 1, 2, 3, 4, 5]))
+    return Partition(
+        replicas=ids(*replicas),
+        isr=ids(*isr),
+        elr=ids(*elr),
+        adding=ids(*adding),
+        removing=ids(*removing),
+        offline=ids(*[b for b in replicas if b in draw(SUBSETS)]) if draw(st.booleans()) else (),
+        leader=BrokerId(leader),
+        last_leader=BrokerId(last),
+        leader_epoch=LeaderEpoch(draw(st.integers(0, 5))),
+        partition_epoch=PartitionEpoch(draw(st.integers(0, 5))),
+    )
+
+
+@settings(max_examples=500)
+@given(
+    partitions(),
+    SUBSETS,
+    st.sampled_from([None, 1, 2, 3]),
+    st.booleans(),
+    st.sets(BROKERS, max_size=1),
+    st.booleans(),
+)
+def test_the_rules_hold_for_any_partition(
+    old: Partition, active: set[int], min_isr: int | None, unclean: bool, stopped: set[int], prefer: bool
+) -> None:
+    topic_rules = rules(*active, min_isr=min_isr, unclean=unclean)
+    occasion = Occasion(unclean_stops=ids(*stopped), prefer_first=prefer)
+    record = revise(KEY, old, topic_rules, occasion)
+    new = old if record is None else changed(old, record)
+    check_partition(new)
+    fit = [b for b in new.replicas if b in active and b not in stopped and b not in new.offline]
+    eligible = {*old.isr, *old.elr} - stopped - set(old.offline)
+    # who is in sync was so, or leads now
+    assert set(new.isr) <= set(fit)
+    assert all(b in old.isr or b == new.leader for b in new.isr)
+    # the order of the election
+    in_sync = [b for b in new.replicas if b in old.isr and b in fit]
+    if in_sync:
+        assert new.isr == tuple(in_sync)
+        assert new.leader in in_sync
+        if old.leader in in_sync and not prefer:
+            assert new.leader == old.leader
+        elif prefer and new.replicas[0] in in_sync:
+            assert new.leader == new.replicas[0]
+        elif old.leader not in in_sync:
+            assert new.leader == in_sync[0]
+    elif new.leader != NO_BROKER:
+        assert new.isr == (new.leader,)
+        alive_and_eligible = [b for b in old.replicas if b in eligible and b in active]
+        if alive_and_eligible:
+            assert new.leader == alive_and_eligible[0]
+        else:
+            last = not eligible.intersection(new.replicas) and new.leader == old.last_leader
+            assert last or unclean
+    # eligible
+    if len(new.isr) >= effective_min_isr(min_isr, new):
+        assert new.elr == ()
+    else:
+        assert set(new.elr) == eligible.intersection(new.replicas) - set(new.isr)
+    # epochs
+    if record is not None:
+        assert new.partition_epoch == old.partition_epoch + 1
+        bumped = new.leader != old.leader or not set(old.replicas) <= set(new.replicas)
+        assert new.leader_epoch == old.leader_epoch + bumped
+    # it is a fixed point
+    assert revise(KEY, new, topic_rules, occasion) is None
+    assert revised(new, new, topic_rules, occasion).leader == new.leader
