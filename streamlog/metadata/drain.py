@@ -1,0 +1,68 @@
+"""A node is emptied, or no longer: the operator's commands. The work is in streamlog.metadata.drain_moves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+
+from streamlog.errors import InvalidReplicaAssignmentError, InvalidRequestError
+from streamlog.metadata.decision import BATCH_RECORDS, Context, Decision
+from streamlog.metadata.delta import look_ahead
+from streamlog.metadata.drain_moves import DrainProgress, progress
+from streamlog.metadata.image import MetadataImage
+from streamlog.metadata.placement import candidates
+from streamlog.metadata.reassignment import cancelled, reassignments
+from streamlog.metadata.records import Broker, BrokerChangeRecord, Record
+from streamlog.metadata.roles import Role
+from streamlog.metadata.rules import Rulebook
+from streamlog.metadata.settle import settled
+from streamlog.model import BrokerId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainBroker:
+    broker_id: BrokerId
+    cancel: bool = False
+
+
+def drain(command: DrainBroker, image: MetadataImage, context: Context) -> Decision[DrainProgress]:
+    """Start, cancel, or (started already) tell how far it is. BrokerIdNotRegisteredError; InvalidRequestError where
+    the other nodes are too few to take all replicas.
+    """
+    broker = image.require_broker(command.broker_id)
+    if command.cancel:
+        return _cancel(broker, image, context)
+    if broker.draining:
+        return Decision(response=progress(image, broker.broker_id))
+    _check_room(broker, image)
+    record = BrokerChangeRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch, draining=True)
+    return settled(image, context, [record], progress(image, broker.broker_id))
+
+
+def _cancel(broker: Broker, image: MetadataImage, context: Context) -> Decision[DrainProgress]:
+    records: list[Record] = []
+    if broker.draining:
+        records.append(BrokerChangeRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch, draining=False))
+    rulebook = Rulebook(image, context.settings)
+    leaving = (item for item in reassignments(image) if broker.broker_id in item[1].removing)
+    for key, partition in islice(leaving, BATCH_RECORDS):
+        try:
+            record = cancelled(key, partition, rulebook.of_topic(image.topics[key[0]]))
+        except InvalidReplicaAssignmentError:
+            continue  # only the new replicas are in sync: that move must be let end
+        records += [record] if record is not None else []
+    return settled(image, context, records, progress(look_ahead(image, records), broker.broker_id))
+
+
+def _check_room(broker: Broker, image: MetadataImage) -> None:
+    """Every partition of the node needs another node that has no replica of it."""
+    others = [node for node in candidates(image) if node.broker_id != broker.broker_id]
+    for key in image.roles.partitions(Role.REPLICA, broker.broker_id):
+        replicas = image.partition(key).replicas
+        if all(node.broker_id in replicas for node in others):
+            raise InvalidRequestError(
+                f"node {broker.broker_id} cannot be drained: partition {image.topics[key[0]].name}-{key[1]} has "
+                f"{len(replicas)} replicas, and there is no other live node for one of them",
+                field="broker_id",
+                limit=len(others),
+            )

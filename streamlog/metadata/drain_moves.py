@@ -1,0 +1,76 @@
+"""A node is emptied: for a planned removal, or in the place of one that is dead for good.
+
+Draining is a mark on the node, so it outlives the controller. While it stands, the node gets no new replicas, and its
+partitions are reassigned to other nodes, `drain.partitions.max` at a time; each that arrives lets the next one start.
+The moves are consequences of the mark (streamlog.metadata.settle): nothing else has to be remembered. Cancelling takes
+the mark away and cancels the moves that are under way; those that are over stay where they are.
+
+The new replica comes last in the list, so a leadership goes to the next replica in line, which is another one for each
+partition (streamlog.metadata.placement), and not to whoever has just got a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from streamlog.metadata.election import without
+from streamlog.metadata.image import MetadataImage
+from streamlog.metadata.placement import Tally, TopicPlacer, candidates
+from streamlog.metadata.reassignment import moved, reassignments
+from streamlog.metadata.records import Broker, Partition, PartitionChangeRecord
+from streamlog.metadata.roles import PartitionKey, Role
+from streamlog.metadata.rules import Rulebook
+from streamlog.metadata.settings import ControllerSettings
+from streamlog.model import NO_BROKER, BrokerId, TopicId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainProgress:
+    replicas: int  # still on the node, those that are moving among them
+    moving: int
+
+
+def progress(image: MetadataImage, broker_id: BrokerId) -> DrainProgress:
+    moving = sum(broker_id in partition.removing for _, partition in reassignments(image))
+    return DrainProgress(replicas=image.roles.count(Role.REPLICA, broker_id), moving=moving)
+
+
+def moves(image: MetadataImage, settings: ControllerSettings) -> Iterator[PartitionChangeRecord]:
+    """For each node that is drained, the reassignments that may start now. A partition without a leader has nobody to
+    copy from; it comes later, as do those that are being reassigned already.
+    """
+    drained = [broker.broker_id for broker in image.brokers.values() if broker.draining]
+    if not drained:
+        return
+    nodes, tally, rulebook = candidates(image), Tally.of_cluster(image), Rulebook(image, settings)
+    placers: dict[TopicId, TopicPlacer] = {}
+    started: set[PartitionKey] = set()
+    for broker_id in drained:
+        room = settings.drain_partitions_max - progress(image, broker_id).moving
+        for key in image.roles.partitions(Role.REPLICA, broker_id):
+            if room <= 0:
+                break
+            if key in started or not _movable(image.partition(key), nodes):
+                continue
+            if key[0] not in placers:
+                placers[key[0]] = TopicPlacer(nodes, tally, Tally.of_topic(image, key[0]))
+            record = _move(key, broker_id, image, placers[key[0]], rulebook)
+            if record is not None:
+                started.add(key)
+                room -= 1
+                yield record
+
+
+def _movable(partition: Partition, nodes: Sequence[Broker]) -> bool:
+    at_rest = partition.leader != NO_BROKER and not partition.adding and not partition.removing
+    return at_rest and any(node.broker_id not in partition.replicas for node in nodes)
+
+
+def _move(
+    key: PartitionKey, broker_id: BrokerId, image: MetadataImage, placer: TopicPlacer, rulebook: Rulebook
+) -> PartitionChangeRecord | None:
+    partition = image.partition(key)
+    remaining = without(partition.replicas, (broker_id,))
+    target = placer.extend(remaining, 1) if remaining else placer.place(1)
+    return moved(key, partition, target, rulebook.of_topic(image.topics[key[0]]))

@@ -1,0 +1,77 @@
+"""Topics that the cluster keeps for itself. Users neither create nor delete them.
+
+They start with as many replicas as there are live nodes, at most INTERNAL_REPLICATION_FACTOR, so that a cluster of one
+node works at once; when nodes join they grow to that number, so that it does not stay so (SEMANTICS 5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from streamlog.metadata.image import MetadataImage, Topic
+from streamlog.metadata.placement import Tally, TopicPlacer, candidates
+from streamlog.metadata.records import Broker, PartitionChangeRecord
+from streamlog.model import NO_BROKER, PartitionId
+
+INTERNAL_REPLICATION_FACTOR: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InternalTopic:
+    partitions: int  # for ever: keys are spread over them by their hash
+    configs: Mapping[str, str]
+
+
+# offsets.topic.num.partitions and transaction.state.log.num.partitions, with Kafka's segment size, so that compaction
+# and the replay by a new coordinator have little to read.
+INTERNAL_TOPICS: Final[Mapping[str, InternalTopic]] = {
+    "__consumer_offsets": InternalTopic(
+        partitions=50,
+        configs={"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": "104857600"},
+    ),
+    "__transaction_state": InternalTopic(
+        partitions=50,
+        configs={
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            "min.insync.replicas": "2",
+            "segment.bytes": "104857600",
+            "unclean.leader.election.enable": "false",
+        },
+    ),
+}
+
+
+def growth(image: MetadataImage) -> Iterator[PartitionChangeRecord]:
+    """For each partition of an internal topic that has too few replicas and could have more: a reassignment that adds
+    them. One that has no leader to copy from, or is being reassigned already, comes when that is over.
+    """
+    nodes = candidates(image)
+    wanted = min(INTERNAL_REPLICATION_FACTOR, len(nodes))
+    tally: Tally | None = None
+    for name in INTERNAL_TOPICS:
+        topic = image.topic_named(name)
+        if topic is None or all(len(partition.replicas) >= wanted for partition in topic.partitions):
+            continue
+        tally = tally or Tally.of_cluster(image)
+        placer = TopicPlacer(nodes, tally, Tally.of_topic(image, topic.topic_id))
+        yield from _growth_of(topic, wanted, placer, nodes)
+
+
+def _growth_of(
+    topic: Topic, wanted: int, placer: TopicPlacer, nodes: Sequence[Broker]
+) -> Iterator[PartitionChangeRecord]:
+    for partition_id, partition in enumerate(topic.partitions):
+        available = sum(node.broker_id not in partition.replicas for node in nodes)
+        missing = min(wanted - len(partition.replicas), available)
+        if missing <= 0 or partition.leader == NO_BROKER or partition.adding or partition.removing:
+            continue
+        replicas = placer.extend(partition.replicas, missing)
+        yield PartitionChangeRecord(
+            topic_id=topic.topic_id,
+            partition_id=PartitionId(partition_id),
+            replicas=replicas,
+            adding=replicas[len(partition.replicas) :],
+        )

@@ -1,0 +1,154 @@
+"""Elections that somebody asks for, and leaderships that go back to the preferred replicas (SEMANTICS 4).
+
+The preferred leader of a partition is its first replica. After failures leaderships stand elsewhere; the balance gives
+them back where a node lacks more than `leader.imbalance.per.broker.percentage` of what it should lead, a bounded
+number at a time, so that clients do not all look for new leaders at once.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Final
+
+from streamlog.errors import (
+    ElectionNotNeededError,
+    EligibleLeadersNotAvailableError,
+    InvalidRequestError,
+    PreferredLeaderNotAvailableError,
+    StreamlogError,
+)
+from streamlog.metadata.decision import BATCH_RECORDS, BalanceTimer, Context, Decision, SetTimer, Then
+from streamlog.metadata.election import Occasion, revise
+from streamlog.metadata.image import MetadataImage, require_partition
+from streamlog.metadata.records import PartitionChangeRecord, Record
+from streamlog.metadata.roles import PartitionKey, Role
+from streamlog.metadata.rules import Rulebook, TopicRules
+from streamlog.metadata.settle import revisions
+from streamlog.model import NO_BROKER, BrokerId, PartitionId
+
+# Leaderships that move at once. Kafka's MAX_ELECTIONS_PER_IMBALANCE.
+BALANCE_MAX: Final = 1_000
+# The next step of a balance that was cut off at BALANCE_MAX.
+BALANCE_STEP_MS: Final = 10_000
+
+
+class ElectionType(enum.Enum):
+    PREFERRED = 0
+    UNCLEAN = 1  # of partitions without a leader, by an operator who accepts that committed records may be lost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElectLeaders:
+    type: ElectionType
+    partitions: tuple[tuple[str, PartitionId], ...] | None = None  # topic and partition; None: all that need it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElectionResult:
+    topic: str
+    partition_id: PartitionId
+    leader: BrokerId = NO_BROKER
+    error: StreamlogError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BalanceLeaders:
+    """The balance timer is due."""
+
+
+def elect_leaders(
+    command: ElectLeaders, image: MetadataImage, context: Context
+) -> Decision[tuple[ElectionResult, ...]]:
+    """InvalidRequestError for the whole request; in each result UnknownTopicOrPartitionError, ElectionNotNeededError,
+    PreferredLeaderNotAvailableError, EligibleLeadersNotAvailableError. Of all partitions, only those that got a leader
+    are in the answer, BATCH_RECORDS of them at most: ask again until there are none.
+    """
+    rulebook = Rulebook(image, context.settings)
+    occasion = _occasion(command.type)
+    if command.partitions is None:
+        changes = list(islice(revisions(image, rulebook, _all(command.type, image), occasion), BATCH_RECORDS))
+        return _decided([_elected(image, change) for change in changes], changes)
+    if len(command.partitions) > BATCH_RECORDS or len(frozenset(command.partitions)) != len(command.partitions):
+        raise InvalidRequestError(
+            f"partitions in one request: distinct ones, at most {BATCH_RECORDS}",
+            field="partitions",
+            limit=BATCH_RECORDS,
+        )
+    records: list[Record] = []
+    results = []
+    for name, partition_id in command.partitions:
+        try:
+            record = _elect(name, partition_id, command.type, image, rulebook)
+            records.append(record)
+            results.append(_elected(image, record))
+        except StreamlogError as error:
+            results.append(ElectionResult(topic=name, partition_id=partition_id, error=error))
+    return _decided(results, records)
+
+
+def balance_leaders(command: BalanceLeaders, image: MetadataImage, context: Context) -> Decision[None]:
+    settings = context.settings
+    interval_ms = settings.leader_imbalance_check_interval_ms
+    if not settings.auto_leader_rebalance_enable:
+        return Decision(response=None, timers=(SetTimer(BalanceTimer(), interval_ms),))
+    lacking = (_lacking(image, b.broker_id) for b in image.brokers.values() if b.active and not b.draining)
+    keys = chain.from_iterable(
+        keys for keys, share in lacking if share * 100 > settings.leader_imbalance_per_broker_percentage
+    )
+    moves = revisions(image, Rulebook(image, settings), keys, _occasion(ElectionType.PREFERRED))
+    records = tuple(islice(moves, BALANCE_MAX))
+    after_ms = min(BALANCE_STEP_MS, interval_ms) if len(records) == BALANCE_MAX else interval_ms
+    return Decision(response=None, records=records, timers=(SetTimer(BalanceTimer(), after_ms),))
+
+
+def _decided(results: Sequence[ElectionResult], records: Sequence[Record]) -> Decision[tuple[ElectionResult, ...]]:
+    # A partition that has a leader again may be what a drained node waits for.
+    return Decision(response=tuple(results), records=tuple(records), then=Then.SETTLE if records else Then.NOTHING)
+
+
+def _occasion(election: ElectionType) -> Occasion:
+    return Occasion(prefer_first=True) if election is ElectionType.PREFERRED else Occasion(allow_unclean=True)
+
+
+def _all(election: ElectionType, image: MetadataImage) -> Iterator[PartitionKey]:
+    if election is ElectionType.UNCLEAN:
+        return image.roles.partitions(Role.LEADERLESS)
+    return chain.from_iterable(_lacking(image, broker_id)[0] for broker_id in image.brokers)
+
+
+def _lacking(image: MetadataImage, broker_id: BrokerId) -> tuple[list[PartitionKey], float]:
+    """The partitions that a node should lead and does not, and their share of those that it should lead."""
+    preferred = image.roles.partitions_without(Role.PREFERRED, Role.LEADER, broker_id)
+    keys = list(preferred)
+    return keys, len(keys) / max(1, image.roles.count(Role.PREFERRED, broker_id))
+
+
+def _elect(
+    name: str, partition_id: PartitionId, election: ElectionType, image: MetadataImage, rulebook: Rulebook
+) -> PartitionChangeRecord:
+    topic = image.require_topic(name)
+    partition = require_partition(topic, partition_id)
+    where = f"partition {name}-{partition_id}"
+    rules: TopicRules = rulebook.of_topic(topic)
+    if election is ElectionType.UNCLEAN and partition.leader != NO_BROKER:
+        raise ElectionNotNeededError(f"{where} has a leader, {partition.leader}", leader=partition.leader)
+    preferred = partition.replicas[0]
+    if election is ElectionType.PREFERRED:
+        if partition.leader == preferred:
+            raise ElectionNotNeededError(f"{where} is led by its preferred leader, {preferred}", leader=preferred)
+        if preferred not in partition.isr or preferred not in rules.active:
+            raise PreferredLeaderNotAvailableError(
+                f"{where}: the preferred leader, {preferred}, is not in sync", leader=partition.leader
+            )
+    record = revise((topic.topic_id, partition_id), partition, rules, _occasion(election))
+    if record is None or record.leader is None:
+        raise EligibleLeadersNotAvailableError(f"{where}: none of its replicas {list(partition.replicas)} is alive")
+    return record
+
+
+def _elected(image: MetadataImage, record: PartitionChangeRecord) -> ElectionResult:
+    leader = NO_BROKER if record.leader is None else record.leader
+    return ElectionResult(topic=image.topics[record.topic_id].name, partition_id=record.partition_id, leader=leader)

@@ -1,0 +1,136 @@
+"""Replicas move to other nodes (AlterPartitionReassignments, KIP-455).
+
+While a partition is reassigned, its replicas are the target, in the order asked for, and after them those that will
+go; `adding` are the new ones, `removing` those that will go. The new ones catch up as followers; when all of them are
+in sync, `revise` takes the old ones away, in the same change that brings the last new one into the ISR. A reassignment
+is durable and needs no supervision: it goes on under the next controller. It can be replaced by another one, and
+cancelled, until it is over.
+
+The nodes throttle what they fetch for replicas that stand in `adding`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from streamlog.errors import (
+    InvalidReplicaAssignmentError,
+    InvalidRequestError,
+    NoReassignmentInProgressError,
+    StreamlogError,
+)
+from streamlog.metadata.assignment import check_assignment
+from streamlog.metadata.decision import BATCH_RECORDS, Context, Decision, Then
+from streamlog.metadata.election import difference, revised, without
+from streamlog.metadata.image import MetadataImage, require_partition
+from streamlog.metadata.records import Partition, PartitionChangeRecord, Record, Replicas
+from streamlog.metadata.roles import PartitionKey, Role
+from streamlog.metadata.rules import Rulebook, TopicRules
+from streamlog.model import PartitionId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reassignment:
+    topic: str
+    partition_id: PartitionId
+    replicas: Replicas | None  # the preferred leader first; None: cancel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterReassignments:
+    reassignments: tuple[Reassignment, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReassignmentResult:
+    topic: str
+    partition_id: PartitionId
+    error: StreamlogError | None = None  # where set, the partition is as it was
+
+
+def alter_reassignments(
+    command: AlterReassignments, image: MetadataImage, context: Context
+) -> Decision[tuple[ReassignmentResult, ...]]:
+    """InvalidRequestError for the whole request; in each result UnknownTopicOrPartitionError,
+    InvalidReplicaAssignmentError, NoReassignmentInProgressError.
+    """
+    _check_request(command)
+    rulebook = Rulebook(image, context.settings)
+    records: list[Record] = []
+    results = []
+    for asked in command.reassignments:
+        error = None
+        try:
+            record = _alter(asked, image, rulebook)
+            records += [record] if record is not None else []
+        except StreamlogError as refusal:
+            error = refusal
+        results.append(ReassignmentResult(topic=asked.topic, partition_id=asked.partition_id, error=error))
+    # What is done at once, or cancelled, may be what a drained node waits for.
+    return Decision(response=tuple(results), records=tuple(records), then=Then.SETTLE if records else Then.NOTHING)
+
+
+def reassignments(image: MetadataImage) -> Iterator[tuple[PartitionKey, Partition]]:
+    """The partitions that are being reassigned."""
+    return ((key, image.partition(key)) for key in image.roles.partitions(Role.REASSIGNED))
+
+
+def moved(key: PartitionKey, partition: Partition, target: Replicas, rules: TopicRules) -> PartitionChangeRecord | None:
+    """The change that starts to bring the partition to `target`, or does it at once where nothing is to be copied."""
+    before = without(partition.replicas, partition.adding)
+    removing = without(partition.replicas, target)
+    wanted = replace(partition, replicas=(*target, *removing), adding=without(target, before), removing=removing)
+    return difference(key, partition, revised(partition, wanted, rules))
+
+
+def cancelled(key: PartitionKey, partition: Partition, rules: TopicRules) -> PartitionChangeRecord | None:
+    """The change that leaves the partition with the replicas that it had, the removed ones last.
+
+    InvalidReplicaAssignmentError while nobody but the new replicas is in sync: the data would go with them.
+    """
+    isr = without(partition.isr, partition.adding)
+    if partition.isr and not isr:
+        raise InvalidReplicaAssignmentError(
+            f"only the new replicas {list(partition.isr)} are in sync: the reassignment cannot be cancelled now",
+            field="replicas",
+        )
+    wanted = replace(
+        partition,
+        replicas=without(partition.replicas, partition.adding),
+        isr=isr,
+        adding=(),
+        removing=(),
+        offline=without(partition.offline, partition.adding),
+    )
+    return difference(key, partition, revised(partition, wanted, rules))
+
+
+def _check_request(command: AlterReassignments) -> None:
+    keys = [(asked.topic, asked.partition_id) for asked in command.reassignments]
+    if len(frozenset(keys)) != len(keys):
+        raise InvalidRequestError("a partition stands twice in one request", field="reassignments")
+    if len(keys) > BATCH_RECORDS:
+        raise InvalidRequestError(
+            f"{len(keys)} reassignments in one request", field="reassignments", limit=BATCH_RECORDS
+        )
+
+
+def _alter(asked: Reassignment, image: MetadataImage, rulebook: Rulebook) -> PartitionChangeRecord | None:
+    topic = image.require_topic(asked.topic)
+    partition = require_partition(topic, asked.partition_id)
+    key = (topic.topic_id, asked.partition_id)
+    rules = rulebook.of_topic(topic)
+    if asked.replicas is None:
+        if not (partition.adding or partition.removing):
+            raise NoReassignmentInProgressError(
+                f"partition {topic.name}-{asked.partition_id} is not being reassigned", field="partition"
+            )
+        return cancelled(key, partition, rules)
+    check_assignment(asked.replicas, image, partition.replicas)
+    dead = [b for b in without(asked.replicas, partition.replicas) if image.brokers[b].fenced]
+    if dead:
+        raise InvalidReplicaAssignmentError(
+            f"replicas {list(asked.replicas)}: node {dead[0]} is not alive, so it cannot take over", field="replicas"
+        )
+    return moved(key, partition, asked.replicas, rules)

@@ -1,0 +1,187 @@
+"""Nodes join and leave the cluster (SEMANTICS 8).
+
+    unknown --register--> fenced --heartbeat, caught up--> active --silence, broken stream--> fenced
+                            ^                                |
+                            |                                +--asks to stop--> stopping --> fenced, stopping
+                            +----------------- register again ------------------------------------+
+
+A registration gives a node a new broker epoch: the index of the command that holds it. It counts only when the image
+no longer needs anything of the incarnation before: a node that comes back while it still leads, or that stopped
+uncleanly and is still in an ISR or ELR, is taken out first, in the same command where it goes into one, in earlier
+ones where it does not. Were the registration recorded first, a crash in between would let two lives of a node lead in
+one epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from typing import Final
+
+from streamlog.errors import (
+    DuplicateBrokerIdError,
+    InconsistentClusterError,
+    InvalidRequestError,
+    UnsupportedVersionError,
+)
+from streamlog.metadata.decision import BATCH_RECORDS, Context, Decision, SessionTimer, SetTimer, Then
+from streamlog.metadata.election import Occasion
+from streamlog.metadata.image import MetadataImage
+from streamlog.metadata.records import (
+    EPOCH_FROM_INDEX,
+    Broker,
+    BrokerChangeRecord,
+    BrokerRecord,
+    MetadataVersion,
+    PartitionChangeRecord,
+    UnregisterBrokerRecord,
+)
+from streamlog.metadata.roles import Role
+from streamlog.metadata.rules import Rulebook
+from streamlog.metadata.settle import revisions, settled
+from streamlog.model import INT32_MAX, BrokerEpoch, BrokerId
+
+# A host name has at most 253 characters; racks and the like have no reason to be longer.
+TEXT_LENGTH_MAX: Final = 253
+DIRECTORIES_MAX: Final = 1_000
+ID_BYTES: Final = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterBroker:
+    cluster_id: str
+    broker_id: BrokerId
+    incarnation_id: bytes  # 16 random bytes, new with each start of the process
+    host: str
+    port: int
+    rack: str = ""
+    metadata_version_min: MetadataVersion
+    metadata_version_max: MetadataVersion
+    directory_ids: tuple[bytes, ...] = ()
+    previous_broker_epoch: BrokerEpoch = EPOCH_FROM_INDEX  # from the mark of a clean shutdown; EPOCH_FROM_INDEX: none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registered:
+    """The broker epoch is `image.brokers[broker_id].epoch` once the records are applied."""
+
+    broker_id: BrokerId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnregisterBroker:
+    """Forget a node that will not come back."""
+
+    broker_id: BrokerId
+
+
+def register(command: RegisterBroker, image: MetadataImage, context: Context) -> Decision[Registered]:
+    """InconsistentClusterError, DuplicateBrokerIdError, UnsupportedVersionError, InvalidRequestError."""
+    _check(command, image)
+    response = Registered(broker_id=command.broker_id)
+    session = SetTimer(SessionTimer(command.broker_id), context.settings.session_timeout_ms)
+    existing = image.brokers.get(command.broker_id)
+    if existing is not None:
+        if existing.incarnation_id == command.incarnation_id and not existing.stopping:
+            return Decision(response=response, timers=(session,))  # a retry: registered already
+        if command.broker_id in context.sessions:
+            raise DuplicateBrokerIdError(
+                f"node {command.broker_id} is alive as another process (at {existing.host}:{existing.port}): give this "
+                "one another node.id, or wait until the session of the other one has lapsed",
+                field="broker_id",
+                limit=context.settings.session_timeout_ms,
+            )
+        if existing.active or image.roles.any(Role.LEADER, existing.broker_id):
+            fenced = BrokerChangeRecord(broker_id=existing.broker_id, broker_epoch=existing.epoch, fenced=True)
+            return replace(settled(image, context, [fenced], response), then=Then.AGAIN)
+    leaving = list(islice(_leaving(command, existing, image, context), BATCH_RECORDS))
+    if len(leaving) == BATCH_RECORDS:
+        return Decision(response=response, records=tuple(leaving), then=Then.AGAIN)
+    record = BrokerRecord(broker=_broker(command, existing))
+    return Decision(response=response, records=(*leaving, record), timers=(session,))
+
+
+def unregister(command: UnregisterBroker, image: MetadataImage, context: Context) -> Decision[None]:
+    """BrokerIdNotRegisteredError; InvalidRequestError while it is alive or has replicas."""
+    broker = image.require_broker(command.broker_id)
+    if not broker.fenced or command.broker_id in context.sessions:
+        raise InvalidRequestError(f"node {broker.broker_id} is alive: stop it first", field="broker_id")
+    replicas = image.roles.count(Role.REPLICA, broker.broker_id)
+    if replicas:
+        raise InvalidRequestError(
+            f"node {broker.broker_id} still has {replicas} replicas: drain it first",
+            field="broker_id",
+            limit=0,
+        )
+    record = UnregisterBrokerRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch)
+    return Decision(response=None, records=(record,))
+
+
+def _check(command: RegisterBroker, image: MetadataImage) -> None:
+    if command.cluster_id != image.cluster_id:
+        raise InconsistentClusterError(
+            f"node {command.broker_id} belongs to cluster {command.cluster_id!r}, this is {image.cluster_id!r}",
+            field="cluster_id",
+        )
+    if not command.metadata_version_min <= image.metadata_version <= command.metadata_version_max:
+        raise UnsupportedVersionError(
+            f"node {command.broker_id} supports metadata.version {command.metadata_version_min} to "
+            f"{command.metadata_version_max}, the cluster is at {image.metadata_version}: install the release that the "
+            "other nodes run",
+            field="metadata.version",
+            limit=image.metadata_version,
+        )
+    limits = (
+        ("broker_id", command.broker_id, 0, INT32_MAX),
+        ("port", command.port, 1, 65_535),
+        ("host", len(command.host), 1, TEXT_LENGTH_MAX),
+        ("rack", len(command.rack), 0, TEXT_LENGTH_MAX),
+        ("incarnation_id", len(command.incarnation_id), ID_BYTES, ID_BYTES),
+        ("directory_ids", len(command.directory_ids), 0, DIRECTORIES_MAX),
+        *(("directory_ids", len(directory_id), ID_BYTES, ID_BYTES) for directory_id in command.directory_ids),
+    )
+    for name, value, low, high in limits:
+        if not low <= value <= high:
+            raise InvalidRequestError(
+                f"{name} (or its length) is {value}, not in {low} to {high}", field=name, limit=high
+            )
+
+
+def _leaving(
+    command: RegisterBroker, existing: Broker | None, image: MetadataImage, context: Context
+) -> Iterator[PartitionChangeRecord]:
+    """What a node loses as it comes back: ISR and ELR if it stopped uncleanly, its place as last leader if a log
+    directory is gone. What it had offline is whole again, or will be reported anew.
+    """
+    if existing is None:
+        return
+    unclean = command.previous_broker_epoch != existing.epoch
+    lost_disk = any(directory_id not in command.directory_ids for directory_id in existing.directory_ids)
+    roles = [Role.OFFLINE]
+    if unclean or lost_disk:
+        roles += [Role.ISR, Role.ELR]
+    keys = chain.from_iterable(image.roles.partitions(role, command.broker_id) for role in roles)
+    if lost_disk:
+        keys = chain(keys, image.roles.partitions(Role.LEADERLESS))
+    occasion = Occasion(
+        unclean_stops=(command.broker_id,) if unclean or lost_disk else (),
+        lost_disks=(command.broker_id,) if lost_disk else (),
+        repaired=(command.broker_id,),
+    )
+    yield from revisions(image, Rulebook(image, context.settings), keys, occasion)
+
+
+def _broker(command: RegisterBroker, existing: Broker | None) -> Broker:
+    return Broker(
+        broker_id=command.broker_id,
+        epoch=EPOCH_FROM_INDEX,
+        incarnation_id=command.incarnation_id,
+        host=command.host,
+        port=command.port,
+        rack=command.rack,
+        metadata_version_min=command.metadata_version_min,
+        metadata_version_max=command.metadata_version_max,
+        directory_ids=tuple(sorted(command.directory_ids)),
+        draining=existing is not None and existing.draining,
+    )

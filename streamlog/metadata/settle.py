@@ -1,0 +1,97 @@
+"""What an image still asks for: the consequences of what has been decided.
+
+Fencing a node is one record; that it leaves its ISRs and that its leaderships move are consequences. They follow from
+the image alone, so whoever changes the standing of a node or a rule changes just that and then settles; and a
+controller that takes over settles what its predecessor left. An image at rest has nothing to settle:
+
+- no node that is fenced or stopping is in an ISR (so none leads);
+- no partition is without a leader that could have one;
+- no internal topic has fewer replicas than it could have (streamlog.metadata.internal_topics);
+- of no node that is drained could another replica start to move (streamlog.metadata.drain).
+
+A partition that is already right makes no record, so settling twice does no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import TypeVar
+
+from streamlog.metadata.decision import BATCH_RECORDS, Context, Decision, SetTimer, Then
+from streamlog.metadata.delta import look_ahead
+from streamlog.metadata.drain_moves import moves
+from streamlog.metadata.election import NOTHING_SPECIAL, Occasion, revise
+from streamlog.metadata.image import MetadataImage
+from streamlog.metadata.internal_topics import growth
+from streamlog.metadata.records import PartitionChangeRecord, Record
+from streamlog.metadata.roles import PartitionKey, Role
+from streamlog.metadata.rules import Rulebook, TopicRules
+from streamlog.metadata.settings import ControllerSettings
+from streamlog.model import TopicId
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settle:
+    """Do what is left to do."""
+
+
+def settle(command: Settle, image: MetadataImage, context: Context) -> Decision[None]:
+    return settled(image, context, (), None)
+
+
+def settled(
+    image: MetadataImage,
+    context: Context,
+    records: Sequence[Record],
+    response: R,
+    timers: Sequence[SetTimer] = (),
+) -> Decision[R]:
+    """The decision for these records and what follows from them, as far as it goes into one command."""
+    room = max(1, BATCH_RECORDS - len(records))
+    following = list(islice(unsettled(look_ahead(image, records), context.settings), room + 1))
+    return Decision(
+        response=response,
+        records=(*records, *following[:room]),
+        timers=tuple(timers),
+        then=Then.SETTLE if len(following) > room else Then.NOTHING,
+    )
+
+
+def unsettled(image: MetadataImage, settings: ControllerSettings) -> Iterator[PartitionChangeRecord]:
+    """The changes of partitions that the image asks for, leaderships first; after all of them it is at rest."""
+    inactive = [broker.broker_id for broker in image.brokers.values() if not broker.active]
+    led = (key for broker_id in inactive for key in image.roles.partitions(Role.LEADER, broker_id))
+    followed = (key for broker_id in inactive for key in image.roles.partitions(Role.ISR, broker_id))
+    leaderless = image.roles.partitions(Role.LEADERLESS)
+    changes: list[PartitionChangeRecord] = []
+    for change in revisions(image, Rulebook(image, settings), chain(led, followed, leaderless)):
+        changes.append(change)
+        yield change
+    ahead = look_ahead(image, changes)
+    growing = list(growth(ahead))
+    yield from growing
+    yield from moves(look_ahead(ahead, growing), settings)
+
+
+def revisions(
+    image: MetadataImage,
+    rulebook: Rulebook,
+    keys: Iterable[PartitionKey],
+    occasion: Occasion = NOTHING_SPECIAL,
+) -> Iterator[PartitionChangeRecord]:
+    """`revise` for each of the partitions that needs it; those that come twice are looked at once."""
+    seen: set[PartitionKey] = set()
+    rules: dict[TopicId, TopicRules] = {}
+    for key in keys:
+        if key in seen:
+            continue
+        seen.add(key)
+        if key[0] not in rules:
+            rules[key[0]] = rulebook.of_topic(image.topics[key[0]])
+        record = revise(key, image.partition(key), rules[key[0]], occasion)
+        if record is not None:
+            yield record
