@@ -1,0 +1,126 @@
+"""The cluster as a whole: its first records, its feature level, blocks of producer ids, a change of controllers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from streamlog.errors import FeatureUpdateFailedError, InvalidRequestError
+from streamlog.metadata.decision import BalanceTimer, Context, Decision, SessionTimer, SetTimer
+from streamlog.metadata.features import METADATA_VERSION_MAX
+from streamlog.metadata.image import MetadataImage
+from streamlog.metadata.records import (
+    ClusterRecord,
+    MetadataVersion,
+    MetadataVersionRecord,
+    ProducerIdsRecord,
+)
+from streamlog.metadata.settle import settled
+from streamlog.model import BrokerEpoch, BrokerId, ProducerId
+
+# Ids of one block: as many producers a node can name before it asks again. Kafka's PRODUCER_ID_BLOCK_SIZE.
+PRODUCER_ID_BLOCK: Final = 1_000
+CLUSTER_ID_LENGTH_MAX: Final = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bootstrap:
+    """What the first leader of an empty quorum asks for. Later ones find that it has been done."""
+
+    cluster_id: str
+    metadata_version: MetadataVersion = METADATA_VERSION_MAX
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bootstrapped:
+    cluster_id: str  # the one that holds, whoever gave it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeOver:
+    """This node has become the active controller."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateMetadataVersion:
+    """An operator raises the level once all nodes run the new release."""
+
+    level: MetadataVersion
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocateProducerIds:
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerIds:
+    """The ids in [first, first + count) are the node's to hand out, and nobody else's ever."""
+
+    first: ProducerId
+    count: int
+
+
+def bootstrap(command: Bootstrap, image: MetadataImage, context: Context) -> Decision[Bootstrapped]:
+    if image.metadata_version:
+        return Decision(response=Bootstrapped(cluster_id=image.cluster_id))
+    if not 0 < len(command.cluster_id) <= CLUSTER_ID_LENGTH_MAX:
+        raise InvalidRequestError(
+            f"a cluster id has 1 to {CLUSTER_ID_LENGTH_MAX} characters", field="cluster_id", limit=CLUSTER_ID_LENGTH_MAX
+        )
+    records = (MetadataVersionRecord(level=command.metadata_version), ClusterRecord(cluster_id=command.cluster_id))
+    return Decision(response=Bootstrapped(cluster_id=command.cluster_id), records=records)
+
+
+def take_over(command: TakeOver, image: MetadataImage, context: Context) -> Decision[None]:
+    """Sessions start anew for all that are not fenced; what the predecessor left is settled."""
+    sessions = [
+        SetTimer(SessionTimer(broker.broker_id), context.settings.session_timeout_ms)
+        for broker in image.brokers.values()
+        if not broker.fenced
+    ]
+    balance = SetTimer(BalanceTimer(), context.settings.leader_imbalance_check_interval_ms)
+    return settled(image, context, (), None, [*sessions, balance])
+
+
+def update_metadata_version(
+    command: UpdateMetadataVersion, image: MetadataImage, context: Context
+) -> Decision[MetadataVersion]:
+    """FeatureUpdateFailedError where the level would fall, or a registered node does not support it, dead or alive:
+    it would stop when it comes back. The answer is the level before.
+    """
+    before = image.metadata_version
+    supported = min([METADATA_VERSION_MAX, *(broker.metadata_version_max for broker in image.brokers.values())])
+    if command.level < before:
+        raise FeatureUpdateFailedError(
+            f"metadata.version is {before}: it cannot be lowered", field="metadata.version", limit=before
+        )
+    if command.level > supported:
+        raise FeatureUpdateFailedError(
+            f"metadata.version {command.level} is not supported by all nodes: {_behind(command.level, image)}; upgrade "
+            "them, or unregister those that will not come back",
+            field="metadata.version",
+            limit=supported,
+        )
+    records = () if command.level == before else (MetadataVersionRecord(level=command.level),)
+    return Decision(response=before, records=records)
+
+
+def allocate_producer_ids(
+    command: AllocateProducerIds, image: MetadataImage, context: Context
+) -> Decision[ProducerIds]:
+    """BrokerIdNotRegisteredError, StaleBrokerEpochError."""
+    image.require_broker(command.broker_id, command.broker_epoch)
+    first = image.next_producer_id
+    record = ProducerIdsRecord(next_producer_id=ProducerId(first + PRODUCER_ID_BLOCK))
+    return Decision(response=ProducerIds(first=first, count=PRODUCER_ID_BLOCK), records=(record,))
+
+
+def _behind(level: MetadataVersion, image: MetadataImage) -> str:
+    behind = [
+        f"node {broker.broker_id} supports up to {broker.metadata_version_max}"
+        for broker in image.brokers.values()
+        if broker.metadata_version_max < level
+    ]
+    return ", ".join([*behind, f"this controller up to {METADATA_VERSION_MAX}"][:3])

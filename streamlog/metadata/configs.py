@@ -1,0 +1,166 @@
+"""Configs of topics and nodes change while the cluster runs (IncrementalAlterConfigs, KIP-339).
+
+Which configs there are, and what they may be, the config layer says (`ConfigRules`); what a change means for the
+cluster is said here. A resource's changes are made as a whole or not at all.
+
+Two configs bear on elections, and their consequences belong to the change:
+- `min.insync.replicas`: a partition that now has enough in sync has no ELR any more (SEMANTICS 4). It must lose it no
+  later than the new value counts, for from then on records are committed that those replicas lack; so the ELRs go in
+  the same command, or in earlier ones.
+- `unclean.leader.election.enable`: partitions without a leader may get one at once.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from streamlog.errors import BrokerIdNotRegisteredError, InvalidConfigError, InvalidRequestError, StreamlogError
+from streamlog.metadata.decision import BATCH_RECORDS, ConfigRules, Context, Decision, Then
+from streamlog.metadata.delta import look_ahead
+from streamlog.metadata.image import MetadataImage
+from streamlog.metadata.records import (
+    ALL_BROKERS,
+    ConfigRecord,
+    ConfigResource,
+    PartitionChangeRecord,
+    ResourceType,
+)
+from streamlog.metadata.roles import Role
+from streamlog.metadata.rules import MIN_INSYNC_REPLICAS, Rulebook, effective_min_isr
+from streamlog.metadata.settle import settled
+from streamlog.model import BrokerId
+
+# Kafka's limit on the length of a value.
+VALUE_LENGTH_MAX: Final = 32_767
+CHANGES_PER_REQUEST_MAX: Final = BATCH_RECORDS // 2
+
+
+class ConfigOperation(enum.Enum):
+    SET = 0
+    DELETE = 1  # back to the default
+    APPEND = 2  # to a list
+    SUBTRACT = 3  # from a list
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigChange:
+    name: str
+    operation: ConfigOperation = ConfigOperation.SET
+    value: str = ""  # not used by DELETE; items separated by commas for APPEND and SUBTRACT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceChange:
+    resource: ConfigResource
+    changes: tuple[ConfigChange, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterConfigs:
+    resources: tuple[ResourceChange, ...]
+    validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigResult:
+    resource: ConfigResource
+    error: StreamlogError | None = None  # where set, none of the resource's changes was made
+
+
+def alter_configs(command: AlterConfigs, image: MetadataImage, context: Context) -> Decision[tuple[ConfigResult, ...]]:
+    """InvalidRequestError for the whole request; in each result UnknownTopicOrPartitionError,
+    BrokerIdNotRegisteredError, InvalidConfigError.
+    """
+    _check_request(command)
+    records: list[ConfigRecord] = []
+    results = []
+    for wanted in command.resources:
+        try:
+            records += _resource_changed(wanted, image, context.configs)
+            results.append(ConfigResult(resource=wanted.resource))
+        except StreamlogError as error:
+            results.append(ConfigResult(resource=wanted.resource, error=error))
+    response = tuple(results)
+    if command.validate_only:
+        return Decision(response=response)
+    losing = list(islice(_eligibility_lost(records, image, context), BATCH_RECORDS // 2 + 1))
+    if len(losing) > BATCH_RECORDS // 2:
+        return Decision(response=response, records=tuple(losing), then=Then.AGAIN)
+    return settled(image, context, [*losing, *records], response)
+
+
+def check_config(resource: ConfigResource, name: str, value: str, rules: ConfigRules) -> None:
+    """InvalidConfigError where the resource cannot have that config, or not that value."""
+    if len(value) > VALUE_LENGTH_MAX:
+        raise InvalidConfigError(f"the value of {name} has {len(value)} characters", field=name, limit=VALUE_LENGTH_MAX)
+    rules.check(resource, name, value)
+
+
+def _check_request(command: AlterConfigs) -> None:
+    resources = [wanted.resource for wanted in command.resources]
+    if len(frozenset(resources)) != len(resources):
+        raise InvalidRequestError("a resource stands twice in one request", field="resources")
+    count = sum(len(wanted.changes) for wanted in command.resources)
+    if count > CHANGES_PER_REQUEST_MAX:
+        raise InvalidRequestError(
+            f"{count} changes of configs in one request", field="changes", limit=CHANGES_PER_REQUEST_MAX
+        )
+
+
+def _resource_changed(wanted: ResourceChange, image: MetadataImage, rules: ConfigRules) -> list[ConfigRecord]:
+    _check_exists(wanted.resource, image)
+    names = [change.name for change in wanted.changes]
+    if len(frozenset(names)) != len(names):
+        raise InvalidConfigError("a config is changed twice in one request", field=names[0])
+    records = []
+    for change in wanted.changes:
+        old = image.config(wanted.resource).get(change.name)
+        new = _new_value(change, old, rules)
+        if new is not None:
+            check_config(wanted.resource, change.name, new, rules)
+        if new != old:
+            records.append(ConfigRecord(resource=wanted.resource, name=change.name, value=new))
+    return records
+
+
+def _check_exists(resource: ConfigResource, image: MetadataImage) -> None:
+    if resource.type is ResourceType.TOPIC:
+        image.require_topic(resource.name)
+    elif resource != ALL_BROKERS:
+        if not (resource.name.isascii() and resource.name.isdecimal()):
+            raise BrokerIdNotRegisteredError(f"{resource.name!r} is no node's id", field="resource")
+        image.require_broker(BrokerId(int(resource.name)))
+
+
+def _new_value(change: ConfigChange, old: str | None, rules: ConfigRules) -> str | None:
+    if change.operation is ConfigOperation.SET:
+        return change.value
+    if change.operation is ConfigOperation.DELETE:
+        return None
+    default = rules.default_items(change.name)
+    if default is None:
+        raise InvalidConfigError(f"{change.name} is no list: set it instead", field=change.name)
+    items = [*default] if old is None else [item for item in old.split(",") if item]
+    given = [item.strip() for item in change.value.split(",")]
+    if change.operation is ConfigOperation.APPEND:
+        return ",".join(dict.fromkeys([*items, *given]))
+    return ",".join(item for item in items if item not in given)
+
+
+def _eligibility_lost(
+    records: list[ConfigRecord], image: MetadataImage, context: Context
+) -> Iterator[PartitionChangeRecord]:
+    """For each partition that has an ELR, and under the new configs enough in sync: it has none any more."""
+    if all(record.name != MIN_INSYNC_REPLICAS for record in records):
+        return
+    rulebook = Rulebook(look_ahead(image, records), context.settings)
+    keys = frozenset(key for broker_id in image.brokers for key in image.roles.partitions(Role.ELR, broker_id))
+    for topic_id, partition_id in sorted(keys):
+        topic = image.topics[topic_id]
+        partition = topic.partitions[partition_id]
+        if len(partition.isr) >= effective_min_isr(rulebook.of_topic(topic).min_insync_replicas, partition):
+            yield PartitionChangeRecord(topic_id=topic_id, partition_id=partition_id, elr=())

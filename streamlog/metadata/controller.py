@@ -1,0 +1,109 @@
+"""The controller: one command in, one decision out.
+
+    shell (active controller's node)                               pure
+    --------------------------------                               ----
+    command of a node, an operator, a timer  ------------------->  decide(command, image, context)
+    encode_batch(records), propose to the quorum  <--------------  Decision(response, records, timers, then)
+    committed and applied on every node  ----------------------->  replay(image, records, index)
+    set the timers; answer; go on as `then` says
+
+Only the quorum's leader decides, on an image in which all its earlier decisions are applied. A decision that was not
+committed has not happened: its response and its timers are dropped.
+
+The table of commands and the functions that decide them is all there is here; each subject has a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias, assert_never
+
+from streamlog.metadata.cluster import (
+    AllocateProducerIds,
+    Bootstrap,
+    TakeOver,
+    UpdateMetadataVersion,
+    allocate_producer_ids,
+    bootstrap,
+    take_over,
+    update_metadata_version,
+)
+from streamlog.metadata.configs import AlterConfigs, alter_configs
+from streamlog.metadata.decision import BalanceTimer, Context, Decision, SessionTimer, Timer
+from streamlog.metadata.drain import DrainBroker, drain
+from streamlog.metadata.image import MetadataImage
+from streamlog.metadata.isr import AlterPartition, ReportOfflineReplicas, alter_partition, report_offline_replicas
+from streamlog.metadata.leaders import BalanceLeaders, ElectLeaders, balance_leaders, elect_leaders
+from streamlog.metadata.liveness import ExpireSession, FenceBroker, Heartbeat, expire_session, fence, heartbeat
+from streamlog.metadata.reassignment import AlterReassignments, alter_reassignments
+from streamlog.metadata.registration import RegisterBroker, UnregisterBroker, register, unregister
+from streamlog.metadata.settle import Settle, settle
+from streamlog.metadata.topic_creation import CreateInternalTopic, CreateTopics, create_internal_topic, create_topics
+from streamlog.metadata.topic_deletion import DeleteTopics, delete_topics
+from streamlog.metadata.topic_growth import CreatePartitions, create_partitions
+
+Command: TypeAlias = (
+    AllocateProducerIds
+    | AlterConfigs
+    | AlterPartition
+    | AlterReassignments
+    | BalanceLeaders
+    | Bootstrap
+    | CreateInternalTopic
+    | CreatePartitions
+    | CreateTopics
+    | DeleteTopics
+    | DrainBroker
+    | ElectLeaders
+    | ExpireSession
+    | FenceBroker
+    | Heartbeat
+    | RegisterBroker
+    | ReportOfflineReplicas
+    | Settle
+    | TakeOver
+    | UnregisterBroker
+    | UpdateMetadataVersion
+)
+
+DECIDERS: Final[Mapping[type[Command], Callable[[Any, MetadataImage, Context], Decision[Any]]]] = {
+    AllocateProducerIds: allocate_producer_ids,
+    AlterConfigs: alter_configs,
+    AlterPartition: alter_partition,
+    AlterReassignments: alter_reassignments,
+    BalanceLeaders: balance_leaders,
+    Bootstrap: bootstrap,
+    CreateInternalTopic: create_internal_topic,
+    CreatePartitions: create_partitions,
+    CreateTopics: create_topics,
+    DeleteTopics: delete_topics,
+    DrainBroker: drain,
+    ElectLeaders: elect_leaders,
+    ExpireSession: expire_session,
+    FenceBroker: fence,
+    Heartbeat: heartbeat,
+    RegisterBroker: register,
+    ReportOfflineReplicas: report_offline_replicas,
+    Settle: settle,
+    TakeOver: take_over,
+    UnregisterBroker: unregister,
+    UpdateMetadataVersion: update_metadata_version,
+}
+
+
+def decide(command: Command, image: MetadataImage, context: Context) -> Decision[Any]:
+    """The decision on one command. StreamlogError where it is refused as a whole; nothing changes then. Callers that
+    know the command may call its function, whose response is typed.
+    """
+    return DECIDERS[type(command)](command, image, context)
+
+
+def command_for(timer: Timer) -> Command:
+    """What to decide when the timer is due."""
+    match timer:
+        case SessionTimer(broker_id):
+            return ExpireSession(broker_id=broker_id)
+        case BalanceTimer():
+            return BalanceLeaders()
+        case _:
+            assert_never(timer)

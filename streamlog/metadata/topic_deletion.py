@@ -1,0 +1,56 @@
+"""Topics are deleted, by name or by id. One record takes a topic away; the nodes then remove what they hold of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streamlog.errors import InvalidTopicError, StreamlogError, TopicDeletionDisabledError
+from streamlog.metadata.decision import Context, Decision
+from streamlog.metadata.image import MetadataImage, Topic
+from streamlog.metadata.internal_topics import INTERNAL_TOPICS
+from streamlog.metadata.records import RemoveTopicRecord
+from streamlog.model import TopicId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteTopics:
+    names: tuple[str, ...] = ()
+    topic_ids: tuple[TopicId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletionResult:
+    name: str | None
+    topic_id: TopicId | None
+    error: StreamlogError | None = None
+
+
+def delete_topics(
+    command: DeleteTopics, image: MetadataImage, context: Context
+) -> Decision[tuple[DeletionResult, ...]]:
+    """TopicDeletionDisabledError for the whole request; in each result UnknownTopicOrPartitionError,
+    UnknownTopicIdError, InvalidTopicError. Results stand in the order names, ids.
+    """
+    if not context.settings.delete_topic_enable:
+        raise TopicDeletionDisabledError(
+            "topics are not deleted in this cluster (delete.topic.enable=false)", field="delete.topic.enable"
+        )
+    results = []
+    doomed: dict[TopicId, RemoveTopicRecord] = {}  # a topic may be named twice; it goes once
+    everything: list[str | TopicId] = [*command.names, *command.topic_ids]
+    for asked in everything:
+        try:
+            topic = image.require_topic(asked) if isinstance(asked, str) else image.require_topic_id(asked)
+            _check_deletable(topic)
+        except StreamlogError as error:
+            name, topic_id = (asked, None) if isinstance(asked, str) else (None, asked)
+            results.append(DeletionResult(name=name, topic_id=topic_id, error=error))
+            continue
+        doomed[topic.topic_id] = RemoveTopicRecord(topic_id=topic.topic_id)
+        results.append(DeletionResult(name=topic.name, topic_id=topic.topic_id))
+    return Decision(response=tuple(results), records=tuple(doomed.values()))
+
+
+def _check_deletable(topic: Topic) -> None:
+    if topic.name in INTERNAL_TOPICS:
+        raise InvalidTopicError(f"topic {topic.name!r} is the cluster's own: it is not deleted", field="name")

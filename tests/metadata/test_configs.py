@@ -1,0 +1,183 @@
+"""Dynamic configs (KIP-339), and what they mean for elections (SEMANTICS 4 and 5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streamlog.errors import (
+    BrokerIdNotRegisteredError,
+    InvalidConfigError,
+    InvalidRequestError,
+    StreamlogError,
+    UnknownTopicOrPartitionError,
+)
+from streamlog.metadata.configs import (
+    CHANGES_PER_REQUEST_MAX,
+    AlterConfigs,
+    ConfigChange,
+    ConfigOperation,
+    ResourceChange,
+)
+from streamlog.metadata.decision import BATCH_RECORDS, Then
+from streamlog.metadata.records import ALL_BROKERS, ConfigRecord, ConfigResource, PartitionChangeRecord, ResourceType
+from streamlog.metadata.rules import Rulebook
+from streamlog.metadata.settings import ControllerSettings
+from streamlog.model import NO_BROKER
+from tests.metadata.examples import ids
+from tests.metadata.rig import Rig
+
+TOPIC = ConfigResource(ResourceType.TOPIC, "t")
+NODE_1 = ConfigResource(ResourceType.BROKER, "1")
+
+
+def change(name: str, value: str = "", operation: ConfigOperation = ConfigOperation.SET) -> ConfigChange:
+    return ConfigChange(name=name, value=value, operation=operation)
+
+
+def alter(rig: Rig, resource: ConfigResource, *changes: ConfigChange, **how: Any) -> StreamlogError | None:
+    [result] = rig.do(AlterConfigs(resources=(ResourceChange(resource=resource, changes=changes),), **how))
+    error: StreamlogError | None = result.error
+    return error
+
+
+@pytest.fixture
+def rig() -> Rig:
+    rig = Rig()
+    rig.start_all(1, 2, 3)
+    rig.create(assignments=(ids(1, 2, 3),))
+    return rig
+
+
+@pytest.mark.parametrize("resource", [TOPIC, NODE_1, ALL_BROKERS], ids=str)
+def test_set_and_back_to_the_default(rig: Rig, resource: ConfigResource) -> None:
+    assert alter(rig, resource, change("retention.ms", "5"), change("segment.bytes", "7")) is None
+    assert dict(rig.image.config(resource).items()) == {"retention.ms": "5", "segment.bytes": "7"}
+    assert alter(rig, resource, change("retention.ms", operation=ConfigOperation.DELETE)) is None
+    assert dict(rig.image.config(resource).items()) == {"segment.bytes": "7"}
+
+
+def test_what_is_so_already_makes_no_record(rig: Rig) -> None:
+    alter(rig, TOPIC, change("retention.ms", "5"))
+    before = rig.image
+    alter(rig, TOPIC, change("retention.ms", "5"), change("segment.bytes", operation=ConfigOperation.DELETE))
+    assert rig.image is before
+
+
+class TestLists:
+    def value(self, rig: Rig) -> str | None:
+        return rig.image.config(TOPIC).get("cleanup.policy")
+
+    def test_append_to_the_default_and_subtract(self, rig: Rig) -> None:
+        alter(rig, TOPIC, change("cleanup.policy", "compact", ConfigOperation.APPEND))
+        assert self.value(rig) == "delete,compact"
+        alter(rig, TOPIC, change("cleanup.policy", "compact", ConfigOperation.APPEND))
+        assert self.value(rig) == "delete,compact"
+        alter(rig, TOPIC, change("cleanup.policy", "delete, nothing", ConfigOperation.SUBTRACT))
+        assert self.value(rig) == "compact"
+
+    def test_what_is_no_list(self, rig: Rig) -> None:
+        error = alter(rig, TOPIC, change("retention.ms", "1", ConfigOperation.APPEND))
+        assert type(error) is InvalidConfigError
+
+
+@pytest.mark.parametrize(
+    ("resource", "changes", "error"),
+    [
+        (ConfigResource(ResourceType.TOPIC, "u"), [change("retention.ms", "1")], UnknownTopicOrPartitionError),
+        (ConfigResource(ResourceType.BROKER, "9"), [change("retention.ms", "1")], BrokerIdNotRegisteredError),
+        (ConfigResource(ResourceType.BROKER, "x"), [change("retention.ms", "1")], BrokerIdNotRegisteredError),
+        (TOPIC, [change("no.such", "1")], InvalidConfigError),
+        (TOPIC, [change("min.insync.replicas", "many")], InvalidConfigError),
+        (TOPIC, [change("retention.ms", "1"), change("retention.ms", "2")], InvalidConfigError),
+        (TOPIC, [change("retention.ms", "1" * 32_768)], InvalidConfigError),
+        (TOPIC, [change("retention.ms", "1"), change("no.such", "1")], InvalidConfigError),
+    ],
+    ids=str,
+)
+def test_what_is_refused_changes_nothing_of_the_resource(
+    rig: Rig, resource: ConfigResource, changes: list[ConfigChange], error: type[StreamlogError]
+) -> None:
+    before = rig.image
+    assert type(alter(rig, resource, *changes)) is error
+    assert rig.image is before
+
+
+def test_validate_only(rig: Rig) -> None:
+    before = rig.image
+    assert alter(rig, TOPIC, change("retention.ms", "5"), validate_only=True) is None
+    assert type(alter(rig, TOPIC, change("no.such", "5"), validate_only=True)) is InvalidConfigError
+    assert rig.image is before
+
+
+def test_requests_are_bounded(rig: Rig) -> None:
+    many = ResourceChange(resource=TOPIC, changes=(change("retention.ms", "1"),) * (CHANGES_PER_REQUEST_MAX + 1))
+    for resources in [(many,), (ResourceChange(resource=TOPIC, changes=()),) * 2]:
+        with pytest.raises(InvalidRequestError):
+            rig.do(AlterConfigs(resources=resources))
+
+
+class TestPrecedence:
+    """Topic, then the cluster-wide dynamic config, then the controller's own setting."""
+
+    def rules(self, rig: Rig) -> tuple[int | None, bool]:
+        rules = Rulebook(rig.image, rig.settings).of_topic(rig.topic())
+        return rules.min_insync_replicas, rules.unclean
+
+    def test_order(self, rig: Rig) -> None:
+        assert self.rules(rig) == (None, False)
+        rig.settings = ControllerSettings(min_insync_replicas=1, unclean_leader_election_enable=True)
+        assert self.rules(rig) == (1, True)
+        alter(rig, ALL_BROKERS, change("min.insync.replicas", "3"), change("unclean.leader.election.enable", "false"))
+        assert self.rules(rig) == (3, False)
+        alter(rig, TOPIC, change("min.insync.replicas", "2"), change("unclean.leader.election.enable", "true"))
+        assert self.rules(rig) == (2, True)
+
+
+class TestMinInsyncReplicas:
+    """SEMANTICS 4: the ELR is cleared once |ISR| >= min.insync.replicas, also when it is the minimum that falls."""
+
+    @pytest.mark.parametrize("resource", [TOPIC, ALL_BROKERS], ids=str)
+    def test_lowered(self, rig: Rig, resource: ConfigResource) -> None:
+        rig.alter_isr([1])
+        assert rig.partition().elr == ids(2, 3)
+        alter(rig, resource, change("min.insync.replicas", "1"))
+        assert rig.partition().elr == ()
+
+    def test_in_one_command_with_the_config(self, rig: Rig) -> None:
+        """Between the two a record could be committed that the eligible ones lack."""
+        rig.alter_isr([1])
+        resource = ResourceChange(resource=TOPIC, changes=(change("min.insync.replicas", "1"),))
+        decision = rig.decide(AlterConfigs(resources=(resource,)))
+        assert [type(record) for record in decision.records] == [PartitionChangeRecord, ConfigRecord]
+
+    def test_or_before_it_where_there_are_too_many(self, rig: Rig) -> None:
+        rig.create("u", assignments=(ids(1, 2, 3),) * BATCH_RECORDS)
+        for node in (2, 3):
+            rig.fence(node)
+        resource = ResourceChange(resource=ALL_BROKERS, changes=(change("min.insync.replicas", "1"),))
+        decision = rig.decide(AlterConfigs(resources=(resource,)))
+        assert decision.then is Then.AGAIN
+        assert not any(isinstance(record, ConfigRecord) for record in decision.records)
+        rig.do(AlterConfigs(resources=(resource,)))
+        assert not any(p.elr for p in rig.topic("u").partitions)
+        assert rig.image.config(ALL_BROKERS).get("min.insync.replicas") == "1"
+
+    def test_raised(self, rig: Rig) -> None:
+        """Records were committed without those who left: raising the minimum makes nobody eligible."""
+        alter(rig, TOPIC, change("min.insync.replicas", "1"))
+        rig.alter_isr([1, 2])
+        alter(rig, TOPIC, change("min.insync.replicas", "3"))
+        assert rig.partition().elr == ()
+        rig.alter_isr([1])
+        assert rig.partition().elr == ids(2)
+
+
+def test_unclean_election_allowed_elects_at_once(rig: Rig) -> None:
+    rig.alter_isr([1, 2])
+    rig.fence(2)
+    rig.fence(1)
+    assert (rig.partition().leader, rig.partition().elr) == (NO_BROKER, ids(1, 2))
+    alter(rig, TOPIC, change("unclean.leader.election.enable", "true"))
+    assert (rig.partition().leader, rig.partition().isr) == (3, ids(3))
