@@ -10,14 +10,18 @@ file to its entries. After an unclean stop the entries are rebuilt from the log.
 
 from __future__ import annotations
 
+from typing import Final
+
 from streamlog.errors import DamagedFileError
 from streamlog.ports import File, FileSystem, Mapping
+
+HELD_BYTES_MAX: Final = 64 << 10
 
 
 class EntryFile:
     """Not safe for concurrent use; durable after `sync`, which is the owner's business."""
 
-    __slots__ = ("_count", "_entry_size", "_file", "_fs", "_mapping", "path")
+    __slots__ = ("_count", "_entry_size", "_file", "_fs", "_held", "_mapping", "path")
 
     def __init__(self, fs: FileSystem, path: str, entry_size: int) -> None:
         self._fs = fs
@@ -26,6 +30,7 @@ class EntryFile:
         self._file: File | None = None
         self._mapping: Mapping | None = None
         self._count = -1  # not known yet
+        self._held: bytearray | None = None  # entries counted but not written, while a rebuild adds many
 
     @property
     def count(self) -> int:
@@ -39,6 +44,7 @@ class EntryFile:
 
     def entry(self, index: int) -> memoryview:
         """The bytes of entry `index`, 0 <= index < count; valid until the next change of this file."""
+        self._write_held()
         if self._mapping is None:
             file = self._opened()
             self._mapping = file.map(file.size())
@@ -47,15 +53,36 @@ class EntryFile:
 
     def read_last(self) -> bytes:
         """The last entry, without mapping the file. There must be one."""
+        self._write_held()
         return self._opened().pread(self._entry_size, (self.count - 1) * self._entry_size)
 
     def append(self, entry: bytes) -> None:
         count = self.count
+        if self._held is not None:
+            self._held += entry
+            self._count = count + 1
+            if len(self._held) >= HELD_BYTES_MAX:
+                self._write_held()
+            return
         file = self._opened()
         if self._mapping is not None and len(self._mapping.view) < (count + 1) * self._entry_size:
             self._unmap()
         file.pwritev((entry,), count * self._entry_size)
         self._count = count + 1
+
+    def hold(self) -> None:
+        """From now on write entries many at a time, until `release`."""
+        self._held = self._held or bytearray()
+
+    def release(self) -> None:
+        self._write_held()
+        self._held = None
+
+    def _write_held(self) -> None:
+        if self._held:
+            held, self._held = self._held, bytearray()
+            self._unmap()
+            self._opened().pwritev((held,), self.count * self._entry_size - len(held))
 
     def preallocate(self, size_bytes: int) -> None:
         """Extend to `size_bytes`, sparse. The entries stay."""
@@ -68,6 +95,8 @@ class EntryFile:
     def clear(self, size_bytes: int = 0) -> None:
         """Forget all entries, whatever the file says; leave `size_bytes` of zeros."""
         self._unmap()
+        if self._held:
+            self._held.clear()
         file = self._opened()
         file.truncate(0)
         file.truncate(size_bytes)
@@ -75,17 +104,21 @@ class EntryFile:
 
     def cut(self, count: int) -> None:
         """Keep the first `count` entries."""
+        self._write_held()
         self._count = min(self.count, count)
 
     def trim(self) -> None:
         """Cut the file to its entries."""
+        self._write_held()
         self._unmap()
         self._opened().truncate(self.count * self._entry_size)
 
     async def sync(self) -> None:
+        self._write_held()
         await self._opened().sync()
 
     def close(self) -> None:
+        self._write_held()
         self._unmap()
         if self._file is not None:
             self._file.close()

@@ -12,7 +12,7 @@ from streamlog.ports import File
 from streamlog.records import BatchHeader, scan_headers
 from streamlog.records.header import CRC_START, HEADER_SIZE, LOG_OVERHEAD
 
-CHUNK_BYTES: Final = 4 << 20
+CHUNK_BYTES: Final = 1 << 20
 _LENGTH_END: Final = LOG_OVERHEAD
 
 

@@ -216,9 +216,10 @@ async def _index_anew(closed: list[Segment], files: list[str]) -> None:
         if {segment.file_name(names.INDEX), segment.file_name(names.TIME_INDEX)} <= present:
             continue
         segment.reset_indexes(preallocate=False)
-        async for batches in scan_file(segment.file, 0, segment.size_bytes, check_crc=False):
-            for position, header in batches:
-                segment.note(position, header)
+        with segment.rebuilding():
+            async for batches in scan_file(segment.file, 0, segment.size_bytes, check_crc=False):
+                for position, header in batches:
+                    segment.note(position, header)
         segment.become_closed()
         await segment.sync()
 

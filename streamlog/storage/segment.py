@@ -9,13 +9,14 @@ file's end (size, largest timestamp, tail positions) is right from `create`, `re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from streamlog.errors import CorruptMessageError, DamagedFileError
 from streamlog.model import NO_TIMESTAMP, Offset
 from streamlog.ports import Buffer, File, FileSystem
 from streamlog.records import BatchHeader, read_header, scan_headers
-from streamlog.records.header import HEADER_SIZE, MAGIC
+from streamlog.records.header import HEADER_SIZE, LOG_OVERHEAD, MAGIC
 from streamlog.storage import names
 from streamlog.storage.config import LogConfig
 from streamlog.storage.offset_index import OffsetIndex
@@ -151,6 +152,23 @@ class Segment:
             self._bytes_since_index = 0
         self._bytes_since_index += header.size_bytes
 
+    def note_all(self, batches: Sequence[tuple[int, BatchHeader]]) -> None:
+        """`note` for many that follow one another, while the tail is not kept."""
+        if self.tail is not None or batches[0][0] == 0:
+            for position, header in batches:
+                self.note(position, header)
+            return
+        interval, since, newest = self._config.index_interval_bytes, self._bytes_since_index, self.max_timestamp
+        for position, header in batches:
+            if header.max_timestamp > newest.timestamp_ms:
+                newest = TimeEntry(header.max_timestamp, header.last_offset)
+            if since > interval:
+                self.offset_index.append(header.last_offset, position)
+                self.time_index.maybe_append(*newest)
+                since = 0
+            since += header.length + LOG_OVERHEAD
+        self._bytes_since_index, self._max_timestamp = since, newest
+
     def is_full_for(self, size: int, last_offset: Offset, timestamp_ms: int) -> bool:
         """Whether a batch of `size` bytes must go to a new segment (SEMANTICS 11)."""
         config = self._config
@@ -191,6 +209,18 @@ class Segment:
         self.time_index.clear(preallocate=preallocate)
         self._bytes_since_index = 0
         self._max_timestamp = TimeEntry(NO_TIMESTAMP, self.base_offset)
+
+    @contextmanager
+    def rebuilding(self) -> Iterator[None]:
+        """Around many calls of `note` for batches that are there already: index entries are written in bulk."""
+        files = (self.offset_index.file, self.time_index.file)
+        for file in files:
+            file.hold()
+        try:
+            yield
+        finally:
+            for file in files:
+                file.release()
 
     async def sync(self) -> None:
         """Log and indexes, not the names."""
