@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from streamlog.metadata.records import Partition, PartitionChangeRecord, Replicas
 from streamlog.metadata.roles import PartitionKey
@@ -63,16 +64,16 @@ def revised(old: Partition, wanted: Partition, rules: TopicRules, occasion: Occa
     fit = tuple(b for b in wanted.replicas if b in rules.active and b not in lost)
     members = wanted.isr if occasion.isr is None else occasion.isr
     eligible = tuple(b for b in wanted.replicas if (b in old.isr or b in old.elr) and b not in lost)
-    target = replace(wanted, isr=tuple(b for b in fit if b in members), offline=offline)
-    if target.last_leader in occasion.lost_disks:
-        target = replace(target, last_leader=NO_BROKER)
+    last_leader = NO_BROKER if wanted.last_leader in occasion.lost_disks else wanted.last_leader
+    isr = tuple(b for b in fit if b in members)
+    target = _with(wanted, isr=isr, offline=offline, last_leader=last_leader)
     target = _with_leader(target, fit, eligible, rules, occasion)
     completed = reassignment_completed(target, rules)
     if completed is not target:
         target = _with_leader(completed, completed.isr, (), rules, occasion)
     enough = len(target.isr) >= effective_min_isr(rules.min_insync_replicas, target)
     elr = () if enough else tuple(b for b in target.replicas if b in eligible and b not in target.isr)
-    return replace(target, elr=elr)
+    return _with(target, elr=elr)
 
 
 def reassignment_completed(partition: Partition, rules: TopicRules) -> Partition:
@@ -97,14 +98,16 @@ def reassignment_completed(partition: Partition, rules: TopicRules) -> Partition
 
 
 def difference(key: PartitionKey, old: Partition, new: Partition) -> PartitionChangeRecord | None:
-    """The record that leads from one state to the other; None where they are equal but for the epochs.
+    """The record that leads from one state to the other (but for the epochs, which are replay's); None: equal.
 
     Replicas that were taken away make a new leader epoch even under the same leader: they must not be able to fetch
     as if they belonged to it.
     """
+    if new == old:
+        return None
     shrunk = any(b not in new.replicas for b in old.replicas)
     forgotten = new.leader == new.last_leader == NO_BROKER != old.last_leader
-    record = PartitionChangeRecord(
+    return PartitionChangeRecord(
         topic_id=key[0],
         partition_id=key[1],
         replicas=None if new.replicas == old.replicas else new.replicas,
@@ -116,11 +119,17 @@ def difference(key: PartitionKey, old: Partition, new: Partition) -> PartitionCh
         leader=None if new.leader == old.leader and not shrunk else new.leader,
         last_leader=NO_BROKER if forgotten else None,
     )
-    return None if record == PartitionChangeRecord(topic_id=key[0], partition_id=key[1]) else record
 
 
 def without(replicas: Iterable[BrokerId], taken: Collection[BrokerId]) -> Replicas:
     return tuple(b for b in replicas if b not in taken)
+
+
+def _with(partition: Partition, **fields: Any) -> Partition:
+    """`replace`, but the same object where nothing differs: most partitions are looked at in vain."""
+    if all(getattr(partition, name) == value for name, value in fields.items()):
+        return partition
+    return replace(partition, **fields)
 
 
 def _with_leader(
@@ -142,4 +151,4 @@ def _with_leader(
         # What a reassignment is bringing has the least of the log: it comes last.
         leader = min(fit, key=lambda b: b in target.adding)
         return replace(target, leader=leader, isr=(leader,))
-    return replace(target, leader=NO_BROKER)
+    return _with(target, leader=NO_BROKER)

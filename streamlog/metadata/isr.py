@@ -113,7 +113,8 @@ def report_offline_replicas(command: ReportOfflineReplicas, image: MetadataImage
         wanted = replace(partition, offline=offline)
         record = difference((topic_id, partition_id), partition, revised(partition, wanted, rulebook.of_topic(topic)))
         records += [record] if record is not None else []
-    return Decision(response=None, records=tuple(records))
+    # A reassignment that waited for these replicas may be over.
+    return Decision(response=None, records=tuple(records), then=Then.SETTLE if records else Then.NOTHING)
 
 
 def _alter(

@@ -21,7 +21,7 @@ Placing P partitions of R replicas on N nodes looks at P * R * N candidates, abo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import zip_longest
 
 from streamlog.metadata.image import MetadataImage
@@ -66,28 +66,42 @@ class Tally:
         self.replicas[broker_id] = self.replicas.get(broker_id, 0) + 1
 
 
+class _Node:
+    """A node that may get replicas, with its counts side by side: they are compared for every replica."""
+
+    __slots__ = ("broker_id", "leaders", "order", "rack", "replicas", "topic_leaders", "topic_replicas")
+
+    def __init__(self, node: Broker, order: int, cluster: Tally, topic: Tally) -> None:
+        self.broker_id = node.broker_id
+        self.rack = node.rack
+        self.order = order  # among all of them, racks alternating
+        self.leaders = cluster.leaders.get(node.broker_id, 0)
+        self.replicas = cluster.replicas.get(node.broker_id, 0)
+        self.topic_leaders = topic.leaders.get(node.broker_id, 0)
+        self.topic_replicas = topic.replicas.get(node.broker_id, 0)
+
+
 class TopicPlacer:
     """Places the replicas of one topic. One owner, one use; what it places is counted in the cluster's tally too."""
 
     def __init__(self, nodes: Sequence[Broker], cluster: Tally, topic: Tally | None = None) -> None:
         """`nodes` may get replicas; `topic` is the tally of the partitions that the topic has."""
-        self._racks = {node.broker_id: node.rack for node in nodes}
-        self._order = {broker_id: at for at, broker_id in enumerate(_alternating(nodes))}
+        topic = topic or Tally()
+        self._nodes = [_Node(node, order, cluster, topic) for order, node in enumerate(_alternating(nodes))]
+        self._racks = {node.broker_id: node.rack for node in self._nodes}
         self._cluster = cluster
-        self._topic = topic or Tally()
         self._rack_leaders = dict.fromkeys(self._racks.values(), 0)
-        for broker_id, rack in self._racks.items():
-            self._rack_leaders[rack] += self._topic.leaders.get(broker_id, 0)
-        self._placed = 0  # partitions placed here
+        for node in self._nodes:
+            self._rack_leaders[node.rack] += node.topic_leaders
         self._last_rack: str | None = None  # of the leader that was placed last
+        self._placed = 0  # partitions placed here
         self._together: dict[tuple[BrokerId, BrokerId], int] = {}  # (leader, follower) -> partitions placed here
         self._heirs: dict[tuple[BrokerId, BrokerId], int] = {}  # (leader, first follower) -> partitions placed here
 
     def place(self, replication_factor: int) -> Replicas:
         """Replicas of one more partition, the preferred leader first. 0 < replication_factor <= number of nodes."""
         self._placed += 1
-        leader = min(self._order, key=self._leader_rank())
-        self._count_leader(leader)
+        leader = self._place_leader()
         followers = list(self.extend((leader,), replication_factor - 1)[1:])
         if followers:
             # The first follower leads when the leader dies: that, too, should be another one each time.
@@ -100,51 +114,59 @@ class TopicPlacer:
     def extend(self, replicas: Replicas, count: int) -> Replicas:
         """The replicas with `count` more at the end. There must be so many nodes that are not among them."""
         for _ in range(count):
-            free = (broker_id for broker_id in self._order if broker_id not in replicas)
-            follower = min(free, key=self._follower_rank(replicas))
-            self._count_follower(replicas[0], follower)
-            replicas = (*replicas, follower)
+            replicas = (*replicas, self._place_follower(replicas))
         return replicas
 
-    def _leader_rank(self) -> Callable[[BrokerId], tuple[int | bool, ...]]:
-        topic, cluster, turn = self._topic, self._cluster, self._placed // len(self._order)
-        return lambda broker_id: (
-            topic.leaders.get(broker_id, 0),
-            self._rack_leaders[self._racks[broker_id]],
-            self._racks[broker_id] == self._last_rack,
-            topic.replicas.get(broker_id, 0),
-            cluster.leaders.get(broker_id, 0),
-            cluster.replicas.get(broker_id, 0),
-            (self._order[broker_id] + turn) % len(self._order),
+    def _place_leader(self) -> BrokerId:
+        rack_leaders, last_rack = self._rack_leaders, self._last_rack
+        count, turn = len(self._nodes), self._placed // len(self._nodes)
+        node = min(
+            self._nodes,
+            key=lambda node: (
+                node.topic_leaders,
+                rack_leaders[node.rack],
+                node.rack == last_rack,
+                node.topic_replicas,
+                node.leaders,
+                node.replicas,
+                (node.order + turn) % count,
+            ),
         )
+        node.leaders += 1
+        node.topic_leaders += 1
+        rack_leaders[node.rack] += 1
+        self._last_rack = node.rack
+        self._cluster.add_leader(node.broker_id)
+        self._count_replica(node)
+        return node.broker_id
 
-    def _follower_rank(self, replicas: Replicas) -> Callable[[BrokerId], tuple[int, ...]]:
+    def _place_follower(self, replicas: Replicas) -> BrokerId:
+        leader, together = replicas[0], self._together
         used = [self._racks.get(broker_id) for broker_id in replicas]
-        topic, cluster, turn = self._topic, self._cluster, self._placed // len(self._order)
-        return lambda broker_id: (
-            used.count(self._racks[broker_id]),
-            topic.replicas.get(broker_id, 0),
-            -topic.leaders.get(broker_id, 0),
-            self._together.get((replicas[0], broker_id), 0),
-            cluster.replicas.get(broker_id, 0),
-            (self._order[broker_id] + turn) % len(self._order),
+        node = min(
+            (node for node in self._nodes if node.broker_id not in replicas),
+            key=lambda node: (
+                used.count(node.rack),
+                node.topic_replicas,
+                -node.topic_leaders,
+                together.get((leader, node.broker_id), 0),
+                node.replicas,
+                node.order,
+            ),
         )
+        together[leader, node.broker_id] = together.get((leader, node.broker_id), 0) + 1
+        self._cluster.add_replica(node.broker_id)
+        self._count_replica(node)
+        return node.broker_id
 
-    def _count_leader(self, leader: BrokerId) -> None:
-        self._topic.add_leader(leader)
-        self._cluster.add_leader(leader)
-        self._last_rack = self._racks[leader]
-        self._rack_leaders[self._last_rack] += 1
-
-    def _count_follower(self, leader: BrokerId, follower: BrokerId) -> None:
-        self._topic.add_replica(follower)
-        self._cluster.add_replica(follower)
-        self._together[leader, follower] = self._together.get((leader, follower), 0) + 1
+    def _count_replica(self, node: _Node) -> None:
+        node.replicas += 1
+        node.topic_replicas += 1
 
 
-def _alternating(nodes: Sequence[Broker]) -> list[BrokerId]:
+def _alternating(nodes: Sequence[Broker]) -> list[Broker]:
     """By id within each rack, and one of each rack in turn. Nodes without a rack are in one together."""
-    racks: dict[str, list[BrokerId]] = {}
+    racks: dict[str, list[Broker]] = {}
     for node in sorted(nodes, key=lambda node: (node.rack, node.broker_id)):
-        racks.setdefault(node.rack, []).append(node.broker_id)
-    return [broker_id for row in zip_longest(*racks.values()) for broker_id in row if broker_id is not None]
+        racks.setdefault(node.rack, []).append(node)
+    return [node for row in zip_longest(*racks.values()) for node in row if node is not None]

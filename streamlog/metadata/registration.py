@@ -99,7 +99,9 @@ def register(command: RegisterBroker, image: MetadataImage, context: Context) ->
     if len(leaving) == BATCH_RECORDS:
         return Decision(response=response, records=tuple(leaving), then=Then.AGAIN)
     record = BrokerRecord(broker=_broker(command, existing))
-    return Decision(response=response, records=(*leaving, record), timers=(session,))
+    # A partition may have another leader now, and that may be what a drained node waits for.
+    then = Then.SETTLE if leaving else Then.NOTHING
+    return Decision(response=response, records=(*leaving, record), timers=(session,), then=then)
 
 
 def unregister(command: UnregisterBroker, image: MetadataImage, context: Context) -> Decision[None]:

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from streamlog.metadata.records import Partition, Replicas
 from streamlog.metadata.sorted_map import REMOVED, Removed, SortedMap
@@ -93,31 +92,40 @@ def _changed_roles(differences: Iterable[PartitionDifference]) -> dict[RoleKey, 
     """For each role and node, the partitions of a topic in which the node got it or lost it."""
     changed: dict[RoleKey, list[PartitionId]] = {}
     for partition_id, old, new in differences:
-        before = _roles(old) if old is not None else ()
-        after = _roles(new) if new is not None else ()
-        for key in before:
-            if key not in after:
-                changed.setdefault(key, []).append(partition_id)
-        for key in after:
-            if key not in before:
-                changed.setdefault(key, []).append(partition_id)
+        for role, before, after in zip(_ROLES, _players(old), _players(new), strict=True):
+            if before == after:
+                continue
+            for broker_id in before:
+                if broker_id not in after:
+                    changed.setdefault((role, broker_id), []).append(partition_id)
+            for broker_id in after:
+                if broker_id not in before:
+                    changed.setdefault((role, broker_id), []).append(partition_id)
     return changed
 
 
-def _roles(partition: Partition) -> tuple[RoleKey, ...]:
-    roles = _played(Role.REPLICA, partition.replicas) + _played(Role.ISR, partition.isr)
-    roles += _played(Role.PREFERRED, partition.replicas[:1])
-    roles += _played(Role.LEADERLESS if partition.leader == NO_BROKER else Role.LEADER, (partition.leader,))
-    if partition.elr or partition.offline:
-        roles += _played(Role.ELR, partition.elr) + _played(Role.OFFLINE, partition.offline)
-    if partition.adding or partition.removing:
-        roles += _played(Role.REASSIGNED, (NO_BROKER,))
-    return roles
+_ROLES: Final = tuple(Role)
 
 
-@lru_cache(maxsize=1 << 14)
-def _played(role: Role, brokers: Replicas) -> tuple[RoleKey, ...]:
-    return tuple((role, broker) for broker in brokers)
+def _players(partition: Partition | None) -> tuple[Replicas, ...]:
+    """Who plays each role, in the order of Role."""
+    if partition is None:
+        return _NOBODY
+    leaderless = partition.leader == NO_BROKER
+    return (
+        partition.replicas,
+        partition.replicas[:1],
+        partition.isr,
+        partition.elr,
+        partition.offline,
+        () if leaderless else (partition.leader,),
+        _THE_PARTITION if leaderless else (),
+        _THE_PARTITION if partition.adding or partition.removing else (),
+    )
+
+
+_NOBODY: Final[tuple[Replicas, ...]] = ((),) * len(_ROLES)
+_THE_PARTITION: Final[Replicas] = (NO_BROKER,)
 
 
 def _mask(bits: Sequence[int]) -> int:

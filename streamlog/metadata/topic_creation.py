@@ -21,7 +21,7 @@ from streamlog.errors import (
 )
 from streamlog.metadata.assignment import REPLICATION_FACTOR_MAX, check_assignments, new_partition
 from streamlog.metadata.configs import check_config
-from streamlog.metadata.decision import Context, Decision
+from streamlog.metadata.decision import BATCH_RECORDS, Context, Decision
 from streamlog.metadata.image import MetadataImage, collision_key
 from streamlog.metadata.internal_topics import INTERNAL_REPLICATION_FACTOR, INTERNAL_TOPICS
 from streamlog.metadata.placement import Tally, TopicPlacer, candidates
@@ -37,9 +37,9 @@ from streamlog.metadata.records import (
 from streamlog.metadata.topic_names import check_name
 from streamlog.model import PartitionId, TopicId
 
-# New partitions of one request, over all its topics. They are one command, made in one step of the loop: 5,000 take
-# about 0.2 s on a slow core, below the shortest election time-out. Kafka's limit (10,000) has no such step to fit in.
-PARTITIONS_PER_REQUEST_MAX: Final = 5_000
+# New partitions of one request, over all its topics: a topic is created in one command, and placing takes as long as
+# applying (Kafka's limit, 10,000, has no event loop to fit in). Larger topics are made by adding partitions.
+PARTITIONS_PER_REQUEST_MAX: Final = BATCH_RECORDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,6 +39,12 @@ def test_with_an_end_lost_at_each_unclean_stop() -> None:
     assert all(counts[what] for what in ("committed", "by ISR", "by ELR", "unclean")), counts
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("synced", [True, False])
+def test_many_more_seeds(synced: bool) -> None:
+    run(synced, range(10_000, 12_000))
+
+
 # --- the model itself is tested: a planted bug must be found
 
 

@@ -130,15 +130,15 @@ class TestFencing:
         """The rest follows as `Settle`, also under the next controller; nothing is left out."""
         rig = Rig()
         rig.start_all(1, 2)
-        count = BATCH_RECORDS + 10
-        rig.create(assignments=(ids(1, 2),) * count)
+        rig.create(assignments=(ids(1, 2),) * BATCH_RECORDS)
+        rig.create("u", assignments=(ids(1, 2),) * 10)
         decision = rig.decide(FenceBroker(broker_id=BrokerId(1), broker_epoch=rig.epoch(1)))
         assert len(decision.records) == BATCH_RECORDS
         assert decision.then is Then.SETTLE
         rig.commit(decision.records)
-        assert sum(p.leader == 1 for p in rig.topic().partitions) == 11
+        assert rig.image.roles.count(Role.LEADER, BrokerId(1)) == 11
         rig.do(TakeOver())
-        assert all(p.leader == 2 and p.isr == ids(2) for p in rig.topic().partitions)
+        assert all(p.leader == 2 and p.isr == ids(2) for _, p in rig.image.partitions())
         assert rig.decide(Settle()).records == ()
 
 
@@ -182,7 +182,8 @@ class TestControlledShutdown:
     def test_with_more_partitions_than_one_command_can_hold(self) -> None:
         rig = Rig()
         rig.start_all(1, 2)
-        rig.create(assignments=(ids(1, 2),) * (BATCH_RECORDS + 5))
+        rig.create(assignments=(ids(1, 2),) * BATCH_RECORDS)
+        rig.create("u", assignments=(ids(1, 2),) * 5)
         assert not rig.heartbeat(1, want_shut_down=True).should_shut_down
         assert rig.heartbeat(1, want_shut_down=True).should_shut_down
 
