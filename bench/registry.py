@@ -9,6 +9,7 @@ from bench.figures import Figure
 
 # Part -> module; each has `run() -> list[Figure]`.
 PARTS = {
+    "metadata": "bench.metadata",
     "records": "bench.records",
     "storage": "bench.storage",
 }
