@@ -8,6 +8,7 @@
     ├── UnsupportedCompressionError
     ├── UnsupportedVersionError        a format or protocol version from elsewhere
     ├── InvalidRequestError            an argument out of its range; names the field and the limit
+    ├── RequestTooLargeError
     ├── OffsetOutOfRangeError          with both ends
     ├── StorageError                   the disk failed; the log directory is offline
     ├── LogDirectoryLockedError
@@ -29,7 +30,8 @@
     ├── QuorumUnavailableError         no leader of the metadata quorum can be reached
     ├── DuplicateVoterError / VoterNotFoundError / VoterChangeInProgressError
     ├── OutcomeUnknownError            the command may or may not have been carried out
-    └── ThrottledError                 a bounded queue or buffer is full
+    ├── ThrottledError                 a bounded queue or buffer is full
+    └── UnknownServerError             only on clients: a code that a newer node knows and this release does not
 
     InvariantError                     ours alone, never answered to anybody: the node stops
 
@@ -42,7 +44,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Self
 
 
 class Status(enum.Enum):
@@ -83,8 +85,24 @@ class StreamlogError(Exception):
         self.message = message
         self.details: Mapping[str, object] = details
 
+    @classmethod
+    def restored(cls, message: str, details: Mapping[str, object]) -> Self:
+        """The error that another process raised, from what came over the wire."""
+        error = cls.__new__(cls)
+        StreamlogError.__init__(error, message)
+        error.details = details
+        return error
+
     def __str__(self) -> str:
         return self.message
+
+    def _text(self, name: str) -> str | None:
+        value = self.details.get(name)
+        return value if isinstance(value, str) else None
+
+    def _number(self, name: str) -> int | None:
+        value = self.details.get(name)
+        return value if isinstance(value, int) else None
 
 
 class CorruptMessageError(StreamlogError):
@@ -101,9 +119,18 @@ class CorruptMessageError(StreamlogError):
         where = "" if path is None else f"{path}: "
         at = "" if position is None else f"position {position}: "
         super().__init__(f"{where}{at}{reason}", reason=reason, path=path, position=position, **details)
-        self.reason = reason
-        self.path = path
-        self.position = position
+
+    @property
+    def reason(self) -> str:
+        return self._text("reason") or self.message
+
+    @property
+    def path(self) -> str | None:
+        return self._text("path")
+
+    @property
+    def position(self) -> int | None:
+        return self._number("position")
 
 
 class InvalidRecordError(StreamlogError):
@@ -140,6 +167,13 @@ class InvalidRequestError(StreamlogError):
     status = Status.INVALID_ARGUMENT
 
 
+class RequestTooLargeError(StreamlogError):
+    """One request message is larger than its method takes. Details: `limit` (bytes)."""
+
+    code = "REQUEST_TOO_LARGE"
+    status = Status.RESOURCE_EXHAUSTED
+
+
 class OffsetOutOfRangeError(StreamlogError):
     """Details: `log_start` (first readable offset) and `log_end` (one past the last)."""
 
@@ -174,9 +208,18 @@ class DamagedFileError(StreamlogError):
     def __init__(self, path: str, position: int, reason: str, remedy: str = "") -> None:
         tail = f"; {remedy}" if remedy else ""
         super().__init__(f"{path}: position {position}: {reason}{tail}", path=path, position=position, reason=reason)
-        self.path = path
-        self.position = position
-        self.reason = reason
+
+    @property
+    def path(self) -> str:
+        return self._text("path") or ""
+
+    @property
+    def position(self) -> int:
+        return self._number("position") or 0
+
+    @property
+    def reason(self) -> str:
+        return self._text("reason") or self.message
 
 
 class FencedLeaderEpochError(StreamlogError):
@@ -405,6 +448,12 @@ class ThrottledError(StreamlogError):
     code = "THROTTLED"
     status = Status.RESOURCE_EXHAUSTED
     retriable = True
+
+
+class UnknownServerError(StreamlogError):
+    """What a node said in a code of a newer release. Details: `code`, `retriable` as the node had them."""
+
+    code = "UNKNOWN_SERVER_ERROR"
 
 
 def all_errors() -> Mapping[str, type[StreamlogError]]:
