@@ -4,11 +4,13 @@
 
 Each proto file goes to one package (TARGETS): generated code stands beside its only user, and protobuf ends at that
 package's convert module. The descriptor keeps the full path under proto/ as its name, so that two files called alike
-do not meet in protobuf's registry.
+do not meet in protobuf's registry. Where one file imports another, the generated import is turned from the path under
+proto/ to the package that the other one goes to.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -18,8 +20,15 @@ from grpc_tools import protoc
 ROOT = Path(__file__).resolve().parent.parent
 
 TARGETS = {
+    "streamlog/internal/v1/controller.proto": "streamlog/api/pb",
     "streamlog/internal/v1/metadata.proto": "streamlog/metadata/pb",
     "streamlog/internal/v1/raft.proto": "streamlog/raft/pb",
+    "streamlog/internal/v1/replication.proto": "streamlog/api/pb",
+    "streamlog/v1/admin.proto": "streamlog/api/pb",
+    "streamlog/v1/batches.proto": "streamlog/api/pb",
+    "streamlog/v1/cluster.proto": "streamlog/api/pb",
+    "streamlog/v1/common.proto": "streamlog/api/pb",
+    "streamlog/v1/records.proto": "streamlog/api/pb",
 }
 """Proto file under proto/ -> package directory. A package needs an empty `__init__.py`."""
 
@@ -33,7 +42,16 @@ def generate(source: str, scratch: Path) -> dict[str, str]:
     arguments = ["protoc", f"-I{ROOT / 'proto'}", f"-I{well_known}", f"--plugin={plugin}"]
     if protoc.main([*arguments, f"--python_out={out}", f"--mypy_out=quiet:{out}", source]) != 0:
         raise RuntimeError(f"protoc refuses {source}")
-    return {path.name: path.read_text() for path in sorted(out.rglob("*_pb2.py*"))}
+    return {path.name: _with_our_imports(path.read_text()) for path in sorted(out.rglob("*_pb2.py*"))}
+
+
+def _with_our_imports(content: str) -> str:
+    def ours(found: re.Match[str]) -> str:
+        target = TARGETS.get(f"{found[1].replace('.', '/')}/{found[2]}.proto")
+        package = found[1] if target is None else target.replace("/", ".")
+        return f"from {package} import {found[2]}_pb2 "
+
+    return re.sub(r"^from ([\w.]+) import (\w+)_pb2 ", ours, content, flags=re.MULTILINE)
 
 
 def out_of_date(*, write: bool) -> list[str]:
