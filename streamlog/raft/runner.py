@@ -155,7 +155,6 @@ class Runner:
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
         def settle(outcome: T | StreamlogError) -> None:
-            self._waiting.pop(future, None)
             if future.done():  # whoever asked has been cancelled
                 return
             if isinstance(outcome, StreamlogError):
@@ -166,13 +165,20 @@ class Runner:
         begin(settle)
         self._waiting[future] = None
         self._work.set()
-        return await future
+        try:
+            return await future
+        finally:
+            del self._waiting[future]
 
     def _tell_all_who_wait(self) -> None:
         for future in self._waiting:
             if not future.done():
                 future.set_exception(OutcomeUnknownError("the quorum of this node has stopped"))
-        self._waiting.clear()
+
+    @property
+    def callers(self) -> int:
+        """How many wait for an answer."""
+        return len(self._waiting)
 
     def wake(self) -> None:
         self._work.set()

@@ -199,6 +199,7 @@ class HardenedSyncObj(Library):
     def _on_voters(self) -> None:
         """Other voters are in effect."""
         self.others = {Peer(voter.node_id) for voter in self.membership.voters if voter.node_id != self.me.id}
+        self._probe("quorum_voters", index=self.membership.index, voters=str(self.membership.voters))
         if self.role == Role.LEADER:
             self.replication.update_peers()
 

@@ -27,6 +27,7 @@ class Operation:
     invoked: float
     completed: float = NEVER  # NEVER: the outcome is unknown
     index: int | None = None  # where a write stands in the log, once it is acknowledged
+    floor: int = 0  # the highest index that was applied anywhere when it was invoked
 
 
 @dataclass(slots=True)

@@ -30,6 +30,7 @@ class Kind(enum.Enum):
     SNAPSHOT = "forced compaction"
     CLOCK_JUMP = "the wall clock"
     TRANSFER = "the leader hands over"
+    DEPOSE = "the leader is alone with clients that read from it, for longer than it may lead"
 
 
 WEIGHTS = {
@@ -46,6 +47,7 @@ WEIGHTS = {
     Kind.SNAPSHOT: 6,
     Kind.CLOCK_JUMP: 1,
     Kind.TRANSFER: 2,
+    Kind.DEPOSE: 2,
 }
 
 LEADER = 0

@@ -1,15 +1,16 @@
 """What every node must agree on, checked as it happens (FAULTS: I12, I13).
 
-- one leader a term;
+- one leader a term, with the votes of a majority;
 - the entry applied at an index is the same everywhere, indexes are applied in order, equal index means equal state;
+- an entry is applied when a majority has it durably, and not before;
 - two logs that have an entry of the same index and term are equal up to there;
-- what a node has made durable is there when it comes back: its term, its vote, its entries;
+- what a node has made durable, or told others, is there when it comes back: its term, its vote, its entries;
 - what was acknowledged is in the common history, once, at its index.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from streamlog.model import RaftIndex
@@ -29,9 +30,16 @@ class Promise:
     index_term: int
 
 
+NOTHING = Promise(0, None, 0, 0)
+
+
 class Truth:
-    def __init__(self) -> None:
+    def __init__(self, majority_has: Callable[[int, int], bool]) -> None:
+        """`majority_has(node, index)`: whether a majority of the voters of `node` has its entry durably."""
         self.problems: list[str] = []
+        self._majority_has = majority_has
+        self._votes: dict[tuple[int, int], set[int]] = {}  # (term, candidate) -> who has told it that it has its vote
+        self._told: dict[str, Promise] = {}  # host -> the most that it has told others in this life
         self.commands: dict[int, str] = {}  # index -> command, as the first node applied it
         self._digests: dict[int, bytes] = {}  # index -> state after it
         self._leaders: dict[int, str] = {}  # term -> host
@@ -48,9 +56,18 @@ class Truth:
         if first != host:
             self.wrong(f"two leaders in term {term}: {first} and {host}")
 
+    def voted(self, voter: int, candidate: int, term: int) -> None:
+        """A vote has left."""
+        self._votes.setdefault((term, candidate), {candidate}).add(voter)
+
+    def voters_of(self, candidate: int, term: int) -> set[int]:
+        return self._votes.get((term, candidate), {candidate})
+
     # State.
 
     def applied(self, node: int, index: int, command: str, digest: bytes) -> None:
+        if index not in self.commands and not self._majority_has(node, index):
+            self.wrong(f"node {node} applies entry {index}, which no majority has durably")
         if self.commands.setdefault(index, command) != command:
             self.wrong(f"entry {index} is {self.commands[index]!r} here, {command!r} at node {node}")
         if self._digests.setdefault(index, digest) != digest:
@@ -86,12 +103,28 @@ class Truth:
 
     # Promises.
 
+    def told(self, host: str, promise: Promise) -> None:
+        """A message has left that says so."""
+        before = self._told.get(host, NOTHING)
+        term, vote = max((before.term, before.vote), (promise.term, promise.vote), key=lambda pair: pair[0])
+        if before.term == promise.term:
+            vote = before.vote if promise.vote is None else promise.vote
+        place = max((before.index_term, before.index), (promise.index_term, promise.index))
+        self._told[host] = Promise(term, vote, place[1], place[0])
+
     def went_down(self, host: str, promise: Promise) -> None:
-        self._promises[host] = promise
+        self.told(host, promise)
+        self._promises[host] = self._told.pop(host)
+
+    def durable_index_of(self, host: str) -> int:
+        """Of a node that is down: what it had durably at least."""
+        promise = self._promises.get(host)
+        return 0 if promise is None else promise.index
 
     def forget(self, host: str) -> None:
         """Its disk is gone."""
         self._promises.pop(host, None)
+        self._told.pop(host, None)
 
     def came_up(self, host: str, term: int, vote: int | None, log: list[Entry]) -> None:
         promise = self._promises.pop(host, None)
@@ -102,14 +135,14 @@ class Truth:
         if term == promise.term and promise.vote is not None and vote != promise.vote:
             self.wrong(f"{host} had voted for {promise.vote} in term {term}, and came back with {vote}")
         place = promise.index - log[0].index
-        if place >= len(log):
+        if place >= len(log) and log[-1].term <= promise.index_term:
             self.wrong(f"{host} had entry {promise.index} durably, and came back with {log[-1].index}")
-        elif place >= 0 and log[place].term < promise.index_term:
+        elif 0 <= place < len(log) and log[place].term < promise.index_term:
             self.wrong(f"{host} had entry {promise.index} of term {promise.index_term}, now of {log[place].term}")
 
     # Clients.
 
-    def acknowledged(self, operations: Sequence[Operation]) -> None:
+    def check_acknowledged(self, operations: Sequence[Operation]) -> None:
         """Each write that was acknowledged stands where it was said to stand; none stands twice."""
         places: dict[str, int] = {}
         for index in sorted(self.commands):

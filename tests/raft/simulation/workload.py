@@ -16,6 +16,7 @@ from streamlog.raft.syncobj import HardenedSyncObj
 
 from ..kit import Cluster, Member, voter
 from .history import Operation
+from .truth import Truth
 
 KEYS = "abc"
 GIVE_UP_S = 2.5
@@ -23,7 +24,15 @@ RETRY_S = 0.03
 
 
 class Client:
-    def __init__(self, name: str, cluster: Cluster, rng: random.Random, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        name: str,
+        cluster: Cluster,
+        rng: random.Random,
+        now: Callable[[], float],
+        truth: Truth,
+    ) -> None:
+        self._truth = truth
         self._name = name
         self._cluster = cluster
         self._rng = rng
@@ -44,6 +53,7 @@ class Client:
             operation = Operation(self._name, "write", key, f"{self._name}.{self._sequence}", self._now())
         else:
             operation = Operation(self._name, "read", key, "", self._now())
+        operation.floor = self._floor()
         self.operations.append(operation)
         try:
             async with asyncio.timeout(GIVE_UP_S):
@@ -51,6 +61,25 @@ class Client:
         except TimeoutError:
             pass
         return operation
+
+    async def read_from(self, member: Member, until_s: float) -> None:
+        """Read from this very node, over and over."""
+        while self._now() < until_s:
+            operation = Operation(self._name, "read", KEYS[0], "", self._now())
+            operation.floor = self._floor()
+            self.operations.append(operation)
+            if member.is_up:
+                try:
+                    async with asyncio.timeout_at(until_s):
+                        await self._attempt(member, operation)
+                    operation.completed = self._now()
+                except (StreamlogError, TimeoutError):
+                    pass
+            await asyncio.sleep(RETRY_S)
+
+    def _floor(self) -> int:
+        """What has been applied anywhere: a read that begins now must see it."""
+        return max((member.raft.applied_index for member in self._cluster.members()), default=0)
 
     async def _until_done(self, operation: Operation) -> None:
         while True:
@@ -79,12 +108,14 @@ class Client:
             )
             operation.index = applied.index
         else:
-            operation.value = await self._cluster.call(member, self._read(member, operation.key))
+            await self._cluster.call(member, self._read(member, operation))
 
-    @staticmethod
-    async def _read(member: Member, key: str) -> str:
+    async def _read(self, member: Member, operation: Operation) -> None:
         await member.raft.read_barrier()
-        return member.machine.values.get(key, "")
+        index = member.raft.applied_index
+        if index < operation.floor:
+            self._truth.wrong(f"a read at {index}, which was asked for when {operation.floor} was applied somewhere")
+        operation.value = member.machine.values.get(operation.key, "")
 
 
 class Changer:

@@ -1,0 +1,411 @@
+"""Each hardening switched off, one at a time: the simulation must find it.
+
+A mutant patches a class for the length of a `with`. `FOUND_IN_SEEDS` says how many seeds are enough in the test run;
+those that random search does not reach in reasonable time have a scripted test instead, which is named here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+from streamlog.model import BrokerId, RaftIndex, RaftTerm
+from streamlog.raft import membership, snapshot_store, syncobj, voter_changes
+from streamlog.raft.append import FollowerAppend
+from streamlog.raft.applying import Applier
+from streamlog.raft.barriers import Barriers
+from streamlog.raft.elections import Elections
+from streamlog.raft.entries import Entry
+from streamlog.raft.journal import Journal
+from streamlog.raft.library import Library, Peer, Role
+from streamlog.raft.messages import AppendRequest, VoteReply
+from streamlog.raft.outbox import Outbox
+from streamlog.raft.proposals import Proposals
+from streamlog.raft.replication import Replication
+from streamlog.raft.sessions import Sessions
+from streamlog.raft.snapshots import Snapshots
+
+
+@contextmanager
+def patched(owner: Any, name: str, value: Any) -> Iterator[None]:
+    with mock.patch.object(owner, name, value):
+        yield
+
+
+# Durability.
+
+
+def no_sync() -> Any:
+    """The journal says that it has synced."""
+
+    async def sync(self: Journal) -> None:
+        self.flush()
+        self.durable, self._durable_end = self.written, self._end
+
+    return patched(Journal, "sync", sync)
+
+
+def promises_do_not_wait() -> Any:
+    """Votes and acknowledgements leave before the sync."""
+    release = Outbox.release
+    return patched(Outbox, "release", lambda self, durable: release(self, 1 << 60))
+
+
+def leader_counts_unsynced() -> Any:
+    """The leader counts itself for what it has written."""
+    held_by = Replication._held_by
+
+    def mutant(self: Replication, node_id: BrokerId) -> RaftIndex:
+        return self._raft.log.last.index if node_id == self._raft.me.id else held_by(self, node_id)
+
+    return patched(Replication, "_held_by", mutant)
+
+
+def vote_is_not_written() -> Any:
+    """Term and vote are kept in memory only."""
+
+    def set_state(self: Journal, term: RaftTerm, vote: BrokerId | None) -> None:
+        self.term, self.vote = term, vote
+        self._put_nothing = True
+
+    return patched(Journal, "set_state", set_state)
+
+
+def no_directory_sync() -> Any:
+    """A compaction's rename is not made durable."""
+    rewrite = Journal._rewrite
+
+    async def mutant(self: Journal, base_index: RaftIndex) -> None:
+        fs = self._fs
+
+        class Careless:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(fs, name)
+
+            async def sync_dir(self, directory: str) -> None:
+                pass
+
+        self._fs = Careless()  # type: ignore[assignment]
+        try:
+            await rewrite(self, base_index)
+        finally:
+            self._fs = fs
+
+    return patched(Journal, "_rewrite", mutant)
+
+
+# Elections.
+
+
+def votes_counted_twice() -> Any:
+    """Each answer counts, from whomever and however often (T4)."""
+
+    def mutant(self: Elections, peer: Peer, reply: VoteReply) -> None:
+        if reply.granted:
+            self._raft.give_message(peer, {"type": "response_vote", "term": reply.term})
+            if self._raft.role == Role.CANDIDATE:
+                self._raft.give_message(peer, {"type": "response_vote", "term": reply.term})
+
+    return patched(Elections, "on_vote_reply", mutant)
+
+
+def strangers_count() -> Any:
+    """A vote or an acknowledgement counts whatever directory it comes from."""
+
+    def counts(self: membership.Membership, peer: BrokerId) -> bool:
+        return self.voters.get(peer) is not None
+
+    return patched(membership.Membership, "counts", counts)
+
+
+def votes_for_any_log() -> Any:
+    """A vote is given to a candidate that lacks entries."""
+
+    def on_vote_request(self: Elections, peer: Peer, request: Any) -> None:
+        last = self._raft.log.last
+        self._raft.give_message(
+            peer,
+            {
+                "type": "request_vote",
+                "term": request.term,
+                "last_log_index": max(request.last_index, last.index),
+                "last_log_term": max(request.last_term, last.term),
+            },
+        )
+
+    @contextmanager
+    def both() -> Iterator[None]:
+        with (
+            patched(Elections, "on_vote_request", on_vote_request),
+            patched(Elections, "_is_up_to_date", lambda self, request: True),
+        ):
+            yield
+
+    return both()
+
+
+# Append and commit.
+
+
+def library_append() -> Any:
+    """The follower cuts behind prev, whatever is there (T3)."""
+
+    def take(self: FollowerAppend, request: AppendRequest) -> RaftIndex:
+        log = self._raft.log
+        if log.last.index > request.prev_index >= log.base.index:
+            log.truncate(RaftIndex(request.prev_index + 1))
+            self._membership.truncated(RaftIndex(request.prev_index + 1))
+        for entry in request.entries:
+            if entry.index > log.last.index:
+                self._append(entry)
+        return max(log.base.index, RaftIndex(request.prev_index + len(request.entries)))
+
+    return patched(FollowerAppend, "_take", take)
+
+
+def no_conflict_check() -> Any:
+    """prev is not compared."""
+
+    def refusal(self: FollowerAppend, request: AppendRequest) -> int | None:
+        last = self._raft.log.last.index
+        return last + 1 if request.prev_index > last else None
+
+    return patched(FollowerAppend, "_refusal", refusal)
+
+
+def commit_beyond_the_message() -> Any:
+    """The leader's commit index is taken as far as the own log goes, matching or not (T1)."""
+    on_request = FollowerAppend.on_request
+
+    def mutant(self: FollowerAppend, peer: Peer, request: AppendRequest) -> None:
+        on_request(self, peer, request)
+        if request.term >= self._raft.term:
+            commit = min(request.commit_index, self._raft.log.last.index)
+            self._raft.commit_index = max(self._raft.commit_index, RaftIndex(commit))
+
+    return patched(FollowerAppend, "on_request", mutant)
+
+
+def acknowledgements_of_any_term() -> Any:
+    """An answer counts for a leader of a later term (T2)."""
+    answering = Replication._answering
+
+    def mutant(self: Replication, peer: Peer, term: RaftTerm) -> Any:
+        if term < self._raft.term and self._raft.role == Role.LEADER:
+            return self._peers.get(peer.id)
+        return answering(self, peer, term)
+
+    return patched(Replication, "_answering", mutant)
+
+
+def commits_entries_of_older_terms() -> Any:
+    """Thesis, Figure 3.7."""
+
+    def advance_commit(self: Replication) -> None:
+        held = sorted(self._held_by_voters(), reverse=True)
+        index = held[self._membership.majority - 1]
+        if index > self._raft.commit_index:
+            self._raft.commit_index = index
+
+    return patched(Replication, "advance_commit", advance_commit)
+
+
+def snapshot_vouches_for_the_tail() -> Any:
+    """An installed snapshot keeps whatever tail there is."""
+
+    def install(self: Snapshots, content: Any, picture: Any) -> None:
+        raft, head = self._raft, content.head
+        if head.last_index <= raft.last_applied:
+            return
+        if raft.log.last.index < head.last_index:
+            raft.log.reset(head.last_index, head.last_term)
+            self._membership.reset(head.voters_index, head.voters)
+        raft.last_applied = head.last_index
+        raft.commit_index = max(raft.commit_index, head.last_index)
+        self._applier.restore(head.last_index, content.sessions, picture)
+
+    return patched(Snapshots, "install", install)
+
+
+# Clients.
+
+
+def no_sessions() -> Any:
+    """A retried command is applied again."""
+    return patched(Sessions, "answer_to", lambda self, client_id, sequence: None)
+
+
+def sessions_not_in_snapshots() -> Any:
+    return patched(Sessions, "dump", lambda self: [])
+
+
+def reads_without_a_round() -> Any:
+    """A leader answers reads because it takes itself for one (T15)."""
+    return patched(Replication, "is_confirmed", lambda self, round_: True)
+
+
+def reads_before_the_own_entry() -> Any:
+    """A new leader reads at a commit index that may be an old one."""
+
+    def begin_round(self: Barriers) -> None:
+        if self._asked and not self._confirming:
+            self._confirming, self._asked = self._asked, []
+            self._index = self._raft.commit_index
+            self._round = self._replication.begin_round()
+
+    return patched(Barriers, "begin_round", begin_round)
+
+
+def reads_before_applied() -> Any:
+    """A confirmed read does not wait until the state has got so far."""
+
+    def let_pass(self: Barriers) -> None:
+        if self._confirming and self._replication.is_confirmed(self._round):
+            passing, self._confirming = self._confirming, []
+            for passed in passing:
+                passed(self._index)
+
+    return patched(Barriers, "let_pass", let_pass)
+
+
+def answers_before_commit() -> Any:
+    """The leader answers when a command is in its own log."""
+    take_commands = Library.take_commands
+
+    def mutant(self: Library) -> None:
+        take_commands(self)
+        if self.role == Role.LEADER:
+            self.commit_index = self.log.last.index
+
+    return patched(Library, "take_commands", mutant)
+
+
+def callers_are_not_told() -> Any:
+    """A leader that steps down forgets who waits (T15b)."""
+    return patched(Proposals, "end_term", lambda self: self._raft.waiting.clear())
+
+
+# Voters.
+
+
+def changes_overlap() -> Any:
+    """A change of voters does not wait for the one before, nor for an entry of the own term (T7)."""
+    return patched(voter_changes.VoterChanges, "_may_append", lambda self: True)
+
+
+def changes_before_the_own_entry() -> Any:
+    """Ongaro's correction of 2015 left out."""
+
+    def may_append(self: voter_changes.VoterChanges) -> bool:
+        return self._membership.index <= self._raft.commit_index
+
+    return patched(voter_changes.VoterChanges, "_may_append", may_append)
+
+
+def voters_in_effect_when_committed() -> Any:
+    """A new set of voters comes into effect where it is applied, not where it is appended."""
+    appended = membership.Membership.appended
+    apply = Applier._apply
+
+    def mutant(self: Applier, entry: Entry) -> Any:
+        raft = self._raft
+        assert isinstance(raft, syncobj.HardenedSyncObj)
+        if entry.index > raft.membership.index:
+            appended(raft.membership, entry)
+        return apply(self, entry)
+
+    @contextmanager
+    def both() -> Iterator[None]:
+        with (
+            patched(membership.Membership, "appended", lambda self, entry: None),
+            patched(Applier, "_apply", mutant),
+        ):
+            yield
+
+    return both()
+
+
+def learner_votes_at_once() -> Any:
+    """A newcomer is added without having caught up, and remembers nothing else: not unsafe, so it must not be found."""
+    return patched(voter_changes.VoterChanges, "_has_caught_up", lambda self, voter: True)
+
+
+def snapshot_is_not_synced() -> Any:
+    """A snapshot is renamed without a sync of its data."""
+
+    async def put_in_place(self: snapshot_store.SnapshotStore, file: Any, path: str) -> None:
+        self._fs.rename(path, self._path)
+        await self._fs.sync_dir(self._directory)
+
+    return patched(snapshot_store.SnapshotStore, "_put_in_place", put_in_place)
+
+
+def no_check_of_quorum() -> Any:
+    """A leader that hears nobody goes on for ever."""
+    return patched(Replication, "has_quorum", lambda self: True)
+
+
+def old_replies_revive_hints() -> Any:
+    """A refusal may take back what was acknowledged, so that the leader counts wrongly."""
+
+    def accepted(self: Any, next_index: RaftIndex) -> None:
+        self.matched = RaftIndex(next_index - 1)
+        self.next_index = max(self.next_index, next_index)
+        self.probing, self.probe_round = False, 0
+
+    from streamlog.raft.progress import Progress
+
+    return patched(Progress, "accepted", accepted)
+
+
+def follower_vouches_for_its_end() -> Any:
+    """An accepted message is answered with the end of the own log."""
+    on_request = FollowerAppend.on_request
+
+    def mutant(self: FollowerAppend, peer: Peer, request: AppendRequest) -> None:
+        reply = self._reply
+
+        def lie(peer: Peer, request: AppendRequest, *, matched: bool, next_index: int) -> None:
+            end = self._raft.log.last.index + 1
+            reply(peer, request, matched=matched, next_index=end if matched else next_index)
+
+        with mock.patch.object(self, "_reply", lie):
+            on_request(self, peer, request)
+
+    return patched(FollowerAppend, "on_request", mutant)
+
+
+MUTANTS: dict[str, Callable[[], Any]] = {
+    f.__name__: f
+    for f in (
+        no_sync,
+        promises_do_not_wait,
+        leader_counts_unsynced,
+        vote_is_not_written,
+        no_directory_sync,
+        votes_counted_twice,
+        strangers_count,
+        votes_for_any_log,
+        library_append,
+        no_conflict_check,
+        commit_beyond_the_message,
+        acknowledgements_of_any_term,
+        commits_entries_of_older_terms,
+        snapshot_vouches_for_the_tail,
+        no_sessions,
+        sessions_not_in_snapshots,
+        reads_without_a_round,
+        reads_before_the_own_entry,
+        reads_before_applied,
+        answers_before_commit,
+        callers_are_not_told,
+        changes_overlap,
+        changes_before_the_own_entry,
+        voters_in_effect_when_committed,
+        snapshot_is_not_synced,
+        no_check_of_quorum,
+        follower_vouches_for_its_end,
+    )
+}
