@@ -2,14 +2,15 @@
 
 By the column means that each part of a record (length, offset delta, key length ...) becomes a list with one bytes
 object a record, most of them taken from tables, and that one join strings them all together. The number of parts is
-the price, so parts that stand side by side share a table where they can. Records of one size need no parts at all:
-they are the rows of a matrix, whose columns are filled at once.
+the price, so parts that stand side by side share a table where they can. Where all values have one size and nothing
+else differs, everything between two values is one part, which is kept for the next batch.
 
 The layout of a record is in `record_loop`. All ways give the same bytes, and are tested against each other.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Final
 
@@ -19,8 +20,6 @@ from streamlog.errors import InvalidRecordError
 from streamlog.records.header import Buffer
 from streamlog.records.record import Headers
 from streamlog.records.varint import (
-    WIDTH_BOUNDS,
-    ByteArray,
     Int64Array,
     VarintTable,
     encode_varint,
@@ -29,6 +28,10 @@ from streamlog.records.varint import (
 
 # Up to so many records the loop is faster.
 LOOP_COUNT_MAX: Final = 24
+
+# Batches with more records than this are not encoded by frames that are kept; with fewer, this many are made.
+_FRAMES_MAX: Final = 16_384
+_FRAMES_MIN: Final = 1_024
 
 _ATTRIBUTES: Final = b"\x00"
 _NO_DELTA: Final = b"\x00"
@@ -89,15 +92,11 @@ def encode_records(
     if len(values) <= LOOP_COUNT_MAX:
         return _encode_loop(values, keys, headers, timestamp_deltas, offset_deltas)
     value_sizes, values = _sized(values)
-    key_sizes = None
-    if keys is not None:
-        key_sizes, keys = _sized(keys)
-    if timestamp_deltas is None and headers is None and offset_deltas is None and _is_constant(value_sizes):
-        if keys is None:
-            return _encode_equal(values, int(value_sizes[0]), None, -1)
-        if key_sizes is not None and _is_constant(key_sizes):
-            return _encode_equal(values, int(value_sizes[0]), keys, int(key_sizes[0]))
-    return _encode_columns(values, value_sizes, keys, key_sizes, headers, timestamp_deltas, offset_deltas)
+    if keys is None and headers is None and timestamp_deltas is None and offset_deltas is None:
+        size = int(value_sizes[0])
+        if size >= 0 and len(values) <= _FRAMES_MAX and bool((value_sizes == size).all()):
+            return _encode_equal(values, size)
+    return _encode_columns(values, value_sizes, keys, headers, timestamp_deltas, offset_deltas)
 
 
 def _encode_loop(
@@ -127,15 +126,10 @@ def _sized(strings: Sequence[bytes | None]) -> tuple[Int64Array, Sequence[bytes]
         return np.array(sizes, np.int64), [string or b"" for string in strings]
 
 
-def _is_constant(sizes: Int64Array) -> bool:
-    return int(sizes[0]) >= 0 and bool((sizes == sizes[0]).all())
-
-
 def _encode_columns(
     values: Sequence[bytes],
     value_sizes: Int64Array,
-    keys: Sequence[bytes] | None,
-    key_sizes: Int64Array | None,
+    keys: Sequence[bytes | None] | None,
     headers: Sequence[Headers] | None,
     timestamp_deltas: Int64Array | None,
     offset_deltas: Int64Array | None,
@@ -145,10 +139,11 @@ def _encode_columns(
     offsets = np.arange(count) if offset_deltas is None else offset_deltas
     columns: list[Sequence[bytes]] = [_VARINTS.encode(offsets)]
     sizes = 1 + varint_widths(offsets) + varint_widths(value_sizes) + np.maximum(value_sizes, 0)
-    if keys is None or key_sizes is None:
+    if keys is None:
         columns += (_KEYLESS_VALUE_SIZES.encode(value_sizes), values)
         sizes += 1
     else:
+        key_sizes, keys = _sized(keys)
         columns += (_VARINTS.encode(key_sizes), keys, _VARINTS.encode(value_sizes), values)
         sizes += varint_widths(key_sizes) + np.maximum(key_sizes, 0)
     if timestamp_deltas is None:
@@ -194,39 +189,23 @@ def _encode_all_headers(headers: Sequence[Headers]) -> list[bytes]:
     return tails
 
 
-def _encode_equal(
-    values: Sequence[bytes], value_size: int, keys: Sequence[bytes] | None, key_size: int
-) -> list[Buffer]:
-    """Records that differ in nothing but the bytes of key and value, and the offset delta, which counts from 0.
+def _encode_equal(values: Sequence[bytes], value_size: int) -> list[Buffer]:
+    """Records that differ in nothing but the bytes of the value, and the offset delta, which counts from 0."""
+    count = len(values)
+    frames = _frames(value_size, max(_FRAMES_MIN, 1 << (count - 1).bit_length()))
+    parts = _interleaved(frames[:count], values)
+    parts[0] = parts[0][len(_NO_HEADERS) :]
+    parts.append(_NO_HEADERS)
+    return [b"".join(parts)]
 
-    They are the rows of one matrix as long as the offset delta's width stays the same.
+
+@functools.lru_cache(maxsize=8)
+def _frames(value_size: int, count: int) -> list[bytes]:
+    """What stands in front of each value, from the end of the record before it on. A producer's batches tend to be of
+    a few sizes; at most 8 x _FRAMES_MAX are kept, some 60 bytes each.
     """
-    between = encode_varint(value_size)
-    matrices: list[Buffer] = []
-    start = 0
-    for width, bound in enumerate((*WIDTH_BOUNDS, 2**31), 1):
-        end = min(bound, len(values))
-        key_part = encode_varint(key_size) + bytes(max(key_size, 0))
-        body_size = 2 + width + len(key_part) + len(between) + value_size + 1
-        lead = encode_varint(body_size) + _ATTRIBUTES + _NO_DELTA
-        head = lead + bytes(width) + key_part + between
-        rows = np.empty((end - start, len(head) + value_size + 1), np.uint8)
-        rows[:, : len(head)] = np.frombuffer(head, np.uint8)
-        offsets = np.arange(start, end) << 1
-        for byte in range(width):
-            more = 0x80 if byte < width - 1 else 0
-            rows[:, len(lead) + byte] = offsets >> 7 * byte & 0x7F | more
-        if keys is not None:
-            _fill(rows, len(head) - len(between) - key_size, keys[start:end], key_size)
-        _fill(rows, len(head), values[start:end], value_size)
-        rows[:, -1] = 0
-        matrices.append(rows.data)
-        start = end
-        if start == len(values):
-            break
-    return matrices
-
-
-def _fill(rows: ByteArray, column: int, strings: Sequence[bytes], size: int) -> None:
-    """Put the strings, all of one size, into the rows from `column` on."""
-    rows[:, column : column + size] = np.frombuffer(b"".join(strings), np.uint8).reshape(len(strings), size)
+    offsets = np.arange(count)
+    behind = _NULL + encode_varint(value_size)
+    sizes = len(_ATTRIBUTES + _NO_DELTA + behind + _NO_HEADERS) + value_size + varint_widths(offsets)
+    leads, deltas = _LENGTHS_UNTIMED.encode(sizes), _VARINTS.encode(offsets)
+    return [lead + delta + behind for lead, delta in zip(leads, deltas, strict=True)]
