@@ -141,9 +141,17 @@ class LogDirectory:
                 continue
             self.logs[partition] = await self._open(partition, config_of(partition))
         self._log_starts = {p: offset for p, offset in self._log_starts.items() if p in self.logs}
-        if not self._points_found:
-            await self._write_recovery_points({})
+        points = {p: min(offset, self._end_of(p, offset)) for p, offset in self._recovery_points.items()}
+        if points != self._recovery_points or not self._points_found:
+            await self._write_recovery_points(points)
             self._points_found = True
+
+    def _end_of(self, partition: TopicPartition, recovery_point: Offset) -> Offset:
+        """Where the log ends, if it is sound: one that came back empty (its last cut was half durable) has less than
+        its recovery point says.
+        """
+        log = self.logs.get(partition)
+        return recovery_point if log is None or log.damage is not None else log.log_end_offset
 
     async def _open(self, partition: TopicPartition, config: LogConfig) -> Log:
         known = self._recovery_points.get(partition)
@@ -251,11 +259,11 @@ class LogDirectory:
         async with self._checkpointing:
             logs = dict(self.logs)
             points = {partition: self._recovery_point(log) for partition, log in logs.items()}
-            unsaved = [log for log in logs.values() if log.write_derived()]
+            unsaved = [log for log in logs.values() if log.derived.write()]
             if unsaved:
                 await self._fs.sync_all(self.path)
                 for log in unsaved:
-                    log.install_derived()
+                    log.derived.install()
                 await self._fs.sync_all(self.path)
             starts = {p: log.log_start_offset for p, log in logs.items() if log.log_start_offset > 0}
             if starts != self._log_starts:

@@ -4,7 +4,7 @@
     end_offset_for(latest) = log end;  end_offset_for(older) = start of the next larger epoch
 
 Owned by the log. The table lives in memory; `leader-epoch-checkpoint` holds it for the next start. The file is
-derived from the batches, each of which carries its epoch: it is written (by the owner, see `Log.save_derived`) before
+derived from the batches, each of which carries its epoch: it is written (by the owner, see `derived`) before
 the recovery point passes an entry's start, and what lies above the recovery point is rebuilt from the batches.
 """
 

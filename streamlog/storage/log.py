@@ -7,7 +7,7 @@ what may be acknowledged or replicated from is `stable_end_offset`. Batches are 
 bytes before the magic (and, with LogAppendTime, timestamp and CRC), a follower writes what it got.
 
 The log is followed by three things derived from its batches: the table of leader epochs, the state of producers, the
-indexes. `save_derived` makes them durable; the owner calls it before it moves the recovery point on.
+indexes. `derived` keeps them, and makes them durable before the recovery point moves on.
 
 A log whose middle is damaged (`damage`) serves what is sound before it and refuses appends until
 `discard_damage`, which the replica's owner calls once it knows that the records are to be had from the leader.
@@ -29,30 +29,21 @@ from streamlog.errors import (
     OffsetOutOfRangeError,
     StorageError,
 )
-from streamlog.model import NO_OFFSET, NO_TIMESTAMP, LeaderEpoch, Offset, TopicPartition
+from streamlog.model import INT32_MAX, NO_OFFSET, NO_TIMESTAMP, LeaderEpoch, Offset, TopicPartition
 from streamlog.ports import Buffer, FileSystem
-from streamlog.records import (
-    BatchHeader,
-    TimestampType,
-    check_crc,
-    read_header,
-    restamp_log_append_time,
-    scan_headers,
-    stamp,
-)
-from streamlog.records.header import PREFIX_SIZE
+from streamlog.records import TimestampType, check_crc, read_header, scan_headers
+from streamlog.records.header import HEADER_SIZE
 from streamlog.storage import names, reading
-from streamlog.storage.checkpoints import format_epochs
 from streamlog.storage.config import NEVER, LogConfig
+from streamlog.storage.derived import DerivedState
 from streamlog.storage.durability import Durability
 from streamlog.storage.epochs import EpochEnd, LeaderEpochs
 from streamlog.storage.producer_restore import restore_producers
-from streamlog.storage.producer_snapshot import format_snapshot
 from streamlog.storage.producers import ProducerStates
-from streamlog.storage.replace_file import install, write_temporary
 from streamlog.storage.scan import run
 from streamlog.storage.segment import Segment
 from streamlog.storage.segments import Segments
+from streamlog.storage.stamping import Batches, split_by_room, stamped, with_append_time
 
 
 class Appended(NamedTuple):
@@ -88,18 +79,14 @@ class Log:
     __slots__ = (
         "_fs",
         "_home",
-        "_unsaved_segments",
-        "_unsaved_snapshots",
         "config",
         "damage",
+        "derived",
         "directory",
         "durability",
-        "epochs",
         "log_end_offset",
         "log_start_offset",
         "partition",
-        "producers",
-        "producers_stale",
         "segments",
     )
 
@@ -124,20 +111,24 @@ class Log:
         self.directory = directory
         self.config = config  # may be replaced while running
         self.segments = segments
-        self.epochs = epochs
-        self.producers = producers
-        self.producers_stale = False  # cut since they were right: `restore_producers` before leading
+        self.derived = DerivedState(fs, directory, epochs, producers)
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
         self.damage = damage
         self.durability = Durability(self._mark, log_end_offset)
-        self._unsaved_segments: dict[Segment, None] = {}  # closed since their indexes were last synced
-        self._unsaved_snapshots = False
 
     def _mark(self) -> None:
         self._home.mark(self)
 
     # -- facts
+
+    @property
+    def epochs(self) -> LeaderEpochs:
+        return self.derived.epochs
+
+    @property
+    def producers(self) -> ProducerStates:
+        return self.derived.producers
 
     @property
     def stable_end_offset(self) -> Offset:
@@ -153,13 +144,7 @@ class Log:
 
     # -- appending
 
-    def append_as_leader(
-        self,
-        buffer: Buffer,
-        batches: Sequence[tuple[int, BatchHeader]],
-        leader_epoch: LeaderEpoch,
-        now_ms: int,
-    ) -> Appended:
+    def append_as_leader(self, buffer: Buffer, batches: Batches, leader_epoch: LeaderEpoch, now_ms: int) -> Appended:
         """Append what `records.validate` has found in `buffer`, stamped with offsets and epoch.
 
         Raises OutOfOrderSequenceError, ProducerFencedError, FencedLeaderEpochError, MessageTooLargeError,
@@ -172,29 +157,20 @@ class Log:
             return repeated
         append_time_ms = NO_TIMESTAMP
         if self.config.timestamp_type is TimestampType.LOG_APPEND_TIME:
-            buffer, batches = _restamped(buffer, batches, now_ms)
+            buffer, batches = with_append_time(buffer, batches, now_ms)
             append_time_ms = now_ms
         first = self.log_end_offset
-        view = memoryview(buffer)
-        buffers: list[Buffer] = []
-        stamped: list[tuple[int, BatchHeader]] = []
-        offset, size = first, 0
-        for position, header in batches:
-            prefix = stamp(offset, header.length, leader_epoch)
-            buffers += (prefix, view[position + PREFIX_SIZE : position + header.size_bytes])
-            stamped.append((size, header._replace(base_offset=offset, leader_epoch=leader_epoch)))
-            offset = Offset(offset + header.last_offset_delta + 1)
-            size += header.size_bytes
-        self._check_size(size)
-        self._write(buffers, stamped, size, offset)
-        return Appended(first, offset, append_time_ms, size, buffers)
+        ready = stamped(buffer, batches, first, leader_epoch)
+        self._check_size(ready.size_bytes)
+        self._write(ready.buffers, ready.batches, ready.size_bytes, ready.next_offset)
+        return Appended(first, ready.next_offset, append_time_ms, ready.size_bytes, ready.buffers)
 
     def append_as_follower(self, buffer: Buffer) -> Appended:
         """Append whole batches as the leader sent them. Offsets may have gaps but never go back; CRCs are checked.
 
         Raises CorruptMessageError where the bytes are not such batches; nothing is written then.
         """
-        self._check_writable(LeaderEpoch(0x7FFFFFFF))
+        self._check_writable(LeaderEpoch(INT32_MAX))
         batches = list(scan_headers(buffer, 0, len(buffer)))
         first, expected, epoch = self.log_end_offset, self.log_end_offset, self.epochs.latest
         end = 0
@@ -209,34 +185,15 @@ class Log:
         if not batches or end != len(buffer):
             raise CorruptMessageError("the last batch is cut off", position=end)
         self.durability.check_room(len(buffer), self._unsynced_limit)
-        for begin, run_of in self._per_segment(batches):
-            stop = run_of[-1][0] + run_of[-1][1].size_bytes
-            moved = [(position - begin, header) for position, header in run_of]
-            self._write((memoryview(buffer)[begin:stop],), moved, stop - begin, run_of[-1][1].next_offset)
+        room = self.config.segment_bytes - self.segments.active.size_bytes
+        for group in split_by_room(batches, room, self.config.segment_bytes):
+            begin, (last_position, last) = group[0][0], group[-1]
+            stop = last_position + last.size_bytes
+            moved = [(position - begin, header) for position, header in group]
+            self._write((memoryview(buffer)[begin:stop],), moved, stop - begin, last.next_offset)
         return Appended(first, expected, NO_TIMESTAMP, len(buffer), (buffer,))
 
-    def _per_segment(self, batches: list[tuple[int, BatchHeader]]) -> list[tuple[int, list[tuple[int, BatchHeader]]]]:
-        """Split what a follower got where it would overfill a segment: (position of the first batch, batches)."""
-        room = self.config.segment_bytes - self.segments.active.size_bytes
-        groups: list[tuple[int, list[tuple[int, BatchHeader]]]] = []
-        size = 0
-        for position, header in batches:
-            if not groups or size + header.size_bytes > room:
-                if groups:
-                    room = self.config.segment_bytes
-                groups.append((position, []))
-                size = 0
-            groups[-1][1].append((position, header))
-            size += header.size_bytes
-        return groups
-
-    def _write(
-        self,
-        buffers: Sequence[Buffer],
-        batches: Sequence[tuple[int, BatchHeader]],
-        size: int,
-        end_offset: Offset,
-    ) -> None:
+    def _write(self, buffers: Sequence[Buffer], batches: Batches, size: int, end_offset: Offset) -> None:
         """The bytes, then the facts. All of it lands in one segment."""
         active = self.segments.active
         try:
@@ -247,10 +204,7 @@ class Log:
             raise self._home.fail(e) from e
         self.log_end_offset = end_offset
         for _, header in batches:
-            if header.leader_epoch > self.epochs.latest:
-                self.epochs.assign(header.leader_epoch, header.base_offset)
-            if not self.producers_stale:
-                self.producers.update(header)
+            self.derived.follow(header)
         durability = self.durability
         durability.wrote(active, size, end_offset)
         if self.config.syncs_each_append or end_offset - durability.synced_end >= self.config.flush_messages:
@@ -262,8 +216,7 @@ class Log:
         """Close the active segment and begin another at the log's end. Its names are durable with the next sync."""
         active = self.segments.active
         active.become_closed()
-        self._unsaved_segments[active] = None
-        self._take_producer_snapshot()
+        self.derived.segment_closed(active, self.log_end_offset)
         segment = Segment.create(self._fs, self.directory, self.log_end_offset, self.config)
         self.segments.append(segment)
         self.durability.names_changed()
@@ -310,13 +263,13 @@ class Log:
             )
         self.durability.check_room(size, self._unsynced_limit)
 
-    def _check_producers(self, batches: Sequence[tuple[int, BatchHeader]]) -> Appended | None:
+    def _check_producers(self, batches: Batches) -> Appended | None:
         """Decide on sequences; the answer of the first time where the batch is a retry."""
         if all(header.producer_id < 0 for _, header in batches):
             return None
         if len(batches) > 1:
             raise InvalidRecordError("an idempotent producer sends one batch at a time for a partition")
-        if self.producers_stale:
+        if self.derived.producers_stale:
             raise InvariantError(f"{self.partition}: leading before the producers' state was restored")
         seen = self.producers.check(batches[0][1])
         if seen is None:
@@ -333,8 +286,11 @@ class Log:
         new end, the next start would take the missing records for lost ones.
         """
         self.durability.check()
-        await self._home.lower_checkpoints(self.partition, offset, offset)
         if offset >= self.log_end_offset:
+            return
+        end, _ = self._cut_point(offset)
+        await self._home.lower_checkpoints(self.partition, end, end)
+        if offset >= self.log_end_offset:  # cut by somebody else meanwhile
             return
         if offset <= self.segments.first.base_offset:
             self._restart_at(offset)
@@ -342,18 +298,22 @@ class Log:
         removed = self.segments.remove_from(offset)
         active = self.segments.active
         try:
-            position = run(active.file, active.seek(offset))
-            end = offset
-            if position < active.size_bytes:
-                header = read_header(active.file.pread(61, position), 0)
-                end = min(offset, header.base_offset)
-            self._doom(removed)
+            end, position = self._cut_point(offset)
+            self._doom(removed[::-1])
             active.truncate(position, end)
             active.become_active(end)
         except OSError as e:
             raise self._home.fail(e) from e
         self._was_cut(end, active, removed)
-        self.epochs.truncate_end(end)
+
+    def _cut_point(self, offset: Offset) -> tuple[Offset, int]:
+        """Where a log that is cut at `offset` ends, and at which position of that segment."""
+        segment = self.segments.at(self.segments.index_of(offset))
+        position = run(segment.file, segment.seek(offset))
+        if position == segment.size_bytes:
+            return offset, position
+        header = read_header(segment.file.pread(HEADER_SIZE, position), 0)
+        return min(offset, header.base_offset), position
 
     async def restart_at(self, offset: Offset) -> None:
         """Drop everything; the next record gets `offset`."""
@@ -364,7 +324,7 @@ class Log:
     def _restart_at(self, offset: Offset) -> None:
         old = list(self.segments)
         try:
-            self._doom(old)
+            self._doom(old[::-1])
             segment = Segment.create(self._fs, self.directory, offset, self.config)
         except OSError as e:
             raise self._home.fail(e) from e
@@ -372,19 +332,13 @@ class Log:
         self.log_start_offset = offset
         self.damage = None
         self._was_cut(offset, segment, old, restarted=True)
-        self.epochs.clear()
+        self.epochs.clear()  # those below `offset` too: their records are gone
 
     def _was_cut(self, end: Offset, active: Segment, removed: list[Segment], *, restarted: bool = False) -> None:
         self.log_end_offset = end
         self.log_start_offset = min(self.log_start_offset, end)
-        self.producers_stale = True
-        self._unsaved_segments.pop(active, None)
-        for segment in removed:
-            self._unsaved_segments.pop(segment, None)
-        for name in self._fs.list(self.directory):
-            parsed = names.parse_file_name(name)
-            if parsed is not None and parsed[1:] == (names.SNAPSHOT, "") and parsed[0] > end:
-                self._fs.unlink(names.join(self.directory, name))
+        self.derived.segments_gone([active, *removed])
+        self.derived.was_cut(end)
         self.durability.truncated(end, active, removed, restarted=restarted)
 
     def advance_log_start(self, offset: Offset) -> None:
@@ -407,8 +361,7 @@ class Log:
             self._doom(removed)
         except OSError as e:
             raise self._home.fail(e) from e
-        for segment in removed:
-            self._unsaved_segments.pop(segment, None)
+        self.derived.segments_gone(removed)
         self.durability.names_changed()
 
     def has_neighbours(self, segments: list[Segment]) -> bool:
@@ -426,8 +379,7 @@ class Log:
         except OSError as e:
             raise self._home.fail(e) from e
         self.segments.replace(old, [copy])
-        for segment in old:
-            self._unsaved_segments.pop(segment, None)
+        self.derived.segments_gone(old)
         self.durability.names_changed()
         self.durability.request()
 
@@ -449,6 +401,9 @@ class Log:
         self._was_cut(self.log_end_offset, active, [])
 
     def _doom(self, segments: list[Segment], *, keep_snapshot_of: Offset = NO_OFFSET) -> None:
+        """Rename them in this order, of which a power cut may keep a part: a cut takes the newest first, retention the
+        oldest, so that what is left is a log without a hole either way.
+        """
         paths = []
         for segment in segments:
             segment.rename(names.DELETED, log_last=False)
@@ -501,46 +456,18 @@ class Log:
 
     async def restore_producers(self) -> None:
         """After a cut: read the producers' state again, from the last snapshot on. Before leading."""
-        while self.producers_stale:
+        while self.derived.producers_stale:
             generation = self.durability.generation
             producers = await restore_producers(self._fs, self)
             if generation == self.durability.generation and producers.map_end_offset >= self.log_end_offset:
-                self.producers = producers
-                self.producers_stale = False
-
-    def _take_producer_snapshot(self) -> None:
-        """Derived and carrying a CRC: it may be lost or torn until `save_derived`, never believed when torn."""
-        if self.producers_stale:
-            return
-        path = names.join(self.directory, names.file_name(self.log_end_offset, names.SNAPSHOT))
-        write_temporary(self._fs, path, format_snapshot(self.producers))
-        install(self._fs, path)
-        self._unsaved_snapshots = True
-
-    def write_derived(self) -> bool:
-        """Bring epochs (to their temporary file) and indexes of closed segments to the page cache. True: something
-        has to be synced, and `install_derived` called afterwards.
-        """
-        unsaved = self.epochs.dirty or self._unsaved_snapshots or bool(self._unsaved_segments)
-        if self.epochs.dirty:
-            path = names.join(self.directory, names.LEADER_EPOCHS)
-            write_temporary(self._fs, path, format_epochs(self.epochs.entries))
-        self._unsaved_segments = {}
-        self._unsaved_snapshots = False
-        return unsaved
-
-    def install_derived(self) -> None:
-        """Rename the epochs' temporary file, now durable, into place."""
-        path = names.join(self.directory, names.LEADER_EPOCHS)
-        if self.epochs.dirty and self._fs.exists(path + names.TEMPORARY):
-            install(self._fs, path)
-            self.epochs.dirty = False
+                self.derived.producers = producers
+                self.derived.producers_stale = False
 
     def close_clean(self) -> None:
         """The last steps of an orderly stop, after which the log is opened without a scan: the owner syncs before
         and after, and marks the clean stop last.
         """
-        self._take_producer_snapshot()
+        self.derived.take_snapshot(self.log_end_offset)
         self.segments.active.become_closed()
 
     def release_idle(self) -> None:
@@ -556,17 +483,3 @@ class Log:
         self.durability.fail(StorageError(f"{self.partition}: the log is closed", partition=str(self.partition)))
         for segment in self.segments:
             segment.close()
-
-
-def _restamped(
-    buffer: Buffer, batches: Sequence[tuple[int, BatchHeader]], now_ms: int
-) -> tuple[bytearray, list[tuple[int, BatchHeader]]]:
-    """A copy with LogAppendTime timestamps: the one case in which the broker recomputes a CRC."""
-    copy = bytearray(buffer)
-    restamped = []
-    with memoryview(copy) as view:
-        for position, header in batches:
-            with view[position : position + header.size_bytes] as batch:
-                restamp_log_append_time(batch, now_ms)
-            restamped.append((position, read_header(copy, position)))
-    return copy, restamped

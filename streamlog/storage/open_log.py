@@ -146,7 +146,7 @@ async def _open_unclean(
         log_start=at.log_start,
         damage=found.damage,
     )
-    log.producers_stale = recovery.producers_stale
+    log.derived.producers_stale = recovery.producers_stale
     return log
 
 

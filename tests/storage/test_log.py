@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from streamlog.errors import (
@@ -18,6 +20,7 @@ from streamlog.model import LeaderEpoch, Offset
 from streamlog.records import TimestampType, read_header
 from streamlog.records.decode import decode_batch
 from streamlog.sim.machine import Machine
+from streamlog.sim.process import Killed
 from streamlog.storage.config import LogConfig
 from tests.storage.batches import batch
 from tests.storage.rig import PARTITION, Rig
@@ -409,3 +412,31 @@ def test_the_names_on_the_way_to_the_directory_are_durable() -> None:
         rig.power_cut()
         assert rig.values() == [(0, b"a")]
         rig.machine.close()
+
+
+def test_a_cut_that_a_power_cut_halves_leaves_no_hole() -> None:
+    """The newest segments go first: else an older one could be gone and a newer one be taken for the log's start."""
+    for changes in range(20):
+        rig = Rig(Machine(changes), LogConfig(segment_index_bytes=1024, segment_bytes=150))
+        for i in range(6):
+            rig.append(b"%d" % i * 50)
+        rig.sync()
+        rig.machine.cut_after(changes)
+        with contextlib.suppress(Killed):
+            rig.machine.run(rig.log.restart_at(Offset(3)))
+        rig.machine.cut_after(None)
+        rig.power_cut()
+        found = [offset for offset, _ in rig.values()]
+        assert found == list(range(len(found)))
+        rig.machine.close()
+
+
+def test_a_cut_inside_a_batch_lowers_the_recovery_point_to_where_the_log_ends(rig: Rig) -> None:
+    rig.append(b"0", b"1")
+    rig.append(b"2", b"3", b"4")
+    rig.sync()
+    rig.machine.run(rig.directory.checkpoint())
+    rig.machine.run(rig.log.truncate(Offset(4)))
+    rig.crash()
+    assert rig.log.damage is None
+    assert rig.log.log_end_offset == 2

@@ -1,0 +1,90 @@
+"""What a log derives from its batches: the table of leader epochs, the state of producers, indexes of closed segments.
+
+All of it can be rebuilt from the batches, so none of it is synced with them. It is made durable in bulk, before the
+recovery point passes the batches that it follows from (`LogDirectory.checkpoint`):
+
+    write    -> temporary files and page cache          (every log)
+    sync_all                                            (once for all logs)
+    install  -> rename into place; sync_all once more
+
+A snapshot that a power cut has torn is never believed: it carries a CRC, and an older one gives the same state.
+"""
+
+from __future__ import annotations
+
+from streamlog.model import Offset
+from streamlog.ports import FileSystem
+from streamlog.records import BatchHeader
+from streamlog.storage import names
+from streamlog.storage.checkpoints import format_epochs
+from streamlog.storage.epochs import LeaderEpochs
+from streamlog.storage.producer_snapshot import format_snapshot
+from streamlog.storage.producers import ProducerStates
+from streamlog.storage.replace_file import install, write_temporary
+from streamlog.storage.segment import Segment
+
+
+class DerivedState:
+    """Owned by its log, which tells it of each batch and each cut."""
+
+    __slots__ = ("_directory", "_fs", "_snapshots_unsaved", "_unsaved", "epochs", "producers", "producers_stale")
+
+    def __init__(self, fs: FileSystem, directory: str, epochs: LeaderEpochs, producers: ProducerStates) -> None:
+        self._fs = fs
+        self._directory = directory
+        self.epochs = epochs
+        self.producers = producers
+        self.producers_stale = False  # the log was cut since they were right: to be restored before it leads
+        self._unsaved: dict[Segment, None] = {}  # closed since their indexes were last synced
+        self._snapshots_unsaved = False
+
+    def follow(self, header: BatchHeader) -> None:
+        """A batch was appended."""
+        if header.leader_epoch > self.epochs.latest:
+            self.epochs.assign(header.leader_epoch, header.base_offset)
+        if not self.producers_stale:
+            self.producers.update(header)
+
+    def segment_closed(self, segment: Segment, end_offset: Offset) -> None:
+        self._unsaved[segment] = None
+        self.take_snapshot(end_offset)
+
+    def segments_gone(self, segments: list[Segment]) -> None:
+        for segment in segments:
+            self._unsaved.pop(segment, None)
+
+    def was_cut(self, end_offset: Offset) -> None:
+        """The log ends lower: forget later epochs and snapshots, and take the producers for wrong."""
+        self.epochs.truncate_end(end_offset)
+        self.producers_stale = True
+        for name in self._fs.list(self._directory):
+            parsed = names.parse_file_name(name)
+            if parsed is not None and parsed[1:] == (names.SNAPSHOT, "") and parsed[0] > end_offset:
+                self._fs.unlink(names.join(self._directory, name))
+
+    def take_snapshot(self, end_offset: Offset) -> None:
+        """Write the producers' state as it is at the log's end."""
+        if self.producers_stale:
+            return
+        path = names.join(self._directory, names.file_name(end_offset, names.SNAPSHOT))
+        write_temporary(self._fs, path, format_snapshot(self.producers))
+        install(self._fs, path)
+        self._snapshots_unsaved = True
+
+    def write(self) -> bool:
+        """True: there is something to sync, and to `install` after that."""
+        unsaved = self.epochs.dirty or self._snapshots_unsaved or bool(self._unsaved)
+        if self.epochs.dirty:
+            write_temporary(self._fs, self._epochs_path, format_epochs(self.epochs.entries))
+        self._unsaved = {}
+        self._snapshots_unsaved = False
+        return unsaved
+
+    def install(self) -> None:
+        if self.epochs.dirty and self._fs.exists(self._epochs_path + names.TEMPORARY):
+            install(self._fs, self._epochs_path)
+            self.epochs.dirty = False
+
+    @property
+    def _epochs_path(self) -> str:
+        return names.join(self._directory, names.LEADER_EPOCHS)
