@@ -1,0 +1,131 @@
+"""Several log directories: placement, one failing without the others, and what does not belong together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from streamlog.errors import InconsistentClusterError, StorageError
+from streamlog.model import BrokerEpoch, BrokerId, PartitionId, TopicPartition
+from streamlog.ports import no_probe
+from streamlog.sim.machine import Machine
+from streamlog.storage.config import LogConfig
+from streamlog.storage.directories import LogDirectories
+from streamlog.storage.directory import LogDirectory
+
+CONFIG = LogConfig(segment_index_bytes=1024)
+PATHS = ("/a", "/b", "/c")
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    machine = Machine(1)
+    yield machine
+    machine.close()
+
+
+def partition(number: int) -> TopicPartition:
+    return TopicPartition("topic", PartitionId(number))
+
+
+async def opened(machine: Machine, paths: tuple[str, ...] = PATHS) -> LogDirectories:
+    directories = await LogDirectories.open(
+        machine.fs, paths, clock=machine.clock, random=machine.random, probe=no_probe, node_id=BrokerId(1)
+    )
+    await directories.open_logs(lambda _: CONFIG)
+    return directories
+
+
+def test_partitions_spread_over_the_directories_and_are_found_again(machine: Machine) -> None:
+    async def fill() -> list[int]:
+        directories = await opened(machine)
+        for number in range(7):
+            await directories.create_log(partition(number), CONFIG)
+        counts = [len(directory.logs) for directory in directories]
+        await directories.close(BrokerEpoch(3))
+        return counts
+
+    assert machine.run(fill()) == [3, 2, 2]
+
+    async def look() -> None:
+        directories = await opened(machine)
+        assert directories.clean_epoch == 3
+        assert all(directories.get(partition(number)) is not None for number in range(7))
+        await directories.remove_log(partition(0))
+        assert directories.get(partition(0)) is None
+        await directories.close()
+
+    machine.run(look())
+
+
+def test_a_directory_that_fails_leaves_the_others_at_work(machine: Machine) -> None:
+    async def live() -> tuple[list[str], list[str]]:
+        directories = await opened(machine)
+        told: list[str] = []
+
+        def on_offline(directory: LogDirectory) -> None:
+            told.append(directory.path)
+
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(directories.run(on_offline))
+            await asyncio.sleep(0.01)
+            list(directories)[1].fail(OSError(5, "I/O error"))
+            await asyncio.sleep(0.01)
+            assert sorted(directories.offline) == ["/b"]
+            places = []
+            for number in range(4):
+                log = await directories.create_log(partition(number), CONFIG)
+                places.append(log.directory)
+            running.cancel()
+        await directories.close()
+        return told, places
+
+    told, places = machine.run(live())
+    assert told == ["/b"]
+    assert not [place for place in places if place.startswith("/b")]
+
+
+def test_the_last_failure_ends_the_node(machine: Machine) -> None:
+    async def live() -> None:
+        directories = await opened(machine)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(directories.run(lambda _: None))
+            await asyncio.sleep(0.01)
+            for directory in directories:
+                directory.fail(OSError(5, "I/O error"))
+
+    with pytest.raises(ExceptionGroup) as group:
+        machine.run(live())
+    assert group.group_contains(StorageError)
+
+
+def test_a_partition_in_two_directories_is_refused(machine: Machine) -> None:
+    async def twice() -> None:
+        directories = await opened(machine, ("/a", "/b"))
+        await directories.create_log(partition(0), CONFIG)
+        await list(directories)[1].create_log(partition(0), CONFIG)
+        await directories.close()
+        await opened(machine, ("/a", "/b"))
+
+    with pytest.raises(InconsistentClusterError, match=r"/a and in /b"):
+        machine.run(twice())
+
+
+def test_a_copied_directory_is_refused(machine: Machine) -> None:
+    async def copy() -> None:
+        directories = await opened(machine, ("/a",))
+        await directories.close()
+        machine.fs.mkdir("/b")
+        source = machine.fs.open("/a/meta.properties")
+        machine.fs.open("/b/meta.properties", create=True).pwritev([source.pread(1000, 0)], 0)
+        await opened(machine, ("/a", "/b"))
+
+    with pytest.raises(InconsistentClusterError, match="copy"):
+        machine.run(copy())
+
+    async def alone() -> None:
+        await (await opened(machine, ("/a",))).close()  # the locks were let go
+
+    machine.run(alone())
