@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from streamlog.model import RaftIndex
 from streamlog.raft.entries import Entry
 
-from ..kit import Registers, RegistersPicture
+from ..registers import Registers, RegistersPicture
 from .history import Operation
 
 
