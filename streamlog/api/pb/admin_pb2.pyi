@@ -299,9 +299,11 @@ class NewTopic(_message.Message):
     name: _builtins.str
     """1 to 249 of [a-zA-Z0-9._-], not `.` or `..`: INVALID_TOPIC. Names that differ in `.` against `_` alone collide."""
     partitions: _builtins.int
-    """Default: as many as `assignments`, else the node's `num.partitions`. 5,000 in one request at most: INVALID_PARTITIONS."""
+    """From 1; 5,000 in one request at most: INVALID_PARTITIONS. Absent: as many as `assignments`, else `num.partitions`."""
     replication_factor: _builtins.int
-    """Default: that of `assignments`, else `default.replication.factor`. At most the live nodes: INVALID_REPLICATION_FACTOR."""
+    """From 1 to the number of live nodes: INVALID_REPLICATION_FACTOR. Absent: that of `assignments`, else
+    `default.replication.factor`.
+    """
     @_builtins.property
     def assignments(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReplicaAssignment]:
         """One for each partition, in order. Empty: the controller places the replicas, over racks and evenly."""
@@ -314,16 +316,23 @@ class NewTopic(_message.Message):
         self,
         *,
         name: _builtins.str = ...,
-        partitions: _builtins.int = ...,
-        replication_factor: _builtins.int = ...,
+        partitions: _builtins.int | None = ...,
+        replication_factor: _builtins.int | None = ...,
         assignments: _abc.Iterable[Global___ReplicaAssignment] | None = ...,
         configs: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_partitions", b"_partitions", "_replication_factor", b"_replication_factor", "partitions", b"partitions", "replication_factor", b"replication_factor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignments", b"assignments", "configs", b"configs", "name", b"name", "partitions", b"partitions", "replication_factor", b"replication_factor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_partitions", b"_partitions", "_replication_factor", b"_replication_factor", "assignments", b"assignments", "configs", b"configs", "name", b"name", "partitions", b"partitions", "replication_factor", b"replication_factor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__partitions: _TypeAlias = _typing.Literal["partitions"]  # noqa: Y015
+    _WhichOneofArgType__partitions: _TypeAlias = _typing.Literal["_partitions", b"_partitions"]  # noqa: Y015
+    _WhichOneofReturnType__replication_factor: _TypeAlias = _typing.Literal["replication_factor"]  # noqa: Y015
+    _WhichOneofArgType__replication_factor: _TypeAlias = _typing.Literal["_replication_factor", b"_replication_factor"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__partitions) -> _WhichOneofReturnType__partitions | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__replication_factor) -> _WhichOneofReturnType__replication_factor | None: ...
 
 Global___NewTopic: _TypeAlias = NewTopic  # noqa: Y015
 

@@ -1,0 +1,116 @@
+"""The proto files keep to the ecosystem's habits, and to our own: every field has its comment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from google.protobuf.descriptor_pb2 import (
+    DescriptorProto,
+    EnumDescriptorProto,
+    FieldDescriptorProto,
+    FileDescriptorProto,
+)
+
+from .protos import public_files
+
+# Classes that every Java source imports unasked, and methods that Go's generated code has.
+JAVA_LANG = {"Error", "Exception", "Record", "Object", "String", "Thread", "Process", "Module", "Enum", "Override"}
+GO_METHODS = {"reset", "string", "proto_message", "proto_reflect", "descriptor"}
+
+
+def messages(file: FileDescriptorProto) -> Iterator[tuple[str, DescriptorProto]]:
+    pending = [(message.name, message) for message in file.message_type]
+    while pending:
+        name, message = pending.pop()
+        if not message.options.map_entry:
+            yield name, message
+            pending += [(f"{name}.{nested.name}", nested) for nested in message.nested_type]
+
+
+def enums(file: FileDescriptorProto) -> Iterator[EnumDescriptorProto]:
+    yield from file.enum_type
+    for _, message in messages(file):
+        yield from message.enum_type
+
+
+def test_every_element_has_a_comment() -> None:
+    for file in public_files().file:
+        commented = {tuple(at.path) for at in file.source_code_info.location if at.leading_comments.strip()}
+        wanted = {(4, m): message.name for m, message in enumerate(file.message_type)}
+        for m, message in enumerate(file.message_type):
+            assert not message.nested_type or all(nested.options.map_entry for nested in message.nested_type)
+            wanted |= {(4, m, 2, f): f"{message.name}.{field.name}" for f, field in enumerate(message.field)}
+        for e, enum in enumerate(file.enum_type):
+            wanted[(5, e)] = enum.name
+            wanted |= {(5, e, 2, v): value.name for v, value in enumerate(enum.value)}
+        for s, service in enumerate(file.service):
+            wanted[(6, s)] = service.name
+            wanted |= {(6, s, 2, m): method.name for m, method in enumerate(service.method)}
+        missing = [name for path, name in wanted.items() if path not in commented]
+        assert missing == [], f"{file.name}: without a comment"
+        assert (12,) in commented, f"{file.name}: opens without a comment"
+
+
+def test_options_for_go_and_java_are_set() -> None:
+    outer_names = set()
+    top_level = set()
+    for file in public_files().file:
+        assert file.options.go_package == "streamlog/v1;streamlogv1"
+        assert file.options.java_package == "streamlog.v1"
+        assert file.options.java_multiple_files
+        outer_names.add(file.options.java_outer_classname)
+        top_level |= {thing.name for thing in (*file.message_type, *file.enum_type, *file.service)}
+    assert len(outer_names) == len(public_files().file)
+    assert not outer_names & top_level
+    assert not top_level & JAVA_LANG
+    fields = {field.name for file in public_files().file for _, message in messages(file) for field in message.field}
+    assert not fields & GO_METHODS
+
+
+def test_enums_start_unspecified_and_prefix_their_values() -> None:
+    for file in public_files().file:
+        for enum in enums(file):
+            prefix = "".join(f"_{c}" if c.isupper() else c.upper() for c in enum.name).lstrip("_")
+            assert enum.value[0].number == 0
+            assert enum.value[0].name == f"{prefix}_UNSPECIFIED"
+            assert all(value.name.startswith(f"{prefix}_") for value in enum.value)
+
+
+def test_each_method_has_messages_of_its_own() -> None:
+    used = []
+    for file in public_files().file:
+        for service in file.service:
+            for method in service.method:
+                request = method.input_type.rpartition(".")[2]
+                response = method.output_type.rpartition(".")[2]
+                assert request in (f"{method.name}Request", f"{service.name}{method.name}Request")
+                assert response in (f"{method.name}Response", f"{service.name}{method.name}Response")
+                used += [request, response]
+    assert len(set(used)) == len(used)
+
+
+def test_names_and_types_are_what_every_language_takes() -> None:
+    """snake_case; int32 and int64 (Java and JavaScript have no unsigned ones), but where a number is opaque; sizes and
+    times name their unit.
+    """
+    opaque = {"correlation_id"}
+    unsigned = {FieldDescriptorProto.TYPE_UINT32, FieldDescriptorProto.TYPE_UINT64}
+    for file in public_files().file:
+        for name, message in messages(file):
+            for field in message.field:
+                assert field.name == field.name.lower()
+                assert field.type not in unsigned or field.name in opaque, f"{name}.{field.name}"
+                last = field.name.rpartition("_")[2]
+                assert last not in {"timeout", "interval", "timestamp", "size"} or field.name in {
+                    "max_timestamp",
+                    "page_size",
+                }
+
+
+def test_what_is_large_stands_last() -> None:
+    """A hand-written encoder writes the small fields in front of the bytes that it does not copy."""
+    for file in public_files().file:
+        for name, message in messages(file):
+            large = [field for field in message.field if field.name == "batches"]
+            if large:
+                assert large[0].number == 15 == max(field.number for field in message.field), name
