@@ -31,6 +31,7 @@ from streamlog.metadata.cluster import (
 from streamlog.metadata.configs import AlterConfigs, alter_configs
 from streamlog.metadata.decision import BalanceTimer, Context, Decision, SessionTimer, Timer
 from streamlog.metadata.drain import DrainBroker, drain
+from streamlog.metadata.features import require_all_allowed
 from streamlog.metadata.image import MetadataImage
 from streamlog.metadata.isr import AlterPartition, ReportOfflineReplicas, alter_partition, report_offline_replicas
 from streamlog.metadata.leaders import BalanceLeaders, ElectLeaders, balance_leaders, elect_leaders
@@ -92,10 +93,10 @@ DECIDERS: Final[Mapping[type[Command], Callable[[Any, MetadataImage, Context], D
 
 
 def decide(command: Command, image: MetadataImage, context: Context) -> Decision[Any]:
-    """The decision on one command. StreamlogError where it is refused as a whole; nothing changes then. Callers that
-    know the command may call its function, whose response is typed.
-    """
-    return DECIDERS[type(command)](command, image, context)
+    """The decision on one command. StreamlogError where it is refused as a whole; nothing changes then."""
+    decision = DECIDERS[type(command)](command, image, context)
+    require_all_allowed(decision.records, image.metadata_version)
+    return decision
 
 
 def command_for(timer: Timer) -> Command:

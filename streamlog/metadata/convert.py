@@ -44,9 +44,8 @@ from streamlog.model import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch, 
 
 M = TypeVar("M", bound=Message)
 
-# A command above this is refused before it is proposed: stock gRPC peers refuse messages of 4 MiB, and a command
-# travels inside one.
-BATCH_BYTES_MAX: Final = 3 << 20
+# A command above this is refused before it is proposed: the quorum would refuse it (its command_bytes_max).
+BATCH_BYTES_MAX: Final = 1 << 20
 
 
 def encode_batch(records: Iterable[Record]) -> bytes:

@@ -7,7 +7,8 @@ A decision function is pure: it reads an image, and nothing but the replay of it
 they are applied; a refusal is a StreamlogError, and changes nothing. Equal arguments give equal decisions.
 
 - An image to decide on is the one that all earlier decisions have been applied to. To decide further commands before
-  the first is committed, take `look_ahead` of its records; drop what was looked ahead when leadership is lost.
+  the first is committed, take `look_ahead` of its records; drop what was looked ahead when leadership is lost. Their
+  records may go into one command of the quorum. A registration ends the looking ahead: its epoch is its index.
 - A change may be larger than one command should be. `then` says how it goes on once these records are committed.
   Whoever takes over in between loses nothing: every step is sound in itself, and `settle` finds what is left to do.
 - A timer belongs to the active controller and dies with it. When one is due, `command_for(timer)` is decided.

@@ -13,7 +13,7 @@ say in the list below what the level brings.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from streamlog.errors import InvariantError, UnsupportedVersionError
@@ -57,6 +57,14 @@ def require_allowed(record: Record, level: MetadataVersion) -> None:
     needed = LEVEL_OF_RECORD[type(record)]
     if needed > level:
         raise InvariantError(f"{type(record).__name__} needs metadata.version {needed}, the log is at {level}")
+
+
+def require_all_allowed(records: Iterable[Record], level: MetadataVersion) -> None:
+    """The same for the records of a decision, before it is committed: one controller stops then, not every node."""
+    for record in records:
+        require_allowed(record, level)
+        if isinstance(record, MetadataVersionRecord):
+            level = record.level
 
 
 def require_supported(level: MetadataVersion) -> None:

@@ -29,13 +29,12 @@ class InternalTopic:
 INTERNAL_TOPICS: Final[Mapping[str, InternalTopic]] = {
     "__consumer_offsets": InternalTopic(
         partitions=50,
-        configs={"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": "104857600"},
+        configs={"cleanup.policy": "compact", "segment.bytes": "104857600"},
     ),
     "__transaction_state": InternalTopic(
         partitions=50,
         configs={
             "cleanup.policy": "compact",
-            "compression.type": "uncompressed",
             "min.insync.replicas": "2",
             "segment.bytes": "104857600",
             "unclean.leader.election.enable": "false",

@@ -6,6 +6,7 @@ controller that takes over settles what its predecessor left. An image at rest h
 
 - no node that is fenced or stopping is in an ISR (so none leads);
 - no partition is without a leader that could have one;
+- no reassignment goes on that could be over (a lower min.insync.replicas may end it);
 - no internal topic has fewer replicas than it could have (streamlog.metadata.internal_topics);
 - of no node that is drained could another replica start to move (streamlog.metadata.drain).
 
@@ -67,8 +68,9 @@ def unsettled(image: MetadataImage, settings: ControllerSettings) -> Iterator[Pa
     led = (key for broker_id in inactive for key in image.roles.partitions(Role.LEADER, broker_id))
     followed = (key for broker_id in inactive for key in image.roles.partitions(Role.ISR, broker_id))
     leaderless = image.roles.partitions(Role.LEADERLESS)
+    reassigned = image.roles.partitions(Role.REASSIGNED)
     changes: list[PartitionChangeRecord] = []
-    for change in revisions(image, Rulebook(image, settings), chain(led, followed, leaderless)):
+    for change in revisions(image, Rulebook(image, settings), chain(led, followed, leaderless, reassigned)):
         changes.append(change)
         yield change
     ahead = look_ahead(image, changes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from streamlog.errors import InvalidTopicError, StreamlogError, TopicDeletionDisabledError
-from streamlog.metadata.decision import Context, Decision
+from streamlog.metadata.decision import Context, Decision, Then
 from streamlog.metadata.image import MetadataImage, Topic
 from streamlog.metadata.internal_topics import INTERNAL_TOPICS
 from streamlog.metadata.records import RemoveTopicRecord
@@ -48,7 +48,9 @@ def delete_topics(
             continue
         doomed[topic.topic_id] = RemoveTopicRecord(topic_id=topic.topic_id)
         results.append(DeletionResult(name=topic.name, topic_id=topic.topic_id))
-    return Decision(response=tuple(results), records=tuple(doomed.values()))
+    # A partition that was moving off a drained node lets another one start.
+    then = Then.SETTLE if doomed else Then.NOTHING
+    return Decision(response=tuple(results), records=tuple(doomed.values()), then=then)
 
 
 def _check_deletable(topic: Topic) -> None:

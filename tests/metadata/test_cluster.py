@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
@@ -17,11 +16,7 @@ from streamlog.metadata.cluster import (
     Bootstrap,
     UpdateMetadataVersion,
 )
-from streamlog.metadata.controller import DECIDERS, Command, command_for
-from streamlog.metadata.decision import BalanceTimer, SessionTimer
 from streamlog.metadata.features import METADATA_VERSION_MAX
-from streamlog.metadata.leaders import BalanceLeaders
-from streamlog.metadata.liveness import ExpireSession
 from streamlog.metadata.records import BrokerRecord, MetadataVersion, MetadataVersionRecord
 from streamlog.model import BrokerEpoch, BrokerId
 from tests.metadata.rig import CLUSTER, Rig
@@ -88,15 +83,6 @@ def test_blocks_of_producer_ids_never_overlap() -> None:
     assert {block.count for block in blocks} == {PRODUCER_ID_BLOCK}
     with pytest.raises(StaleBrokerEpochError):
         rig.do(AllocateProducerIds(broker_id=BrokerId(1), broker_epoch=BrokerEpoch(1)))
-
-
-def test_every_command_is_decided() -> None:
-    assert set(DECIDERS) == set(get_args(Command))
-
-
-def test_timers_become_commands() -> None:
-    assert command_for(SessionTimer(BrokerId(3))) == ExpireSession(broker_id=BrokerId(3))
-    assert command_for(BalanceTimer()) == BalanceLeaders()
 
 
 def test_protobuf_ends_at_convert() -> None:

@@ -21,10 +21,11 @@ from streamlog.metadata.configs import (
     ResourceChange,
 )
 from streamlog.metadata.decision import BATCH_RECORDS, Then
+from streamlog.metadata.reassignment import AlterReassignments, Reassignment
 from streamlog.metadata.records import ALL_BROKERS, ConfigRecord, ConfigResource, PartitionChangeRecord, ResourceType
 from streamlog.metadata.rules import Rulebook
 from streamlog.metadata.settings import ControllerSettings
-from streamlog.model import NO_BROKER
+from streamlog.model import NO_BROKER, PartitionId
 from tests.metadata.examples import ids
 from tests.metadata.rig import Rig
 
@@ -163,6 +164,16 @@ class TestMinInsyncReplicas:
         rig.do(AlterConfigs(resources=(resource,)))
         assert not any(p.elr for p in rig.topic("u").partitions)
         assert rig.image.config(ALL_BROKERS).get("min.insync.replicas") == "1"
+
+    def test_lowered_it_may_end_a_reassignment(self, rig: Rig) -> None:
+        """3 lags, and 2 is to go: with 1 alone too few would be in sync."""
+        rig.alter_isr([1, 2])
+        moving = Reassignment(topic="t", partition_id=PartitionId(0), replicas=ids(1, 3))
+        alter(rig, TOPIC, change("min.insync.replicas", "2"))
+        rig.do(AlterReassignments(reassignments=(moving,)))
+        assert rig.partition().removing == ids(2)
+        alter(rig, TOPIC, change("min.insync.replicas", "1"))
+        assert (rig.partition().replicas, rig.partition().isr) == (ids(1, 3), ids(1))
 
     def test_raised(self, rig: Rig) -> None:
         """Records were committed without those who left: raising the minimum makes nobody eligible."""

@@ -14,6 +14,7 @@ from streamlog.metadata.convert import BATCH_BYTES_MAX, decode_batch, encode_bat
 from streamlog.metadata.features import LEVEL_OF_RECORD
 from streamlog.metadata.pb import metadata_pb2 as pb
 from streamlog.metadata.records import ConfigRecord, ConfigResource, Record, ResourceType
+from streamlog.raft.settings import QuorumSettings
 from tests.metadata.examples import EXAMPLES
 
 GOLDEN = {
@@ -68,6 +69,10 @@ def test_a_command_is_the_concatenation_of_its_records(records: list[Record]) ->
     assert data == b"".join(encode_batch([record]) for record in records)
 
 
+def test_the_quorum_takes_what_is_let_through() -> None:
+    assert QuorumSettings().command_bytes_max >= BATCH_BYTES_MAX
+
+
 def test_a_record_of_a_newer_release_stops_an_old_node() -> None:
     unknown = bytes.fromhex("9a060101")  # field 99, which no release has yet
     batch = pb.MetadataBatch(records=[pb.MetadataRecord.FromString(unknown)])
@@ -110,9 +115,9 @@ def test_damaged_bytes_are_named_and_nothing_else(noise: bytes, at: int, golden:
             pass
 
 
-def test_a_command_that_no_peer_would_take_is_refused() -> None:
-    long = ConfigRecord(resource=ConfigResource(ResourceType.TOPIC, "t"), name="n", value="x" * 1_000_000)
-    assert len(encode_batch([long] * 3)) < BATCH_BYTES_MAX
+def test_a_command_that_the_quorum_would_not_take_is_refused() -> None:
+    long = ConfigRecord(resource=ConfigResource(ResourceType.TOPIC, "t"), name="n", value="x" * 30_000)
+    assert len(encode_batch([long] * 34)) < BATCH_BYTES_MAX
     with pytest.raises(InvalidRequestError) as refused:
-        encode_batch([long] * 4)
+        encode_batch([long] * 35)
     assert refused.value.details["limit"] == BATCH_BYTES_MAX

@@ -1,0 +1,98 @@
+"""The table of commands, and what a shell may do with decisions."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+from streamlog.errors import InvariantError
+from streamlog.metadata import controller, features
+from streamlog.metadata.cluster import AllocateProducerIds
+from streamlog.metadata.configs import AlterConfigs, ConfigChange, ResourceChange
+from streamlog.metadata.controller import DECIDERS, Command, command_for, decide
+from streamlog.metadata.decision import BalanceTimer, SessionTimer, Then
+from streamlog.metadata.delta import look_ahead
+from streamlog.metadata.leaders import BalanceLeaders
+from streamlog.metadata.liveness import ExpireSession, FenceBroker
+from streamlog.metadata.records import (
+    ConfigResource,
+    MetadataVersion,
+    MetadataVersionRecord,
+    ProducerIdsRecord,
+    Record,
+    ResourceType,
+)
+from streamlog.metadata.snapshot import encode_snapshot
+from streamlog.metadata.topic_creation import CreateTopics, NewTopic
+from streamlog.metadata.topic_growth import CreatePartitions, GrowTopic
+from streamlog.model import BrokerId, ProducerId
+from tests.metadata.rig import Rig
+
+
+def test_every_command_is_decided() -> None:
+    assert set(DECIDERS) == set(get_args(Command))
+
+
+def test_timers_become_commands() -> None:
+    assert command_for(SessionTimer(BrokerId(3))) == ExpireSession(broker_id=BrokerId(3))
+    assert command_for(BalanceTimer()) == BalanceLeaders()
+
+
+def commands(rig: Rig) -> list[Command]:
+    """Each of them needs the one before."""
+    change = ConfigChange(name="retention.ms", value="1")
+    resource = ConfigResource(ResourceType.TOPIC, "t")
+    return [
+        CreateTopics(topics=(NewTopic(name="t", partitions=3),)),
+        CreatePartitions(topics=(GrowTopic(name="t", count=5),)),
+        AlterConfigs(resources=(ResourceChange(resource=resource, changes=(change,)),)),
+        FenceBroker(broker_id=BrokerId(1), broker_epoch=rig.epoch(1)),
+        AllocateProducerIds(broker_id=BrokerId(2), broker_epoch=rig.epoch(2)),
+    ]
+
+
+def test_decisions_on_what_is_looked_ahead_may_share_a_command() -> None:
+    """Group commit of decisions: the image is that of one after the other."""
+    together, one_by_one = Rig(), Rig()
+    for rig in (together, one_by_one):
+        rig.start_all(1, 2, 3)
+    ahead = together.image
+    records: list[Record] = []
+    for command in commands(together):
+        decision = decide(command, ahead, together.context)
+        assert decision.then is Then.NOTHING
+        records += decision.records
+        ahead = look_ahead(ahead, decision.records)
+    together.commit(records)
+    for command in commands(one_by_one):
+        one_by_one.do(command)
+    chunks, expected = list(encode_snapshot(together.image)), list(encode_snapshot(one_by_one.image))
+    assert chunks[1:] == expected[1:], "all but the index in the head"
+    assert len(together.log) == len(one_by_one.log) - 4
+
+
+def test_a_refusal_is_no_decision() -> None:
+    rig = Rig()
+    rig.start_all(1)
+    before = rig.image
+    [result] = rig.do(CreateTopics(topics=(NewTopic(name="", partitions=0),)))
+    assert result.error is not None
+    assert rig.image is before
+
+
+class TestLevels:
+    """What the cluster's level does not allow stops one controller before it stops every node."""
+
+    def test_a_decision_beyond_the_level(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        rig = Rig()
+        rig.start_all(1)
+        levels = {**features.LEVEL_OF_RECORD, ProducerIdsRecord: MetadataVersion(2)}
+        monkeypatch.setattr(features, "LEVEL_OF_RECORD", levels)
+        command = AllocateProducerIds(broker_id=BrokerId(1), broker_epoch=rig.epoch(1))
+        with pytest.raises(InvariantError, match=r"ProducerIdsRecord needs metadata\.version 2, the log is at 1"):
+            controller.decide(command, rig.image, rig.context)
+
+    def test_a_level_that_rises_in_the_same_command_counts(self) -> None:
+        raised = MetadataVersionRecord(level=MetadataVersion(1))
+        features.require_all_allowed([raised, ProducerIdsRecord(next_producer_id=ProducerId(0))], MetadataVersion(0))
