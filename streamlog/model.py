@@ -6,6 +6,7 @@ since 1970 (wall clock) and carry the suffix `_ms`; durations name their unit la
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 from typing import Final, NewType
 
@@ -53,3 +54,18 @@ class TopicPartition:
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+class Acks(enum.IntEnum):
+    """Who must have a record before it is acknowledged (SEMANTICS 5). The numbers are Kafka's `acks`."""
+
+    NONE = 0
+    LEADER = 1
+    ALL = -1
+
+
+class IsolationLevel(enum.IntEnum):
+    """What readers see of transactions. The numbers are Kafka's."""
+
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1

@@ -1,0 +1,85 @@
+"""Configs of topics and nodes: streamlog/v1/admin.proto to the controller's command, and its results back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from streamlog.api.convert.fields import each, enum_value, inside, text
+from streamlog.api.convert.topics import config_name, config_value
+from streamlog.api.errors import to_message
+from streamlog.api.pb import admin_pb2 as pb
+from streamlog.errors import InvalidRequestError
+from streamlog.metadata.configs import (
+    CHANGES_PER_REQUEST_MAX,
+    AlterConfigs,
+    ConfigChange,
+    ConfigOperation,
+    ConfigResult,
+    ResourceChange,
+)
+from streamlog.metadata.records import ConfigResource, ResourceType
+
+RESOURCES_PER_REQUEST_MAX: Final = 1_000
+# A topic's name, or a number.
+_RESOURCE_NAME_LENGTH_MAX: Final = 249
+
+_TYPES: Final[Mapping[int, ResourceType]] = {
+    pb.CONFIG_RESOURCE_TYPE_TOPIC: ResourceType.TOPIC,
+    pb.CONFIG_RESOURCE_TYPE_BROKER: ResourceType.BROKER,
+}
+_OPERATIONS: Final[Mapping[int, ConfigOperation]] = {
+    pb.CONFIG_OPERATION_SET: ConfigOperation.SET,
+    pb.CONFIG_OPERATION_DELETE: ConfigOperation.DELETE,
+    pb.CONFIG_OPERATION_APPEND: ConfigOperation.APPEND,
+    pb.CONFIG_OPERATION_SUBTRACT: ConfigOperation.SUBTRACT,
+}
+
+
+def alter_configs(message: pb.AlterConfigsRequest) -> AlterConfigs:
+    """InvalidRequestError."""
+    count = sum(len(alteration.changes) for alteration in message.alterations)
+    if count > CHANGES_PER_REQUEST_MAX:
+        raise InvalidRequestError(
+            f"{count} changes of configs in one request", field="alterations", limit=CHANGES_PER_REQUEST_MAX
+        )
+    resources = each(message.alterations, "alterations", _alteration, count_min=1, count_max=RESOURCES_PER_REQUEST_MAX)
+    return AlterConfigs(resources=resources, validate_only=message.validate_only)
+
+
+def _alteration(message: pb.ConfigAlteration) -> ResourceChange:
+    with inside("resource"):
+        resource = config_resource(message.resource)
+    changes = each(message.changes, "changes", _change, count_min=1, count_max=CHANGES_PER_REQUEST_MAX)
+    return ResourceChange(resource=resource, changes=changes)
+
+
+def _change(message: pb.ConfigChange) -> ConfigChange:
+    return ConfigChange(
+        name=config_name(message.name),
+        operation=enum_value(message.operation, _OPERATIONS, pb.ConfigOperation, "operation", ConfigOperation.SET),
+        value=config_value(message.value),
+    )
+
+
+def altered(results: Iterable[ConfigResult]) -> pb.AlterConfigsResponse:
+    response = pb.AlterConfigsResponse()
+    for result in results:
+        row = response.results.add(resource=resource_message(result.resource))
+        if result.error is not None:
+            row.error.CopyFrom(to_message(result.error))
+    return response
+
+
+def config_resource(message: pb.ConfigResource) -> ConfigResource:
+    """InvalidRequestError. Whether it exists is for others to say."""
+    return ConfigResource(
+        enum_value(message.type, _TYPES, pb.ConfigResourceType, "type"),
+        text(message.name, "name", length_max=_RESOURCE_NAME_LENGTH_MAX),
+    )
+
+
+def resource_message(resource: ConfigResource) -> pb.ConfigResource:
+    is_topic = resource.type is ResourceType.TOPIC
+    number = pb.CONFIG_RESOURCE_TYPE_TOPIC if is_topic else pb.CONFIG_RESOURCE_TYPE_BROKER
+    return pb.ConfigResource(type=number, name=resource.name)

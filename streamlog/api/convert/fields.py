@@ -1,0 +1,134 @@
+"""Checks of single fields. The errors name the field relative to its message; `each` and `inside` complete the path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+from streamlog.errors import InvalidRequestError, InvalidTopicError, StreamlogError
+from streamlog.metadata.topic_names import check_name
+from streamlog.model import INT32_MAX, LeaderEpoch, PartitionId, TopicId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Item = TypeVar("Item")
+Value = TypeVar("Value")
+
+TOPIC_ID_BYTES: Final = 16
+
+
+class EnumNames(Protocol):
+    """A generated enum. Its own type of numbers differs from enum to enum, hence Any."""
+
+    def Name(self, number: Any) -> str: ...
+    def values(self) -> list[Any]: ...
+
+
+@contextmanager
+def inside(path: str) -> Iterator[None]:
+    """Errors that come out of the block name their field under `path`."""
+    try:
+        yield
+    except StreamlogError as error:
+        raise _under(path, error) from None
+
+
+def each(
+    items: Sequence[Item], field: str, convert: Callable[[Item], Value], *, count_max: int, count_min: int = 0
+) -> tuple[Value, ...]:
+    """All items, converted. InvalidRequestError where they are too many or too few."""
+    count = len(items)
+    if not count_min <= count <= count_max:
+        raise InvalidRequestError(
+            f"{field} has {count} entries, {count_min} to {count_max} are allowed",
+            field=field,
+            limit=count_max if count > count_max else count_min,
+        )
+    values = []
+    for index, item in enumerate(items):
+        try:
+            values.append(convert(item))
+        except StreamlogError as error:
+            raise _under(f"{field}[{index}]", error) from None
+    return tuple(values)
+
+
+def distinct(keys: Sequence[object], field: str) -> None:
+    """InvalidRequestError where one of them stands twice."""
+    seen = set()
+    for index, key in enumerate(keys):
+        if key in seen:
+            raise InvalidRequestError(f"{key} stands twice in {field}", field=f"{field}[{index}]")
+        seen.add(key)
+
+
+def enum_value(
+    number: int, values: Mapping[int, Value], names: EnumNames, field: str, default: Value | None = None
+) -> Value:
+    """What `number` stands for. InvalidRequestError for a number that this release does not know, and for UNSPECIFIED
+    where there is no default.
+    """
+    value = values.get(number) if number else default
+    if value is None:
+        allowed = ", ".join(names.Name(known) for known in sorted(values))
+        given = names.Name(number) if number in names.values() else number
+        raise InvalidRequestError(f"{field} is {given}, it can be {allowed}", field=field, limit=allowed)
+    return value
+
+
+def at_least(number: int, low: int, field: str) -> int:
+    if number < low:
+        raise InvalidRequestError(f"{field} is {number}, it is at least {low}", field=field, limit=low)
+    return number
+
+
+def amount(number: int, field: str, *, default: int, high: int) -> int:
+    """0: the default. A negative one is refused, one above `high` lowered."""
+    return min(at_least(number, 0, field) or default, high)
+
+
+def topic_name(name: str, field: str = "topic") -> str:
+    """InvalidTopicError unless a topic can have this name. The cluster's own may be named, too."""
+    try:
+        check_name(name, strict=False, internal=True)
+    except InvalidTopicError as error:
+        raise InvalidTopicError.restored(error.message, {**error.details, "field": field}) from None
+    return name
+
+
+def topic_id(data: bytes, field: str = "topic_id") -> TopicId:
+    if len(data) != TOPIC_ID_BYTES:
+        raise InvalidRequestError(
+            f"{field} has {len(data)} bytes, a topic's id has {TOPIC_ID_BYTES}", field=field, limit=TOPIC_ID_BYTES
+        )
+    return TopicId(data)
+
+
+def partition_id(number: int, field: str = "partition") -> PartitionId:
+    return PartitionId(at_least(number, 0, field))
+
+
+def leader_epoch(number: int, field: str = "leader_epoch") -> LeaderEpoch:
+    return LeaderEpoch(at_least(number, 0, field))
+
+
+def text(value: str, field: str, *, length_max: int) -> str:
+    if len(value) > length_max:
+        raise InvalidRequestError(
+            f"{field} has {len(value)} characters, at most {length_max} are allowed", field=field, limit=length_max
+        )
+    return value
+
+
+def count_of(number: int, error: type[StreamlogError], field: str, *, high: int = INT32_MAX) -> int | None:
+    """A count of something; None where it is left to the cluster (0). `error` where there cannot be so many."""
+    if number and not 0 < number <= high:
+        raise error(f"{field} is {number}, it can be 1 to {high}", field=field, limit=high)
+    return number or None
+
+
+def _under(path: str, error: StreamlogError) -> StreamlogError:
+    field = error.details.get("field")
+    return type(error).restored(error.message, {**error.details, "field": f"{path}.{field}" if field else path})

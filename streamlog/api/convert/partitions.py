@@ -1,0 +1,96 @@
+"""How a request names a partition, and an answer names it back; the enums that both tiers share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal, Protocol
+
+from streamlog.api.convert.fields import (
+    enum_value,
+    leader_epoch,
+    partition_id,
+    topic_id,
+    topic_name,
+)
+from streamlog.api.pb import common_pb2
+from streamlog.api.requests import (
+    PartitionRef,
+)
+from streamlog.errors import InvalidRequestError
+from streamlog.model import (
+    NO_LEADER_EPOCH,
+    Acks,
+    IsolationLevel,
+    LeaderEpoch,
+)
+
+_ACKS: Final[Mapping[int, Acks]] = {
+    common_pb2.ACKS_NONE: Acks.NONE,
+    common_pb2.ACKS_LEADER: Acks.LEADER,
+    common_pb2.ACKS_ALL: Acks.ALL,
+}
+_ISOLATION_LEVELS: Final[Mapping[int, IsolationLevel]] = {
+    common_pb2.ISOLATION_LEVEL_READ_UNCOMMITTED: IsolationLevel.READ_UNCOMMITTED,
+    common_pb2.ISOLATION_LEVEL_READ_COMMITTED: IsolationLevel.READ_COMMITTED,
+}
+
+
+class NamesPartition(Protocol):
+    """What all messages that name a partition have in common."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def topic_id(self) -> bytes: ...
+    @property
+    def partition(self) -> int: ...
+
+
+class KnowsEpoch(Protocol):
+    """What all messages that tell the leader epoch that the client knows of have in common."""
+
+    @property
+    def leader_epoch(self) -> int: ...
+    def HasField(self, field_name: Literal["leader_epoch"], /) -> bool: ...
+
+
+def acks(number: int, field: str = "acks") -> Acks:
+    return enum_value(number, _ACKS, common_pb2.Acks, field, Acks.ALL)
+
+
+def isolation_level(number: int, field: str = "isolation_level") -> IsolationLevel:
+    default = IsolationLevel.READ_UNCOMMITTED
+    return enum_value(number, _ISOLATION_LEVELS, common_pb2.IsolationLevel, field, default)
+
+
+def known_epoch(message: KnowsEpoch) -> LeaderEpoch:
+    """NO_LEADER_EPOCH: the client knows none."""
+    return leader_epoch(message.leader_epoch) if message.HasField("leader_epoch") else NO_LEADER_EPOCH
+
+
+def partition_ref(message: NamesPartition, epoch: LeaderEpoch = NO_LEADER_EPOCH) -> PartitionRef:
+    if not (message.topic or message.topic_id):
+        raise InvalidRequestError("the topic is missing: give its name or its id", field="topic")
+    return PartitionRef(
+        topic=topic_name(message.topic) if message.topic else "",
+        topic_id=topic_id(message.topic_id) if message.topic_id else None,
+        partition=partition_id(message.partition),
+        leader_epoch=epoch,
+    )
+
+
+def partition_key(ref: PartitionRef) -> tuple[str, int]:
+    """Equal for partitions that are named alike. One that is named by name and again by id, who serves it finds."""
+    return (ref.topic or (ref.topic_id or b"").hex(), ref.partition)
+
+
+class TellsPartition(Protocol):
+    topic: str
+    topic_id: bytes
+    partition: int
+
+
+def set_partition(message: TellsPartition, ref: PartitionRef) -> None:
+    message.topic = ref.topic
+    message.topic_id = ref.topic_id or b""
+    message.partition = ref.partition

@@ -1,0 +1,111 @@
+"""Leaders and replicas on the move: elections, reassignments, drains. streamlog/v1/admin.proto to the controller's
+commands, and its results back.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from streamlog.api.convert.fields import at_least, distinct, each, enum_value, inside, partition_id, topic_name
+from streamlog.api.convert.topics import replicas
+from streamlog.api.errors import to_message
+from streamlog.api.pb import admin_pb2 as pb
+from streamlog.api.pb import common_pb2
+from streamlog.metadata.decision import BATCH_RECORDS
+from streamlog.metadata.drain_moves import DrainProgress
+from streamlog.metadata.leaders import ElectionResult, ElectionType, ElectLeaders
+from streamlog.metadata.reassignment import AlterReassignments, Reassignment, ReassignmentResult
+from streamlog.metadata.registration import UnregisterBroker
+from streamlog.model import NO_BROKER, BrokerId, TopicPartition
+
+_ELECTION_TYPES: Final[Mapping[int, ElectionType]] = {
+    pb.ELECTION_TYPE_PREFERRED: ElectionType.PREFERRED,
+    pb.ELECTION_TYPE_UNCLEAN: ElectionType.UNCLEAN,
+}
+
+
+class DrainAction(enum.Enum):
+    START = 1
+    CANCEL = 2
+    SHOW = 3  # how far it is, which needs no command
+
+
+_DRAIN_ACTIONS: Final[Mapping[int, DrainAction]] = {
+    pb.DRAIN_ACTION_START: DrainAction.START,
+    pb.DRAIN_ACTION_CANCEL: DrainAction.CANCEL,
+    pb.DRAIN_ACTION_SHOW: DrainAction.SHOW,
+}
+
+
+def elect_leaders(message: pb.ElectLeadersRequest) -> ElectLeaders:
+    """InvalidRequestError, InvalidTopicError."""
+    partitions = topic_partitions(message.partitions, "partitions")
+    kind = enum_value(message.type, _ELECTION_TYPES, pb.ElectionType, "type", ElectionType.PREFERRED)
+    return ElectLeaders(type=kind, partitions=tuple((at.topic, at.partition) for at in partitions) or None)
+
+
+def elected(results: Iterable[ElectionResult]) -> pb.ElectLeadersResponse:
+    response = pb.ElectLeadersResponse()
+    for result in results:
+        row = response.results.add(topic=result.topic, partition=result.partition_id)
+        if result.leader != NO_BROKER:
+            row.leader = result.leader
+        if result.error is not None:
+            row.error.CopyFrom(to_message(result.error))
+    return response
+
+
+def alter_reassignments(message: pb.AlterPartitionReassignmentsRequest) -> AlterReassignments:
+    """InvalidRequestError, InvalidTopicError."""
+    asked = each(message.reassignments, "reassignments", _reassignment, count_min=1, count_max=BATCH_RECORDS)
+    distinct([TopicPartition(one.topic, one.partition_id) for one in asked], "reassignments")
+    return AlterReassignments(reassignments=asked)
+
+
+def _reassignment(message: pb.Reassignment) -> Reassignment:
+    target = None
+    if message.HasField("target"):
+        with inside("target"):
+            target = replicas(message.target)
+    return Reassignment(topic=topic_name(message.topic), partition_id=partition_id(message.partition), replicas=target)
+
+
+def reassigned(results: Iterable[ReassignmentResult]) -> pb.AlterPartitionReassignmentsResponse:
+    response = pb.AlterPartitionReassignmentsResponse()
+    for result in results:
+        row = response.results.add(topic=result.topic, partition=result.partition_id)
+        if result.error is not None:
+            row.error.CopyFrom(to_message(result.error))
+    return response
+
+
+def drain(message: pb.DrainNodeRequest) -> tuple[BrokerId, DrainAction]:
+    """InvalidRequestError."""
+    action = enum_value(message.action, _DRAIN_ACTIONS, pb.DrainAction, "action")
+    return node_id(message.node_id), action
+
+
+def drained(progress: DrainProgress, *, draining: bool) -> pb.DrainNodeResponse:
+    return pb.DrainNodeResponse(draining=draining, remaining_count=progress.replicas, moving_count=progress.moving)
+
+
+def unregister(message: pb.UnregisterNodeRequest) -> UnregisterBroker:
+    """InvalidRequestError."""
+    return UnregisterBroker(broker_id=node_id(message.node_id))
+
+
+def node_id(number: int, field: str = "node_id") -> BrokerId:
+    return BrokerId(at_least(number, 0, field))
+
+
+def topic_partitions(messages: Iterable[common_pb2.TopicPartition], field: str) -> tuple[TopicPartition, ...]:
+    """Distinct ones. InvalidRequestError, InvalidTopicError."""
+    found = each(list(messages), field, _topic_partition, count_max=BATCH_RECORDS)
+    distinct(found, field)
+    return found
+
+
+def _topic_partition(message: common_pb2.TopicPartition) -> TopicPartition:
+    return TopicPartition(topic_name(message.topic), partition_id(message.partition))

@@ -1,0 +1,136 @@
+"""Produce and InitProducerId. Batches are handed on as they came: the log checks them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from streamlog.api.convert.fields import (
+    amount,
+    at_least,
+    distinct,
+    each,
+    text,
+)
+from streamlog.api.convert.partitions import (
+    acks,
+    known_epoch,
+    partition_key,
+    partition_ref,
+    set_partition,
+)
+from streamlog.api.errors import to_message
+from streamlog.api.pb import batches_pb2 as pb
+from streamlog.api.requests import (
+    PARTITIONS_PER_REQUEST_MAX,
+    PRODUCE_TIMEOUT_MS,
+    PRODUCE_TIMEOUT_MS_MAX,
+    TRANSACTION_TIMEOUT_MS,
+    TRANSACTIONAL_ID_LENGTH_MAX,
+    InitProducerIdRequest,
+    PartitionAppend,
+    ProduceRequest,
+)
+from streamlog.errors import InvalidRequestError, StreamlogError
+from streamlog.model import (
+    INT32_MAX,
+    NO_OFFSET,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    LeaderEpoch,
+    Offset,
+    ProducerEpoch,
+    ProducerId,
+)
+
+_PRODUCER_EPOCH_MAX: Final = 2**15 - 1
+
+
+def produce_request(message: pb.ProduceRequest) -> ProduceRequest:
+    """InvalidRequestError, InvalidTopicError."""
+    request = _produce(message)
+    distinct([partition_key(append.ref) for append in request.appends], "partitions")
+    return request
+
+
+def produce_stream_request(message: pb.ProduceStreamRequest) -> ProduceRequest:
+    """InvalidRequestError, InvalidTopicError. A partition may stand in it several times."""
+    return _produce(message)
+
+
+def _produce(message: pb.ProduceRequest | pb.ProduceStreamRequest) -> ProduceRequest:
+    return ProduceRequest(
+        acks=acks(message.acks),
+        timeout_ms=amount(message.timeout_ms, "timeout_ms", default=PRODUCE_TIMEOUT_MS, high=PRODUCE_TIMEOUT_MS_MAX),
+        transactional_id=_transactional_id(message.transactional_id),
+        appends=each(message.partitions, "partitions", _append, count_min=1, count_max=PARTITIONS_PER_REQUEST_MAX),
+    )
+
+
+def _append(message: pb.PartitionBatches) -> PartitionAppend:
+    if not message.batches:
+        raise InvalidRequestError("there are no batches for this partition", field="batches")
+    epoch = known_epoch(message)
+    return PartitionAppend(
+        ref=partition_ref(message, epoch), correlation_id=message.correlation_id, batches=message.batches
+    )
+
+
+def appended(
+    append: PartitionAppend,
+    *,
+    base_offset: Offset = NO_OFFSET,
+    leader_epoch: LeaderEpoch,
+    log_append_time_ms: int = NO_TIMESTAMP,
+    log_start: Offset,
+) -> pb.ProduceResult:
+    """`base_offset` is NO_OFFSET with acks=0 alone."""
+    result = pb.ProduceResult(
+        leader_epoch=leader_epoch,
+        correlation_id=append.correlation_id,
+        base_offset=base_offset,
+        log_append_time_ms=log_append_time_ms,
+        log_start=log_start,
+    )
+    set_partition(result, append.ref)
+    return result
+
+
+def not_appended(append: PartitionAppend, error: StreamlogError) -> pb.ProduceResult:
+    result = pb.ProduceResult(
+        correlation_id=append.correlation_id,
+        base_offset=NO_OFFSET,
+        log_append_time_ms=NO_TIMESTAMP,
+        error=to_message(error),
+    )
+    set_partition(result, append.ref)
+    return result
+
+
+def init_producer_id_request(message: pb.InitProducerIdRequest) -> InitProducerIdRequest:
+    """InvalidRequestError."""
+    has_id, has_epoch = message.HasField("producer_id"), message.HasField("producer_epoch")
+    if has_id != has_epoch:
+        raise InvalidRequestError("producer_id and producer_epoch come together", field="producer_epoch")
+    producer_id, producer_epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
+    if has_id:
+        producer_id = ProducerId(at_least(message.producer_id, 0, "producer_id"))
+        producer_epoch = ProducerEpoch(at_least(message.producer_epoch, 0, "producer_epoch"))
+        if producer_epoch > _PRODUCER_EPOCH_MAX:
+            raise InvalidRequestError(
+                f"producer_epoch is {producer_epoch}, at most {_PRODUCER_EPOCH_MAX} is allowed",
+                field="producer_epoch",
+                limit=_PRODUCER_EPOCH_MAX,
+            )
+    return InitProducerIdRequest(
+        transactional_id=_transactional_id(message.transactional_id),
+        transaction_timeout_ms=amount(
+            message.transaction_timeout_ms, "transaction_timeout_ms", default=TRANSACTION_TIMEOUT_MS, high=INT32_MAX
+        ),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+    )
+
+
+def _transactional_id(value: str) -> str:
+    return text(value, "transactional_id", length_max=TRANSACTIONAL_ID_LENGTH_MAX)

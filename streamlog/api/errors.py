@@ -1,0 +1,139 @@
+"""The error tree over gRPC: status and google.rpc.Status of a whole call, StreamlogError of one part of an answer.
+
+    StreamlogError --to_rpc--> status, message, details_bin --gRPC--> RpcError --from_rpc--> the same class
+    StreamlogError --to_message--> streamlog.v1.StreamlogError --------------> --from_message--> the same class
+
+The details of a call are ErrorInfo (reason: our code, domain `streamlog`, metadata), BadRequest where a field of the
+request is at fault, and RetryInfo where the same request may succeed later. A client of any language that knows
+google.rpc finds its way by these; one that does not has status and message.
+
+All of it travels in HTTP/2 trailers, of which peers take 8 KiB by default and drop the call beyond. So everything is
+cut to a length: an error must not be lost because it quotes what was wrong with a request.
+
+A client may be older than the node: a code that it does not know becomes UnknownServerError.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.message import DecodeError, Message
+from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
+from google.rpc.status_pb2 import Status as RpcStatus
+
+from streamlog.api.pb import common_pb2 as pb
+from streamlog.errors import Status, StreamlogError, UnknownServerError, all_errors
+from streamlog.ports import RpcError
+
+DOMAIN: Final = "streamlog"
+
+# Bytes of UTF-8. The message stands in the trailers twice, once percent-encoded (three times as long at worst) and in
+# BadRequest a third time: 6 x 800 + 16 x (32 + 96) < 8 KiB.
+MESSAGE_BYTES_MAX: Final = 800
+DETAILS_MAX: Final = 16
+DETAIL_NAME_BYTES_MAX: Final = 32
+DETAIL_BYTES_MAX: Final = 96
+
+# When a client that asks again should do so, unless the error says otherwise. Kafka's retry.backoff.ms.
+RETRY_MS: Final = 100
+RETRY_DETAIL: Final = "retry_after_ms"
+
+_ELLIPSIS: Final = "…"
+_INTEGER: Final = re.compile(r"0|-?[1-9][0-9]{0,18}")
+# Details that are names, whatever they look like. All others that look like an integer are one.
+_NAMES: Final = frozenset({"address", "code", "field", "path", "reason", "topic"})
+
+
+def to_rpc(error: StreamlogError) -> RpcError:
+    """The end of a call that failed with this error."""
+    message = _cut(error.message, MESSAGE_BYTES_MAX)
+    status = RpcStatus(code=error.status.value, message=message)
+    _pack(status, ErrorInfo(reason=error.code, domain=DOMAIN, metadata=_to_text(error.details)))
+    field = error.details.get("field")
+    if error.status is Status.INVALID_ARGUMENT and field is not None:
+        violation = BadRequest.FieldViolation(
+            field=_cut(str(field), DETAIL_BYTES_MAX), description=message, reason=error.code
+        )
+        _pack(status, BadRequest(field_violations=[violation]))
+    if error.retriable:
+        retry = RetryInfo()
+        retry.retry_delay.FromMilliseconds(_retry_ms(error))
+        _pack(status, retry)
+    return RpcError(error.status, message, details_bin=status.SerializeToString(deterministic=True))
+
+
+def from_rpc(error: RpcError) -> StreamlogError | RpcError:
+    """The error that the other side raised; `error` itself where it is gRPC's own, or another server's."""
+    status = RpcStatus()
+    try:
+        status.ParseFromString(error.details_bin)
+        info = next((unpacked for detail in status.details if (unpacked := _error_info(detail)) is not None), None)
+    except DecodeError:
+        return error
+    if info is None:
+        return error
+    retriable = any(detail.Is(RetryInfo.DESCRIPTOR) for detail in status.details)
+    return _restored(info.reason, status.message or error.message, info.metadata, retriable=retriable)
+
+
+def to_message(error: StreamlogError) -> pb.StreamlogError:
+    """The error of one part of an answer."""
+    return pb.StreamlogError(
+        code=error.code,
+        message=_cut(error.message, MESSAGE_BYTES_MAX),
+        retriable=error.retriable,
+        details=_to_text(error.details),
+    )
+
+
+def from_message(message: pb.StreamlogError) -> StreamlogError:
+    return _restored(message.code, message.message, message.details, retriable=message.retriable)
+
+
+def _restored(code: str, message: str, details: Mapping[str, str], *, retriable: bool) -> StreamlogError:
+    values: dict[str, object] = {name: _value(name, text) for name, text in details.items()}
+    error = _CLASSES.get(code)
+    if error is None:
+        return UnknownServerError.restored(f"{code}: {message}", {**values, "code": code, "retriable": retriable})
+    return error.restored(message, values)
+
+
+def _to_text(details: Mapping[str, object]) -> dict[str, str]:
+    given = [(name, value) for name, value in details.items() if value is not None][:DETAILS_MAX]
+    return {_cut(name, DETAIL_NAME_BYTES_MAX): _cut(_text(value), DETAIL_BYTES_MAX) for name, value in given}
+
+
+def _text(value: object) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _value(name: str, text: str) -> object:
+    return int(text) if name not in _NAMES and _INTEGER.fullmatch(text) else text
+
+
+def _retry_ms(error: StreamlogError) -> int:
+    asked = error.details.get(RETRY_DETAIL)
+    return asked if isinstance(asked, int) and asked >= 0 else RETRY_MS
+
+
+def _cut(text: str, bytes_max: int) -> str:
+    """Not more than so many bytes of UTF-8, whole characters. What UTF-8 cannot say (names of files) becomes `?`."""
+    data = text.encode("utf-8", "replace")
+    if len(data) <= bytes_max:
+        return data.decode()
+    return data[: bytes_max - len(_ELLIPSIS.encode())].decode("utf-8", "ignore") + _ELLIPSIS
+
+
+def _pack(status: RpcStatus, detail: Message) -> None:
+    status.details.add().Pack(detail, deterministic=True)
+
+
+def _error_info(detail: AnyMessage) -> ErrorInfo | None:
+    info = ErrorInfo()
+    return info if detail.Unpack(info) and info.domain == DOMAIN else None
+
+
+_CLASSES: Final[Mapping[str, type[StreamlogError]]] = all_errors()

@@ -1,0 +1,129 @@
+"""What clients ask of the batch tier, as values: checked, clamped, defaults filled in.
+
+Made by streamlog.api.convert and by nothing else, so whoever holds one need not check it again.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Final
+
+from streamlog.model import (
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    Acks,
+    IsolationLevel,
+    LeaderEpoch,
+    Offset,
+    PartitionId,
+    ProducerEpoch,
+    ProducerId,
+    TopicId,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionRef:
+    """A partition as the client named it. At least one of `topic` and `topic_id` is there."""
+
+    topic: str  # a name that a topic can have, or empty: by id
+    topic_id: TopicId | None  # None: by name
+    partition: PartitionId  # >= 0; perhaps not one of the topic's
+    leader_epoch: LeaderEpoch = NO_LEADER_EPOCH  # that the client knows of; NO_LEADER_EPOCH: not to be checked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionAppend:
+    ref: PartitionRef
+    correlation_id: int
+    batches: bytes  # not checked: whoever appends them does
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProduceRequest:
+    acks: Acks
+    timeout_ms: int  # 1 to PRODUCE_TIMEOUT_MS_MAX
+    transactional_id: str  # empty: none
+    appends: tuple[PartitionAppend, ...]  # not empty
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchSettings:
+    """bytes_min <= response_bytes_max <= receive_bytes_max."""
+
+    isolation_level: IsolationLevel
+    bytes_min: int  # >= 1
+    wait_ms_max: int  # 0: no waiting
+    response_bytes_max: int
+    receive_bytes_max: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionFetch:
+    ref: PartitionRef
+    correlation_id: int
+    fetch_offset: Offset  # >= 0
+    last_fetched_epoch: LeaderEpoch  # NO_LEADER_EPOCH: not to be checked
+    bytes_max: int  # >= 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchRequest:
+    settings: FetchSettings
+    fetches: tuple[PartitionFetch, ...]  # not empty, no partition twice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchChange:
+    """A message of a fetch stream."""
+
+    settings: FetchSettings | None  # None: as before
+    add: tuple[PartitionFetch, ...]
+    remove: tuple[PartitionRef, ...]
+
+
+class OffsetPlace(enum.Enum):
+    EARLIEST = 1
+    LATEST = 2
+    MAX_TIMESTAMP = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetQuery:
+    ref: PartitionRef
+    place: OffsetPlace | int  # int: the first record of this time (ms since 1970, >= 0) or later
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListOffsetsRequest:
+    isolation_level: IsolationLevel
+    queries: tuple[OffsetQuery, ...]  # not empty
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochQuery:
+    ref: PartitionRef
+    leader_epoch: LeaderEpoch  # whose end is asked for, >= 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InitProducerIdRequest:
+    transactional_id: str  # empty: an idempotent producer
+    transaction_timeout_ms: int  # >= 1
+    producer_id: ProducerId = NO_PRODUCER_ID  # both or none
+    producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH
+
+
+PRODUCE_TIMEOUT_MS: Final = 30_000  # Kafka's request.timeout.ms
+PRODUCE_TIMEOUT_MS_MAX: Final = 600_000
+FETCH_WAIT_MS: Final = 500  # Kafka's fetch.max.wait.ms
+FETCH_WAIT_MS_MAX: Final = 60_000
+PARTITION_BYTES: Final = 1 << 20  # Kafka's max.partition.fetch.bytes
+RESPONSE_BYTES: Final = 1 << 20
+RECEIVE_BYTES: Final = 4 << 20  # what stock gRPC clients accept
+RECEIVE_BYTES_MAX: Final = 64 << 20
+PARTITIONS_PER_REQUEST_MAX: Final = 10_000
+TRANSACTION_TIMEOUT_MS: Final = 60_000  # Kafka's transaction.timeout.ms
+TRANSACTIONAL_ID_LENGTH_MAX: Final = 249

@@ -1,0 +1,270 @@
+"""A gRPC service as typed asynchronous methods, over the network port's handlers of bytes.
+
+    Service(admin_pb2.DESCRIPTOR.services_by_name["Admin"], clock, [
+        unary("CreateTopics", pb.CreateTopicsRequest, pb.CreateTopicsResponse, admin.create_topics),
+        ...
+    ])
+
+Three shapes: `unary`, `downstream` (one request, a stream of responses) and `duplex` (streams both ways). A service is
+checked against its descriptor when it is made: every method of the proto file, with its messages and its shape, and no
+other. So a method that is forgotten fails at start and not when somebody calls it.
+
+What holds for all methods is done here, once:
+
+- A request above the method's bound is refused before it is parsed (parsing may take thirty times its bytes).
+  What is no message, and text that is not UTF-8, is INVALID_REQUEST.
+- Work that has not begun when its deadline is over is dropped. Cancellation is the port's: it cancels the handler.
+- A StreamlogError ends the call with its status and google.rpc.Status (streamlog.api.errors); one that comes out of a
+  TaskGroup too. An RpcError ends it as it is. Anything else is a bug, and the port's owner is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Generic, TypeAlias, TypeVar, cast
+
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.message import DecodeError, Message
+
+from streamlog.api.errors import to_rpc
+from streamlog.errors import InvalidRequestError, InvariantError, RequestTooLargeError, Status, StreamlogError
+from streamlog.ports import CallInfo, Clock, RpcError, Stream, StreamHandler, UnaryHandler
+
+# Of one request, in bytes, where its method does not say otherwise. Parsed, 1 MiB of the smallest submessages takes
+# some 30 MiB of memory for as long as the call runs.
+REQUEST_BYTES_MAX: Final = 1 << 20
+
+Request = TypeVar("Request", bound=Message)
+Response = TypeVar("Response", bound=Message)
+Input = TypeVar("Input")
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a method may know of the call that it answers."""
+
+    info: CallInfo
+    clock: Clock
+
+    def remaining_s(self) -> float | None:
+        """Seconds until the caller gives up, not below 0; None: never."""
+        return None if self.info.deadline is None else max(0.0, self.info.deadline - self.clock.monotonic())
+
+    def check_deadline(self) -> None:
+        """RpcError where the caller has given up."""
+        if self.remaining_s() == 0:
+            raise RpcError(Status.DEADLINE_EXCEEDED, "the deadline was over before the work began")
+
+
+class Requests(Generic[Request]):
+    """What the caller sends."""
+
+    def __init__(self, stream: Stream, request_type: type[Request], bytes_max: int) -> None:
+        self._stream = stream
+        self._type = request_type
+        self._bytes_max = bytes_max
+
+    async def recv(self) -> Request | None:
+        """The next one; None when the caller has sent its last. InvalidRequestError, RequestTooLargeError, RpcError."""
+        data = await self._stream.recv()
+        return None if data is None else parse(self._type, data, self._bytes_max)
+
+
+class Responses(Generic[Response]):
+    """What goes down to the caller."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+
+    async def send(self, message: Response) -> None:
+        """Waits while the caller does not read. RpcError once it has gone."""
+        await self._stream.send(message.SerializeToString())
+
+
+UnaryMethod: TypeAlias = Callable[[Request, Call], Awaitable[Response]]
+DownstreamMethod: TypeAlias = Callable[[Request, Responses[Response], Call], Awaitable[None]]
+DuplexMethod: TypeAlias = Callable[[Requests[Request], Responses[Response], Call], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Method:
+    """One method, made by the functions below."""
+
+    name: str  # as in the proto file
+    request_type: type[Message]
+    response_type: type[Message]
+    client_streaming: bool
+    server_streaming: bool
+    on_unary: Callable[[bytes, Call], Awaitable[bytes]] | None  # one of the two
+    on_stream: Callable[[Stream, Call], Awaitable[None]] | None
+
+    def matches(self, method: MethodDescriptor) -> bool:
+        return (
+            method.input_type.full_name == self.request_type.DESCRIPTOR.full_name
+            and method.output_type.full_name == self.response_type.DESCRIPTOR.full_name
+            and method.client_streaming == self.client_streaming
+            and method.server_streaming == self.server_streaming
+        )
+
+
+def unary(
+    name: str,
+    request_type: type[Request],
+    response_type: type[Response],
+    handler: UnaryMethod[Request, Response],
+    *,
+    request_bytes_max: int = REQUEST_BYTES_MAX,
+) -> Method:
+    """One request, one response."""
+
+    async def serve(data: bytes, call: Call) -> bytes:
+        return (await handler(parse(request_type, data, request_bytes_max), call)).SerializeToString()
+
+    return Method(
+        name=name,
+        request_type=request_type,
+        response_type=response_type,
+        client_streaming=False,
+        server_streaming=False,
+        on_unary=serve,
+        on_stream=None,
+    )
+
+
+def downstream(
+    name: str,
+    request_type: type[Request],
+    response_type: type[Response],
+    handler: DownstreamMethod[Request, Response],
+    *,
+    request_bytes_max: int = REQUEST_BYTES_MAX,
+) -> Method:
+    """One request, then responses until the handler returns."""
+
+    async def serve(stream: Stream, call: Call) -> None:
+        request = await Requests(stream, request_type, request_bytes_max).recv()
+        if request is None:
+            raise InvalidRequestError("the call ended before its request came", field="request")
+        await handler(request, Responses(stream), call)
+
+    return Method(
+        name=name,
+        request_type=request_type,
+        response_type=response_type,
+        client_streaming=False,
+        server_streaming=True,
+        on_unary=None,
+        on_stream=serve,
+    )
+
+
+def duplex(
+    name: str,
+    request_type: type[Request],
+    response_type: type[Response],
+    handler: DuplexMethod[Request, Response],
+    *,
+    request_bytes_max: int = REQUEST_BYTES_MAX,
+) -> Method:
+    """Requests and responses until the handler returns."""
+
+    async def serve(stream: Stream, call: Call) -> None:
+        await handler(Requests(stream, request_type, request_bytes_max), Responses(stream), call)
+
+    return Method(
+        name=name,
+        request_type=request_type,
+        response_type=response_type,
+        client_streaming=True,
+        server_streaming=True,
+        on_unary=None,
+        on_stream=serve,
+    )
+
+
+class Service:
+    """One service of one server: its handlers for `Network.listen`."""
+
+    def __init__(
+        self, descriptor: ServiceDescriptor, clock: Clock, methods: Iterable[Method], *, name: str | None = None
+    ) -> None:
+        """InvariantError where the methods are not those of the proto file. `name`: under which it is served, where
+        that is not the descriptor's.
+        """
+        self.name = name or descriptor.full_name
+        self._clock = clock
+        self._methods = {method.name: method for method in methods}
+        self._check(descriptor)
+
+    def _check(self, descriptor: ServiceDescriptor) -> None:
+        declared = {method.name: method for method in descriptor.methods}
+        both = declared.keys() & self._methods.keys()
+        differing = sorted(declared.keys() ^ self._methods.keys())
+        differing += sorted(name for name in both if not self._methods[name].matches(declared[name]))
+        if differing:
+            raise InvariantError(f"{descriptor.full_name} is not served as it is declared: {', '.join(differing)}")
+
+    def unary(self) -> Mapping[str, UnaryHandler]:
+        """Full name of the method -> handler."""
+        served = {name: method.on_unary for name, method in self._methods.items()}
+        return {f"/{self.name}/{name}": self._guarded(work) for name, work in served.items() if work is not None}
+
+    def streaming(self) -> Mapping[str, StreamHandler]:
+        served = {name: method.on_stream for name, method in self._methods.items()}
+        return {f"/{self.name}/{name}": self._guarded(work) for name, work in served.items() if work is not None}
+
+    def _guarded(
+        self, work: Callable[[Input, Call], Awaitable[Answer]]
+    ) -> Callable[[Input, CallInfo], Awaitable[Answer]]:
+        async def handle(request: Input, info: CallInfo) -> Answer:
+            call = Call(info, self._clock)
+            call.check_deadline()
+            try:
+                return await work(request, call)
+            except StreamlogError as error:
+                raise to_rpc(error) from error
+            except ExceptionGroup as group:
+                answer = _answer_of(group)
+                if answer is None:
+                    raise
+                raise answer from group
+
+        return handle
+
+
+def parse(message_type: type[Request], data: bytes, bytes_max: int) -> Request:
+    """RequestTooLargeError, InvalidRequestError."""
+    if len(data) > bytes_max:
+        raise RequestTooLargeError(
+            f"a request of {len(data)} bytes: this method takes {bytes_max} at most", field="request", limit=bytes_max
+        )
+    message = message_type()
+    try:
+        message.ParseFromString(data)
+    except DecodeError:
+        raise InvalidRequestError(
+            f"the request is no {message_type.DESCRIPTOR.full_name}, or holds text that is not UTF-8", field="request"
+        ) from None
+    return message
+
+
+def _answer_of(group: ExceptionGroup[Exception]) -> RpcError | None:
+    """How a call ends whose TaskGroup failed: by the first error, if all of them are answers; None: by a bug."""
+    _, bugs = group.split((StreamlogError, RpcError))
+    if bugs is not None:
+        return None
+    first: Exception = group
+    while isinstance(first, ExceptionGroup):
+        first = first.exceptions[0]
+    return to_rpc(first) if isinstance(first, StreamlogError) else cast(RpcError, first)
+
+
+def unary_handlers(services: Iterable[Service]) -> dict[str, UnaryHandler]:
+    """Of all services, for `Network.listen`."""
+    return {name: handler for service in services for name, handler in service.unary().items()}
+
+
+def stream_handlers(services: Iterable[Service]) -> dict[str, StreamHandler]:
+    return {name: handler for service in services for name, handler in service.streaming().items()}
