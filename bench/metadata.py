@@ -58,7 +58,7 @@ class AnyConfig:
 
 def run() -> list[Figure]:
     image = cluster(TOPICS, PARTITIONS // TOPICS)
-    return [*_snapshot(image), *_changes(image), *_decisions(image)]
+    return [*snapshot(image), *_changes(image), *_decisions(image)]
 
 
 def cluster(topics: int, partitions: int) -> MetadataImage:
@@ -95,7 +95,8 @@ def _node(broker_id: BrokerId) -> Broker:
     )
 
 
-def _snapshot(image: MetadataImage) -> list[Figure]:
+def snapshot(image: MetadataImage) -> list[Figure]:
+    """Its size, writing and reading it, memory."""
     chunks = list(encode_snapshot(image))
     stream = b"".join(chunks)
     seconds = best_cpu_seconds(
