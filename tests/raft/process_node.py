@@ -177,7 +177,8 @@ def _setting(text: str) -> tuple[str, int]:
 
 
 def _end_with_stdin() -> None:
-    sys.stdin.buffer.read()
+    while os.read(0, 4096):  # not sys.stdin, whose lock an exit in good order would wait for
+        pass
     os._exit(0)
 
 
