@@ -13,6 +13,7 @@ ROOT = Path(__file__).parent.parent / "streamlog"
 ALLOWED = {
     "model": set(),
     "errors": set(),
+    "config": {"model", "errors"},
     "ports": {"errors"},
     "records": {"model", "errors"},
     "storage": {"model", "errors", "ports", "records"},
@@ -20,8 +21,9 @@ ALLOWED = {
     "metadata": {"model", "errors", "raft"},
     "sim": {"model", "errors", "ports"},
     "groups": {"model", "errors"},
+    "replication": {"model", "errors", "ports", "records"},
     "api": {"model", "errors", "ports", "metadata"},
-    "cli": {"model", "errors", "ports", "records", "storage", "groups"},
+    "cli": {"model", "errors", "config", "ports", "records", "storage", "groups"},
 }
 
 # Third-party and system modules that only some places may see. Keys: module; values: where.
@@ -71,7 +73,7 @@ WORLD = {
     "uuid",
     "weakref",
 }
-NODE_CODE = {"records", "storage", "raft", "metadata", "groups", "api"}
+NODE_CODE = {"config", "records", "storage", "raft", "metadata", "groups", "replication", "api"}
 
 
 def modules() -> list[Path]:

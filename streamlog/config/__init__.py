@@ -1,0 +1,21 @@
+"""Every setting of node, topic and client: type, range, default, one sentence, with Kafka's names. Pure.
+
+Nothing else in the project parses options. The tables are data:
+
+    node_settings      the node, and the whole NODE table; with log_, group_, security_, tls_settings
+    topic_settings     TOPIC
+    topic_defaults     the node's settings that are topics' defaults, and the synonyms between the two
+    client_settings    PRODUCER, CONSUMER, ADMIN; with producer_, consumer_settings
+    kafka_only         Kafka's settings that mean nothing here, and why
+
+What is done with them:
+
+    text --properties--> entries --load--> Config, warnings          server.properties, --override, arguments
+    layers --effective--> Config                                     dynamic over static over default, and where from
+    topic's own + layers --log_values--> LogValues                   what the node makes a LogConfig of
+    change --dynamic--> text to store, or InvalidConfigError         AlterConfigs
+    Config --print_config--> properties                              --print-config
+
+A setting is read by its constant, which has its type: `config[node_settings.NUM_PARTITIONS]` is an int. There is no
+state here: a new dynamic value makes a new Config of the same layers.
+"""

@@ -1,0 +1,143 @@
+"""Where a node listens, where it is found, and who votes: `PLAINTEXT://host:port`, `host:port`, `id@host:port`."""
+
+from __future__ import annotations
+
+import enum
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from streamlog.config.kinds import Kind
+from streamlog.model import INT32_MAX, BrokerId
+
+HOST_LENGTH_MAX: Final = 253
+_HOST: Final = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?")
+_NUMBER: Final = re.compile(r"[0-9]{1,10}")
+
+
+class Protocol(enum.Enum):
+    PLAINTEXT = "PLAINTEXT"
+    SSL = "SSL"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """`host` is a name or an IP address, without brackets; empty: every address of the machine."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def every(self) -> bool:
+        """Stands for all addresses of the machine, so nobody can connect to it by this name."""
+        return not self.host or (_is_ip(self.host) and ipaddress.ip_address(self.host).is_unspecified)
+
+    @property
+    def loopback(self) -> bool:
+        """Seen from this machine alone."""
+        if _is_ip(self.host):
+            return ipaddress.ip_address(self.host).is_loopback
+        return self.host.lower().rstrip(".") == "localhost"
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    protocol: Protocol
+    address: Address
+
+    def __str__(self) -> str:
+        return f"{self.protocol.value}://{self.address}"
+
+
+@dataclass(frozen=True, slots=True)
+class Voter:
+    node_id: BrokerId
+    address: Address
+
+    def __str__(self) -> str:
+        return f"{self.node_id}@{self.address}"
+
+
+def parse_address(text: str, *, port_min: int = 1, may_be_every: bool = False) -> Address:
+    """`host:port`, `[ipv6]:port`. ValueError."""
+    host, colon, port = text.rpartition(":")
+    if not colon or _NUMBER.fullmatch(port) is None or not port_min <= int(port) <= 65_535:
+        raise ValueError(f"must be host:port with a port in {port_min}..65535")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+        if not _is_ip(host) or ":" not in host:
+            raise ValueError("between brackets stands an IPv6 address")
+    elif ":" in host:
+        raise ValueError("an IPv6 address stands between brackets: [::1]:9092")
+    elif host and (len(host) > HOST_LENGTH_MAX or _HOST.fullmatch(host) is None):
+        raise ValueError("that is no host name")
+    address = Address(host, int(port))
+    if address.every and not may_be_every:
+        raise ValueError("needs a host that others can connect to")
+    return address
+
+
+@dataclass(frozen=True, slots=True)
+class AddressKind(Kind[Address]):
+    @property
+    def type_name(self) -> str:
+        return "string"
+
+    @property
+    def limit(self) -> str:
+        return "host:port"
+
+    def parse(self, text: str) -> Address:
+        return parse_address(text.strip())
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerKind(Kind[Listener]):
+    """`advertised`: others connect to it, so it needs a host and a port of its own."""
+
+    advertised: bool = False
+
+    @property
+    def type_name(self) -> str:
+        return "string"
+
+    @property
+    def limit(self) -> str:
+        return "PLAINTEXT://host:port, SSL://host:port"
+
+    def parse(self, text: str) -> Listener:
+        name, separator, rest = text.strip().partition("://")
+        if not separator or name.upper() not in Protocol.__members__:
+            raise ValueError(f"must be one of {self.limit}")
+        # Port 0 lets the system choose one.
+        address = parse_address(rest, port_min=1 if self.advertised else 0, may_be_every=not self.advertised)
+        return Listener(Protocol[name.upper()], address)
+
+
+@dataclass(frozen=True, slots=True)
+class VoterKind(Kind[Voter]):
+    @property
+    def type_name(self) -> str:
+        return "string"
+
+    @property
+    def limit(self) -> str:
+        return "id@host:port"
+
+    def parse(self, text: str) -> Voter:
+        node_id, separator, rest = text.strip().partition("@")
+        if not separator or _NUMBER.fullmatch(node_id) is None or int(node_id) > INT32_MAX:
+            raise ValueError(f"must be {self.limit}")
+        return Voter(BrokerId(int(node_id)), parse_address(rest))
+
+
+def _is_ip(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,246 @@
+"""What the value of a setting may be: how its text is read, what range it has, and how it is called by Kafka.
+
+A kind reads text and gives a value of Python's own types (or raises ValueError with a reason that names neither the
+setting nor its place: `Setting` adds the one, the loader the other). It never evaluates, expands or looks anything
+up. Text around a value is trimmed, as Kafka does it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
+
+from streamlog.model import INT32_MAX
+
+T_co = TypeVar("T_co", covariant=True)
+
+INT64_MAX: Final = 2**63 - 1
+# Longer than any number, and below what int() takes quadratic time for.
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,20}")
+_REAL: Final = re.compile(r"[+-]?([0-9]{1,20}(\.[0-9]{0,20})?|\.[0-9]{1,20})([eE][+-]?[0-9]{1,3})?")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+TEXT_LENGTH_MAX: Final = 4_096
+
+
+class Kind(ABC, Generic[T_co]):
+    """Immutable. `type_name` is Kafka's word for the type, as its describe calls give it."""
+
+    @property
+    @abstractmethod
+    def type_name(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def limit(self) -> str:
+        """The values that it allows, in words for people; empty where any will do."""
+
+    @abstractmethod
+    def parse(self, text: str) -> T_co:
+        """ValueError with the reason."""
+
+    def format(self, value: object) -> str:
+        """The text that `parse` makes `value` of again; empty for None."""
+        return format_value(value)
+
+
+def format_value(value: object) -> str:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "true" if value else "false"
+        case _:
+            return str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Boolean(Kind[bool]):
+    @property
+    def type_name(self) -> str:
+        return "boolean"
+
+    @property
+    def limit(self) -> str:
+        return "true, false"
+
+    def parse(self, text: str) -> bool:
+        match text.strip().lower():
+            case "true":
+                return True
+            case "false":
+                return False
+        raise ValueError("must be true or false")
+
+
+@dataclass(frozen=True, slots=True)
+class Integer(Kind[int]):
+    """Both ends belong to the range. `unit` is what one stands for, where the name does not tell ("bytes", "ms")."""
+
+    low: int
+    high: int
+    long: bool = False  # 64 bits: Kafka calls it so
+    unit: str = ""
+
+    @property
+    def type_name(self) -> str:
+        return "long" if self.long else "int"
+
+    @property
+    def limit(self) -> str:
+        high = "" if self.high == (INT64_MAX if self.long else INT32_MAX) else str(self.high)
+        return f"{self.low}..{high}"
+
+    def parse(self, text: str) -> int:
+        text = text.strip()
+        if _INTEGER.fullmatch(text) is None:
+            raise ValueError("must be a whole number")
+        value = int(text)
+        if not self.low <= value <= self.high:
+            raise ValueError(f"must be in {self.low}..{self.high}")
+        return value
+
+
+def count(low: int = 0, high: int = INT32_MAX) -> Integer:
+    return Integer(low, high)
+
+
+def long(low: int = 0, high: int = INT64_MAX) -> Integer:
+    return Integer(low, high, long=True)
+
+
+def size_bytes(low: int = 0, high: int = INT32_MAX) -> Integer:
+    return Integer(low, high, long=high > INT32_MAX, unit="bytes")
+
+
+def duration_ms(low: int = 0, high: int = INT32_MAX) -> Integer:
+    return Integer(low, high, long=high > INT32_MAX, unit="ms")
+
+
+@dataclass(frozen=True, slots=True)
+class Real(Kind[float]):
+    """Both ends belong to the range. Neither infinite nor NaN."""
+
+    low: float
+    high: float
+
+    @property
+    def type_name(self) -> str:
+        return "double"
+
+    @property
+    def limit(self) -> str:
+        return f"{self.low:g}..{self.high:g}"
+
+    def parse(self, text: str) -> float:
+        text = text.strip()
+        if _REAL.fullmatch(text) is None:
+            raise ValueError("must be a number")
+        value = float(text)
+        if not math.isfinite(value) or not self.low <= value <= self.high:
+            raise ValueError(f"must be in {self.low:g}..{self.high:g}")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Text(Kind[str]):
+    """One line, unless `multiline` (a certificate in PEM)."""
+
+    length_max: int = TEXT_LENGTH_MAX
+    may_be_empty: bool = False
+    multiline: bool = False
+    secret: bool = False
+
+    @property
+    def type_name(self) -> str:
+        return "password" if self.secret else "string"
+
+    @property
+    def limit(self) -> str:
+        return "" if self.may_be_empty else "not empty"
+
+    def parse(self, text: str) -> str:
+        text = text.strip()
+        if not text and not self.may_be_empty:
+            raise ValueError("must not be empty")
+        if len(text) > self.length_max:
+            raise ValueError(f"must have at most {self.length_max} characters, has {len(text)}")
+        if _CONTROL.search(text.replace("\n", "").replace("\r", "") if self.multiline else text):
+            raise ValueError("must not hold control characters")
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Choice(Kind[str]):
+    """`aliases`: other spellings, and the option that each stands for."""
+
+    options: tuple[str, ...]
+    aliases: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def type_name(self) -> str:
+        return "string"
+
+    @property
+    def limit(self) -> str:
+        return ", ".join(name for name in (*self.options, *self.aliases) if name)
+
+    def parse(self, text: str) -> str:
+        text = text.strip()
+        option = self.aliases.get(text, text)
+        if option not in self.options:
+            raise ValueError(f"must be one of {self.limit}")
+        return option
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf(Kind[tuple[T_co, ...]]):
+    """Items between separators, none of them empty or twice there. Order counts."""
+
+    item: Kind[T_co]
+    items_min: int = 0
+    items_max: int = 1_000
+    separator: str = ","
+
+    @property
+    def type_name(self) -> str:
+        return "list"
+
+    @property
+    def limit(self) -> str:
+        number = "not empty" if self.items_min == 1 else ""
+        return "; ".join(part for part in (f"list of: {self.item.limit}" if self.item.limit else "", number) if part)
+
+    def parse(self, text: str) -> tuple[T_co, ...]:
+        if not text.strip():
+            if self.items_min:
+                raise ValueError("must not be empty")
+            return ()
+        if text.count(self.separator) >= self.items_max:
+            raise ValueError(f"must have at most {self.items_max} items")
+        found: dict[T_co, None] = {}
+        for part in text.split(self.separator):
+            item = self._item(part.strip())
+            if item in found:
+                raise ValueError(f"{format_value(item)} stands twice in the list")
+            found[item] = None
+        return tuple(found)
+
+    def format(self, value: object) -> str:
+        return self.separator.join(map(format_value, value)) if isinstance(value, tuple) else format_value(value)
+
+    def _item(self, text: str) -> T_co:
+        if not text:
+            raise ValueError("has an empty item")
+        try:
+            return self.item.parse(text)
+        except ValueError as e:
+            raise ValueError(f"item {shown(text)}: {e}") from None
+
+
+def shown(text: str) -> str:
+    """`text` as an error may carry it: on one line, and not without end."""
+    return repr(text) if len(text) <= 80 else f"{text[:77]!r}..."

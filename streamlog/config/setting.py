@@ -1,0 +1,115 @@
+"""A setting as data, and tables of settings.
+
+A module of settings is a list of constants; its name in capitals with `_` for `.` is the constant that reads it:
+
+    NUM_PARTITIONS: Final = Setting("num.partitions", count(1), 1, doc="...")
+    config[NUM_PARTITIONS]      # an int, for mypy too
+
+So whoever reads a setting names it in a way that tools can follow, and a setting that nobody reads can be found.
+"""
+
+from __future__ import annotations
+
+import difflib
+import enum
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from streamlog.config.kinds import Kind, shown
+from streamlog.errors import InvalidConfigError, InvariantError
+
+T_co = TypeVar("T_co", covariant=True)
+
+HIDDEN: Final = "[hidden]"
+# A guess at what was meant is offered for names of this length at most: difflib's cost grows with its square.
+GUESS_LENGTH_MAX: Final = 100
+
+
+class Update(enum.Enum):
+    """Whether a setting changes while the node runs; Kafka's words."""
+
+    READ_ONLY = "read-only"  # from the file, at start
+    PER_BROKER = "per-broker"  # dynamic, for one node or for all
+    CLUSTER_WIDE = "cluster-wide"  # dynamic, for all nodes alike
+
+
+@dataclass(frozen=True, slots=True)
+class Setting(Generic[T_co]):
+    name: str
+    kind: Kind[T_co]
+    default: T_co  # None: there is no value, or it depends on the cluster; `default_doc` says which
+    doc: str  # one sentence
+    update: Update = Update.READ_ONLY
+    sensitive: bool = False  # never printed, described or put into an error
+    required: bool = False  # has no default in truth: whoever loads the table must give it
+    default_doc: str = ""  # what holds where it is not set, when `default` does not say it
+    kafka: str = ""  # Kafka's default, or its way, where ours differs on purpose
+    ours: bool = False  # Kafka has no such setting
+
+    def parse(self, text: str) -> T_co:
+        """InvalidConfigError, with `field` and `limit`."""
+        try:
+            return self.kind.parse(text)
+        except ValueError as e:
+            given = HIDDEN if self.sensitive else shown(text)
+            # What is wrong with a secret may quote a piece of it.
+            reason = "is not valid" if self.sensitive else str(e)
+            raise InvalidConfigError(f"{self.name}={given}: {reason}", field=self.name, limit=self.kind.limit) from None
+
+    def format(self, value: object) -> str:
+        """The text of a value of this setting; empty for None."""
+        return self.kind.format(value)
+
+    @property
+    def default_text(self) -> str:
+        """For people: the default, or what holds in its place."""
+        if self.required:
+            return "must be set"
+        return self.default_doc or self.format(self.default) or "none"
+
+    @property
+    def constant(self) -> str:
+        return self.name.upper().replace(".", "_")
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Settings of one subject, in the order in which they are printed."""
+
+    title: str
+    settings: tuple[Setting[Any], ...]
+
+
+def section(title: str, module: Mapping[str, object]) -> Section:
+    """All settings that a module defines (`globals()` at its end), in its order."""
+    return Section(title, tuple(value for value in module.values() if isinstance(value, Setting)))
+
+
+class Table:
+    """All settings of one kind of thing: a node, a topic, a producer. Immutable."""
+
+    def __init__(self, title: str, sections: Sequence[Section]) -> None:
+        self.title = title
+        self.sections: Final = tuple(sections)
+        self._by_name = {setting.name: setting for part in sections for setting in part.settings}
+        if len(self._by_name) != sum(len(part.settings) for part in sections):
+            raise InvariantError(f"a name stands twice among the settings of a {title}")
+
+    def __iter__(self) -> Iterator[Setting[Any]]:
+        return iter(self._by_name.values())
+
+    def get(self, name: str) -> Setting[Any] | None:
+        return self._by_name.get(name)
+
+    def nearest(self, name: str) -> str | None:
+        """The name that an unknown one is most like, where one is like it."""
+        if len(name) > GUESS_LENGTH_MAX:
+            return None
+        found = difflib.get_close_matches(name, self._by_name, n=1, cutoff=0.75)
+        return found[0] if found else None
+
+
+def alike(one: str, other: str) -> float:
+    """From 0 to 1."""
+    return difflib.SequenceMatcher(None, one, other).ratio()

@@ -1,0 +1,41 @@
+"""The certificates that nodes and clients alike show and trust. PEM alone: it is what gRPC reads.
+
+Files are looked at again when they change, so certificates are renewed without a restart.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from streamlog.config.kinds import Choice, Text
+from streamlog.config.setting import Setting, section
+
+_PEM_LENGTH_MAX: Final = 256 << 10
+
+# A table reads best with an entry's facts on one line and its sentence below.
+# fmt: off
+
+SSL_KEYSTORE_TYPE: Final = Setting(
+    "ssl.keystore.type", Choice(("PEM",)), "PEM", kafka="JKS",
+    doc="The form of the key and its certificates.")
+SSL_KEYSTORE_LOCATION: Final[Setting[str | None]] = Setting(
+    "ssl.keystore.location", Text(), None,
+    doc="A PEM file with the private key, not encrypted, and after it the certificate and those that vouch for it.")
+SSL_KEYSTORE_KEY: Final[Setting[str | None]] = Setting(
+    "ssl.keystore.key", Text(_PEM_LENGTH_MAX, multiline=True, secret=True), None, sensitive=True,
+    doc="The private key itself, in PEM, in the place of ssl.keystore.location.")
+SSL_KEYSTORE_CERTIFICATE_CHAIN: Final[Setting[str | None]] = Setting(
+    "ssl.keystore.certificate.chain", Text(_PEM_LENGTH_MAX, multiline=True), None,
+    doc="The certificates that go with ssl.keystore.key, in PEM.")
+SSL_TRUSTSTORE_TYPE: Final = Setting(
+    "ssl.truststore.type", Choice(("PEM",)), "PEM", kafka="JKS",
+    doc="The form of the certificates that are trusted.")
+SSL_TRUSTSTORE_LOCATION: Final[Setting[str | None]] = Setting(
+    "ssl.truststore.location", Text(), None,
+    doc="A PEM file with the authorities whose certificates are trusted.")
+SSL_TRUSTSTORE_CERTIFICATES: Final[Setting[str | None]] = Setting(
+    "ssl.truststore.certificates", Text(_PEM_LENGTH_MAX, multiline=True), None,
+    doc="The authorities themselves, in PEM, in the place of ssl.truststore.location.")
+# fmt: on
+
+TLS: Final = section("TLS", globals())

@@ -1,0 +1,90 @@
+"""The settings of a topic, with Kafka's names. A topic that has none of its own takes the node's, of `topic_defaults`.
+
+Ranges and defaults of topics stand here alone: `topic_defaults` takes its own from this table.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from streamlog.config.kinds import INT64_MAX, Boolean, Choice, ListOf, Real, count, duration_ms, long, size_bytes
+from streamlog.config.setting import Setting, Table, Update, section
+
+DAY_MS: Final = 24 * 60 * 60 * 1000
+NEVER: Final = INT64_MAX  # Kafka's Long.MAX_VALUE: a limit that is never reached
+# The smallest segment (KIP-1030): tiny ones cost a file, two indexes and a roll for each handful of records.
+SEGMENT_BYTES_MIN: Final = 1 << 20
+INDEX_BYTES_MIN: Final = 12  # one whole entry of the time index
+_CHANGES: Final = Update.CLUSTER_WIDE
+
+# A table reads best with an entry's facts on one line and its sentence below.
+# fmt: off
+
+CLEANUP_POLICY: Final = Setting(
+    "cleanup.policy", ListOf(Choice(("delete", "compact")), items_min=1), ("delete",), update=_CHANGES,
+    doc="What happens to old segments: deleted by time and size, compacted to the last record of each key, or both.")
+RETENTION_MS: Final = Setting(
+    "retention.ms", duration_ms(-1, INT64_MAX), 7 * DAY_MS, update=_CHANGES,
+    doc="How long a segment is kept after its newest record; -1 is for ever.")
+RETENTION_BYTES: Final = Setting(
+    "retention.bytes", size_bytes(-1, INT64_MAX), -1, update=_CHANGES,
+    doc="How large a partition may grow before its oldest segments are deleted; -1 is without limit.")
+SEGMENT_BYTES: Final = Setting(
+    "segment.bytes", size_bytes(SEGMENT_BYTES_MIN), 1 << 30, update=_CHANGES,
+    doc="The size at which a segment is closed and the next one begun.")
+SEGMENT_MS: Final = Setting(
+    "segment.ms", duration_ms(1, INT64_MAX), 7 * DAY_MS, update=_CHANGES,
+    doc="The age, by the times of its records, at which a segment is closed although it is not full.")
+SEGMENT_INDEX_BYTES: Final = Setting(
+    "segment.index.bytes", size_bytes(INDEX_BYTES_MIN), 10 << 20, update=_CHANGES,
+    doc="The size of a segment's index files, which are preallocated; a full index closes the segment.")
+INDEX_INTERVAL_BYTES: Final = Setting(
+    "index.interval.bytes", size_bytes(), 4_096, update=_CHANGES,
+    doc="How many bytes of records lie at least between two entries of the index.")
+FILE_DELETE_DELAY_MS: Final = Setting(
+    "file.delete.delay.ms", duration_ms(0, INT64_MAX), 60_000, update=_CHANGES,
+    doc="How long a file that is to be deleted stays on the disk under another name.")
+FLUSH_MESSAGES: Final = Setting(
+    "flush.messages", long(1), 1, update=_CHANGES, kafka="9223372036854775807",
+    doc="After how many records the log is synced: 1 acknowledges only what is on the disk (group commit), "
+    "9223372036854775807 leaves it to the page cache.")
+FLUSH_MS: Final = Setting(
+    "flush.ms", duration_ms(0, INT64_MAX), NEVER, update=_CHANGES,
+    doc="After how long the log is synced to the disk, where flush.messages has not come to it.")
+MAX_MESSAGE_BYTES: Final = Setting(
+    "max.message.bytes", size_bytes(), (1 << 20) + 12, update=_CHANGES,
+    doc="The largest record batch, as it is stored.")
+COMPRESSION_TYPE: Final = Setting(
+    "compression.type", Choice(("producer",)), "producer", update=_CHANGES, kafka="the node can compress anew",
+    doc="How batches are stored: as the producer has compressed them.")
+MESSAGE_TIMESTAMP_TYPE: Final = Setting(
+    "message.timestamp.type", Choice(("CreateTime", "LogAppendTime")), "CreateTime", update=_CHANGES,
+    doc="Whether a record's time is when the producer made it or when the leader appended it.")
+MESSAGE_TIMESTAMP_BEFORE_MAX_MS: Final = Setting(
+    "message.timestamp.before.max.ms", duration_ms(0, INT64_MAX), NEVER, update=_CHANGES,
+    doc="How far before the leader's clock a record's time may lie; with CreateTime alone.")
+MESSAGE_TIMESTAMP_AFTER_MAX_MS: Final = Setting(
+    "message.timestamp.after.max.ms", duration_ms(0, INT64_MAX), 3_600_000, update=_CHANGES,
+    doc="How far after the leader's clock a record's time may lie; with CreateTime alone.")
+DELETE_RETENTION_MS: Final = Setting(
+    "delete.retention.ms", duration_ms(0, INT64_MAX), DAY_MS, update=_CHANGES,
+    doc="How long a tombstone stays after the compaction that came upon it first.")
+MIN_CLEANABLE_DIRTY_RATIO: Final = Setting(
+    "min.cleanable.dirty.ratio", Real(0.0, 1.0), 0.5, update=_CHANGES,
+    doc="Which share of a log must be uncompacted before it is compacted.")
+MIN_COMPACTION_LAG_MS: Final = Setting(
+    "min.compaction.lag.ms", duration_ms(0, INT64_MAX), 0, update=_CHANGES,
+    doc="How long a record stays uncompacted at least.")
+MAX_COMPACTION_LAG_MS: Final = Setting(
+    "max.compaction.lag.ms", duration_ms(1, INT64_MAX), NEVER, update=_CHANGES,
+    doc="How long a record stays uncompacted at most.")
+MIN_INSYNC_REPLICAS: Final[Setting[int | None]] = Setting(
+    "min.insync.replicas", count(1, 1_000), None, update=_CHANGES, kafka="1",
+    default_doc="2 where there are 3 replicas or more, else 1",
+    doc="How many replicas must be in sync for acks=all to be answered; never more than the topic has.")
+UNCLEAN_LEADER_ELECTION_ENABLE: Final = Setting(
+    "unclean.leader.election.enable", Boolean(), False, update=_CHANGES,
+    doc="Whether a replica that may lack committed records may lead where there is no other: records are lost then.")
+# fmt: on
+
+TOPIC: Final = Table("topic", [section("Topics", globals())])
