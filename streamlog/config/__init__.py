@@ -19,3 +19,52 @@ What is done with them:
 A setting is read by its constant, which has its type: `config[node_settings.NUM_PARTITIONS]` is an int. There is no
 state here: a new dynamic value makes a new Config of the same layers.
 """
+
+from streamlog.config.dynamic import Operation, Scope, changed_value, check_together, check_value, default_items
+from streamlog.config.effective import (
+    Config,
+    Effective,
+    Layer,
+    Said,
+    Source,
+    node_config,
+    node_layers,
+    node_value,
+    plain_config,
+    topic_config,
+)
+from streamlog.config.load import Loaded, PropertiesFile, load_admin, load_consumer, load_node, load_producer
+from streamlog.config.log_values import LogValues, resolve_log_settings
+from streamlog.config.print_config import print_config
+from streamlog.config.setting import Setting, Table, Update
+
+__all__ = [
+    "Config",
+    "Effective",
+    "Layer",
+    "Loaded",
+    "LogValues",
+    "Operation",
+    "PropertiesFile",
+    "Said",
+    "Scope",
+    "Setting",
+    "Source",
+    "Table",
+    "Update",
+    "changed_value",
+    "check_together",
+    "check_value",
+    "default_items",
+    "load_admin",
+    "load_consumer",
+    "load_node",
+    "load_producer",
+    "node_config",
+    "node_layers",
+    "node_value",
+    "plain_config",
+    "print_config",
+    "resolve_log_settings",
+    "topic_config",
+]

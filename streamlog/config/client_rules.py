@@ -1,0 +1,74 @@
+"""What must hold between the settings of a client."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from streamlog.config import client_settings as client
+from streamlog.config import consumer_settings as consumer
+from streamlog.config import producer_settings as producer
+from streamlog.config.addresses import Protocol
+from streamlog.config.effective import Config
+from streamlog.config.rule import TLS_RULES, Rule, at_most, below
+
+IDEMPOTENT_IN_FLIGHT_MAX: Final = 5  # SEMANTICS 6: a partition remembers as many batches of a producer
+
+
+def _client_is_secret(config: Config) -> str | None:
+    if config[client.BEARER_TOKEN] is None or config[client.SECURITY_PROTOCOL] == Protocol.SSL.value:
+        return None
+    return f"travels over TLS alone: {client.SECURITY_PROTOCOL.name} must be SSL"
+
+
+def _idempotent(config: Config) -> str | None:
+    """An idempotent producer by default gives way to what else was asked for, as in Kafka, unless it was asked for."""
+    if not config[producer.ENABLE_IDEMPOTENCE] or not config.is_given(producer.ENABLE_IDEMPOTENCE):
+        return None
+    return idempotence_denied(config)
+
+
+def idempotence_denied(config: Config) -> str | None:
+    """Why a producer with these settings cannot be idempotent; None where it can."""
+    if config[producer.ACKS] != "all":
+        return f"needs {producer.ACKS.name}=all"
+    if config[producer.RETRIES] == 0:
+        return f"needs {producer.RETRIES.name} above 0"
+    if config[producer.MAX_IN_FLIGHT_REQUESTS_PER_CONNECTION] > IDEMPOTENT_IN_FLIGHT_MAX:
+        return f"needs {producer.MAX_IN_FLIGHT_REQUESTS_PER_CONNECTION.name} of at most {IDEMPOTENT_IN_FLIGHT_MAX}"
+    return None
+
+
+def _transactional(config: Config) -> str | None:
+    if config[producer.TRANSACTIONAL_ID] is None:
+        return None
+    if not config[producer.ENABLE_IDEMPOTENCE]:
+        return f"needs {producer.ENABLE_IDEMPOTENCE.name}=true"
+    return idempotence_denied(config)
+
+
+def _delivery(config: Config) -> str | None:
+    """The bound on the whole is not below its parts; Kafka refuses that too."""
+    parts = config[producer.LINGER_MS] + config[client.REQUEST_TIMEOUT_MS]
+    if config[producer.DELIVERY_TIMEOUT_MS] >= parts:
+        return None
+    return f"must be at least {producer.LINGER_MS.name} + {client.REQUEST_TIMEOUT_MS.name}, which are {parts}"
+
+
+CLIENT_RULES: Final = (
+    Rule(client.BEARER_TOKEN, _client_is_secret),
+    *TLS_RULES,
+    at_most(client.RETRY_BACKOFF_MS, client.RETRY_BACKOFF_MAX_MS, hint=True),
+    at_most(client.RECONNECT_BACKOFF_MS, client.RECONNECT_BACKOFF_MAX_MS, hint=True),
+)
+PRODUCER_RULES: Final = (
+    *CLIENT_RULES,
+    Rule(producer.ENABLE_IDEMPOTENCE, _idempotent),
+    Rule(producer.TRANSACTIONAL_ID, _transactional),
+    Rule(producer.DELIVERY_TIMEOUT_MS, _delivery),
+    at_most(producer.MAX_REQUEST_SIZE, producer.BUFFER_MEMORY),
+)
+CONSUMER_RULES: Final = (
+    *CLIENT_RULES,
+    below(consumer.HEARTBEAT_INTERVAL_MS, consumer.SESSION_TIMEOUT_MS),
+    below(consumer.FETCH_MAX_WAIT_MS, client.REQUEST_TIMEOUT_MS),
+)

@@ -1,0 +1,126 @@
+"""Changes of settings while the cluster runs (IncrementalAlterConfigs, KIP-339), as far as values go.
+
+Three kinds of resources have dynamic settings: a topic, one node, all nodes. What may be changed at which, what
+values it takes, and what APPEND and SUBTRACT make of a list is said here; what a change does to the cluster is the
+controller's matter. Texts are stored in their canonical form (`true`, not ` TRUE `), so that whoever reads them needs
+no rules of his own.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from streamlog.config.effective import Config, Layer, node_config, topic_config
+from streamlog.config.kinds import ListOf, shown
+from streamlog.config.node_rules import NODE_RULES, TOPIC_RULES
+from streamlog.config.node_settings import NODE
+from streamlog.config.rule import Rule
+from streamlog.config.setting import Setting, Update
+from streamlog.config.topic_settings import TOPIC
+from streamlog.config.unknown import require
+from streamlog.errors import InvalidConfigError
+
+
+class Scope(enum.Enum):
+    """What the setting is changed of."""
+
+    TOPIC = "topic"
+    NODE = "node"
+    ALL_NODES = "all nodes"
+
+
+class Operation(enum.Enum):
+    SET = 0
+    DELETE = 1  # back to the default
+    APPEND = 2  # to a list
+    SUBTRACT = 3  # from a list
+
+
+def changed_value(scope: Scope, name: str, operation: Operation, given: str, old: str | None) -> str | None:
+    """The canonical text to store, None for none: what `operation` with `given` makes of what the resource has now.
+
+    `old`: its own value, None where it has none; then APPEND and SUBTRACT begin with the default. A DELETE is allowed
+    of any name, or what a newer release has left behind would stay. InvalidConfigError, with `field` and `limit`.
+    """
+    match operation:
+        case Operation.DELETE:
+            return None
+        case Operation.SET:
+            return check_value(scope, name, given)
+        case Operation.APPEND | Operation.SUBTRACT:
+            return _changed_list(_changeable(scope, name), operation, given, old)
+
+
+def check_value(scope: Scope, name: str, text: str) -> str:
+    """The canonical form of `text`. InvalidConfigError where the resource has no such setting, or not that value."""
+    setting = _changeable(scope, name)
+    return setting.format(setting.parse(text))
+
+
+def default_items(name: str) -> Sequence[str] | None:
+    """Of a setting that is a list, what it holds by default; None where it is none."""
+    setting = TOPIC.get(name) or NODE.get(name)
+    if setting is None or not isinstance(setting.kind, ListOf):
+        return None
+    return _items(setting, setting.format(setting.default))
+
+
+def check_together(scope: Scope, values: Mapping[str, str], layers: Sequence[Layer] = ()) -> None:
+    """What must hold between all the `values` that a resource has after a change, over the node's `layers`.
+
+    For a node, `values` stand in `layers` already. InvalidConfigError.
+    """
+    if scope is Scope.TOPIC:
+        _check_rules(topic_config(values, layers), TOPIC_RULES)
+    else:
+        _check_rules(node_config(layers), NODE_RULES)
+
+
+def _changeable(scope: Scope, name: str) -> Setting[Any]:
+    if scope is Scope.TOPIC:
+        return require(TOPIC, name)
+    setting = require(NODE, name)
+    if setting.update is Update.READ_ONLY:
+        raise InvalidConfigError(
+            f"{name} cannot change while a node runs: set it in the node's file and start the node again",
+            field=name,
+            limit=setting.update.value,
+        )
+    if scope is Scope.NODE and setting.update is Update.CLUSTER_WIDE:
+        raise InvalidConfigError(
+            f"{name} is the same on all nodes: change it for all of them", field=name, limit=setting.update.value
+        )
+    return setting
+
+
+def _changed_list(setting: Setting[Any], operation: Operation, given: str, old: str | None) -> str:
+    if not isinstance(setting.kind, ListOf):
+        raise InvalidConfigError(
+            f"{setting.name} is no list: set it instead", field=setting.name, limit=setting.kind.type_name
+        )
+    separator = setting.kind.separator
+    items = _items(setting, setting.format(setting.default) if old is None else old)
+    named = _items(setting, given)
+    if operation is Operation.APPEND:
+        text = separator.join(dict.fromkeys([*items, *named]))
+    else:
+        text = separator.join(item for item in items if item not in named)
+    try:
+        return setting.format(setting.parse(text))
+    except InvalidConfigError as e:
+        done = "append" if operation is Operation.APPEND else "subtract"
+        raise InvalidConfigError(f"{done} {shown(given)}: {e}", **e.details) from None
+
+
+def _items(setting: Setting[Any], text: str) -> tuple[str, ...]:
+    separator = setting.kind.separator if isinstance(setting.kind, ListOf) else ","
+    return tuple(item.strip() for item in text.split(separator) if item.strip())
+
+
+def _check_rules(config: Config, rules: Sequence[Rule]) -> None:
+    for rule in rules:
+        complaint = None if rule.hint else rule.complaint(config)
+        if complaint is not None:
+            raise InvalidConfigError(complaint, field=rule.setting.name, limit=rule.setting.kind.limit)

@@ -1,0 +1,172 @@
+"""Which value counts: what was said of a setting in several places, the nearest first.
+
+    a node's setting:    per-broker dynamic > cluster-wide dynamic > server.properties, --override > default
+    a topic's setting:   the topic's own > the node's synonyms, through the same layers > default
+
+Within one layer a topic's synonyms count in their order (`topic_defaults`), so a cluster-wide log.retention.hours goes
+before a log.retention.ms of server.properties, as in Kafka.
+
+A layer holds texts, as they were given and as the metadata stores them. They are checked when they come in (`load`,
+`dynamic`); what a node of another release let in and this one does not take raises InvalidConfigError here.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar, cast
+
+from streamlog.config.node_settings import NODE
+from streamlog.config.setting import HIDDEN, Setting, Table
+from streamlog.config.topic_defaults import SYNONYMS, Synonym
+from streamlog.config.topic_settings import TOPIC
+from streamlog.errors import InvariantError
+
+T = TypeVar("T")
+
+NO_VALUES: Final[Mapping[str, str]] = {}
+
+
+class Source(enum.Enum):
+    """Where a value comes from, in Kafka's words (DescribeConfigs)."""
+
+    DYNAMIC_TOPIC_CONFIG = "DYNAMIC_TOPIC_CONFIG"
+    DYNAMIC_BROKER_CONFIG = "DYNAMIC_BROKER_CONFIG"  # of this node
+    DYNAMIC_DEFAULT_BROKER_CONFIG = "DYNAMIC_DEFAULT_BROKER_CONFIG"  # of all nodes
+    STATIC_BROKER_CONFIG = "STATIC_BROKER_CONFIG"  # server.properties, --override; of a client what it was given
+    DEFAULT_CONFIG = "DEFAULT_CONFIG"
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """What one place says: name -> text. Names that are no settings are passed over."""
+
+    source: Source
+    values: Mapping[str, str]
+
+
+def node_layers(
+    static: Mapping[str, str],
+    *,
+    cluster: Mapping[str, str] = NO_VALUES,
+    node: Mapping[str, str] = NO_VALUES,
+) -> tuple[Layer, ...]:
+    """The layers of a node, nearest first, of its file and of the two dynamic resources in the metadata."""
+    return (
+        Layer(Source.DYNAMIC_BROKER_CONFIG, node),
+        Layer(Source.DYNAMIC_DEFAULT_BROKER_CONFIG, cluster),
+        Layer(Source.STATIC_BROKER_CONFIG, static),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One place that says something of a setting (Kafka's ConfigSynonym)."""
+
+    name: str  # the synonym that it uses
+    text: str  # as given there, in the synonym's unit; HIDDEN where it is a secret
+    source: Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effective:
+    """The value that counts, and all that was said, which it heads."""
+
+    setting: Setting[Any]
+    value: object
+    source: Source
+    said: tuple[Said, ...]
+
+    @property
+    def text(self) -> str | None:
+        """For people: None where there is no value, HIDDEN where it is a secret."""
+        if self.value is None:
+            return None
+        return HIDDEN if self.setting.sensitive else self.setting.format(self.value)
+
+
+class Config:
+    """The effective values of one table. Immutable; made by the functions below."""
+
+    def __init__(self, table: Table, values: Sequence[Effective]) -> None:
+        self.table: Final = table
+        self._values = {value.setting.name: value for value in values}
+
+    def __getitem__(self, setting: Setting[T]) -> T:
+        """Typed by the setting. InvariantError for a setting of another table."""
+        return cast(T, self.effective(setting).value)
+
+    def __iter__(self) -> Iterator[Effective]:
+        """In the table's order."""
+        return iter(self._values.values())
+
+    def effective(self, setting: Setting[Any]) -> Effective:
+        found = self._values.get(setting.name)
+        if found is None or found.setting is not setting:
+            raise InvariantError(f"{setting.name} is asked of the settings of a {self.table.title}")
+        return found
+
+    def is_given(self, setting: Setting[Any]) -> bool:
+        return self.effective(setting).source is not Source.DEFAULT_CONFIG
+
+
+def plain_config(table: Table, layers: Sequence[Layer]) -> Config:
+    """Of a node, or of a client with one layer. InvalidConfigError."""
+    return Config(table, [_plain(setting, layers) for setting in table])
+
+
+def node_config(layers: Sequence[Layer]) -> Config:
+    """InvalidConfigError."""
+    return plain_config(NODE, layers)
+
+
+def node_value(setting: Setting[T], layers: Sequence[Layer]) -> T:
+    """One value of a node, without resolving the others. InvalidConfigError."""
+    return cast(T, _plain(setting, layers).value)
+
+
+def topic_config(own: Mapping[str, str], layers: Sequence[Layer]) -> Config:
+    """Of a topic with values of its `own` (possibly none), on a node with these layers. InvalidConfigError."""
+    return Config(TOPIC, [_of_topic(setting, own, layers) for setting in TOPIC])
+
+
+def _plain(setting: Setting[Any], layers: Sequence[Layer]) -> Effective:
+    found = [_Found.of(Synonym(setting), layer) for layer in layers if setting.name in layer.values]
+    return _nearest(setting, found, default=setting)
+
+
+def _of_topic(setting: Setting[Any], own: Mapping[str, str], layers: Sequence[Layer]) -> Effective:
+    synonyms = SYNONYMS[setting.name]
+    found = [_Found.of(Synonym(setting), Layer(Source.DYNAMIC_TOPIC_CONFIG, own))] if setting.name in own else []
+    found += [
+        _Found.of(synonym, layer) for layer in layers for synonym in synonyms if synonym.setting.name in layer.values
+    ]
+    return _nearest(setting, found, default=synonyms[-1].setting)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    value: object  # in the unit of the setting that is looked for
+    said: Said
+
+    @classmethod
+    def of(cls, synonym: Synonym, layer: Layer) -> _Found:
+        setting = synonym.setting
+        text = layer.values[setting.name]
+        said = Said(setting.name, HIDDEN if setting.sensitive else text, layer.source)
+        return cls(synonym.in_unit(setting.parse(text)), said)
+
+
+def _nearest(setting: Setting[Any], found: Sequence[_Found], default: Setting[Any]) -> Effective:
+    """`default`: the setting under whose name the default is described."""
+    said = [one.said for one in found]
+    if setting.default is not None:
+        said.append(Said(default.name, default.format(default.default), Source.DEFAULT_CONFIG))
+    nearest = found[0] if found else None
+    return Effective(
+        setting=setting,
+        value=nearest.value if nearest else setting.default,
+        source=nearest.said.source if nearest else Source.DEFAULT_CONFIG,
+        said=tuple(said),
+    )

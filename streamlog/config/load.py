@@ -1,0 +1,182 @@
+"""A configuration from where a user writes it: a properties file, `--override k=v`, or arguments in a program.
+
+    file < overrides; the last one of equal names counts
+
+Everything that is wrong is told at once, each with its file, line, name, value and range, in one InvalidConfigError.
+What is only odd is a warning: an unknown name, with what may have been meant; a setting of Kafka's that means nothing
+here, with why; a name that stands twice; a value that is allowed and unwise. Pure: who calls reads the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from streamlog.config.client_rules import CLIENT_RULES, CONSUMER_RULES, PRODUCER_RULES
+from streamlog.config.client_settings import ADMIN, CONSUMER, PRODUCER
+from streamlog.config.effective import Config, Layer, Source, plain_config
+from streamlog.config.kinds import format_value, shown
+from streamlog.config.node_rules import NODE_RULES
+from streamlog.config.node_settings import NODE
+from streamlog.config.properties import parse_properties
+from streamlog.config.rule import Rule
+from streamlog.config.setting import Setting, Table
+from streamlog.config.unknown import explain
+from streamlog.errors import InvalidConfigError
+
+Values: TypeAlias = Mapping[str, object]
+NOTHING: Final[Values] = {}
+OVERRIDE: Final = "--override"
+ARGUMENT: Final = "argument"
+# Told at most, of problems and of warnings; a file of another program would fill the screen.
+TOLD_MAX: Final = 50
+# Looking for the nearest name costs about a millisecond.
+GUESSES_MAX: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class PropertiesFile:
+    name: str  # as errors shall name it
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """`given`: the texts that belong to settings, which is the static layer to lay dynamic ones over."""
+
+    config: Config
+    given: Mapping[str, str]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    text: str
+    place: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sources:
+    """Nearest last."""
+
+    file: PropertiesFile | None = None
+    overrides: Sequence[str] = ()
+    values: Values = field(default_factory=dict)
+
+
+def load_node(file: PropertiesFile | None = None, overrides: Sequence[str] = ()) -> Loaded:
+    """`overrides`: `name=value` each. InvalidConfigError."""
+    return _load(NODE, NODE_RULES, _Sources(file=file, overrides=overrides))
+
+
+def load_producer(values: Values = NOTHING, *, file: PropertiesFile | None = None) -> Loaded:
+    """`values`: setting -> text, or a value of its type; None is as if it were not there. InvalidConfigError."""
+    return _load(PRODUCER, PRODUCER_RULES, _Sources(file=file, values=values))
+
+
+def load_consumer(values: Values = NOTHING, *, file: PropertiesFile | None = None) -> Loaded:
+    """As `load_producer`."""
+    return _load(CONSUMER, CONSUMER_RULES, _Sources(file=file, values=values))
+
+
+def load_admin(values: Values = NOTHING, *, file: PropertiesFile | None = None) -> Loaded:
+    """As `load_producer`."""
+    return _load(ADMIN, CLIENT_RULES, _Sources(file=file, values=values))
+
+
+def _load(table: Table, rules: Sequence[Rule], sources: _Sources) -> Loaded:
+    warnings: list[str] = []
+    problems: list[InvalidConfigError] = []
+    given = _read(table, sources, warnings, problems)
+    unknown = [name for name in given if table.get(name) is None]
+    for number, name in enumerate(unknown):
+        warnings.append(f"{given[name].place}: {explain(table, name, guess=number < GUESSES_MAX)}")
+    known = {name: one for name, one in given.items() if table.get(name) is not None}
+    problems += _check_each(table, known)
+    _raise_all(problems)
+    static = {name: one.text for name, one in known.items()}
+    config = plain_config(table, [Layer(Source.STATIC_BROKER_CONFIG, static)])
+    _check_rules(config, rules, known, warnings)
+    return Loaded(config=config, given=static, warnings=_told(warnings))
+
+
+def _read(
+    table: Table, sources: _Sources, warnings: list[str], problems: list[InvalidConfigError]
+) -> dict[str, _Given]:
+    given: dict[str, _Given] = {}
+    if sources.file is not None:
+        _read_file(sources.file, given, warnings)
+    _read_overrides(sources.overrides, given, problems)
+    for name, value in sources.values.items():
+        if value is not None:
+            setting = table.get(name)
+            # A list of items is as good as a tuple.
+            value = tuple(value) if isinstance(value, list) else value
+            given[name] = _Given(format_value(value) if setting is None else setting.format(value), ARGUMENT)
+    return given
+
+
+def _read_file(file: PropertiesFile, given: dict[str, _Given], warnings: list[str]) -> None:
+    for one in parse_properties(file.text, file.name):
+        place = f"{file.name}:{one.line}"
+        if one.key in given:
+            warnings.append(f"{place}: {shown(one.key)} stands in {given[one.key].place} already; this one counts")
+        given[one.key] = _Given(one.value, place)
+
+
+def _read_overrides(overrides: Sequence[str], given: dict[str, _Given], problems: list[InvalidConfigError]) -> None:
+    for text in overrides:
+        name, separator, value = text.partition("=")
+        if separator and name.strip():
+            given[name.strip()] = _Given(value, OVERRIDE)
+        else:
+            # What stands there may be a secret that has lost its name.
+            problems.append(InvalidConfigError(f"{OVERRIDE}: must be name=value", field=OVERRIDE, limit="name=value"))
+
+
+def _check_each(table: Table, known: Mapping[str, _Given]) -> list[InvalidConfigError]:
+    problems = []
+    for setting in table:
+        one = known.get(setting.name)
+        if one is None:
+            if setting.required:
+                message = f"{setting.name} must be set, to a value in {setting.kind.limit}: {setting.doc}"
+                problems.append(InvalidConfigError(message, field=setting.name, limit=setting.kind.limit))
+            continue
+        try:
+            setting.parse(one.text)
+        except InvalidConfigError as e:
+            problems.append(InvalidConfigError(f"{one.place}: {e}", **e.details))
+    return problems
+
+
+def _check_rules(config: Config, rules: Sequence[Rule], known: Mapping[str, _Given], warnings: list[str]) -> None:
+    problems = []
+    for rule in rules:
+        complaint = rule.complaint(config)
+        if complaint is None:
+            continue
+        line = _placed(rule.setting, known, complaint)
+        if rule.hint:
+            warnings.append(line)
+        else:
+            problems.append(InvalidConfigError(line, field=rule.setting.name, limit=rule.setting.kind.limit))
+    _raise_all(problems)
+
+
+def _placed(setting: Setting[object], known: Mapping[str, _Given], complaint: str) -> str:
+    one = known.get(setting.name)
+    return complaint if one is None else f"{one.place}: {complaint}"
+
+
+def _told(lines: Sequence[str]) -> tuple[str, ...]:
+    more = len(lines) - TOLD_MAX
+    return (*lines[:TOLD_MAX], f"and {more} more") if more > 0 else tuple(lines)
+
+
+def _raise_all(problems: Sequence[InvalidConfigError]) -> None:
+    """The details are those of the first."""
+    if problems:
+        message = "\n".join(_told([str(problem) for problem in problems]))
+        raise InvalidConfigError(message, **problems[0].details)

@@ -1,0 +1,138 @@
+"""What must hold between the settings of a node, and between those of a topic."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from streamlog.config import group_settings as groups
+from streamlog.config import node_settings as node
+from streamlog.config import security_settings as security
+from streamlog.config import tls_settings as tls
+from streamlog.config import topic_defaults as defaults
+from streamlog.config import topic_settings as topic
+from streamlog.config.addresses import Protocol
+from streamlog.config.effective import Config
+from streamlog.config.rule import TLS_RULES, Rule, at_most, below, is_now
+
+# Beside the records a request carries names, ids and gRPC's framing.
+REQUEST_OVERHEAD_BYTES: Final = 4 << 10
+
+
+def _public_plaintext(config: Config) -> str | None:
+    """FAULTS "Security": 127.0.0.1 unless told otherwise, and a plain-text public address only when told so twice."""
+    (listener,) = config[node.LISTENERS]
+    if listener.protocol is not Protocol.PLAINTEXT or listener.address.loopback:
+        return None
+    if config[node.ALLOW_PLAINTEXT_PUBLIC_LISTENERS]:
+        return None
+    return (
+        f"other machines can reach that address, and nothing is encrypted or authenticated there: use SSL://, or set "
+        f"{node.ALLOW_PLAINTEXT_PUBLIC_LISTENERS.name}=true"
+    )
+
+
+def _reachable(config: Config) -> str | None:
+    (listener,) = config[node.LISTENERS]
+    if not listener.address.every or config[node.ADVERTISED_LISTENERS]:
+        return None
+    return f"nobody can connect to that address by its name: set {node.ADVERTISED_LISTENERS.name} too"
+
+
+def _advertised_protocol(config: Config) -> str | None:
+    (listener,) = config[node.LISTENERS]
+    if all(advertised.protocol is listener.protocol for advertised in config[node.ADVERTISED_LISTENERS]):
+        return None
+    return f"must be {listener.protocol.value}:// as {is_now(config, node.LISTENERS)}"
+
+
+def _voters(config: Config) -> str | None:
+    voters = config[node.CONTROLLER_QUORUM_VOTERS]
+    if len({voter.node_id for voter in voters}) != len(voters):
+        return "must name each node once"
+    if len({voter.address for voter in voters}) != len(voters):
+        return "must give each node an address of its own"
+    if voters and config.is_given(node.CONTROLLER_QUORUM_BOOTSTRAP_SERVERS):
+        return f"must not be set together with {node.CONTROLLER_QUORUM_BOOTSTRAP_SERVERS.name}"
+    return None
+
+
+def _odd_voters(config: Config) -> str | None:
+    number = len(config[node.CONTROLLER_QUORUM_VOTERS])
+    return f"{number} voters outlast no more failures than {number - 1}" if number and number % 2 == 0 else None
+
+
+def _own_port(config: Config) -> str | None:
+    """A voter that is told another port than the others connect to would never hear of them."""
+    (listener,) = config[node.ADVERTISED_LISTENERS] or config[node.LISTENERS]
+    own = [voter for voter in config[node.CONTROLLER_QUORUM_VOTERS] if voter.node_id == config[node.NODE_ID]]
+    if not own or own[0].address.port == listener.address.port:
+        return None
+    return f"gives this node port {own[0].address.port}, and it is found at {listener}"
+
+
+def _node_has_key(config: Config) -> str | None:
+    (listener,) = config[node.LISTENERS]
+    return None if listener.protocol is Protocol.PLAINTEXT or _has_key(config) else _KEY_MISSING
+
+
+def _node_trusts(config: Config) -> str | None:
+    (listener,) = config[node.LISTENERS]
+    if listener.protocol is Protocol.PLAINTEXT or _has_trust(config):
+        return None
+    return f"needs {_TRUST}: nodes show each other certificates"
+
+
+def _tokens_need_tls(config: Config) -> str | None:
+    (listener,) = config[node.LISTENERS]
+    if config[security.BEARER_TOKENS_FILE] is None or listener.protocol is Protocol.SSL:
+        return None
+    return f"tokens travel over TLS alone: {node.LISTENERS.name} must be SSL://"
+
+
+_KEY_MISSING: Final = (
+    f"needs {tls.SSL_KEYSTORE_LOCATION.name}, or {tls.SSL_KEYSTORE_KEY.name} and "
+    f"{tls.SSL_KEYSTORE_CERTIFICATE_CHAIN.name}"
+)
+_TRUST: Final = f"{tls.SSL_TRUSTSTORE_LOCATION.name} or {tls.SSL_TRUSTSTORE_CERTIFICATES.name}"
+
+
+def _has_key(config: Config) -> bool:
+    inline = config[tls.SSL_KEYSTORE_KEY] is not None and config[tls.SSL_KEYSTORE_CERTIFICATE_CHAIN] is not None
+    return config[tls.SSL_KEYSTORE_LOCATION] is not None or inline
+
+
+def _has_trust(config: Config) -> bool:
+    return any(config[one] is not None for one in (tls.SSL_TRUSTSTORE_LOCATION, tls.SSL_TRUSTSTORE_CERTIFICATES))
+
+
+def _request_holds_batch(config: Config) -> str | None:
+    limit = config[node.SOCKET_REQUEST_MAX_BYTES] - REQUEST_OVERHEAD_BYTES
+    if config[defaults.MESSAGE_MAX_BYTES] <= limit:
+        return None
+    return f"must be at most {limit}, to fit {is_now(config, node.SOCKET_REQUEST_MAX_BYTES)}"
+
+
+NODE_RULES: Final = (
+    Rule(node.LISTENERS, _public_plaintext),
+    Rule(node.LISTENERS, _reachable),
+    Rule(node.LISTENERS, _node_has_key),
+    Rule(node.LISTENERS, _node_trusts),
+    Rule(node.ADVERTISED_LISTENERS, _advertised_protocol),
+    Rule(security.BEARER_TOKENS_FILE, _tokens_need_tls),
+    *TLS_RULES,
+    Rule(node.CONTROLLER_QUORUM_VOTERS, _voters),
+    Rule(node.CONTROLLER_QUORUM_VOTERS, _odd_voters, hint=True),
+    Rule(node.CONTROLLER_QUORUM_VOTERS, _own_port, hint=True),
+    below(node.CONTROLLER_QUORUM_HEARTBEAT_INTERVAL_MS, node.CONTROLLER_QUORUM_ELECTION_TIMEOUT_MS),
+    below(node.BROKER_HEARTBEAT_INTERVAL_MS, node.BROKER_SESSION_TIMEOUT_MS),
+    at_most(defaults.MIN_INSYNC_REPLICAS, node.DEFAULT_REPLICATION_FACTOR, hint=True),
+    at_most(groups.TRANSACTION_STATE_LOG_MIN_ISR, groups.TRANSACTION_STATE_LOG_REPLICATION_FACTOR, hint=True),
+    at_most(defaults.LOG_CLEANER_MIN_COMPACTION_LAG_MS, defaults.LOG_CLEANER_MAX_COMPACTION_LAG_MS),
+    Rule(defaults.MESSAGE_MAX_BYTES, _request_holds_batch),
+    at_most(groups.GROUP_MIN_SESSION_TIMEOUT_MS, groups.GROUP_MAX_SESSION_TIMEOUT_MS),
+    at_most(groups.GROUP_MIN_SESSION_TIMEOUT_MS, groups.GROUP_CONSUMER_SESSION_TIMEOUT_MS),
+    at_most(groups.GROUP_CONSUMER_SESSION_TIMEOUT_MS, groups.GROUP_MAX_SESSION_TIMEOUT_MS),
+    below(groups.GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS, groups.GROUP_CONSUMER_SESSION_TIMEOUT_MS),
+)
+
+TOPIC_RULES: Final = (at_most(topic.MIN_COMPACTION_LAG_MS, topic.MAX_COMPACTION_LAG_MS),)

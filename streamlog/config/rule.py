@@ -1,0 +1,65 @@
+"""What must hold between settings, and what is better so: the form of the rules.
+
+A rule says about which setting it complains, and looks at a whole configuration. A broken rule keeps a node from
+starting and refuses a change; a hint is a warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from streamlog.config import tls_settings as tls
+from streamlog.config.effective import Config
+from streamlog.config.setting import HIDDEN, Setting
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """`broken` gives what must be otherwise ("must be ..."), None where all is well. `hint`: a warning only."""
+
+    setting: Setting[Any]
+    broken: Callable[[Config], str | None]
+    hint: bool = False
+
+    def complaint(self, config: Config) -> str | None:
+        reason = self.broken(config)
+        return None if reason is None else f"{is_now(config, self.setting)}: {reason}"
+
+
+def is_now(config: Config, setting: Setting[Any]) -> str:
+    """`name=value`, as a complaint may show it."""
+    text = HIDDEN if setting.sensitive else setting.format(config[setting])
+    return f"{setting.name}={text}"
+
+
+def below(lower: Setting[int], upper: Setting[int]) -> Rule:
+    def broken(config: Config) -> str | None:
+        return None if config[lower] < config[upper] else f"must be below {is_now(config, upper)}"
+
+    return Rule(lower, broken)
+
+
+def at_most(lower: Setting[Any], upper: Setting[Any], *, hint: bool = False) -> Rule:
+    """Holds where one of the two has no value."""
+
+    def broken(config: Config) -> str | None:
+        low, high = config[lower], config[upper]
+        return f"must be at most {is_now(config, upper)}" if None not in (low, high) and low > high else None
+
+    return Rule(lower, broken, hint)
+
+
+def not_both(one: Setting[Any], other: Setting[Any]) -> Rule:
+    def broken(config: Config) -> str | None:
+        both = config[one] is not None and config[other] is not None
+        return f"must not be set together with {other.name}" if both else None
+
+    return Rule(one, broken)
+
+
+TLS_RULES: Final = (
+    not_both(tls.SSL_KEYSTORE_LOCATION, tls.SSL_KEYSTORE_KEY),
+    not_both(tls.SSL_TRUSTSTORE_LOCATION, tls.SSL_TRUSTSTORE_CERTIFICATES),
+)
