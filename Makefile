@@ -7,7 +7,7 @@ JOBS   ?= auto
 OUTPUT ?= table
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check fmt test test-long sim bench interop proto clean
+.PHONY: help setup check fmt test test-long sim bench interop proto docs clean
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -41,6 +41,9 @@ interop: $(STAMP)  ## read what a real Kafka writes and the other way round (Jav
 
 proto: $(STAMP)  ## generate the code for proto/ into the packages that use it
 	$(BIN)/python tools/generate_proto.py
+
+docs: $(STAMP)  ## write docs/configuration.md from the tables of settings
+	$(BIN)/python tools/generate_config_docs.py
 
 bench: $(STAMP)  ## what streamlog costs; PART="records ..." for some parts, OUTPUT=json
 	@$(BIN)/python -m bench --output $(OUTPUT) $(PART)
