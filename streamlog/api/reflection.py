@@ -30,14 +30,16 @@ _REQUEST_BYTES_MAX: Final = 4_096
 class Reflection:
     """What is served does not change, so all answers are made at the start."""
 
-    def __init__(self, files: Iterable[FileDescriptor], services: Iterable[str]) -> None:
-        """`files`: those of the services; `services`: their full names. Reflection itself is added to both."""
+    def __init__(self, services: Iterable[Service]) -> None:
+        """Of all services that are served with it; reflection itself is added."""
+        served = list(services)
+        files = [service.file for service in served]
         self._files: dict[str, bytes] = {}  # by name, serialized
         self._symbols: dict[str, str] = {}  # messages, enums, services, methods -> name of their file
         self._messages: set[str] = set()
-        self._services = sorted({*services, f"{V1}.ServerReflection", f"{V1ALPHA}.ServerReflection"})
-        roots = (*files, error_details_pb2.DESCRIPTOR, status_pb2.DESCRIPTOR, pb.DESCRIPTOR)
-        for file in _with_imports(roots):
+        own = [f"{package}.ServerReflection" for package in (V1, V1ALPHA)]
+        self._services = sorted([*(service.name for service in served), *own])
+        for file in _with_imports([*files, error_details_pb2.DESCRIPTOR, status_pb2.DESCRIPTOR, pb.DESCRIPTOR]):
             self._add(FileDescriptorProto.FromString(file.serialized_pb))
         self._add(_renamed_to_v1(pb.DESCRIPTOR))
 
@@ -139,7 +141,8 @@ def _renamed_to_v1(file: FileDescriptor) -> FileDescriptorProto:
     old, new = f".{V1ALPHA}.", f".{V1}."
     for message in renamed.message_type:
         for field in message.field:
-            field.type_name = field.type_name.replace(old, new)
+            if field.type_name:  # set to nothing it would still be set
+                field.type_name = field.type_name.replace(old, new)
     for service in renamed.service:
         for method in service.method:
             method.input_type = method.input_type.replace(old, new)

@@ -24,7 +24,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Generic, TypeAlias, TypeVar, cast
 
-from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.descriptor import FileDescriptor, MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from streamlog.api.errors import to_rpc
@@ -194,6 +194,7 @@ class Service:
         that is not the descriptor's.
         """
         self.name = name or descriptor.full_name
+        self.file: FileDescriptor = descriptor.file  # the proto file that declares it
         self._clock = clock
         self._methods = {method.name: method for method in methods}
         self._check(descriptor)
