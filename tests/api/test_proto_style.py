@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pytest
 from google.protobuf.descriptor_pb2 import (
     DescriptorProto,
     EnumDescriptorProto,
     FieldDescriptorProto,
     FileDescriptorProto,
 )
+
+from streamlog.api import requests
+from streamlog.api.errors import DETAILS_MAX, MESSAGE_BYTES_MAX
+from streamlog.metadata import assignment, configs, decision, topic_creation
 
 from .protos import public_files
 
@@ -114,3 +119,48 @@ def test_what_is_large_stands_last() -> None:
             large = [field for field in message.field if field.name == "batches"]
             if large:
                 assert large[0].number == 15 == max(field.number for field in message.field), name
+
+
+@pytest.mark.parametrize(
+    ("field", "limit"),
+    [
+        ("StreamlogError.message", MESSAGE_BYTES_MAX),
+        ("StreamlogError.details", DETAILS_MAX),
+        ("ProduceRequest.timeout_ms", requests.PRODUCE_TIMEOUT_MS),
+        ("ProduceRequest.timeout_ms", requests.PRODUCE_TIMEOUT_MS_MAX),
+        ("FetchSettings.wait_ms_max", requests.FETCH_WAIT_MS),
+        ("FetchSettings.wait_ms_max", requests.FETCH_WAIT_MS_MAX),
+        ("FetchSettings.response_bytes_max", requests.RESPONSE_BYTES),
+        ("FetchSettings.receive_bytes_max", requests.RECEIVE_BYTES),
+        ("FetchSettings.receive_bytes_max", requests.RECEIVE_BYTES_MAX),
+        ("FetchPartition.partition_bytes_max", requests.PARTITION_BYTES),
+        ("FetchRequest.partitions", requests.PARTITIONS_PER_REQUEST_MAX),
+        ("ListOffsetsRequest.queries", requests.PARTITIONS_PER_REQUEST_MAX),
+        ("InitProducerIdRequest.transactional_id", requests.TRANSACTIONAL_ID_LENGTH_MAX),
+        ("InitProducerIdRequest.transaction_timeout_ms", requests.TRANSACTION_TIMEOUT_MS),
+        ("NewTopic.partitions", topic_creation.PARTITIONS_PER_REQUEST_MAX),
+        ("CreateTopicsRequest.topics", topic_creation.PARTITIONS_PER_REQUEST_MAX),
+        ("DeleteTopicsRequest.topics", topic_creation.PARTITIONS_PER_REQUEST_MAX),
+        ("TopicGrowth.partition_count", topic_creation.PARTITIONS_PER_REQUEST_MAX),
+        ("CreatePartitionsRequest.topics", topic_creation.PARTITIONS_PER_REQUEST_MAX),
+        ("ReplicaAssignment.replicas", assignment.REPLICATION_FACTOR_MAX),
+        ("ConfigChange.value", configs.VALUE_LENGTH_MAX),
+        ("ConfigAlteration.changes", configs.CHANGES_PER_REQUEST_MAX),
+        ("ElectLeadersRequest.partitions", decision.BATCH_RECORDS),
+        ("AlterPartitionReassignmentsRequest.reassignments", decision.BATCH_RECORDS),
+    ],
+)
+def test_limits_in_comments_are_those_of_the_code(field: str, limit: int) -> None:
+    comment = comments()[field]
+    told = f"{limit >> 20} MiB" if limit >= 1 << 20 else f"{limit:,}"
+    assert told in comment, comment
+
+
+def comments() -> dict[str, str]:
+    """`Message.field` -> its comment."""
+    found = {}
+    for file in public_files().file:
+        at = {tuple(location.path): location.leading_comments for location in file.source_code_info.location}
+        for m, message in enumerate(file.message_type):
+            found |= {f"{message.name}.{field.name}": at[4, m, 2, f] for f, field in enumerate(message.field)}
+    return found

@@ -26,7 +26,7 @@ from .services import DESCRIBE, PUBLISH, PUBLISH_STREAM, SUBSCRIBE, LoopClock, S
 async def refusal(call: object) -> Exception:
     """What the other side raised, as the client restores it."""
     with pytest.raises(RpcError) as caught:
-        await call  # type: ignore[misc]  # any awaitable
+        await call
     return from_rpc(caught.value)
 
 
@@ -207,9 +207,9 @@ def test_a_service_that_is_not_what_its_proto_file_says_is_not_made() -> None:
     wrong = [
         [],
         [right, unary("Explain", request, response, describe)],
-        [unary("Describe", response, response, describe)],  # type: ignore[arg-type]  # the mistake that is tested
-        [unary("Describe", request, request, describe)],  # type: ignore[arg-type]
-        [downstream("Describe", request, response, describe)],  # type: ignore[arg-type]
+        [unary("Describe", response, response, describe)],
+        [unary("Describe", request, request, describe)],
+        [downstream("Describe", request, response, describe)],
     ]
     for methods in wrong:
         with pytest.raises(InvariantError, match="is not served as it is declared"):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from streamlog.errors import InvalidRequestError, InvalidTopicError, StreamlogError
 from streamlog.metadata.topic_names import check_name
-from streamlog.model import INT32_MAX, LeaderEpoch, PartitionId, TopicId
+from streamlog.model import LeaderEpoch, PartitionId, TopicId
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,7 +101,7 @@ def topic_name(name: str, field: str = "topic") -> str:
 def topic_id(data: bytes, field: str = "topic_id") -> TopicId:
     if len(data) != TOPIC_ID_BYTES:
         raise InvalidRequestError(
-            f"{field} has {len(data)} bytes, a topic's id has {TOPIC_ID_BYTES}", field=field, limit=TOPIC_ID_BYTES
+            f"a topic's id has {TOPIC_ID_BYTES} bytes, this one has {len(data)}", field=field, limit=TOPIC_ID_BYTES
         )
     return TopicId(data)
 
@@ -117,16 +117,9 @@ def leader_epoch(number: int, field: str = "leader_epoch") -> LeaderEpoch:
 def text(value: str, field: str, *, length_max: int) -> str:
     if len(value) > length_max:
         raise InvalidRequestError(
-            f"{field} has {len(value)} characters, at most {length_max} are allowed", field=field, limit=length_max
+            f"{length_max} characters are allowed here at most, not {len(value)}", field=field, limit=length_max
         )
     return value
-
-
-def count_of(number: int, error: type[StreamlogError], field: str, *, high: int = INT32_MAX) -> int | None:
-    """A count of something; None where it is left to the cluster (0). `error` where there cannot be so many."""
-    if number and not 0 < number <= high:
-        raise error(f"{field} is {number}, it can be 1 to {high}", field=field, limit=high)
-    return number or None
 
 
 def _under(path: str, error: StreamlogError) -> StreamlogError:

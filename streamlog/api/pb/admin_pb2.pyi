@@ -299,7 +299,7 @@ class NewTopic(_message.Message):
     name: _builtins.str
     """1 to 249 of [a-zA-Z0-9._-], not `.` or `..`: INVALID_TOPIC. Names that differ in `.` against `_` alone collide."""
     partitions: _builtins.int
-    """From 1; 5,000 in one request at most: INVALID_PARTITIONS. Absent: as many as `assignments`, else `num.partitions`."""
+    """From 1; 2,000 in one request at most: INVALID_PARTITIONS. Absent: as many as `assignments`, else `num.partitions`."""
     replication_factor: _builtins.int
     """From 1 to the number of live nodes: INVALID_REPLICATION_FACTOR. Absent: that of `assignments`, else
     `default.replication.factor`.
@@ -348,7 +348,7 @@ class CreateTopicsRequest(_message.Message):
     """Check everything, change nothing."""
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___NewTopic]:
-        """At least one, at most 5,000; no name twice."""
+        """At least one, at most 2,000; no name twice."""
 
     def __init__(
         self,
@@ -442,7 +442,7 @@ class DeleteTopicsRequest(_message.Message):
     TOPIC_IDS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """By name. At least one topic in both lists, at most 5,000."""
+        """By name. At least one topic in both lists, at most 2,000."""
 
     @_builtins.property
     def topic_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
@@ -630,7 +630,7 @@ class DescribeTopicsRequest(_message.Message):
     """`next_page_token` of the response before, the other fields unchanged. Empty: from the start."""
     @_builtins.property
     def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """By name. At most 5,000 with `topic_ids`. Both empty: all topics but the cluster's own."""
+        """By name. At most 2,000 with `topic_ids`. Both empty: all topics but the cluster's own."""
 
     @_builtins.property
     def topic_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
@@ -768,7 +768,7 @@ class TopicGrowth(_message.Message):
     topic: _builtins.str
     """Name of the topic."""
     partition_count: _builtins.int
-    """How many partitions it is to have in all: more than now (INVALID_PARTITIONS), and at most 5,000 new ones in one request."""
+    """How many partitions it is to have in all: more than now (INVALID_PARTITIONS), and at most 2,000 new ones in one request."""
     @_builtins.property
     def assignments(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReplicaAssignment]:
         """One for each new partition, in order. Empty: the controller places the replicas."""
@@ -800,7 +800,7 @@ class CreatePartitionsRequest(_message.Message):
     """Check everything, change nothing."""
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicGrowth]:
-        """At least one, at most 5,000; no topic twice."""
+        """At least one, at most 2,000; no topic twice."""
 
     def __init__(
         self,
@@ -1801,7 +1801,7 @@ class DescribeLogDirsRequest(_message.Message):
 
     @_builtins.property
     def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Only replicas of these topics, at most 5,000. Empty: of all topics."""
+        """Only replicas of these topics, at most 2,000. Empty: of all topics."""
 
     def __init__(
         self,
