@@ -20,10 +20,11 @@ $(STAMP): pyproject.toml
 
 setup: $(STAMP)  ## make the virtual environment and install everything in it
 
-check: $(STAMP)  ## lint, types, layering, generated code up to date
+check: $(STAMP)  ## lint, types, layering, the API unbroken, generated code up to date
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python tools/check_api.py
 	$(BIN)/python -m pytest -q tests/test_layering.py tests/test_generated.py
 
 fmt: $(STAMP)    ## format the code
