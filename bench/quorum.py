@@ -46,7 +46,7 @@ def run() -> list[Figure]:
 
 
 async def _measure(base: Path) -> list[Figure]:
-    async with Cluster([base / str(node) for node in (1, 2, 3)]) as cluster:
+    async with Cluster([base / str(node) for node in (1, 2, 3)], log=base / "log") as cluster:
         await cluster.leader()
         await cluster.wait_until_level()
         return [

@@ -3,8 +3,9 @@
 The node is what ships: RaftNode over gRPC, POSIX files, uvloop. Its state machine is `Registers`. Beside the quorum's
 own method its port serves a few for the tests and the benchmark (`Control`), with JSON in their messages.
 
-It prints `up` once it takes part. SIGTERM ends it in good order. It also ends when its standard input does: whoever
-started it holds the other end, so it does not outlive a test that was killed.
+It prints `up` once it takes part, and what the quorum tells its probe to standard error. SIGTERM ends it in good
+order. It also ends when its standard input does: whoever started it holds the other end, so it does not outlive a test
+that was killed.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ import traceback
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias
 
-from streamlog.errors import InvariantError
+from streamlog.errors import InvariantError, Status, StreamlogError
 from streamlog.model import BrokerId, RaftIndex
-from streamlog.ports import CallInfo, Ports, UnaryHandler, no_probe
+from streamlog.ports import CallInfo, Ports, RpcError, UnaryHandler
 from streamlog.ports.grpc_network import GrpcNetwork
 from streamlog.ports.posix_disk import PosixFile, PosixFileSystem
 from streamlog.ports.system import SystemClock, ThreadWorkers, run, system_random
@@ -124,9 +125,12 @@ class Control:
                 latencies_ms.append((time.perf_counter() - start) * 1000)
 
         start = time.perf_counter()
-        async with asyncio.TaskGroup() as group:
-            for _ in range(ask["in_flight"]):
-                group.create_task(propose_in_turn())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(ask["in_flight"]):
+                    group.create_task(propose_in_turn())
+        except* StreamlogError as errors:  # an election came between
+            raise RpcError(Status.ABORTED, str(errors.exceptions[0])) from None
         return {"seconds": time.perf_counter() - start, "latencies_ms": latencies_ms}
 
 
@@ -135,6 +139,11 @@ def _handler(method: Callable[[Json], Awaitable[Json]]) -> UnaryHandler:
         return json.dumps(await method(json.loads(request))).encode()
 
     return handle
+
+
+def _tell(event: str, /, **fields: object) -> None:
+    known = " ".join(f"{name}={value}" for name, value in fields.items())
+    print(f"{time.monotonic():.3f} {os.getpid()} {event} {known}", file=sys.stderr, flush=True)
 
 
 def _crash(error: BaseException) -> None:
@@ -148,7 +157,7 @@ async def serve(options: argparse.Namespace) -> None:
     fs = ForgetfulFileSystem() if options.forgetful else PosixFileSystem()
     workers = ThreadWorkers()
     network = GrpcNetwork(on_crash=_crash)
-    ports = Ports(fs=fs, network=network, clock=SystemClock(), random=system_random(), workers=workers, probe=no_probe)
+    ports = Ports(fs=fs, network=network, clock=SystemClock(), random=system_random(), workers=workers, probe=_tell)
     voters = parse_voters(options.voters)
     node_id = BrokerId(options.node_id)
     me = voters.get(node_id)

@@ -11,7 +11,7 @@ import socket
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -31,13 +31,20 @@ class Cluster:
     """`async with`: at its end every process is dead. Node i keeps its files in the i-th directory, from 1 on."""
 
     def __init__(
-        self, directories: Sequence[Path], settings: Mapping[str, int] | None = None, *, forgetful: bool = False
+        self,
+        directories: Sequence[Path],
+        settings: Mapping[str, int] | None = None,
+        *,
+        forgetful: bool = False,
+        log: Path | None = None,
     ) -> None:
+        """`log`: where the processes tell what happens to them; their standard error if None."""
         self._directories = dict(enumerate(directories, 1))
         ports = dict(zip(self._directories, _free_ports(len(directories)), strict=True))
         self._voters = ",".join(f"{node_id}@127.0.0.1:{port}" for node_id, port in ports.items())
         self._options = [f"--set={name}={value}" for name, value in (settings or {}).items()]
         self._options += ["--forgetful"] if forgetful else []
+        self._log = log
         self._network = GrpcNetwork(on_crash=_nothing_is_served)
         self._channels = {node: self._network.connect(f"127.0.0.1:{port}") for node, port in ports.items()}
         self._processes: dict[int, Process] = {}
@@ -67,7 +74,18 @@ class Cluster:
         """Start these and wait until they are up."""
         nodes = list(nodes)
         for node in nodes:
-            self._processes[node] = await asyncio.create_subprocess_exec(
+            self._processes[node] = await self._spawn(node)
+        for node in nodes:
+            stdout = self._processes[node].stdout
+            assert stdout is not None
+            async with asyncio.timeout(UP_TIMEOUT_S):
+                line = await stdout.readline()
+            assert line == b"up\n", f"node {node} did not come up"
+
+    async def _spawn(self, node: int) -> Process:
+        with ExitStack() as opened:
+            log = None if self._log is None else opened.enter_context(self._log.open("ab"))
+            return await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
                 "tests.raft.process_node",
@@ -77,14 +95,9 @@ class Cluster:
                 str(self._directories[node]),
                 stdin=PIPE,  # held open: the node ends with it
                 stdout=PIPE,
+                stderr=log,
                 cwd=ROOT,
             )
-        for node in nodes:
-            stdout = self._processes[node].stdout
-            assert stdout is not None
-            async with asyncio.timeout(UP_TIMEOUT_S):
-                line = await stdout.readline()
-            assert line == b"up\n", f"node {node} did not come up"
 
     async def kill(self, nodes: Iterable[int]) -> None:
         """kill -9, all at once; back when they are gone."""
