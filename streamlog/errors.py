@@ -21,6 +21,7 @@
     ├── InvalidPartitionsError / InvalidReplicationFactorError / InvalidReplicaAssignmentError / InvalidConfigError
     ├── TopicDeletionDisabledError
     ├── NotLeaderError / LeaderNotAvailableError
+    ├── NotEnoughReplicasError / NotEnoughReplicasAfterAppendError    acks=all and min.insync.replicas
     ├── ElectionNotNeededError / PreferredLeaderNotAvailableError / EligibleLeadersNotAvailableError
     ├── NoReassignmentInProgressError / ReassignmentInProgressError
     ├── InvalidUpdateVersionError / IneligibleReplicaError / NewLeaderElectedError    an ISR change was refused
@@ -311,6 +312,22 @@ class NotLeaderError(StreamlogError):
 
     code = "NOT_LEADER"
     status = Status.FAILED_PRECONDITION
+    retriable = True
+
+
+class NotEnoughReplicasError(StreamlogError):
+    """acks=all, and fewer replicas are in sync than min.insync.replicas asks for: nothing was appended."""
+
+    code = "NOT_ENOUGH_REPLICAS"
+    status = Status.UNAVAILABLE
+    retriable = True
+
+
+class NotEnoughReplicasAfterAppendError(StreamlogError):
+    """acks=all, and the ISR shrank below min.insync.replicas after the append: the records are in the log."""
+
+    code = "NOT_ENOUGH_REPLICAS_AFTER_APPEND"
+    status = Status.UNAVAILABLE
     retriable = True
 
 

@@ -29,7 +29,7 @@ from streamlog.errors import (
     OffsetOutOfRangeError,
     StorageError,
 )
-from streamlog.model import INT32_MAX, NO_OFFSET, NO_TIMESTAMP, LeaderEpoch, Offset, TopicPartition
+from streamlog.model import INT32_MAX, NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP, LeaderEpoch, Offset, TopicPartition
 from streamlog.ports import Buffer, FileSystem
 from streamlog.records import TimestampType, check_crc, read_header, scan_headers
 from streamlog.records.header import HEADER_SIZE
@@ -134,6 +134,13 @@ class Log:
     def stable_end_offset(self) -> Offset:
         """The log end that may be acknowledged and reported to a leader (SEMANTICS 1 and 5)."""
         return self.durability.synced_end if self.config.syncs_each_append else self.log_end_offset
+
+    @property
+    def last_record_epoch(self) -> LeaderEpoch:
+        """Leader epoch of the last record; -1 where there is none."""
+        if self.log_end_offset == self.log_start_offset:
+            return NO_LEADER_EPOCH
+        return self.derived.epochs.epoch_of(Offset(self.log_end_offset - 1))
 
     @property
     def size_bytes(self) -> int:

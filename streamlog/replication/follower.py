@@ -1,0 +1,80 @@
+"""A partition on a follower (SEMANTICS 1, 2). One object for each leader epoch that is followed.
+
+    begin --position--> following --batches--> following
+                            |---diverging epoch---> truncate to what both have, begin again
+                            |---out of range------> below the leader's start: restart there; above its end: truncate
+
+Truncation goes by epochs, never by the high watermark: what is above it may be committed elsewhere already (KIP-101).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from streamlog.model import LeaderEpoch, Offset
+from streamlog.ports import Buffer
+from streamlog.replication.replica_log import ReplicaLog
+
+
+class FetchPosition(NamedTuple):
+    """Where a follower wants to go on."""
+
+    fetch_offset: Offset  # its log end
+    last_epoch: LeaderEpoch  # of its last record; -1: its log is empty
+    stable_end: Offset  # what counts for the high watermark
+    log_start: Offset
+
+
+class PartitionFollower:
+    """Owned by the node's partition table; its methods are called one after the other, never at once."""
+
+    def __init__(self, log: ReplicaLog, leader_epoch: LeaderEpoch, *, high_watermark: Offset) -> None:
+        self._log = log
+        self.leader_epoch = leader_epoch
+        self._high_watermark = Offset(min(high_watermark, log.log_end_offset))
+
+    @property
+    def high_watermark(self) -> Offset:
+        """min(the leader's, own end); never falls but with a truncation below it, which only an unclean election can
+        ask for.
+        """
+        return self._high_watermark
+
+    def position(self) -> FetchPosition:
+        log = self._log
+        return FetchPosition(log.log_end_offset, log.last_record_epoch, log.stable_end_offset, log.log_start_offset)
+
+    def on_batches(self, batches: Buffer, leader_high_watermark: Offset, leader_log_start: Offset) -> None:
+        """Append what came (perhaps nothing) and follow the leader's facts.
+
+        Raises CorruptMessageError (ask again under another slot), ThrottledError (wait for the disk), StorageError.
+        """
+        if len(batches):
+            self._log.append_as_follower(batches)
+        end = self._log.log_end_offset
+        self._high_watermark = max(self._high_watermark, Offset(min(leader_high_watermark, end)))
+        if self._log.log_start_offset < leader_log_start <= end:
+            self._log.advance_log_start(leader_log_start)
+
+    async def on_diverging(self, leader_epoch: LeaderEpoch, leader_end: Offset) -> None:
+        """The leader's largest epoch at or below ours, and where it ends there: cut to what both logs have."""
+        ours = self._log.end_offset_for(leader_epoch)
+        if ours.epoch == leader_epoch:
+            target = min(ours.end_offset, leader_end)
+        elif ours.epoch < 0:
+            target = self._log.log_start_offset
+        else:
+            target = ours.end_offset  # the end of our largest smaller epoch
+        await self._truncate(Offset(max(target, self._log.log_start_offset)))
+
+    async def on_out_of_range(self, leader_start: Offset, leader_end: Offset) -> None:
+        """The leader has not got what we want next."""
+        if self._log.log_end_offset < leader_start:
+            await self._log.restart_at(leader_start)
+            self._high_watermark = leader_start
+        elif self._log.log_end_offset > leader_end:
+            await self._truncate(leader_end)
+
+    async def _truncate(self, offset: Offset) -> None:
+        await self._log.truncate(offset)
+        self._high_watermark = min(self._high_watermark, self._log.log_end_offset)

@@ -1,0 +1,74 @@
+"""The in-sync replicas of a partition, as its leader knows and changes them (SEMANTICS 3, KIP-497).
+
+    stable --propose(larger or smaller set)--> pending --accepted--> stable, under the next partition epoch
+                                                  |---refused, and known not to have happened--> stable
+                                                  |---outcome unknown--> still pending: ask again
+    any    --a newer partition epoch from the metadata--> stable, with what the metadata says
+
+One proposal is in flight at most. While it is pending, `maximal` (the committed ISR plus those who would join) governs
+the high watermark, because the quorum may have decided already: a smaller set would acknowledge too early. `committed`
+governs what counts against `min.insync.replicas`, because a larger one may never come.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streamlog.model import BrokerId, LeaderEpoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IsrProposal:
+    """AlterPartition: what the leader asks of the quorum."""
+
+    leader_epoch: LeaderEpoch
+    partition_epoch: int  # that it builds on; another one by then: INVALID_UPDATE_VERSION
+    isr: tuple[BrokerId, ...]  # rising
+
+
+class Isr:
+    """Owned by the partition's leader. Sets are tuples of rising ids: nothing depends on a set's order."""
+
+    def __init__(self, committed: tuple[BrokerId, ...], leader_epoch: LeaderEpoch, partition_epoch: int) -> None:
+        self._committed = tuple(sorted(committed))
+        self._leader_epoch = leader_epoch
+        self._partition_epoch = partition_epoch
+        self._pending: IsrProposal | None = None
+
+    @property
+    def committed(self) -> tuple[BrokerId, ...]:
+        return self._committed
+
+    @property
+    def partition_epoch(self) -> int:
+        return self._partition_epoch
+
+    @property
+    def pending(self) -> IsrProposal | None:
+        return self._pending
+
+    @property
+    def maximal(self) -> tuple[BrokerId, ...]:
+        if self._pending is None:
+            return self._committed
+        return tuple(sorted({*self._committed, *self._pending.isr}))
+
+    def propose(self, isr: tuple[BrokerId, ...]) -> IsrProposal | None:
+        """Ask for this set; None where one is pending already or nothing would change."""
+        wanted = tuple(sorted(isr))
+        if self._pending is not None or wanted == self._committed:
+            return None
+        self._pending = IsrProposal(leader_epoch=self._leader_epoch, partition_epoch=self._partition_epoch, isr=wanted)
+        return self._pending
+
+    def accepted(self, isr: tuple[BrokerId, ...], partition_epoch: int) -> None:
+        """The quorum's answer, or the metadata: whichever comes first; the other changes nothing."""
+        if partition_epoch > self._partition_epoch:
+            self._committed = tuple(sorted(isr))
+            self._partition_epoch = partition_epoch
+            self._pending = None
+
+    def refused(self, proposal: IsrProposal) -> None:
+        """It has not happened and will not: the quorum said so."""
+        if self._pending is proposal:
+            self._pending = None

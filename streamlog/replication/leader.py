@@ -1,0 +1,253 @@
+"""A partition on its leader (SEMANTICS 1, 3, 5). One object a leadership: it is dropped, with `resign`, at its end.
+
+What it counts:
+
+    own end          the log's stable end: what this replica may acknowledge
+    a follower's     the stable end that it reported last in this leadership; nothing before its first report
+    high watermark   min over the maximal ISR; stands while |ISR| < min.insync.replicas; never falls
+
+What a follower is, and what moves it:
+
+    out of the ISR --its end >= high watermark and >= the start of this leader epoch, and it may be in--> proposed
+    in the ISR     --not caught up for replica.lag.time.max.ms, or fenced-------------------------------> proposed out
+
+Caught up means that its end reached what the leader's end was at its previous report: a follower that keeps pace with
+a busy leader is never quite at the end, and need not be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from streamlog.errors import (
+    FencedLeaderEpochError,
+    InvariantError,
+    NotEnoughReplicasError,
+    OutcomeUnknownError,
+    UnknownLeaderEpochError,
+)
+from streamlog.model import BrokerId, LeaderEpoch, Offset, TopicPartition
+from streamlog.ports import Buffer
+from streamlog.records import BatchHeader
+from streamlog.replication.acks import AckWaiters
+from streamlog.replication.isr import Isr, IsrProposal
+from streamlog.replication.replica_log import Appended, EpochEnd, ReplicaLog
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderTerm:
+    """What the metadata says of a partition when this node is made its leader."""
+
+    partition: TopicPartition
+    me: BrokerId
+    leader_epoch: LeaderEpoch
+    partition_epoch: int
+    replicas: tuple[BrokerId, ...]  # in assignment order
+    isr: tuple[BrokerId, ...]
+    min_insync_replicas: int  # the topic's setting; the effective one is bounded by the number of replicas
+    lag_max_ms: int  # replica.lag.time.max.ms
+
+
+@dataclass(slots=True)
+class _Follower:
+    """What is known of one follower in this leadership."""
+
+    stable_end: Offset | None  # None: it has not reported yet
+    caught_up_ms: int  # when its end last equalled the leader's
+    reported_ms: int
+    leader_end_then: Offset  # the leader's end at its last report
+
+
+class PartitionLeader:
+    """Owned by the node's partition table; one event loop. `may_join(broker)`: neither fenced nor shutting down."""
+
+    def __init__(
+        self,
+        log: ReplicaLog,
+        term: LeaderTerm,
+        *,
+        high_watermark: Offset,
+        now_ms: int,
+        may_join: Callable[[BrokerId], bool],
+    ) -> None:
+        """`high_watermark`: as this replica last knew it. `now_ms` is monotonic, as everywhere here."""
+        self._log = log
+        self._term = term
+        self._may_join = may_join
+        self._isr = Isr(term.isr, term.leader_epoch, term.partition_epoch)
+        self._followers = {
+            broker: _Follower(None, now_ms, now_ms, log.log_end_offset) for broker in term.replicas if broker != term.me
+        }
+        log.assign_epoch(term.leader_epoch)
+        self._epoch_start = log.log_end_offset
+        self._high_watermark = Offset(min(max(high_watermark, log.log_start_offset), log.log_end_offset))
+        self._acks = AckWaiters()
+        self._resigned = False
+        self._advance()
+
+    # -- facts
+
+    @property
+    def leader_epoch(self) -> LeaderEpoch:
+        return self._term.leader_epoch
+
+    @property
+    def high_watermark(self) -> Offset:
+        return self._high_watermark
+
+    @property
+    def isr(self) -> Isr:
+        return self._isr
+
+    @property
+    def waiting(self) -> int:
+        """Producers that wait for an acknowledgement."""
+        return len(self._acks)
+
+    @property
+    def min_isr(self) -> int:
+        return min(self._term.min_insync_replicas, len(self._term.replicas))
+
+    @property
+    def _enough_replicas(self) -> bool:
+        return len(self._isr.committed) >= self.min_isr
+
+    # -- producing
+
+    def append(
+        self, buffer: Buffer, batches: Sequence[tuple[int, BatchHeader]], now_ms: int, *, acks_all: bool
+    ) -> Appended:
+        """Append validated batches. With acks=all too few in sync refuses before anything is written.
+
+        Raises NotEnoughReplicasError, and what `Log.append_as_leader` raises.
+        """
+        if acks_all and not self._enough_replicas:
+            raise NotEnoughReplicasError(
+                f"{self._term.partition}: {len(self._isr.committed)} replicas in sync, {self.min_isr} are needed",
+                field="min.insync.replicas",
+                limit=self.min_isr,
+            )
+        return self._log.append_as_leader(buffer, batches, self._term.leader_epoch, now_ms)
+
+    def wait_for(self, end_offset: Offset) -> asyncio.Future[None]:
+        """Done when the high watermark reaches `end_offset` (acks=all); see `acks` for its errors."""
+        if self._resigned:
+            raise InvariantError(f"{self._term.partition}: no leader any more")
+        future = self._acks.add(end_offset)
+        self._settle()
+        return future
+
+    # -- what moves the high watermark
+
+    def on_stable(self) -> Offset:
+        """More of the own log is stable. The high watermark as it is now."""
+        self._advance()
+        return self._high_watermark
+
+    def check_epoch(self, leader_epoch: LeaderEpoch) -> None:
+        """A follower's or client's belief: FENCED_LEADER_EPOCH below ours, UNKNOWN_LEADER_EPOCH above."""
+        ours = self._term.leader_epoch
+        if leader_epoch < ours:
+            raise FencedLeaderEpochError(
+                f"{self._term.partition}: leader epoch {leader_epoch} is over, {ours} has begun",
+                field="leader_epoch",
+                limit=ours,
+            )
+        if leader_epoch > ours:
+            raise UnknownLeaderEpochError(
+                f"{self._term.partition}: leader epoch {leader_epoch} is not known here yet, {ours} is",
+                field="leader_epoch",
+                limit=ours,
+            )
+
+    def divergence(self, last_epoch: LeaderEpoch, fetch_offset: Offset) -> EpochEnd | None:
+        """Where the log of a follower that wants to go on at `fetch_offset`, its last record being of `last_epoch`,
+        leaves this one; None where it is a beginning of it (KIP-595's check, SEMANTICS 2).
+
+        A follower whose log is empty (last epoch -1) diverges nowhere.
+        """
+        if last_epoch < 0:
+            return None
+        end = self._log.end_offset_for(last_epoch)
+        return end if end.epoch < last_epoch or end.end_offset < fetch_offset else None
+
+    def on_position(self, broker: BrokerId, stable_end: Offset, now_ms: int) -> Offset:
+        """A follower tells what it holds on stable storage. The high watermark as it is now.
+
+        A position is told on a slot whose beginning was checked by `divergence`, so it speaks of this log's records.
+        """
+        follower = self._followers.get(broker)
+        if follower is None or stable_end > self._log.log_end_offset:
+            raise InvariantError(f"{self._term.partition}: broker {broker} cannot hold records up to {stable_end}")
+        if stable_end >= self._log.log_end_offset:
+            follower.caught_up_ms = now_ms
+        elif stable_end >= follower.leader_end_then:
+            follower.caught_up_ms = max(follower.caught_up_ms, follower.reported_ms)
+        follower.stable_end = stable_end
+        follower.reported_ms, follower.leader_end_then = now_ms, self._log.log_end_offset
+        self._advance()
+        return self._high_watermark
+
+    def _advance(self) -> None:
+        """Compute the high watermark anew (SEMANTICS 1)."""
+        if self._enough_replicas:
+            ends = [self._end_of(broker) for broker in self._isr.maximal]
+            lowest = min(ends)
+            if lowest is not None and lowest > self._high_watermark:
+                self._high_watermark = lowest
+        self._settle()
+
+    def _end_of(self, broker: BrokerId) -> Offset:
+        if broker == self._term.me:
+            return self._log.stable_end_offset
+        follower = self._followers.get(broker)
+        return Offset(0) if follower is None or follower.stable_end is None else follower.stable_end
+
+    def _settle(self) -> None:
+        self._acks.passed(self._high_watermark, enough_replicas=self._enough_replicas)
+
+    # -- the ISR
+
+    def propose_isr(self, now_ms: int) -> IsrProposal | None:
+        """What to ask of the quorum now: out with who lags, in with who has caught up. Call it when a follower has
+        reported, and each half of `replica.lag.time.max.ms`. None: nothing, or a proposal is in flight.
+        """
+        if self._resigned or self._isr.pending is not None:
+            return None
+        me = self._term.me
+        kept = [b for b in self._isr.committed if b == me or not self._lags(b, now_ms)]
+        joining = [b for b in self._followers if b not in self._isr.committed and self._has_caught_up(b)]
+        return self._isr.propose((*kept, *joining))
+
+    def _lags(self, broker: BrokerId, now_ms: int) -> bool:
+        follower = self._followers.get(broker)
+        if follower is None:
+            return True
+        if follower.stable_end is not None and follower.stable_end >= self._log.log_end_offset:
+            return False
+        return now_ms - follower.caught_up_ms > self._term.lag_max_ms
+
+    def _has_caught_up(self, broker: BrokerId) -> bool:
+        end = self._followers[broker].stable_end
+        return end is not None and end >= self._high_watermark and end >= self._epoch_start and self._may_join(broker)
+
+    def on_isr(self, isr: tuple[BrokerId, ...], partition_epoch: int) -> None:
+        """The quorum's answer to a proposal, or the metadata's word."""
+        self._isr.accepted(isr, partition_epoch)
+        self._advance()
+
+    def on_refused(self, proposal: IsrProposal) -> None:
+        """The quorum refused it (INELIGIBLE_REPLICA, INVALID_UPDATE_VERSION): it has not happened."""
+        self._isr.refused(proposal)
+        self._advance()
+
+    # -- the end
+
+    def resign(self) -> None:
+        """Another leader, or none: who waits is told that the outcome is not known."""
+        self._resigned = True
+        self._acks.fail_all(
+            OutcomeUnknownError(f"{self._term.partition}: the leader changed before the records were acknowledged")
+        )

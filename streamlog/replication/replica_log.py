@@ -1,0 +1,66 @@
+"""What replication needs of a log. `storage.log.Log` is one; tests may bring another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from streamlog.model import LeaderEpoch, Offset
+from streamlog.ports import Buffer
+from streamlog.records import BatchHeader
+
+
+class Appended(Protocol):
+    @property
+    def first_offset(self) -> Offset: ...
+    @property
+    def next_offset(self) -> Offset: ...
+    @property
+    def duplicate(self) -> bool: ...
+    @property
+    def buffers(self) -> Sequence[Buffer]: ...
+
+
+class EpochEnd(Protocol):
+    """(epoch, one past its last offset); epoch -1: none known."""
+
+    @property
+    def epoch(self) -> LeaderEpoch: ...
+    @property
+    def end_offset(self) -> Offset: ...
+
+
+class ReplicaLog(Protocol):
+    """log_start <= stable_end <= log_end, but after `restart_at`, when nothing is stable until the next sync."""
+
+    @property
+    def log_start_offset(self) -> Offset: ...
+    @property
+    def log_end_offset(self) -> Offset: ...
+    @property
+    def stable_end_offset(self) -> Offset:
+        """What may be acknowledged and reported, by the topic's flush policy."""
+        ...
+
+    @property
+    def last_record_epoch(self) -> LeaderEpoch:
+        """-1: there is no record."""
+        ...
+
+    def end_offset_for(self, epoch: LeaderEpoch) -> EpochEnd: ...
+
+    def assign_epoch(self, epoch: LeaderEpoch) -> None:
+        """A leader begins at the log's end."""
+        ...
+
+    def append_as_leader(
+        self, buffer: Buffer, batches: Sequence[tuple[int, BatchHeader]], leader_epoch: LeaderEpoch, now_ms: int
+    ) -> Appended: ...
+
+    def append_as_follower(self, buffer: Buffer) -> Appended: ...
+
+    async def truncate(self, offset: Offset) -> None: ...
+
+    async def restart_at(self, offset: Offset) -> None: ...
+
+    def advance_log_start(self, offset: Offset) -> None: ...

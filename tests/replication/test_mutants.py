@@ -1,0 +1,81 @@
+"""Bugs planted into leader and follower are found by the random lives: the checks can fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from streamlog.model import BrokerId, LeaderEpoch, Offset
+from streamlog.replication.follower import FetchPosition, PartitionFollower
+from streamlog.replication.isr import Isr
+from streamlog.replication.leader import PartitionLeader
+from tests.replication.test_replication import ReplicatedLives
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def leader_counts_what_is_written(patch: pytest.MonkeyPatch) -> None:
+    honest = PartitionLeader._end_of
+
+    def end_of(self: PartitionLeader, broker: BrokerId) -> Offset:
+        return self._log.log_end_offset if broker == self._term.me else honest(self, broker)
+
+    patch.setattr(PartitionLeader, "_end_of", end_of)
+
+
+def follower_reports_what_is_written(patch: pytest.MonkeyPatch) -> None:
+    honest = PartitionFollower.position
+
+    def position(self: PartitionFollower) -> FetchPosition:
+        at = honest(self)
+        return at._replace(stable_end=at.fetch_offset)
+
+    patch.setattr(PartitionFollower, "position", position)
+
+
+def acknowledged_before_replication(patch: pytest.MonkeyPatch) -> None:
+    def end_of(self: PartitionLeader, broker: BrokerId) -> Offset:
+        return self._log.stable_end_offset
+
+    patch.setattr(PartitionLeader, "_end_of", end_of)
+
+
+def no_divergence_check(patch: pytest.MonkeyPatch) -> None:
+    def divergence(self: PartitionLeader, last_epoch: LeaderEpoch, fetch_offset: Offset) -> None:
+        return None
+
+    patch.setattr(PartitionLeader, "divergence", divergence)
+
+
+def joins_without_having_caught_up(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(PartitionLeader, "_has_caught_up", lambda self, broker: self._may_join(broker))
+    patch.setattr(Isr, "maximal", property(lambda self: self._committed))
+    patch.setattr(PartitionLeader, "_end_of", _end_of_those_who_reported)
+
+
+def _end_of_those_who_reported(self: Any, broker: BrokerId) -> Offset:
+    if broker == self._term.me:
+        return self._log.stable_end_offset  # type: ignore[no-any-return]  # of a planted bug
+    end = self._followers[broker].stable_end
+    return self._log.stable_end_offset if end is None else end
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        leader_counts_what_is_written,
+        follower_reports_what_is_written,
+        acknowledged_before_replication,
+        no_divergence_check,
+        joins_without_having_caught_up,
+    ],
+)
+def test_a_planted_bug_is_found(plant: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    lives = settings(ReplicatedLives.TestCase.settings, phases=[Phase.generate], max_examples=60, database=None)
+    with pytest.raises(Exception):  # noqa: B017, PT011  # which check finds it differs from bug to bug
+        run_state_machine_as_test(ReplicatedLives, settings=lives)
