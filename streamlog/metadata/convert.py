@@ -10,15 +10,15 @@ To skip what it does not know would let its image differ from the others' in sil
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, assert_never
 
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from streamlog.errors import CorruptMessageError, InvalidRequestError, UnsupportedVersionError
+from streamlog.errors import CorruptMessageError, InvalidRequestError, InvariantError, UnsupportedVersionError
 from streamlog.metadata.pb import metadata_pb2 as pb
 from streamlog.metadata.records import (
     Broker,
@@ -47,10 +47,27 @@ M = TypeVar("M", bound=Message)
 # A command above this is refused before it is proposed: the quorum would refuse it (its command_bytes_max).
 BATCH_BYTES_MAX: Final = 1 << 20
 
+# The newest format version of each record that this release reads, and writes; by the name of its field.
+VERSION_MAX: Final[Mapping[str, int]] = {
+    "metadata_version": 0,
+    "cluster": 0,
+    "broker": 0,
+    "broker_change": 0,
+    "unregister_broker": 0,
+    "topic": 0,
+    "remove_topic": 0,
+    "partition": 0,
+    "partition_change": 0,
+    "config": 0,
+    "producer_ids": 0,
+}
+
+_RESOURCE_TYPES: Final = frozenset(int(resource_type) for resource_type in ResourceType)
+
 
 def encode_batch(records: Iterable[Record]) -> bytes:
     """The bytes of one command. InvalidRequestError where they are more than BATCH_BYTES_MAX."""
-    data = _batch(records).SerializeToString(deterministic=True)
+    data = _bytes(_batch(records))
     if len(data) > BATCH_BYTES_MAX:
         raise InvalidRequestError(
             f"the request makes {len(data)} bytes of metadata, at most {BATCH_BYTES_MAX} go into one command: split it",
@@ -70,16 +87,15 @@ def decode_batch(data: bytes) -> list[Record]:
 
 def encode_snapshot_head(index: int, metadata_version: MetadataVersion, snapshot_format: int) -> bytes:
     head = pb.MetadataSnapshotHead(format=snapshot_format, index=index, metadata_version=metadata_version)
-    return pb.MetadataSnapshotChunk(head=head).SerializeToString(deterministic=True)
+    return _bytes(pb.MetadataSnapshotChunk(head=head))
 
 
 def encode_snapshot_batch(records: Iterable[Record]) -> bytes:
-    return pb.MetadataSnapshotChunk(batch=_batch(records)).SerializeToString(deterministic=True)
+    return _bytes(pb.MetadataSnapshotChunk(batch=_batch(records)))
 
 
 def encode_snapshot_tail(record_count: int) -> bytes:
-    tail = pb.MetadataSnapshotTail(record_count=record_count)
-    return pb.MetadataSnapshotChunk(tail=tail).SerializeToString(deterministic=True)
+    return _bytes(pb.MetadataSnapshotChunk(tail=pb.MetadataSnapshotTail(record_count=record_count)))
 
 
 def decode_snapshot_chunk(data: bytes) -> tuple[int, int, MetadataVersion] | list[Record] | int:
@@ -96,11 +112,15 @@ def decode_snapshot_chunk(data: bytes) -> tuple[int, int, MetadataVersion] | lis
             raise UnsupportedVersionError("a chunk of a metadata snapshot that this release does not know")
 
 
+def _bytes(message: Message) -> bytes:
+    return message.SerializeToString(deterministic=True)
+
+
 def _batch(records: Iterable[Record]) -> pb.MetadataBatch:
     batch = pb.MetadataBatch()
     add = batch.records.add
     for record in records:
-        _ENCODERS[type(record)](add(), record)
+        _fill(add(), record)
     return batch
 
 
@@ -111,11 +131,11 @@ def _records(batch: pb.MetadataBatch) -> list[Record]:
 def _record(message: pb.MetadataRecord) -> Record:
     kind = message.WhichOneof("record")
     if kind is None:
-        numbers = sorted(field.field_number for field in UnknownFieldSet(message))  # type: ignore[attr-defined]  # typeshed lacks __iter__
-        raise _from_a_newer_release(f"a record of kind {numbers[0] if numbers else 0}")
+        unknown: Any = UnknownFieldSet(message)  # Any: its stub has no iteration
+        raise _from_a_newer_release(f"a record of kind {unknown[0].field_number if len(unknown) else 0}")
     if message.version > VERSION_MAX[kind]:
         raise _from_a_newer_release(f"a {kind} record of version {message.version} (known: {VERSION_MAX[kind]})")
-    return _DECODERS[kind](getattr(message, kind))
+    return _decoded(message, kind)
 
 
 def _from_a_newer_release(what: str) -> UnsupportedVersionError:
@@ -136,62 +156,61 @@ def _parsed(message: M, data: bytes) -> M:
 # --- records to messages
 
 
-def _encode_metadata_version(message: pb.MetadataRecord, record: MetadataVersionRecord) -> None:
-    message.metadata_version.SetInParent()
-    message.metadata_version.level = record.level
+def _fill(message: pb.MetadataRecord, record: Record) -> None:
+    match record:
+        case PartitionChangeRecord():
+            _encode_partition_change(message.partition_change, record)
+        case PartitionRecord():
+            _encode_partition(message.partition, record)
+        case TopicRecord(topic_id=topic_id, name=name):
+            message.topic.MergeFrom(pb.TopicRecord(topic_id=topic_id, name=name))
+        case RemoveTopicRecord(topic_id=topic_id):
+            message.remove_topic.MergeFrom(pb.RemoveTopicRecord(topic_id=topic_id))
+        case ConfigRecord():
+            _encode_config(message.config, record)
+        case BrokerRecord():
+            message.broker.MergeFrom(_broker_message(record.broker))
+        case BrokerChangeRecord():
+            message.broker_change.MergeFrom(
+                pb.BrokerChangeRecord(
+                    broker_id=record.broker_id,
+                    broker_epoch=record.broker_epoch,
+                    fenced=record.fenced,
+                    stopping=record.stopping,
+                    draining=record.draining,
+                )
+            )
+        case UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=epoch):
+            message.unregister_broker.MergeFrom(pb.UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=epoch))
+        case ProducerIdsRecord(next_producer_id=next_id):
+            message.producer_ids.MergeFrom(pb.ProducerIdsRecord(next_producer_id=next_id))
+        case MetadataVersionRecord(level=level):
+            message.metadata_version.MergeFrom(pb.MetadataVersionRecord(level=level))
+        case ClusterRecord(cluster_id=cluster_id):
+            message.cluster.MergeFrom(pb.ClusterRecord(cluster_id=cluster_id))
+        case _:
+            assert_never(record)
 
 
-def _encode_cluster(message: pb.MetadataRecord, record: ClusterRecord) -> None:
-    message.cluster.cluster_id = record.cluster_id
-
-
-def _encode_broker(message: pb.MetadataRecord, record: BrokerRecord) -> None:
-    broker = record.broker
-    message.broker.MergeFrom(
-        pb.BrokerRecord(
-            broker_id=broker.broker_id,
-            broker_epoch=broker.epoch,
-            incarnation_id=broker.incarnation_id,
-            host=broker.host,
-            port=broker.port,
-            rack=broker.rack,
-            metadata_version_min=broker.metadata_version_min,
-            metadata_version_max=broker.metadata_version_max,
-            directory_ids=broker.directory_ids,
-            fenced=broker.fenced,
-            stopping=broker.stopping,
-            draining=broker.draining,
-        )
+def _broker_message(broker: Broker) -> pb.BrokerRecord:
+    return pb.BrokerRecord(
+        broker_id=broker.broker_id,
+        broker_epoch=broker.epoch,
+        incarnation_id=broker.incarnation_id,
+        host=broker.host,
+        port=broker.port,
+        rack=broker.rack,
+        metadata_version_min=broker.metadata_version_min,
+        metadata_version_max=broker.metadata_version_max,
+        directory_ids=broker.directory_ids,
+        fenced=broker.fenced,
+        stopping=broker.stopping,
+        draining=broker.draining,
     )
 
 
-def _encode_broker_change(message: pb.MetadataRecord, record: BrokerChangeRecord) -> None:
-    change = message.broker_change
-    change.broker_id = record.broker_id
-    change.broker_epoch = record.broker_epoch
-    for name in ("fenced", "stopping", "draining"):
-        value: bool | None = getattr(record, name)
-        if value is not None:
-            setattr(change, name, value)
-
-
-def _encode_unregister_broker(message: pb.MetadataRecord, record: UnregisterBrokerRecord) -> None:
-    message.unregister_broker.broker_id = record.broker_id
-    message.unregister_broker.broker_epoch = record.broker_epoch
-
-
-def _encode_topic(message: pb.MetadataRecord, record: TopicRecord) -> None:
-    message.topic.topic_id = record.topic_id
-    message.topic.name = record.name
-
-
-def _encode_remove_topic(message: pb.MetadataRecord, record: RemoveTopicRecord) -> None:
-    message.remove_topic.topic_id = record.topic_id
-
-
-def _encode_partition(message: pb.MetadataRecord, record: PartitionRecord) -> None:
+def _encode_partition(partition: pb.PartitionRecord, record: PartitionRecord) -> None:
     state = record.partition
-    partition = message.partition
     partition.topic_id = record.topic_id
     partition.partition_id = record.partition_id
     partition.leader = state.leader
@@ -207,8 +226,7 @@ def _encode_partition(message: pb.MetadataRecord, record: PartitionRecord) -> No
         partition.unsettled.offline.extend(state.offline)
 
 
-def _encode_partition_change(message: pb.MetadataRecord, record: PartitionChangeRecord) -> None:
-    change = message.partition_change
+def _encode_partition_change(change: pb.PartitionChangeRecord, record: PartitionChangeRecord) -> None:
     change.topic_id = record.topic_id
     change.partition_id = record.partition_id
     if record.isr is not None:
@@ -229,17 +247,12 @@ def _encode_partition_change(message: pb.MetadataRecord, record: PartitionChange
         change.last_leader = record.last_leader
 
 
-def _encode_config(message: pb.MetadataRecord, record: ConfigRecord) -> None:
-    message.config.resource_type = pb.ConfigResourceType.ValueType(record.resource.type)
-    message.config.resource_name = record.resource.name
-    message.config.name = record.name
+def _encode_config(config: pb.ConfigRecord, record: ConfigRecord) -> None:
+    config.resource_type = pb.ConfigResourceType.ValueType(record.resource.type)
+    config.resource_name = record.resource.name
+    config.name = record.name
     if record.value is not None:
-        message.config.value = record.value
-
-
-def _encode_producer_ids(message: pb.MetadataRecord, record: ProducerIdsRecord) -> None:
-    message.producer_ids.SetInParent()
-    message.producer_ids.next_producer_id = record.next_producer_id
+        config.value = record.value
 
 
 # --- messages to records
@@ -271,16 +284,45 @@ def _ids(ids: Sequence[int]) -> Replicas:
     return tuple(map(BrokerId, ids))
 
 
-def _optional_ids(message: pb.PartitionChangeRecord, name: str) -> Replicas | None:
-    return _ids(getattr(message, name).ids) if message.HasField(name) else None  # type: ignore[arg-type]  # names of the message above
+def _optional(message: Message, name: str) -> Any:
+    """The field's value, or None where it is absent."""
+    return getattr(message, name) if message.HasField(name) else None
 
 
-def _decode_metadata_version(message: pb.MetadataVersionRecord) -> Record:
-    return MetadataVersionRecord(level=MetadataVersion(message.level))
+def _optional_ids(message: Message, name: str) -> Replicas | None:
+    ids = _optional(message, name)
+    return None if ids is None else _ids(ids.ids)
 
 
-def _decode_cluster(message: pb.ClusterRecord) -> Record:
-    return ClusterRecord(cluster_id=message.cluster_id)
+def _decoded(message: pb.MetadataRecord, kind: str) -> Record:
+    match kind:
+        case "partition_change":
+            return _decode_partition_change(message.partition_change)
+        case "partition":
+            return _decode_partition(message.partition)
+        case "topic":
+            return TopicRecord(topic_id=TopicId(message.topic.topic_id), name=message.topic.name)
+        case "remove_topic":
+            return RemoveTopicRecord(topic_id=TopicId(message.remove_topic.topic_id))
+        case "config":
+            return _decode_config(message.config)
+        case "broker":
+            return _decode_broker(message.broker)
+        case "broker_change":
+            return _decode_broker_change(message.broker_change)
+        case "unregister_broker":
+            gone = message.unregister_broker
+            return UnregisterBrokerRecord(
+                broker_id=BrokerId(gone.broker_id), broker_epoch=BrokerEpoch(gone.broker_epoch)
+            )
+        case "producer_ids":
+            return ProducerIdsRecord(next_producer_id=ProducerId(message.producer_ids.next_producer_id))
+        case "metadata_version":
+            return MetadataVersionRecord(level=MetadataVersion(message.metadata_version.level))
+        case "cluster":
+            return ClusterRecord(cluster_id=message.cluster.cluster_id)
+        case _:
+            raise InvariantError(f"no decoder for records of kind {kind}")
 
 
 def _decode_broker(message: pb.BrokerRecord) -> Record:
@@ -305,22 +347,10 @@ def _decode_broker_change(message: pb.BrokerChangeRecord) -> Record:
     return BrokerChangeRecord(
         broker_id=BrokerId(message.broker_id),
         broker_epoch=BrokerEpoch(message.broker_epoch),
-        fenced=message.fenced if message.HasField("fenced") else None,
-        stopping=message.stopping if message.HasField("stopping") else None,
-        draining=message.draining if message.HasField("draining") else None,
+        fenced=_optional(message, "fenced"),
+        stopping=_optional(message, "stopping"),
+        draining=_optional(message, "draining"),
     )
-
-
-def _decode_unregister_broker(message: pb.UnregisterBrokerRecord) -> Record:
-    return UnregisterBrokerRecord(broker_id=BrokerId(message.broker_id), broker_epoch=BrokerEpoch(message.broker_epoch))
-
-
-def _decode_topic(message: pb.TopicRecord) -> Record:
-    return TopicRecord(topic_id=TopicId(message.topic_id), name=message.name)
-
-
-def _decode_remove_topic(message: pb.RemoveTopicRecord) -> Record:
-    return RemoveTopicRecord(topic_id=TopicId(message.topic_id))
 
 
 def _decode_partition(message: pb.PartitionRecord) -> Record:
@@ -355,8 +385,8 @@ def _decode_partition_change(message: pb.PartitionChangeRecord) -> Record:
         adding=_optional_ids(message, "adding"),
         removing=_optional_ids(message, "removing"),
         offline=_optional_ids(message, "offline"),
-        leader=BrokerId(message.leader) if message.HasField("leader") else None,
-        last_leader=BrokerId(message.last_leader) if message.HasField("last_leader") else None,
+        leader=_optional(message, "leader"),
+        last_leader=_optional(message, "last_leader"),
     )
 
 
@@ -366,49 +396,5 @@ def _decode_config(message: pb.ConfigRecord) -> Record:
     return ConfigRecord(
         resource=ConfigResource(ResourceType(message.resource_type), message.resource_name),
         name=message.name,
-        value=message.value if message.HasField("value") else None,
+        value=_optional(message, "value"),
     )
-
-
-def _decode_producer_ids(message: pb.ProducerIdsRecord) -> Record:
-    return ProducerIdsRecord(next_producer_id=ProducerId(message.next_producer_id))
-
-
-_RESOURCE_TYPES: Final = frozenset(int(resource_type) for resource_type in ResourceType)
-
-_ENCODERS: Final[Mapping[type[Record], Callable[[pb.MetadataRecord, Any], None]]] = {
-    MetadataVersionRecord: _encode_metadata_version,
-    ClusterRecord: _encode_cluster,
-    BrokerRecord: _encode_broker,
-    BrokerChangeRecord: _encode_broker_change,
-    UnregisterBrokerRecord: _encode_unregister_broker,
-    TopicRecord: _encode_topic,
-    RemoveTopicRecord: _encode_remove_topic,
-    PartitionRecord: _encode_partition,
-    PartitionChangeRecord: _encode_partition_change,
-    ConfigRecord: _encode_config,
-    ProducerIdsRecord: _encode_producer_ids,
-}
-
-# By the name of the field in MetadataRecord's oneof.
-_DECODERS: Final[Mapping[str, Callable[[Any], Record]]] = {
-    "metadata_version": _decode_metadata_version,
-    "cluster": _decode_cluster,
-    "broker": _decode_broker,
-    "broker_change": _decode_broker_change,
-    "unregister_broker": _decode_unregister_broker,
-    "topic": _decode_topic,
-    "remove_topic": _decode_remove_topic,
-    "partition": _decode_partition,
-    "partition_change": _decode_partition_change,
-    "config": _decode_config,
-    "producer_ids": _decode_producer_ids,
-}
-
-# The newest format version of each record that this release reads, and writes.
-VERSION_MAX: Final[Mapping[str, int]] = dict.fromkeys(_DECODERS, 0)
-
-
-def kinds() -> Iterator[str]:
-    """The records that this release knows, by the name of their field: for tests and tools."""
-    return iter(_DECODERS)
