@@ -37,7 +37,7 @@ class FollowerAppend:
         if request.term < self._raft.term:
             self._reply(peer, request, matched=False, next_index=self._raft.log.last.index + 1)
             return
-        self._elections.follow(peer, request.term)
+        self._elections.follow(peer, request.term, next_within_ms=request.next_within_ms)
         hint = self._refusal(request)
         if hint is not None:
             self._reply(peer, request, matched=False, next_index=hint)

@@ -44,6 +44,8 @@ class Elections:
         self._membership = membership
         self._shortest_s = settings.election_timeout_min_ms / 1000
         self._lost_backoff_s = settings.leader_lost_backoff_ms / 1000
+        self._settings = settings
+        self._patience_s = 0.0  # what the leader's announced silence adds to the time-outs
         self._heard_at = NEVER  # when a leader's message was last accepted
         self._asked_term: RaftTerm | None = None  # of the pre-vote that is open
         self._granted: set[BrokerId] = set()  # who would vote for us in it
@@ -66,7 +68,8 @@ class Elections:
         return self._raft.election_deadline if self._membership.is_voter else None
 
     def _restart_timer(self) -> None:
-        self._raft.election_deadline = self._raft.now() + self._raft.draw_election_timeout_s()
+        timeout_s = self._raft.draw_election_timeout_s() + self._patience_s
+        self._raft.election_deadline = self._raft.now() + timeout_s
 
     # Pre-vote.
 
@@ -74,6 +77,7 @@ class Elections:
         raft = self._raft
         raft.leader = None
         raft.set_role(Role.FOLLOWER)
+        self._patience_s = 0.0
         self._asked_term = RaftTerm(raft.term + 1)
         self._granted = {raft.me.id}
         last = raft.log.last
@@ -82,7 +86,8 @@ class Elections:
 
     def on_pre_vote_request(self, peer: Peer, request: PreVoteRequest) -> None:
         raft = self._raft
-        hears_leader = raft.role == Role.LEADER or raft.now() - self._heard_at < self._shortest_s
+        silence_s = raft.now() - self._heard_at
+        hears_leader = raft.role == Role.LEADER or silence_s < self._shortest_s + self._patience_s
         granted = request.term > raft.term and not hears_leader and self._is_up_to_date(request)
         raft.send(peer, PreVoteReply(asked_term=request.term, term=raft.term, granted=granted))
 
@@ -147,9 +152,11 @@ class Elections:
 
     # Following.
 
-    def follow(self, peer: Peer, term: RaftTerm) -> None:
-        """Accept `peer` as the leader of `term`, which is not below ours."""
-        raft = self._raft
+    def follow(self, peer: Peer, term: RaftTerm, *, next_within_ms: int = 0) -> None:
+        """Accept `peer` as the leader of `term`, which is not below ours, and which may be silent for so long."""
+        raft, settings = self._raft, self._settings
+        announced_ms = min(next_within_ms, settings.idle_heartbeat_ms)
+        self._patience_s = max(0, announced_ms - settings.heartbeat_ms) / 1000
         if term > raft.term:
             raft.set_term(term, None)
         elif raft.role == Role.LEADER:

@@ -59,6 +59,7 @@ class AppendRequest:
     commit_index: RaftIndex
     prev_index: RaftIndex  # entries[0].index - 1
     prev_term: RaftTerm
+    next_within_ms: int = 0  # the leader will be heard again after so long at most; 0: its usual heartbeat
     entries: tuple[Entry, ...] = ()  # consecutive; none: a heartbeat
 
 

@@ -17,6 +17,7 @@ class Progress:
     """One leader's view of one peer, in one term. Forgotten when the leadership ends."""
 
     __slots__ = (
+        "due_at",
         "heard_at",
         "heard_round",
         "matched",
@@ -24,7 +25,6 @@ class Progress:
         "peer",
         "probe_round",
         "probing",
-        "sent_at",
         "sent_commit",
         "snapshot",
     )
@@ -37,7 +37,7 @@ class Progress:
         self.probe_round = 0  # of the probe that is out; 0: none is
         self.heard_at = now
         self.heard_round = 0  # the latest of the leader's messages that it has answered
-        self.sent_at = float("-inf")
+        self.due_at = float("-inf")  # when it must hear from the leader again: as the last message to it announced
         self.sent_commit = RaftIndex(0)  # the commit index that it was told
         self.snapshot: SnapshotTransfer | None = None  # while it is sent one
 
@@ -46,7 +46,7 @@ class Progress:
         self.next_index = RaftIndex(self.matched + 1) if self.matched else self.next_index
         self.probing = True
         self.probe_round = 0
-        self.sent_at = float("-inf")
+        self.due_at = float("-inf")
         self.drop_snapshot()
 
     def forget(self) -> None:

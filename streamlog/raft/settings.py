@@ -14,6 +14,8 @@ class QuorumSettings:
     election_timeout_min_ms: int = 300  # silence after which a follower doubts its leader; drawn anew each time ...
     election_timeout_max_ms: int = 600  # ... from [min, max). A leader that no majority answers for so long steps down
     heartbeat_ms: int = 100  # several fit into the shortest election time-out
+    idle_after_ms: int = 1_000  # nothing has been committed for so long: heartbeats become rare ...
+    idle_heartbeat_ms: int = 600  # ... and followers are told to be as much more patient
     leader_lost_backoff_ms: int = 100  # after the stream from the leader broke: wait 0 to so long, then ask the others
     commit_notice_ms: int = 5  # a commit with no append to carry it is told to the followers after so long
     reconnect_ms: int = 100  # between two attempts to reach a peer
@@ -45,3 +47,10 @@ class QuorumSettings:
             raise InvalidRequestError(
                 "heartbeat_ms < election_timeout_min_ms < election_timeout_max_ms must hold", field="heartbeat_ms"
             )
+        if self.idle_heartbeat_ms < self.heartbeat_ms:
+            raise InvalidRequestError("idle_heartbeat_ms must not be below heartbeat_ms", field="idle_heartbeat_ms")
+
+    @property
+    def patience_max_ms(self) -> int:
+        """The longest silence that anybody takes for a live leader or a live majority."""
+        return self.election_timeout_max_ms + self.idle_heartbeat_ms - self.heartbeat_ms

@@ -107,6 +107,7 @@ def _encode_append_request(x: m.AppendRequest) -> pb.Envelope:
         commit_index=x.commit_index,
         prev_index=x.prev_index,
         prev_term=x.prev_term,
+        next_within_ms=x.next_within_ms,
         entries=[pb.Entry(data=data, index=index, term=term) for data, index, term in x.entries],
     )
     return pb.Envelope(append_request=body)
@@ -123,6 +124,7 @@ def _decode_append_request(x: pb.AppendRequest) -> m.Message:
         commit_index=RaftIndex(x.commit_index),
         prev_index=RaftIndex(x.prev_index),
         prev_term=RaftTerm(x.prev_term),
+        next_within_ms=x.next_within_ms,
         entries=entries,
     )
 

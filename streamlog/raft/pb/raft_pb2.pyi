@@ -192,12 +192,15 @@ class AppendRequest(_message.Message):
     PREV_INDEX_FIELD_NUMBER: _builtins.int
     PREV_TERM_FIELD_NUMBER: _builtins.int
     ENTRIES_FIELD_NUMBER: _builtins.int
+    NEXT_WITHIN_MS_FIELD_NUMBER: _builtins.int
     term: _builtins.int
     round: _builtins.int
     """Counts the leader's messages; the reply returns it."""
     commit_index: _builtins.int
     prev_index: _builtins.int
     prev_term: _builtins.int
+    next_within_ms: _builtins.int
+    """The leader will be heard again after so long at most, even when there is nothing to send."""
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___Entry]: ...
     def __init__(
@@ -209,10 +212,11 @@ class AppendRequest(_message.Message):
         prev_index: _builtins.int = ...,
         prev_term: _builtins.int = ...,
         entries: _abc.Iterable[Global___Entry] | None = ...,
+        next_within_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_index", b"commit_index", "entries", b"entries", "prev_index", b"prev_index", "prev_term", b"prev_term", "round", b"round", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_index", b"commit_index", "entries", b"entries", "next_within_ms", b"next_within_ms", "prev_index", b"prev_index", "prev_term", b"prev_term", "round", b"round", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -107,6 +107,7 @@ def _settings(rng: random.Random) -> QuorumSettings:
         catch_up_timeout_ms=1500,
         seal_after_ms=rng.choice([50, 1000]),
         heartbeat_ms=rng.choice([60, 100]),
+        idle_after_ms=rng.choice([50, 1000]),
     )
 
 

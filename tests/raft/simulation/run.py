@@ -34,7 +34,7 @@ CONNECT_S = 0.3
 """Shorter than in the real world, as everything here is."""
 OUTBOX_MAX = 5_000
 MARGIN_S = 0.25
-"""Beyond the longest election time-out, until which a leader must have noticed that it is alone."""
+"""Beyond the longest silence that may be, after which a leader must have noticed that it is alone."""
 
 
 @dataclass(slots=True)
@@ -300,7 +300,7 @@ class Simulation:
         leader = self.cluster.leader()
         if leader is None or leader.node_id != node_id:
             return
-        term, until = leader.core.term, self.loop.now + self.plan.settings.election_timeout_max_ms / 1000 + MARGIN_S
+        term, until = leader.core.term, self.loop.now + self.plan.settings.patience_max_ms / 1000 + MARGIN_S
         others = [f"n{other}" for other in self._nodes if other != node_id]
         links = [(host.name, other) for other in others] + [(other, host.name) for other in others]
         for source, target in links:
