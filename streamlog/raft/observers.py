@@ -46,7 +46,7 @@ class ObserverHub:
         self._bytes = 0  # of _commands; <= BUFFER_BYTES_MAX
         self._complete_after = RaftIndex(0)  # every command behind this index is in _commands
         self.applied_index = RaftIndex(0)
-        self._news = asyncio.Event()
+        self._news: asyncio.Event | None = None  # somebody waits for it
 
     # From the applier.
 
@@ -75,8 +75,9 @@ class ObserverHub:
         self._tell()
 
     def _tell(self) -> None:
-        news, self._news = self._news, asyncio.Event()
-        news.set()
+        news, self._news = self._news, None
+        if news is not None:
+            news.set()
 
     # To one observer.
 
@@ -87,13 +88,22 @@ class ObserverHub:
             raise InconsistentClusterError(f"the observer is of cluster {request.cluster_id!r}")
         sent = request.applied_index
         while True:
-            news = self._news
             if self.applied_index > 0 and (sent < self._complete_after or sent == 0):
                 sent = await self._send_snapshot(stream)
             elif sent < self.applied_index:
                 sent = await self._send_commands(stream, sent)
-            elif not await _happens(news, KEEPALIVE_S):
+            elif not await self._has_news(KEEPALIVE_S):
                 await stream.send(wire.encode_observed(ObservedCommands(commands=(), applied_index=sent)))
+
+    async def _has_news(self, within_s: float) -> bool:
+        if self._news is None:
+            self._news = asyncio.Event()
+        try:
+            async with asyncio.timeout(within_s):
+                await self._news.wait()
+        except TimeoutError:
+            return False
+        return True
 
     async def _send_snapshot(self, stream: Stream) -> RaftIndex:
         index, picture = self.applied_index, self._machine.picture()
@@ -220,13 +230,3 @@ def _encode(machine: StateMachine[Any], picture: object) -> list[bytes]:
 
 def _index(command: tuple[RaftIndex, bytes]) -> RaftIndex:
     return command[0]
-
-
-async def _happens(event: asyncio.Event, seconds: float) -> bool:
-    """Whether it happens so soon."""
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        return False
-    return True

@@ -286,7 +286,7 @@ def test_t15_a_deposed_leader_leads_on(kind: type[Lab], shows: bool) -> None:
         lab.tick(1)
         if not lab.leads(1):
             break
-    assert (lab.clock.now - since > 1.0) is shows
+    assert (lab.clock.now - since > 5.0) is shows
     assert (lab.answers["waits"] == []) is shows
 
 
