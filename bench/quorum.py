@@ -29,6 +29,8 @@ COMMAND_BYTES: Final = 100
 ROUNDS: Final = 5
 KILLS: Final = 24
 HANGS: Final = 8
+SETTLE_S: Final = 5.0
+"""After a start, until journals are sealed and heartbeats are rare."""
 IDLE_S: Final = 30.0
 RETRY_S: Final = 0.002
 TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
@@ -64,12 +66,16 @@ async def _measure(base: Path) -> list[Figure]:
 async def _idle(cluster: Cluster) -> list[Figure]:
     """The cluster is fresh: nothing but heartbeats, and what they wake."""
     memory = statistics.median(_resident_bytes(cluster.pid(node)) for node in cluster.nodes)
-    leader = await cluster.leader()
-    before = {node: _cpu_s(cluster.pid(node)) for node in cluster.nodes}
-    wakes_before = {node: _wakes(cluster.pid(node)) for node in cluster.nodes}
-    await asyncio.sleep(IDLE_S)
-    percent = {node: (_cpu_s(cluster.pid(node)) - before[node]) / IDLE_S * 100 for node in cluster.nodes}
-    wakes = {node: (_wakes(cluster.pid(node)) - wakes_before[node]) / IDLE_S for node in cluster.nodes}
+    await asyncio.sleep(SETTLE_S)
+    while True:
+        leader = await cluster.leader()
+        cpu_s = {node: _cpu_s(cluster.pid(node)) for node in cluster.nodes}
+        wakes = {node: _wakes(cluster.pid(node)) for node in cluster.nodes}
+        await asyncio.sleep(IDLE_S)
+        percent = {node: (_cpu_s(cluster.pid(node)) - cpu_s[node]) / IDLE_S * 100 for node in cluster.nodes}
+        rates = {node: (_wakes(cluster.pid(node)) - wakes[node]) / IDLE_S for node in cluster.nodes}
+        if await cluster.leader() == leader:  # else an election came between: not what is measured
+            break
     followers = [node for node in cluster.nodes if node != leader]
 
     def both(name: str, values: dict[int, float], unit: str, target: float | None = None) -> list[Figure]:
@@ -82,7 +88,7 @@ async def _idle(cluster: Cluster) -> list[Figure]:
     return [
         Figure(name="memory of a fresh node", value=memory / 1e6, unit="MB", less_is_better=True),
         *both("CPU", percent, "% of a core", 0.5),
-        *both("wake-ups of the event loop", wakes, "/s"),
+        *both("wake-ups of the event loop", rates, "/s"),
     ]
 
 
@@ -129,7 +135,7 @@ async def _commits(cluster: Cluster, base: Path, *, commands: int, in_flight: in
             ratio=rate / sync,
             yardstick=f"an append and an fdatasync, {sync:,.0f}/s",
         ),
-        *_distribution(f"latency, {name}", latencies_ms, "ms", {"p50": 0.5, "p99": 0.99}),
+        *_distribution(f"latency, {name}:", latencies_ms, "ms", {"p50": 0.5, "p99": 0.99}),
     ]
 
 
@@ -160,7 +166,7 @@ async def _fail_overs(
 ) -> list[Figure]:
     seconds = [await _fail_over(cluster, fate) for _ in range(times)]
     return _distribution(
-        f"leader {fate}, {times} times: next command accepted",
+        f"leader {fate}, {times} times; fail-over:",
         seconds,
         "s",
         {"median": 0.5, "p90": 0.9, "max": 1.0},
@@ -207,7 +213,7 @@ def _distribution(
     names = itertools.chain([name], itertools.repeat("..."))
     return [
         Figure(
-            name=f"{title}, {label}",
+            name=f"{title} {label}",
             value=ordered[min(int(share * len(ordered)), len(ordered) - 1)],
             unit=unit,
             target=(targets or {}).get(label),
