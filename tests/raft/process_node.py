@@ -48,9 +48,8 @@ class OnceRegisters(Registers):
     """Ends the node when a command is carried out twice."""
 
     def apply(self, index: RaftIndex, command: bytes) -> bytes:
-        key = command.decode().partition("=")[0]
-        if key.startswith(ONCE) and key in self.values:
-            raise InvariantError(f"{key} is written a second time, by entry {index}")
+        if command.startswith(ONCE.encode()) and command.decode().partition("=")[0] in self.values:
+            raise InvariantError(f"{command!r} writes a second time, by entry {index}")
         before = super().apply(index, command)
         self.applied.clear()  # this process may live for long
         return before
