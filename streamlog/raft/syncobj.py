@@ -171,8 +171,8 @@ class HardenedSyncObj(Library):
 
     def hand_over(self) -> None:
         """Leader: ask the voter that is furthest to campaign."""
-        voters = [peer for peer in self.others if peer in self.connected]
-        progress = [self.replication.progress_of(peer.id) for peer in sorted(voters, key=lambda peer: peer.id)]
+        voters = [peer for peer in sorted(self.others, key=lambda peer: peer.id) if peer in self.connected]
+        progress = [self.replication.progress_of(peer.id) for peer in voters]
         furthest = max((p for p in progress if p is not None), key=lambda p: p.matched, default=None)
         if furthest is not None:
             self.send(furthest.peer, TimeoutNow(term=self.term))

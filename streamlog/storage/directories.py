@@ -93,8 +93,9 @@ class LogDirectories:
     @property
     def clean_epoch(self) -> BrokerEpoch | None:
         """Broker epoch of the clean stop before this start; None unless all directories tell the same one."""
-        epochs = {directory.clean_epoch for directory in self._directories}
-        return epochs.pop() if len(epochs) == 1 and not self._offline else None
+        first = self._directories[0].clean_epoch
+        same = all(directory.clean_epoch == first for directory in self._directories)
+        return first if same and not self._offline else None
 
     def get(self, partition: TopicPartition) -> Log | None:
         for directory in self._directories:
