@@ -11,13 +11,14 @@ import random
 import resource
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import count
 from typing import Final
 
 from bench.figures import Figure
 from bench.timing import best_cpu_seconds
+from streamlog.config import Operation, Scope
 from streamlog.metadata.convert import decode_batch, decode_snapshot_chunk, encode_batch
 from streamlog.metadata.decision import BATCH_RECORDS, Context
 from streamlog.metadata.delta import replay
@@ -28,7 +29,6 @@ from streamlog.metadata.records import (
     Broker,
     BrokerRecord,
     ClusterRecord,
-    ConfigResource,
     MetadataVersion,
     MetadataVersionRecord,
     Partition,
@@ -51,9 +51,10 @@ _BUDGET_S: Final = 4.0
 class AnyConfig:
     """Configs are not what is measured."""
 
-    def check(self, resource: ConfigResource, name: str, value: str) -> None: ...
+    def changed_value(self, scope: Scope, name: str, operation: Operation, given: str, old: str | None) -> str | None:
+        return given
 
-    def default_items(self, name: str) -> Sequence[str] | None: ...
+    def check_together(self, scope: Scope, values: Mapping[str, str]) -> None: ...
 
 
 def run() -> list[Figure]:

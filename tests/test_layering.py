@@ -18,11 +18,11 @@ ALLOWED = {
     "records": {"model", "errors"},
     "storage": {"model", "errors", "ports", "records"},
     "raft": {"model", "errors", "ports"},
-    "metadata": {"model", "errors", "raft"},
+    "metadata": {"model", "errors", "config", "raft"},
     "sim": {"model", "errors", "ports"},
     "groups": {"model", "errors"},
     "replication": {"model", "errors", "ports", "records"},
-    "api": {"model", "errors", "ports", "metadata"},
+    "api": {"model", "errors", "config", "ports", "metadata"},
     "cli": {"model", "errors", "config", "ports", "records", "storage", "groups"},
 }
 

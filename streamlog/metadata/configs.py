@@ -12,12 +12,12 @@ Two configs bear on elections, and their consequences belong to the change:
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
+from streamlog.config import Operation, Scope
 from streamlog.errors import BrokerIdNotRegisteredError, InvalidConfigError, InvalidRequestError, StreamlogError
 from streamlog.metadata.decision import BATCH_RECORDS, ConfigRules, Context, Decision, Then
 from streamlog.metadata.delta import look_ahead
@@ -39,17 +39,10 @@ VALUE_LENGTH_MAX: Final = 32_767
 CHANGES_PER_REQUEST_MAX: Final = BATCH_RECORDS // 2
 
 
-class ConfigOperation(enum.Enum):
-    SET = 0
-    DELETE = 1  # back to the default
-    APPEND = 2  # to a list
-    SUBTRACT = 3  # from a list
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigChange:
     name: str
-    operation: ConfigOperation = ConfigOperation.SET
+    operation: Operation = Operation.SET
     value: str = ""  # not used by DELETE; items separated by commas for APPEND and SUBTRACT
 
 
@@ -93,11 +86,22 @@ def alter_configs(command: AlterConfigs, image: MetadataImage, context: Context)
     return settled(image, context, [*losing, *records], response)
 
 
-def check_config(resource: ConfigResource, name: str, value: str, rules: ConfigRules) -> None:
-    """InvalidConfigError where the resource cannot have that config, or not that value."""
-    if len(value) > VALUE_LENGTH_MAX:
-        raise InvalidConfigError(f"the value of {name} has {len(value)} characters", field=name, limit=VALUE_LENGTH_MAX)
-    rules.check(resource, name, value)
+def scope_of(resource: ConfigResource) -> Scope:
+    """What the config layer calls it."""
+    if resource.type is ResourceType.TOPIC:
+        return Scope.TOPIC
+    return Scope.ALL_NODES if resource == ALL_BROKERS else Scope.NODE
+
+
+def changed_value(resource: ConfigResource, change: ConfigChange, old: str | None, rules: ConfigRules) -> str | None:
+    """The text to store, None for none; InvalidConfigError where the resource cannot have that config or value."""
+    name, given = change.name, change.value
+    if len(given) > VALUE_LENGTH_MAX:
+        raise InvalidConfigError(f"the value of {name} has {len(given)} characters", field=name, limit=VALUE_LENGTH_MAX)
+    value = rules.changed_value(scope_of(resource), name, change.operation, given, old)
+    if value is not None and len(value) > VALUE_LENGTH_MAX:
+        raise InvalidConfigError(f"{name} would have {len(value)} characters", field=name, limit=VALUE_LENGTH_MAX)
+    return value
 
 
 def _check_request(command: AlterConfigs) -> None:
@@ -116,14 +120,16 @@ def _resource_changed(wanted: ResourceChange, image: MetadataImage, rules: Confi
     names = [change.name for change in wanted.changes]
     if len(frozenset(names)) != len(names):
         raise InvalidConfigError("a config is changed twice in one request", field=names[0])
+    values: dict[str, str] = dict(image.config(wanted.resource).items())
     records = []
     for change in wanted.changes:
-        old = image.config(wanted.resource).get(change.name)
-        new = _new_value(change, old, rules)
+        old = values.pop(change.name, None)
+        new = changed_value(wanted.resource, change, old, rules)
         if new is not None:
-            check_config(wanted.resource, change.name, new, rules)
+            values[change.name] = new
         if new != old:
             records.append(ConfigRecord(resource=wanted.resource, name=change.name, value=new))
+    rules.check_together(scope_of(wanted.resource), values)
     return records
 
 
@@ -134,21 +140,6 @@ def _check_exists(resource: ConfigResource, image: MetadataImage) -> None:
         if not (resource.name.isascii() and resource.name.isdecimal()):
             raise BrokerIdNotRegisteredError(f"{resource.name!r} is no node's id", field="resource")
         image.require_broker(BrokerId(int(resource.name)))
-
-
-def _new_value(change: ConfigChange, old: str | None, rules: ConfigRules) -> str | None:
-    if change.operation is ConfigOperation.SET:
-        return change.value
-    if change.operation is ConfigOperation.DELETE:
-        return None
-    default = rules.default_items(change.name)
-    if default is None:
-        raise InvalidConfigError(f"{change.name} is no list: set it instead", field=change.name)
-    items = [*default] if old is None else [item for item in old.split(",") if item]
-    given = [item.strip() for item in change.value.split(",")]
-    if change.operation is ConfigOperation.APPEND:
-        return ",".join(dict.fromkeys([*items, *given]))
-    return ",".join(item for item in items if item not in given)
 
 
 def _eligibility_lost(

@@ -17,11 +17,12 @@ they are applied; a refusal is a StreamlogError, and changes nothing. Equal argu
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
-from streamlog.metadata.records import ConfigResource, Record
+from streamlog.config import Operation, Scope
+from streamlog.metadata.records import Record
 from streamlog.metadata.settings import ControllerSettings
 from streamlog.model import BrokerId
 
@@ -74,16 +75,16 @@ class RandomBits(Protocol):
 
 
 class ConfigRules(Protocol):
-    """What configs exist and which values they may have: the config layer's knowledge."""
+    """What configs exist and which values they may have: `streamlog.config`, over the node's own settings."""
 
-    def check(self, resource: ConfigResource, name: str, value: str) -> None:
-        """InvalidConfigError where the resource has no such config, or it cannot be changed while running, or not
-        to this value.
+    def changed_value(self, scope: Scope, name: str, operation: Operation, given: str, old: str | None) -> str | None:
+        """The canonical text to store, None for none. InvalidConfigError where the resource has no such config, or it
+        cannot be changed while running, or not to this value.
         """
         ...
 
-    def default_items(self, name: str) -> Sequence[str] | None:
-        """Of a config that is a list, what it holds by default; None where it is no list."""
+    def check_together(self, scope: Scope, values: Mapping[str, str]) -> None:
+        """InvalidConfigError where the resource cannot have these values side by side."""
         ...
 
 

@@ -20,7 +20,7 @@ from streamlog.errors import (
     TopicAlreadyExistsError,
 )
 from streamlog.metadata.assignment import REPLICATION_FACTOR_MAX, check_assignments, new_partition
-from streamlog.metadata.configs import check_config
+from streamlog.metadata.configs import ConfigChange, changed_value, scope_of
 from streamlog.metadata.decision import BATCH_RECORDS, Context, Decision
 from streamlog.metadata.image import MetadataImage, collision_key
 from streamlog.metadata.internal_topics import INTERNAL_REPLICATION_FACTOR, INTERNAL_TOPICS
@@ -199,11 +199,14 @@ class _Creation:
 
     def _configs(self, topic: NewTopic) -> list[ConfigRecord]:
         resource = ConfigResource(ResourceType.TOPIC, topic.name)
-        records = []
-        for name, value in sorted(topic.configs.items()):
-            check_config(resource, name, value, self._context.configs)
-            records.append(ConfigRecord(resource=resource, name=name, value=value))
-        return records
+        rules = self._context.configs
+        values = {}
+        for name, given in sorted(topic.configs.items()):
+            value = changed_value(resource, ConfigChange(name=name, value=given), None, rules)
+            if value is not None:
+                values[name] = value
+        rules.check_together(scope_of(resource), values)
+        return [ConfigRecord(resource=resource, name=name, value=value) for name, value in values.items()]
 
     def _place(self, count: int, replication_factor: int) -> list[Replicas]:
         placer = TopicPlacer(self._nodes, self._tally)

@@ -12,8 +12,8 @@ from streamlog.api.convert import configs, placement, topics
 from streamlog.api.convert.placement import DrainAction
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.api.pb import common_pb2
+from streamlog.config import Operation
 from streamlog.errors import InvalidRequestError, InvalidTopicError
-from streamlog.metadata.configs import ConfigOperation
 from streamlog.metadata.drain_moves import DrainProgress
 from streamlog.metadata.leaders import ElectionResult, ElectionType
 from streamlog.metadata.reassignment import ReassignmentResult
@@ -122,7 +122,7 @@ def test_a_bad_request_names_the_field(convert: Callable[[Any], object], message
 def test_configs() -> None:
     (resource,) = configs.alter_configs(altering(operation=pb.CONFIG_OPERATION_APPEND, value="a")).resources
     assert resource.resource == ConfigResource(ResourceType.TOPIC, "t")
-    assert [(c.name, c.operation, c.value) for c in resource.changes] == [("n", ConfigOperation.APPEND, "a")]
+    assert [(c.name, c.operation, c.value) for c in resource.changes] == [("n", Operation.APPEND, "a")]
     for kind in ResourceType:
         there = ConfigResource(kind, "1")
         assert configs.config_resource(configs.resource_message(there)) == there

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from streamlog.config import Operation, Scope, changed_value
 from streamlog.errors import InvalidConfigError
 from streamlog.metadata.cluster import Bootstrap
 from streamlog.metadata.controller import Command, command_for, decide
@@ -20,7 +21,6 @@ from streamlog.metadata.liveness import FenceBroker, Heartbeat, HeartbeatRespons
 from streamlog.metadata.records import (
     EPOCH_FROM_INDEX,
     Broker,
-    ConfigResource,
     MetadataVersion,
     Partition,
     Record,
@@ -41,18 +41,22 @@ class TestConfigs:
 
     __test__ = False
 
-    def check(self, resource: ConfigResource, name: str, value: str) -> None:
+    def changed_value(self, scope: Scope, name: str, operation: Operation, given: str, old: str | None) -> str | None:
+        if operation is not Operation.SET:
+            return changed_value(scope, name, operation, given, old)
         if name == "min.insync.replicas":
-            if not value.isdecimal() or int(value) < 1:
-                raise InvalidConfigError(f"{name}={value!r}: a number from 1 on", field=name, limit=1)
+            if not given.isdecimal() or int(given) < 1:
+                raise InvalidConfigError(f"{name}={given!r}: a number from 1 on", field=name, limit=1)
         elif name == "unclean.leader.election.enable":
-            if value not in ("true", "false"):
-                raise InvalidConfigError(f"{name}={value!r}: true or false", field=name)
+            if given not in ("true", "false"):
+                raise InvalidConfigError(f"{name}={given!r}: true or false", field=name)
         elif name not in ("cleanup.policy", "compression.type", "retention.ms", "segment.bytes"):
             raise InvalidConfigError(f"unknown config {name!r}", field=name)
+        return given
 
-    def default_items(self, name: str) -> Sequence[str] | None:
-        return ("delete",) if name == "cleanup.policy" else None
+    def check_together(self, scope: Scope, values: Mapping[str, str]) -> None:
+        if values.get("retention.ms") == "1" and values.get("segment.bytes") == "1":
+            raise InvalidConfigError("not both", field="retention.ms")
 
 
 @dataclass

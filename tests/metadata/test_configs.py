@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from streamlog.config import Operation
 from streamlog.errors import (
     BrokerIdNotRegisteredError,
     InvalidConfigError,
@@ -17,7 +18,6 @@ from streamlog.metadata.configs import (
     CHANGES_PER_REQUEST_MAX,
     AlterConfigs,
     ConfigChange,
-    ConfigOperation,
     ResourceChange,
 )
 from streamlog.metadata.decision import BATCH_RECORDS, Then
@@ -33,7 +33,7 @@ TOPIC = ConfigResource(ResourceType.TOPIC, "t")
 NODE_1 = ConfigResource(ResourceType.BROKER, "1")
 
 
-def change(name: str, value: str = "", operation: ConfigOperation = ConfigOperation.SET) -> ConfigChange:
+def change(name: str, value: str = "", operation: Operation = Operation.SET) -> ConfigChange:
     return ConfigChange(name=name, value=value, operation=operation)
 
 
@@ -55,14 +55,14 @@ def rig() -> Rig:
 def test_set_and_back_to_the_default(rig: Rig, resource: ConfigResource) -> None:
     assert alter(rig, resource, change("retention.ms", "5"), change("segment.bytes", "7")) is None
     assert dict(rig.image.config(resource).items()) == {"retention.ms": "5", "segment.bytes": "7"}
-    assert alter(rig, resource, change("retention.ms", operation=ConfigOperation.DELETE)) is None
+    assert alter(rig, resource, change("retention.ms", operation=Operation.DELETE)) is None
     assert dict(rig.image.config(resource).items()) == {"segment.bytes": "7"}
 
 
 def test_what_is_so_already_makes_no_record(rig: Rig) -> None:
     alter(rig, TOPIC, change("retention.ms", "5"))
     before = rig.image
-    alter(rig, TOPIC, change("retention.ms", "5"), change("segment.bytes", operation=ConfigOperation.DELETE))
+    alter(rig, TOPIC, change("retention.ms", "5"), change("segment.bytes", operation=Operation.DELETE))
     assert rig.image is before
 
 
@@ -71,15 +71,15 @@ class TestLists:
         return rig.image.config(TOPIC).get("cleanup.policy")
 
     def test_append_to_the_default_and_subtract(self, rig: Rig) -> None:
-        alter(rig, TOPIC, change("cleanup.policy", "compact", ConfigOperation.APPEND))
+        alter(rig, TOPIC, change("cleanup.policy", "compact", Operation.APPEND))
         assert self.value(rig) == "delete,compact"
-        alter(rig, TOPIC, change("cleanup.policy", "compact", ConfigOperation.APPEND))
+        alter(rig, TOPIC, change("cleanup.policy", "compact", Operation.APPEND))
         assert self.value(rig) == "delete,compact"
-        alter(rig, TOPIC, change("cleanup.policy", "delete, nothing", ConfigOperation.SUBTRACT))
+        alter(rig, TOPIC, change("cleanup.policy", "delete, nothing", Operation.SUBTRACT))
         assert self.value(rig) == "compact"
 
     def test_what_is_no_list(self, rig: Rig) -> None:
-        error = alter(rig, TOPIC, change("retention.ms", "1", ConfigOperation.APPEND))
+        error = alter(rig, TOPIC, change("retention.ms", "1", Operation.APPEND))
         assert type(error) is InvalidConfigError
 
 

@@ -9,12 +9,12 @@ from streamlog.api.convert.fields import each, enum_value, inside, text
 from streamlog.api.convert.topics import config_name, config_value
 from streamlog.api.errors import to_message
 from streamlog.api.pb import admin_pb2 as pb
+from streamlog.config import Operation
 from streamlog.errors import InvalidRequestError
 from streamlog.metadata.configs import (
     CHANGES_PER_REQUEST_MAX,
     AlterConfigs,
     ConfigChange,
-    ConfigOperation,
     ConfigResult,
     ResourceChange,
 )
@@ -28,11 +28,11 @@ _TYPES: Final[Mapping[int, ResourceType]] = {
     pb.CONFIG_RESOURCE_TYPE_TOPIC: ResourceType.TOPIC,
     pb.CONFIG_RESOURCE_TYPE_BROKER: ResourceType.BROKER,
 }
-_OPERATIONS: Final[Mapping[int, ConfigOperation]] = {
-    pb.CONFIG_OPERATION_SET: ConfigOperation.SET,
-    pb.CONFIG_OPERATION_DELETE: ConfigOperation.DELETE,
-    pb.CONFIG_OPERATION_APPEND: ConfigOperation.APPEND,
-    pb.CONFIG_OPERATION_SUBTRACT: ConfigOperation.SUBTRACT,
+_OPERATIONS: Final[Mapping[int, Operation]] = {
+    pb.CONFIG_OPERATION_SET: Operation.SET,
+    pb.CONFIG_OPERATION_DELETE: Operation.DELETE,
+    pb.CONFIG_OPERATION_APPEND: Operation.APPEND,
+    pb.CONFIG_OPERATION_SUBTRACT: Operation.SUBTRACT,
 }
 
 
@@ -57,7 +57,7 @@ def _alteration(message: pb.ConfigAlteration) -> ResourceChange:
 def _change(message: pb.ConfigChange) -> ConfigChange:
     return ConfigChange(
         name=config_name(message.name),
-        operation=enum_value(message.operation, _OPERATIONS, pb.ConfigOperation, "operation", ConfigOperation.SET),
+        operation=enum_value(message.operation, _OPERATIONS, pb.ConfigOperation, "operation", Operation.SET),
         value=config_value(message.value),
     )
 
