@@ -20,7 +20,7 @@ A setting is read by its constant, which has its type: `config[node_settings.NUM
 state here: a new dynamic value makes a new Config of the same layers.
 """
 
-from streamlog.config.dynamic import Operation, Scope, changed_value, check_together, check_value, default_items
+from streamlog.config.dynamic import Operation, Scope, changed_value, check_together, check_value
 from streamlog.config.effective import (
     Config,
     Effective,
@@ -55,7 +55,6 @@ __all__ = [
     "changed_value",
     "check_together",
     "check_value",
-    "default_items",
     "load_admin",
     "load_consumer",
     "load_node",

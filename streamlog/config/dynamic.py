@@ -59,14 +59,6 @@ def check_value(scope: Scope, name: str, text: str) -> str:
     return setting.format(setting.parse(text))
 
 
-def default_items(name: str) -> Sequence[str] | None:
-    """Of a setting that is a list, what it holds by default; None where it is none."""
-    setting = TOPIC.get(name) or NODE.get(name)
-    if setting is None or not isinstance(setting.kind, ListOf):
-        return None
-    return _items(setting, setting.format(setting.default))
-
-
 def check_together(scope: Scope, values: Mapping[str, str], layers: Sequence[Layer] = ()) -> None:
     """What must hold between all the `values` that a resource has after a change, over the node's `layers`.
 

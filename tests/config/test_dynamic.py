@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamlog.config import Operation, Scope, changed_value, check_together, check_value, default_items, node_layers
+from streamlog.config import Operation, Scope, changed_value, check_together, check_value, node_layers
 from streamlog.config.topic_settings import TOPIC
 from streamlog.errors import InvalidConfigError
 
@@ -100,12 +100,6 @@ class TestLists:
         for operation in (APPEND, SUBTRACT):
             error = refusal(Scope.TOPIC, "retention.ms", operation, "1", None)
             assert str(error) == "retention.ms is no list: set it instead"
-        assert default_items("retention.ms") is None
-        assert default_items("no.such") is None
-
-    def test_defaults(self) -> None:
-        assert default_items("cleanup.policy") == ("delete",)
-        assert default_items("log.dirs") == ()
 
 
 def test_delete_is_allowed_of_any_name() -> None:
