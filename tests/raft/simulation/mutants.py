@@ -1,7 +1,7 @@
 """Each hardening switched off, one at a time: the simulation must find it.
 
-A mutant patches a class for the length of a `with`. `FOUND_IN_SEEDS` says how many seeds are enough in the test run;
-those that random search does not reach in reasonable time have a scripted test instead, which is named here.
+A mutant patches a class for the length of a `with`. tests/raft/test_mutants.py says which of them random search seldom
+reaches, and what finds those.
 """
 
 from __future__ import annotations
@@ -68,7 +68,6 @@ def vote_is_not_written() -> Any:
 
     def set_state(self: Journal, term: RaftTerm, vote: BrokerId | None) -> None:
         self.term, self.vote = term, vote
-        self._put_nothing = True
 
     return patched(Journal, "set_state", set_state)
 
@@ -327,11 +326,6 @@ def voters_in_effect_when_committed() -> Any:
     return both()
 
 
-def learner_votes_at_once() -> Any:
-    """A newcomer is added without having caught up, and remembers nothing else: not unsafe, so it must not be found."""
-    return patched(voter_changes.VoterChanges, "_has_caught_up", lambda self, voter: True)
-
-
 def snapshot_is_not_synced() -> Any:
     """A snapshot is renamed without a sync of its data."""
 
@@ -345,36 +339,6 @@ def snapshot_is_not_synced() -> Any:
 def no_check_of_quorum() -> Any:
     """A leader that hears nobody goes on for ever."""
     return patched(Replication, "has_quorum", lambda self: True)
-
-
-def old_replies_revive_hints() -> Any:
-    """A refusal may take back what was acknowledged, so that the leader counts wrongly."""
-
-    def accepted(self: Any, next_index: RaftIndex) -> None:
-        self.matched = RaftIndex(next_index - 1)
-        self.next_index = max(self.next_index, next_index)
-        self.probing, self.probe_round = False, 0
-
-    from streamlog.raft.progress import Progress
-
-    return patched(Progress, "accepted", accepted)
-
-
-def follower_vouches_for_its_end() -> Any:
-    """An accepted message is answered with the end of the own log."""
-    on_request = FollowerAppend.on_request
-
-    def mutant(self: FollowerAppend, peer: Peer, request: AppendRequest) -> None:
-        reply = self._reply
-
-        def lie(peer: Peer, request: AppendRequest, *, matched: bool, next_index: int) -> None:
-            end = self._raft.log.last.index + 1
-            reply(peer, request, matched=matched, next_index=end if matched else next_index)
-
-        with mock.patch.object(self, "_reply", lie):
-            on_request(self, peer, request)
-
-    return patched(FollowerAppend, "on_request", mutant)
 
 
 MUTANTS: dict[str, Callable[[], Any]] = {
@@ -406,6 +370,5 @@ MUTANTS: dict[str, Callable[[], Any]] = {
         voters_in_effect_when_committed,
         snapshot_is_not_synced,
         no_check_of_quorum,
-        follower_vouches_for_its_end,
     )
 }

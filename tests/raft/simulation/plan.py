@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streamlog.raft.settings import QuorumSettings
 
@@ -91,6 +91,12 @@ def make_plan(seed: int) -> Plan:
         settings=_settings(rng),
         faults=tuple(_faults(rng, size + (1 if changes_voters else 0))),
     )
+
+
+def for_untouched(plan: Plan) -> Plan:
+    """Without what the library does not offer."""
+    faults = tuple(fault for fault in plan.faults if fault.target <= plan.size and fault.other <= plan.size)
+    return replace(plan, spares=0, changes_voters=False, wipes=False, faults=faults)
 
 
 def _settings(rng: random.Random) -> QuorumSettings:

@@ -10,7 +10,7 @@ import asyncio
 import random
 from collections.abc import Callable
 
-from streamlog.errors import StreamlogError
+from streamlog.errors import NotControllerError, StreamlogError
 from streamlog.model import BrokerId
 from streamlog.raft.syncobj import HardenedSyncObj
 
@@ -31,7 +31,12 @@ class Client:
         rng: random.Random,
         now: Callable[[], float],
         truth: Truth,
+        *,
+        writes: float,
+        retries: bool,
     ) -> None:
+        self._writes = writes
+        self._retries = retries
         self._truth = truth
         self._name = name
         self._cluster = cluster
@@ -48,7 +53,7 @@ class Client:
     async def one(self) -> Operation:
         """One operation from its invocation to its end."""
         key = self._rng.choice(KEYS)
-        if self._rng.random() < 0.65:
+        if self._rng.random() < self._writes:
             self._sequence += 1
             operation = Operation(self._name, "write", key, f"{self._name}.{self._sequence}", self._now())
         else:
@@ -87,8 +92,11 @@ class Client:
             if member is not None:
                 try:
                     await self._attempt(member, operation)
+                except NotControllerError:
+                    pass  # it has not been carried out
                 except StreamlogError:
-                    pass
+                    if not self._retries:
+                        return
                 else:
                     operation.completed = self._now()
                     return
