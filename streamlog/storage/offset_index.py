@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from streamlog.errors import DamagedFileError
-from streamlog.model import INT32_MAX, Offset
+from streamlog.model import Offset
 from streamlog.ports import FileSystem
-from streamlog.storage.entry_file import EntryFile
+from streamlog.storage.entry_index import EntryIndex
 
 ENTRY_SIZE: Final = 8
 _ENTRY: Final = struct.Struct(">ii")
@@ -25,34 +25,25 @@ class IndexEntry(NamedTuple):
     position: int
 
 
-class OffsetIndex:
-    """Owned by its segment. `size_bytes_max` is rounded down to whole entries, as Kafka does."""
+class OffsetIndex(EntryIndex):
+    """Owned by its segment."""
 
-    __slots__ = ("_base", "_entries_max", "_file", "_last_offset")
+    __slots__ = ("_last_offset",)
 
     def __init__(self, fs: FileSystem, path: str, base_offset: Offset, size_bytes_max: int) -> None:
-        self._file = EntryFile(fs, path, ENTRY_SIZE)
-        self._base = base_offset
-        self._entries_max = size_bytes_max // ENTRY_SIZE
+        super().__init__(fs, path, _ENTRY, base_offset, size_bytes_max)
         self._last_offset = -1  # of the last entry; -1: not known, or none
 
-    @property
-    def file(self) -> EntryFile:
-        return self._file
+    def _forget_last(self) -> None:
+        self._last_offset = -1
 
     @property
     def is_full(self) -> bool:
         return self._file.count >= self._entries_max
 
-    @property
-    def preallocated_bytes(self) -> int:
-        return self._entries_max * ENTRY_SIZE
-
     def append(self, offset: Offset, position: int) -> None:
         """Add an entry; one that does not rise is left out (a rebuild may offer what is there already)."""
-        relative = offset - self._base
-        if not 0 <= relative <= INT32_MAX:
-            raise ValueError(f"offset {offset} does not fit an index with base {self._base}")
+        relative = self._relative(offset)
         if offset <= self._last():
             return
         self._file.append(_ENTRY.pack(relative, position))
@@ -80,11 +71,7 @@ class OffsetIndex:
     def truncate(self, offset: Offset) -> None:
         """Drop the entries at and above `offset`."""
         self._file.cut(self._search(offset - self._base, 0))
-        self._last_offset = -1
-
-    def clear(self, *, preallocate: bool) -> None:
-        self._file.clear(self.preallocated_bytes if preallocate else 0)
-        self._last_offset = -1
+        self._forget_last()
 
     def check(self, log_size_bytes: int) -> None:
         """Raise DamagedFileError unless the last entry can be true (Kafka's sanityCheck)."""
@@ -106,14 +93,3 @@ class OffsetIndex:
 
     def _entry_before(self, i: int) -> IndexEntry:
         return self._at(i - 1) if i else IndexEntry(self._base, 0)
-
-    def _search(self, bound: int, column: int) -> int:
-        """Number of entries whose column (0: relative offset, 1: position) is below `bound`."""
-        low, high = 0, self._file.count
-        while low < high:
-            middle = (low + high) // 2
-            if _ENTRY.unpack(self._file.entry(middle))[column] < bound:
-                low = middle + 1
-            else:
-                high = middle
-        return low

@@ -52,135 +52,110 @@ async def open_log(
 
     Never raises for damaged content: the log's `damage` tells. OSError where the disk fails.
     """
-    files = tidy(fs, directory)
-    bases = sorted(parsed[0] for parsed in map(names.parse_file_name, files) if parsed and parsed[1] == names.LOG)
-    if not bases:
-        segment = Segment.create(fs, directory, at.log_start, config)
-        log = _log(fs, home, partition, directory, config, [segment], LeaderEpochs(), ProducerStates(), at.log_start)
-        log.durability.truncated(log.log_end_offset, segment, [], restarted=True)
+    return await _Opening(fs, home, partition, directory, config, at, probe).run()
+
+
+@dataclass(slots=True)
+class _Opening:
+    fs: FileSystem
+    home: Home
+    partition: TopicPartition
+    directory: str
+    config: LogConfig
+    at: OpenAt
+    probe: Probe
+
+    async def run(self) -> Log:
+        files = tidy(self.fs, self.directory)
+        bases = sorted(parsed[0] for parsed in map(names.parse_file_name, files) if parsed and parsed[1] == names.LOG)
+        if not bases:
+            return self._empty()
+        segments = [Segment(self.fs, self.directory, base, self.config) for base in bases]
+        await _index_anew(segments[:-1], files)
+        epochs = _load_epochs(self.fs, self.directory, self.probe)
+        if self.at.clean and epochs is not None:
+            opened = await self._clean(segments, epochs, files)
+            if opened is not None:
+                return opened
+        return await self._unclean(segments, epochs, files)
+
+    def _empty(self) -> Log:
+        start = self.at.log_start
+        segment = Segment.create(self.fs, self.directory, start, self.config)
+        log = self._log([segment], LeaderEpochs(), ProducerStates((), start), start)
+        log.durability.truncated(start, segment, [], restarted=True)
         return log
-    segments = [Segment(fs, directory, base, config) for base in bases]
-    await _index_anew(segments[:-1], files)
-    epochs = _load_epochs(fs, directory, probe)
-    if at.clean and epochs is not None:
-        opened = await _open_clean(fs, home, partition, directory, config, at, probe, segments, epochs, files)
-        if opened is not None:
-            return opened
-    return await _open_unclean(fs, home, partition, directory, config, at, probe, segments, epochs, files)
 
+    async def _clean(self, segments: list[Segment], epochs: LeaderEpochs, files: list[str]) -> Log | None:
+        """The log as its clean stop left it; None where it is not so after all, and must be scanned."""
+        active, end = segments[-1], self.at.recovery_point
+        try:
+            active.load_end(end)
+        except DamagedFileError as e:
+            self.probe("clean_stop_disproved", path=e.path, position=e.position, reason=e.reason)
+            return None
+        producers = await self._producers_at(end, segments, files)
+        active.close()  # nothing is to be synced: most logs stay idle, and open their files when they are used
+        return self._log(segments, epochs, producers, end)
 
-async def _open_clean(
-    fs: FileSystem,
-    home: Home,
-    partition: TopicPartition,
-    directory: str,
-    config: LogConfig,
-    at: OpenAt,
-    probe: Probe,
-    segments: list[Segment],
-    epochs: LeaderEpochs,
-    files: list[str],
-) -> Log | None:
-    """The log as its clean stop left it; None where it is not so after all, and must be scanned."""
-    active = segments[-1]
-    try:
-        active.load_end(at.recovery_point)
-    except DamagedFileError as e:
-        probe("clean_stop_disproved", path=e.path, position=e.position, reason=e.reason)
-        return None
-    producers = load_snapshot(fs, directory, files, at.recovery_point)
-    if producers is None:
-        producers = ProducerStates((), segments[0].base_offset)
-    await follow(producers, Segments(segments), at.recovery_point, at.recovery_point)
-    active.close()  # nothing is to be synced: most logs stay idle, and open their files when they are used
-    return _log(
-        fs, home, partition, directory, config, segments, epochs, producers, at.recovery_point, log_start=at.log_start
-    )
+    async def _unclean(self, segments: list[Segment], epochs: LeaderEpochs | None, files: list[str]) -> Log:
+        first = Segments(segments).index_of(self.at.recovery_point)
+        base = segments[first].base_offset
+        if epochs is None:
+            epochs = await _rebuild_epochs(segments[:first])
+        epochs.truncate_end(base)
+        producers = await self._producers_at(base, segments, files)
+        recovery = Recovery(
+            self.fs,
+            self.directory,
+            self.config,
+            self.probe,
+            segments=segments,
+            first=first,
+            recovery_point=self.at.recovery_point,
+            epochs=epochs,
+            producers=producers,
+            gaps_allowed=self.at.foreign and self.config.cleanup_compact,
+        )
+        found = await recovery.run()
+        log = self._log(found.segments, epochs, producers, found.end_offset, damage=found.damage)
+        log.derived.producers_stale = recovery.producers_stale
+        return log
 
+    async def _producers_at(self, offset: Offset, segments: list[Segment], files: list[str]) -> ProducerStates:
+        """From the newest snapshot at or below `offset`, and the batches between the two."""
+        first = segments[0].base_offset
+        producers = load_snapshot(self.fs, self.directory, files, offset)
+        if producers is None or producers.map_end_offset < first:
+            producers = ProducerStates((), first)
+        await follow(producers, Segments(segments), offset, offset)
+        return producers
 
-async def _open_unclean(
-    fs: FileSystem,
-    home: Home,
-    partition: TopicPartition,
-    directory: str,
-    config: LogConfig,
-    at: OpenAt,
-    probe: Probe,
-    segments: list[Segment],
-    epochs: LeaderEpochs | None,
-    files: list[str],
-) -> Log:
-    ordered = Segments(segments)
-    first = ordered.index_of(at.recovery_point)
-    base = segments[first].base_offset
-    if epochs is None:
-        epochs = await _rebuild_epochs(segments[:first])
-    epochs.truncate_end(base)
-    producers = load_snapshot(fs, directory, files, base)
-    if producers is None or producers.map_end_offset < segments[0].base_offset:
-        producers = ProducerStates((), segments[0].base_offset)
-    await follow(producers, ordered, base, base)
-    recovery = Recovery(
-        fs,
-        directory,
-        config,
-        probe,
-        segments=segments,
-        first=first,
-        recovery_point=at.recovery_point,
-        epochs=epochs,
-        producers=producers,
-        gaps_allowed=at.foreign and config.cleanup_compact,
-    )
-    found = await recovery.run()
-    log = _log(
-        fs,
-        home,
-        partition,
-        directory,
-        config,
-        found.segments,
-        epochs,
-        producers,
-        found.end_offset,
-        log_start=at.log_start,
-        damage=found.damage,
-    )
-    log.derived.producers_stale = recovery.producers_stale
-    return log
-
-
-def _log(
-    fs: FileSystem,
-    home: Home,
-    partition: TopicPartition,
-    directory: str,
-    config: LogConfig,
-    segments: list[Segment],
-    epochs: LeaderEpochs,
-    producers: ProducerStates,
-    end: Offset,
-    *,
-    log_start: Offset | None = None,
-    damage: DamagedFileError | None = None,
-) -> Log:
-    segments[-1].become_active(end)
-    first = segments[0].base_offset
-    start = max(first, min(end, first if log_start is None else log_start))
-    epochs.truncate_start(start)
-    return Log(
-        fs,
-        home,
-        partition,
-        directory,
-        config,
-        segments=Segments(segments),
-        epochs=epochs,
-        producers=producers,
-        log_start_offset=start,
-        log_end_offset=end,
-        damage=damage,
-    )
+    def _log(
+        self,
+        segments: list[Segment],
+        epochs: LeaderEpochs,
+        producers: ProducerStates,
+        end: Offset,
+        *,
+        damage: DamagedFileError | None = None,
+    ) -> Log:
+        segments[-1].become_active(end)
+        start = max(segments[0].base_offset, min(end, self.at.log_start))
+        epochs.truncate_start(start)
+        return Log(
+            self.fs,
+            self.home,
+            self.partition,
+            self.directory,
+            self.config,
+            segments=Segments(segments),
+            epochs=epochs,
+            producers=producers,
+            log_start_offset=start,
+            log_end_offset=end,
+            damage=damage,
+        )
 
 
 def tidy(fs: FileSystem, directory: str) -> list[str]:

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from streamlog.errors import DamagedFileError
-from streamlog.model import INT32_MAX, NO_TIMESTAMP, Offset
+from streamlog.model import NO_TIMESTAMP, Offset
 from streamlog.ports import FileSystem
-from streamlog.storage.entry_file import EntryFile
+from streamlog.storage.entry_index import EntryIndex
 
 ENTRY_SIZE: Final = 12
 _ENTRY: Final = struct.Struct(">qi")
@@ -25,28 +25,21 @@ class TimeEntry(NamedTuple):
     offset: Offset
 
 
-class TimeIndex:
+class TimeIndex(EntryIndex):
     """Owned by its segment."""
 
-    __slots__ = ("_base", "_entries_max", "_file", "_last")
+    __slots__ = ("_last",)
 
     def __init__(self, fs: FileSystem, path: str, base_offset: Offset, size_bytes_max: int) -> None:
-        self._file = EntryFile(fs, path, ENTRY_SIZE)
-        self._base = base_offset
-        self._entries_max = size_bytes_max // ENTRY_SIZE
+        super().__init__(fs, path, _ENTRY, base_offset, size_bytes_max)
         self._last: TimeEntry | None = None  # None: not known
 
-    @property
-    def file(self) -> EntryFile:
-        return self._file
+    def _forget_last(self) -> None:
+        self._last = None
 
     @property
     def is_full(self) -> bool:
         return self._file.count >= self._entries_max - 1  # the last place is kept for the entry made at the roll
-
-    @property
-    def preallocated_bytes(self) -> int:
-        return self._entries_max * ENTRY_SIZE
 
     def maybe_append(self, timestamp_ms: int, offset: Offset) -> None:
         """Add an entry if it rises in both columns."""
@@ -55,10 +48,7 @@ class TimeIndex:
             return
         if self._file.count and offset <= last.offset:
             return
-        relative = offset - self._base
-        if not 0 <= relative <= INT32_MAX:
-            raise ValueError(f"offset {offset} does not fit an index with base {self._base}")
-        self._file.append(_ENTRY.pack(timestamp_ms, relative))
+        self._file.append(_ENTRY.pack(timestamp_ms, self._relative(offset)))
         self._last = TimeEntry(timestamp_ms, offset)
 
     def last(self) -> TimeEntry:
@@ -83,11 +73,7 @@ class TimeIndex:
     def truncate(self, offset: Offset) -> None:
         """Drop the entries at and above `offset`."""
         self._file.cut(self._search(offset - self._base, 1))
-        self._last = None
-
-    def clear(self, *, preallocate: bool) -> None:
-        self._file.clear(self.preallocated_bytes if preallocate else 0)
-        self._last = None
+        self._forget_last()
 
     def check(self) -> None:
         """Raise DamagedFileError unless the last entry can be true."""
@@ -99,14 +85,3 @@ class TimeIndex:
     def _at(self, i: int) -> TimeEntry:
         timestamp_ms, relative = _ENTRY.unpack(self._file.entry(i))
         return TimeEntry(timestamp_ms, Offset(self._base + relative))
-
-    def _search(self, bound: int, column: int) -> int:
-        """Number of entries whose column (0: timestamp, 1: relative offset) is below `bound`."""
-        low, high = 0, self._file.count
-        while low < high:
-            middle = (low + high) // 2
-            if _ENTRY.unpack(self._file.entry(middle))[column] < bound:
-                low = middle + 1
-            else:
-                high = middle
-        return low
