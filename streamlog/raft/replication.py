@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from streamlog.model import BrokerId, RaftIndex, RaftTerm
-from streamlog.raft.elections import Elections
+from streamlog.raft.elections import NEVER, Elections
 from streamlog.raft.library import Library, Peer, Role
 from streamlog.raft.membership import Membership
 from streamlog.raft.messages import AppendReply, AppendRequest, SnapshotReply, SnapshotRequest
@@ -54,7 +54,7 @@ class Replication:
         self._learner: Voter | None = None  # it is changed one voter at a time, so there is one
         self._round = 0  # of the latest message; rises over all terms
         self._committed_at = 0.0  # when the commit index last moved
-        self._quorum_until = 0.0  # not looked again before whether a majority answers
+        self._quorum_until = NEVER  # until then it has a majority, whether or not anybody answers
         self._interval_s = self._heartbeat_s  # at present: between two messages to a peer at most
 
     # Its life.
@@ -73,7 +73,6 @@ class Replication:
             progress.drop_snapshot()
         self._peers = {}
         self._learner = None
-        self._quorum_until = 0.0
 
     def update_peers(self) -> None:
         """The voters or the learners have changed."""
@@ -86,6 +85,7 @@ class Replication:
         for node_id in sorted(wanted - self._peers.keys()):
             self._peers[node_id] = Progress(Peer(node_id), next_index=end, now=now)
         self._peers = dict(sorted(self._peers.items()))
+        self._quorum_until = NEVER
 
     def add_learner(self, learner: Voter) -> None:
         """Send to this node too; it does not count. It may be a voter already: one that has lost its disk."""
@@ -174,11 +174,16 @@ class Replication:
         """Whether a majority has answered within the longest silence that may be."""
         now = self._raft.now()
         if now >= self._quorum_until:
-            since = now - self._patience_s
-            if not self._is_majority(p.peer.id for p in self._peers.values() if p.heard_at > since):
-                return False
-            self._quorum_until = now + self._heartbeat_s  # often enough to look again
-        return True
+            self._quorum_until = self._quorum_lapses_at()
+        return now < self._quorum_until
+
+    def _quorum_lapses_at(self) -> float:
+        """When it will have none, if nobody answers any more."""
+        needed = self._membership.majority - self._membership.is_voter
+        counted = [p.heard_at for p in self._peers.values() if self._membership.counts(p.peer.id)]
+        if needed <= 0:
+            return float("inf")
+        return sorted(counted, reverse=True)[needed - 1] + self._patience_s if len(counted) >= needed else NEVER
 
     def is_confirmed(self, round_: int) -> bool:
         """Whether a majority has answered a message of this round or a later one."""
@@ -291,7 +296,7 @@ class Replication:
 
     def next_deadline(self) -> float:
         """When `send` has something to do by itself."""
-        deadline = self._raft.now() + self._interval_s
+        deadline = min(self._raft.now() + self._interval_s, self._quorum_until)
         commit_index = self._raft.commit_index
         for progress in self._peers.values():
             if progress.peer in self._raft.connected:

@@ -107,6 +107,7 @@ async def _open(fs: FileSystem, workers: Workers, random: Random, directory: str
 
 async def _begin(fs: FileSystem, random: Random, directory: str, owner: Owner, remedy: str) -> None:
     """A first start. The identity comes last: once it is there, the rest must be."""
+    await _make_names_durable(fs, directory)
     path = f"{directory}/{JOURNAL}"
     if fs.exists(path) and not await _is_unused(fs, path, remedy):
         raise DamagedFileError(f"{directory}/{IDENTITY}", 0, "is missing, and this node has had one", remedy)
@@ -117,7 +118,6 @@ async def _begin(fs: FileSystem, random: Random, directory: str, owner: Owner, r
         cluster_id=owner.cluster_id, node_id=owner.node_id, directory_id=directory_id, bootstrap=owner.voters
     )
     await identities.write_identity(fs, f"{directory}/{IDENTITY}", identity)
-    await _make_names_durable(fs, directory)
 
 
 async def _make_names_durable(fs: FileSystem, directory: str) -> None:

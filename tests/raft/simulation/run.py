@@ -320,7 +320,8 @@ class Simulation:
         since = self.loop.now
         await self._clients[0].read_from(leader, until)
         undisturbed = all(self.world.fabric.blocked.get(link) == since for link in links)
-        runs = host.node is leader and leader.is_up and host.process is not None and not host.process.paused
+        runs = host.node is leader and leader.is_up and host.process is not None
+        runs = runs and host.process.alive and not host.process.paused
         if undisturbed and runs and leader.core.role == Role.LEADER and leader.core.term == term:
             self.truth.wrong(f"node {node_id} leads on, {self.loop.now - since:.2f} s after it was cut off")
         self.world.fabric.heal(links)
