@@ -43,7 +43,7 @@ class RaftNode:
         self._config = config
         self._machine = machine
         self._ports = ports
-        self._hub = ObserverHub(machine, ports.workers, cluster_id=config.owner.cluster_id)
+        self._hub = ObserverHub(machine, ports.workers, cluster_id=config.owner.cluster_id, settings=config.settings)
         self._running: Runner | None = None
         self._stopping = asyncio.Event()
         self._up = asyncio.Event()

@@ -1,6 +1,6 @@
 """Nodes without a vote follow the quorum: a snapshot, then every command that was carried out, in order.
 
-At a voter, ObserverHub keeps the latest commands, up to BUFFER_BYTES_MAX. An observer that is behind them, or that
+At a voter, ObserverHub keeps the latest commands, up to a limit of bytes. An observer that is behind them, or that
 begins with nothing, is sent the state machine's bytes first. Nothing is kept for one observer: each has only its place
 in the common buffer, so that any number may follow, and one too slow for it is sent a snapshot again.
 
@@ -22,12 +22,10 @@ from streamlog.ports import CallInfo, Clock, Network, Probe, Random, RpcError, S
 from streamlog.raft import wire
 from streamlog.raft.observed import ObservedCommands, ObservedSnapshot, WatchRequest
 from streamlog.raft.port import StateMachine
+from streamlog.raft.settings import QuorumSettings
 from streamlog.raft.voters import VoterSet
 
 METHOD: Final = "/streamlog.internal.v1.Raft/WatchMetadata"
-BUFFER_BYTES_MAX: Final = 16 << 20
-MESSAGE_BYTES_MAX: Final = 256 << 10
-"""Of commands or of a snapshot in one message, unless a single command is larger."""
 KEEPALIVE_S: Final = 5.0
 """A hub that has nothing to tell says so; an observer that hears nothing for twice as long tries another voter."""
 RECONNECT_S: Final = 0.2
@@ -38,12 +36,16 @@ COMMAND_OVERHEAD_BYTES: Final = 64
 class ObserverHub:
     """Owned by a voter; told by its applier (applying.Listener)."""
 
-    def __init__(self, machine: StateMachine[Any], workers: Workers, *, cluster_id: str) -> None:
+    def __init__(
+        self, machine: StateMachine[Any], workers: Workers, *, cluster_id: str, settings: QuorumSettings
+    ) -> None:
+        self._buffer_bytes_max = settings.observer_buffer_bytes
+        self._message_bytes_max = settings.observer_message_bytes  # unless a single command is larger
         self._machine = machine
         self._workers = workers
         self._cluster_id = cluster_id
         self._commands: list[tuple[RaftIndex, bytes]] = []  # by rising index
-        self._bytes = 0  # of _commands; <= BUFFER_BYTES_MAX
+        self._bytes = 0  # of _commands; <= _buffer_bytes_max
         self._complete_after = RaftIndex(0)  # every command behind this index is in _commands
         self.applied_index = RaftIndex(0)
         self._news: asyncio.Event | None = None  # somebody waits for it
@@ -55,14 +57,14 @@ class ObserverHub:
         if command is not None:
             self._commands.append((index, command))
             self._bytes += len(command) + COMMAND_OVERHEAD_BYTES
-            if self._bytes > BUFFER_BYTES_MAX:
+            if self._bytes > self._buffer_bytes_max:
                 self._drop_older_half()
         self._tell()
 
     def _drop_older_half(self) -> None:
         """Not one by one: the front of a list is dear to cut."""
         doomed = 0
-        while self._bytes > BUFFER_BYTES_MAX // 2:
+        while self._bytes > self._buffer_bytes_max // 2:
             self._complete_after, command = self._commands[doomed]
             self._bytes -= len(command) + COMMAND_OVERHEAD_BYTES
             doomed += 1
@@ -107,7 +109,7 @@ class ObserverHub:
 
     async def _send_snapshot(self, stream: Stream) -> RaftIndex:
         index, picture = self.applied_index, self._machine.picture()
-        pieces = await self._workers.run(_encode, self._machine, picture)
+        pieces = await self._workers.run(_encode, self._machine, picture, self._message_bytes_max)
         for place, data in enumerate(pieces):
             last = place == len(pieces) - 1
             await stream.send(
@@ -118,9 +120,9 @@ class ObserverHub:
     async def _send_commands(self, stream: Stream, sent: RaftIndex) -> RaftIndex:
         """Commands behind `sent`, as many as fit into one message; the index that the observer is at then."""
         begin = end = bisect_right(self._commands, sent, key=_index)
-        size = 0
-        while end < len(self._commands) and (end == begin or size + len(self._commands[end][1]) <= MESSAGE_BYTES_MAX):
-            size += len(self._commands[end][1])
+        room = self._message_bytes_max
+        while end < len(self._commands) and (end == begin or len(self._commands[end][1]) <= room):
+            room -= len(self._commands[end][1])
             end += 1
         some = self._commands[begin:end]
         until = self.applied_index if end == len(self._commands) else some[-1][0]
@@ -222,10 +224,10 @@ class Observer:
         news.set()
 
 
-def _encode(machine: StateMachine[Any], picture: object) -> list[bytes]:
-    """In a worker: the bytes in pieces of MESSAGE_BYTES_MAX; one empty piece for a state without bytes."""
+def _encode(machine: StateMachine[Any], picture: object, piece_bytes: int) -> list[bytes]:
+    """In a worker: the bytes in pieces; one empty piece for a state without bytes."""
     whole = b"".join(machine.encode(picture))
-    return [whole[begin : begin + MESSAGE_BYTES_MAX] for begin in range(0, len(whole), MESSAGE_BYTES_MAX)] or [b""]
+    return [whole[begin : begin + piece_bytes] for begin in range(0, len(whole), piece_bytes)] or [b""]
 
 
 def _index(command: tuple[RaftIndex, bytes]) -> RaftIndex:

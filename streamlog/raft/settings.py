@@ -19,6 +19,8 @@ class QuorumSettings:
     leader_lost_backoff_ms: int = 100  # after the stream from the leader broke: wait 0 to so long, then ask the others
     commit_notice_ms: int = 5  # a commit with no append to carry it is told to the followers after so long
     reconnect_ms: int = 100  # between two attempts to reach a peer
+    second_choice_ms: int = 500  # the smaller id of a pair waits so long for the greater one to dial
+    links_max: int = 64  # nodes that may be linked to this one
 
     command_bytes_max: int = 1 << 20  # one command; with its envelope it fits gRPC's default of 4 MiB many times
     append_bytes_max: int = 1 << 20  # commands in one append message, unless a single one is larger
@@ -33,6 +35,9 @@ class QuorumSettings:
     snapshot_trailing_entries: int = 1_000  # kept behind a snapshot for followers that are a little late
     snapshot_chunk_bytes: int = 256 << 10
     snapshot_bytes_max: int = 1 << 30  # a longer one is refused by the receiver
+
+    observer_buffer_bytes: int = 16 << 20  # of the latest commands, kept for observers that are a little behind
+    observer_message_bytes: int = 256 << 10  # of commands or of a snapshot in one message to an observer
 
     seal_after_ms: int = 1_000  # the journal is quiet so long: write down that its end is durable
 

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final, Protocol
 
-from streamlog.errors import CorruptMessageError, InconsistentClusterError, ThrottledError
+from streamlog.errors import CorruptMessageError, InconsistentClusterError, Status, ThrottledError
 from streamlog.model import BrokerId
 from streamlog.ports import CallInfo, Channel, Clock, Network, Probe, Random, RpcError, Stream
 from streamlog.raft import wire
@@ -29,10 +29,18 @@ from streamlog.raft.voters import DirectoryId, Voter
 METHOD: Final = "/streamlog.internal.v1.Raft/Exchange"
 QUEUE_BYTES_MAX: Final = 32 << 20
 """Several windows (settings.window_bytes)."""
-LINKS_MAX: Final = 64
 HELLO_TIMEOUT_S: Final = 2.0
-SECOND_CHOICE_S: Final = 0.5
-"""How long the smaller id waits for the greater one to dial."""
+REFUSALS: Final = frozenset(
+    {
+        Status.FAILED_PRECONDITION,
+        Status.INVALID_ARGUMENT,
+        Status.PERMISSION_DENIED,
+        Status.RESOURCE_EXHAUSTED,
+        Status.UNAUTHENTICATED,
+        Status.UNIMPLEMENTED,
+    }
+)
+"""How a peer that is there says no."""
 SETTLED_S: Final = 1.0
 """A link younger than this may be the twin of one that both sides dialled at the same time."""
 
@@ -116,6 +124,9 @@ class Transport:
         self._random = random
         self._probe = probe
         self._reconnect_s = settings.reconnect_ms / 1000
+        self._second_choice_s = settings.second_choice_ms / 1000
+        self._links_max = settings.links_max
+        self._refusals: dict[BrokerId, str] = {}  # by peers that were dialled and did not want us: told once
         self._links: dict[BrokerId, Link] = {}
         self._wanted: dict[BrokerId, Voter] = {}
         self._wanted_changed = asyncio.Event()
@@ -155,7 +166,7 @@ class Transport:
         try:
             while True:
                 if self._hello.node_id < peer.node_id:
-                    await asyncio.sleep(SECOND_CHOICE_S)
+                    await asyncio.sleep(self._second_choice_s)
                 link = self._links.get(peer.node_id)
                 if link is not None:
                     await link.over.wait()
@@ -176,14 +187,16 @@ class Transport:
         except TimeoutError:
             pass
         except RpcError as error:
-            self._tell_refusal(peer, error)
+            if error.status in REFUSALS:
+                self._tell_refusal(peer, error.message)
         except (CorruptMessageError, InconsistentClusterError) as error:
-            self._probe("quorum_peer_refused", peer=peer.node_id, address=peer.address, reason=str(error))
+            self._tell_refusal(peer, str(error))
 
-    def _tell_refusal(self, peer: Voter, error: RpcError) -> None:
-        """A peer that is not there is no news; one that does not want us is."""
-        if error.details_bin:
-            self._probe("quorum_peer_refused", peer=peer.node_id, address=peer.address, reason=error.message)
+    def _tell_refusal(self, peer: Voter, reason: str) -> None:
+        """A peer that is not there is no news; one that does not want us is, once."""
+        if self._refusals.get(peer.node_id) != reason:
+            self._refusals[peer.node_id] = reason
+            self._probe("quorum_peer_refused", peer=peer.node_id, address=peer.address, reason=reason)
 
     # Serving.
 
@@ -193,8 +206,8 @@ class Transport:
             hello = await self._expect_hello(stream)
         except TimeoutError:
             return
-        if hello.node_id not in self._links and len(self._links) >= LINKS_MAX:
-            raise ThrottledError(f"{LINKS_MAX} nodes are linked to the quorum already", limit=LINKS_MAX)
+        if hello.node_id not in self._links and len(self._links) >= self._links_max:
+            raise ThrottledError(f"{self._links_max} nodes are linked to the quorum already", limit=self._links_max)
         await stream.send(wire.encode_hello(self._hello))
         await self._use(stream, hello, hello.node_id)
 
@@ -236,6 +249,7 @@ class Transport:
                 return False
             self._detach(old)
         self._links[link.peer] = link
+        self._refusals.pop(link.peer, None)
         self._receiver.link_up(link.peer, directory_id)
         return True
 

@@ -1,0 +1,255 @@
+"""Nodes without a vote follow: a snapshot, then every command, from any voter, whatever breaks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from streamlog.errors import Status
+from streamlog.model import RaftIndex
+from streamlog.ports import RpcError
+from streamlog.ports.bundle import Ports
+from streamlog.raft import observers, wire
+from streamlog.raft.observed import ObservedCommands, ObservedSnapshot, WatchRequest
+from streamlog.raft.observers import METHOD, Observer
+from streamlog.raft.settings import QuorumSettings
+from streamlog.raft.voters import VoterSet
+from streamlog.sim import SimLoop
+from streamlog.sim import run as run_simulation
+from streamlog.sim.world import World
+
+from .kit import PORT, Cluster, voters
+from .registers import Registers
+
+
+class Follower:
+    """A broker that is no voter."""
+
+    def __init__(self, name: str, ports: Ports, known: VoterSet) -> None:
+        self.machine = Registers()
+        self.observer = Observer(
+            self.machine,
+            known,
+            cluster_id="test",
+            network=ports.network,
+            clock=ports.clock,
+            random=ports.random,
+            workers=ports.workers,
+            probe=ports.probe,
+        )
+
+    async def run(self) -> None:
+        await self.observer.run()
+
+
+def follow(cluster: Cluster, name: str, *node_ids: int) -> Follower:
+    known = voters(*(node_ids or range(1, cluster.size + 1)))
+    return cluster.world.host(name).start(lambda ports: Follower(name, ports, known))
+
+
+def tell(story: Callable[[Cluster], Awaitable[None]], *, seed: int = 1, **settings: int) -> None:
+    async def main(loop: SimLoop) -> None:
+        cluster = Cluster(World(loop, seed), 3, QuorumSettings(**settings))
+        cluster.start()
+        await story(cluster)
+        cluster.world.stop()
+
+    run_simulation(main, seed=seed)
+
+
+async def until_at(follower: Follower, index: int) -> None:
+    while follower.observer.applied_index < index:  # noqa: ASYNC110  watched from outside its process
+        await asyncio.sleep(0.02)
+
+
+async def caught_up(cluster: Cluster, *followers: Follower) -> None:
+    leader = await cluster.wait_for_leader()
+    async with asyncio.timeout(15):
+        for follower in followers:
+            await until_at(follower, leader.raft.applied_index)
+            assert follower.machine.digest == leader.machine.digest
+            assert follower.machine.count == leader.machine.count
+
+
+def test_any_number_follow() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.put("before=1")
+        followers = [follow(cluster, f"b{number}") for number in range(20)]
+        for number in range(50):
+            await cluster.put(f"k={number}")
+        await caught_up(cluster, *followers)
+        assert all(len(f.machine.applied) >= 40 for f in followers)  # commands, not snapshots again and again
+
+    tell(story)
+
+
+def test_a_repeated_command_is_not_told() -> None:
+    async def story(cluster: Cluster) -> None:
+        follower = follow(cluster, "b")
+        await cluster.put("k=0")
+        await caught_up(cluster, follower)
+        for _ in range(3):
+            await cluster.put("k=1", client_id="c", sequence=1)
+        await caught_up(cluster, follower)
+        assert follower.machine.count == 2
+
+    tell(story)
+
+
+def test_the_index_moves_without_commands() -> None:
+    """No-ops and voters count: who waits for an index must not wait for a command."""
+
+    async def story(cluster: Cluster) -> None:
+        follower = follow(cluster, "b")
+        await cluster.put("k=0")
+        leader = await cluster.wait_for_leader()
+        cluster.host(leader.node_id).crash()
+        other = await cluster.wait_for_leader(other_than=leader.node_id)
+        task = cluster.world.host("b").spawn(follower.observer.wait_until_applied(other.raft.applied_index))
+        await asyncio.wait_for(asyncio.wait([task]), 10)
+        assert follower.machine.count == 1
+
+    tell(story)
+
+
+def test_voters_die_and_the_observers_go_on() -> None:
+    async def story(cluster: Cluster) -> None:
+        followers = [follow(cluster, f"b{number}") for number in range(3)]
+        for round_ in range(6):
+            for number in range(5):
+                await cluster.put(f"k={round_}.{number}")
+            victim = cluster.host(round_ % 3 + 1)
+            (victim.power_cut if round_ % 2 else victim.crash)()
+            await cluster.put(f"after={round_}")
+            cluster.start(round_ % 3 + 1)
+            await asyncio.sleep(0.5)
+        await caught_up(cluster, *followers)
+
+    tell(story)
+
+
+def test_a_voter_that_is_behind_is_waited_for() -> None:
+    async def story(cluster: Cluster) -> None:
+        follower = follow(cluster, "b", 1)
+        applied = await cluster.put("k=0")
+        await until_at(follower, applied.index)
+        for other in (2, 3):
+            cluster.world.fabric.block(f"n{other}", "n1")
+        for number in range(10):
+            await cluster.put(f"k={number}")
+        await asyncio.sleep(0.5)
+        assert follower.machine.values.get("k") == "0"
+        cluster.world.fabric.heal()
+        await caught_up(cluster, follower)
+
+    tell(story)
+
+
+def test_an_observer_that_is_too_far_behind_gets_a_snapshot() -> None:
+    async def story(cluster: Cluster) -> None:
+        follower = follow(cluster, "b")
+        await cluster.put("k=0")
+        await caught_up(cluster, follower)
+        cluster.world.host("b").pause()
+        for number in range(60):
+            await cluster.put(f"k{number}={'x' * 100}")
+        cluster.world.host("b").resume()
+        await caught_up(cluster, follower)
+        assert len(follower.machine.installed) >= 2
+
+    tell(story, observer_buffer_bytes=2_000, observer_message_bytes=500)
+
+
+def test_what_the_hub_keeps_is_bounded() -> None:
+    async def story(cluster: Cluster) -> None:
+        for number in range(100):
+            await cluster.put(f"k{number}={'x' * 100}")
+        for member in cluster.members():
+            hub = member.raft._hub
+            assert hub._bytes == sum(len(c) + observers.COMMAND_OVERHEAD_BYTES for _, c in hub._commands) <= 5_000
+
+    tell(story, observer_buffer_bytes=5_000)
+
+
+def test_messages_are_bounded_and_in_order() -> None:
+    received: dict[int, list[Any]] = {0: [], 5: []}  # by what the observer has already
+
+    async def story(cluster: Cluster) -> None:
+        for number in range(40):
+            await cluster.put(f"k{number}={'x' * 50}")
+        ports = cluster.world.host("b").boot()
+
+        async def watch(applied: int) -> None:
+            async with ports.network.connect(f"n1:{PORT}").stream(METHOD) as stream:
+                request = WatchRequest(cluster_id="test", applied_index=RaftIndex(applied))
+                await stream.send(wire.encode_watch_request(request))
+                while (data := await stream.recv()) is not None:
+                    received[applied].append(wire.decode_observed(data))
+
+        tasks = [cluster.world.host("b").spawn(watch(0)), cluster.world.host("b").spawn(watch(5))]
+        await asyncio.sleep(3)
+        for task in tasks:
+            task.cancel()
+
+    tell(story, observer_message_bytes=200)
+    pieces = [m for m in received[0] if isinstance(m, ObservedSnapshot)]
+    news = [m for m in received[5] if isinstance(m, ObservedCommands)]
+    assert len(pieces) > 5
+    assert [piece.first for piece in pieces].count(True) == [piece.last for piece in pieces].count(True) == 1
+    assert all(len(piece.data) <= 200 for piece in pieces)
+    indexes = [index for message in news for index, _ in message.commands]
+    assert indexes == sorted(set(indexes))
+    assert min(indexes) > 5
+    assert all(sum(len(c) for _, c in message.commands) <= 200 for message in news)
+
+
+def test_a_quiet_hub_says_that_it_lives() -> None:
+    async def story(cluster: Cluster) -> None:
+        follower = follow(cluster, "b")
+        await cluster.put("k=0")
+        await caught_up(cluster, follower)
+        installed = len(follower.machine.installed)
+        await asyncio.sleep(60)
+        assert len(follower.machine.installed) == installed  # the same stream all the time
+
+    tell(story)
+
+
+def test_a_silent_voter_is_left() -> None:
+    async def story(cluster: Cluster) -> None:
+        follower = follow(cluster, "b")
+        await cluster.put("k=0")
+        await caught_up(cluster, follower)
+        cluster.world.fabric.keepalive_s = 1000.0  # gRPC does not notice either
+        watched = next(c.server_host for c in cluster.world.fabric.connections if c.client_host == "b")
+        cluster.world.fabric.block(watched, "b")
+        for number in range(5):
+            await cluster.put(f"k={number}")
+        leader = await cluster.wait_for_leader()
+        async with asyncio.timeout(60):
+            await until_at(follower, leader.raft.applied_index)
+
+    tell(story)
+
+
+def test_an_observer_of_another_cluster_is_refused() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.put("k=0")
+        ports = cluster.world.host("b").boot()
+
+        async def watch() -> None:
+            async with ports.network.connect(f"n1:{PORT}").stream(METHOD) as stream:
+                request = WatchRequest(cluster_id="another", applied_index=RaftIndex(0))
+                await stream.send(wire.encode_watch_request(request))
+                await stream.recv()
+
+        task = cluster.world.host("b").spawn(watch())
+        await asyncio.wait([task])
+        with pytest.raises(RpcError) as caught:
+            task.result()
+        assert caught.value.status is Status.FAILED_PRECONDITION
+
+    tell(story)
