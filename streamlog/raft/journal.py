@@ -199,6 +199,11 @@ class Journal:
         begin = max(first - 1 - self.base.index, 0)
         return max(0, self._sizes[last] - self._sizes[begin]) if last >= 0 else 0
 
+    def tail_within(self, bytes_max: int) -> RaftIndex:
+        """The lowest index behind which there are at most `bytes_max` bytes of data."""
+        place = bisect_right(self._sizes, self._sizes[-1] - bytes_max - 1)
+        return self._entries[min(place, len(self._entries) - 1)].index
+
     # Changing it. Seen at once; durable after a sync.
 
     def append(self, entry: Entry) -> None:

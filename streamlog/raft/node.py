@@ -58,7 +58,7 @@ class RaftNode:
             await running.run(self._stopping)
         finally:
             self._running = None
-            storage.journal.close()
+            storage.close()
 
     async def _start(self, storage: Storage) -> Runner:
         running = Runner(storage, self._machine, self._hub, self._ports, self._config.settings)
@@ -129,6 +129,8 @@ class RaftNode:
             seen, changed = running.leadership, running.leadership_changed
             yield seen
             await changed.wait()
+            if self._running is not running:
+                return
 
     @property
     def applied_index(self) -> RaftIndex:

@@ -49,6 +49,8 @@ class ObserverHub:
         self._complete_after = RaftIndex(0)  # every command behind this index is in _commands
         self.applied_index = RaftIndex(0)
         self._news: asyncio.Event | None = None  # somebody waits for it
+        self._snapshot: tuple[RaftIndex, list[bytes]] | None = None  # the latest that was encoded
+        self._encoding = asyncio.Lock()
 
     # From the applier.
 
@@ -74,6 +76,7 @@ class ObserverHub:
         self.applied_index = self._complete_after = index
         self._commands.clear()
         self._bytes = 0
+        self._snapshot = None
         self._tell()
 
     def _tell(self) -> None:
@@ -108,14 +111,22 @@ class ObserverHub:
         return True
 
     async def _send_snapshot(self, stream: Stream) -> RaftIndex:
-        index, picture = self.applied_index, self._machine.picture()
-        pieces = await self._workers.run(_encode, self._machine, picture, self._message_bytes_max)
+        index, pieces = await self._latest_snapshot()
         for place, data in enumerate(pieces):
             last = place == len(pieces) - 1
             await stream.send(
                 wire.encode_observed(ObservedSnapshot(index=index, data=data, first=place == 0, last=last))
             )
         return index
+
+    async def _latest_snapshot(self) -> tuple[RaftIndex, list[bytes]]:
+        """One behind which no command is missing here. Those who ask at the same time share it."""
+        async with self._encoding:
+            if self._snapshot is None or self._snapshot[0] < self._complete_after:
+                index, picture = self.applied_index, self._machine.picture()
+                pieces = await self._workers.run(_encode, self._machine, picture, self._message_bytes_max)
+                self._snapshot = index, pieces
+            return self._snapshot
 
     async def _send_commands(self, stream: Stream, sent: RaftIndex) -> RaftIndex:
         """Commands behind `sent`, as many as fit into one message; the index that the observer is at then."""

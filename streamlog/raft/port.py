@@ -98,7 +98,10 @@ class Quorum(Protocol):
     def leadership(self) -> Leadership: ...
 
     def watch_leadership(self) -> AsyncIterator[Leadership]:
-        """The present leadership, then each change; changes that a slow reader misses are left out, never the last."""
+        """The present leadership, then each change, until the node stops.
+
+        Changes that a slow reader misses are left out, but never the last one.
+        """
         ...
 
     @property

@@ -142,6 +142,7 @@ class Runner:
             raise errors.exceptions[0] from errors
         finally:
             self._tell_all_who_wait()
+            self.leadership_changed.set()
 
     async def _close_journal(self) -> None:
         await self._journal.sync()

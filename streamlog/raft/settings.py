@@ -18,7 +18,8 @@ class QuorumSettings:
     idle_heartbeat_ms: int = 600  # ... and followers are told to be as much more patient
     leader_lost_backoff_ms: int = 100  # after the stream from the leader broke: wait 0 to so long, then ask the others
     commit_notice_ms: int = 5  # a commit with no append to carry it is told to the followers after so long
-    reconnect_ms: int = 100  # between two attempts to reach a peer
+    reconnect_ms: int = 100  # between two attempts to reach a peer; doubled each time ...
+    reconnect_max_ms: int = 1_000  # ... up to this
     second_choice_ms: int = 500  # the smaller id of a pair waits so long for the greater one to dial
     links_max: int = 64  # nodes that may be linked to this one
 

@@ -10,6 +10,7 @@ is removed. A reader keeps the file that it has opened, also when another one ta
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import Final
 
@@ -129,6 +130,7 @@ class SnapshotStore:
             for piece in pieces:
                 file.pwritev((piece,), size)
                 size += len(piece)
+                await asyncio.sleep(0)  # hundreds of megabytes into the page cache hold up the loop, one does not
             await self._put_in_place(file, self._path + _NEW)
         except OSError as error:
             raise self._failed(error) from error

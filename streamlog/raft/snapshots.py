@@ -90,10 +90,14 @@ class Snapshots:
         capture = self._capture()
         pieces = await workers.run(_encode, capture, self._machine)
         await self._store.write(capture.head, pieces)
-        last = capture.head.last_index
-        self._membership.forget_before(last)
-        self.compact_to = max(self.compact_to, RaftIndex(last - self._settings.snapshot_trailing_entries))
+        self._membership.forget_before(capture.head.last_index)
+        self.compact_to = max(self.compact_to, self._keep_behind(capture.head.last_index))
         return capture.head
+
+    def _keep_behind(self, last: RaftIndex) -> RaftIndex:
+        """The new base: some entries behind it may still be wanted, but not more than half a journal of them."""
+        by_bytes = self._raft.log.tail_within(self._settings.snapshot_journal_bytes // 2)
+        return min(last, max(RaftIndex(last - self._settings.snapshot_trailing_entries), by_bytes))
 
     def _capture(self) -> Capture:
         raft = self._raft

@@ -17,12 +17,13 @@ never starts empty where it once had state.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
 
-from streamlog.errors import DamagedFileError, StorageError
+from streamlog.errors import DamagedFileError, LogDirectoryLockedError, StorageError
 from streamlog.model import BrokerId, RaftIndex
-from streamlog.ports import FileSystem, Random, Workers
+from streamlog.ports import DirectoryLock, FileSystem, Random, Workers
 from streamlog.raft import identity as identities
 from streamlog.raft.entries import FIRST_INDEX
 from streamlog.raft.journal import Journal
@@ -35,6 +36,7 @@ from streamlog.raft.voters import VoterSet
 
 JOURNAL: Final = "journal"
 IDENTITY: Final = "identity"
+LOCK: Final = ".lock"
 _UNUSED_JOURNAL_BYTES_MAX: Final = 4 * OVERHEAD_BYTES
 """One that was never written to after its first two records is shorter."""
 
@@ -54,6 +56,11 @@ class Storage:
     journal: Journal  # durable as it stands
     store: SnapshotStore
     snapshot: SnapshotContent | None  # covers the journal's base; the state to begin with
+    lock: DirectoryLock  # nobody else uses the directory
+
+    def close(self) -> None:
+        self.journal.close()
+        self.lock.release()
 
     def membership(self) -> Membership:
         """The voters of snapshot or bootstrap, then those of the journal."""
@@ -78,18 +85,32 @@ def remedy_for(owner: Owner, directory: str) -> str:
 async def open_storage(fs: FileSystem, workers: Workers, random: Random, directory: str, owner: Owner) -> Storage:
     """Open or make what is in `directory`.
 
-    DamagedFileError, UnsupportedVersionError, InconsistentClusterError; StorageError when the disk fails.
+    DamagedFileError, UnsupportedVersionError, InconsistentClusterError, LogDirectoryLockedError; StorageError when the
+    disk fails.
     """
     try:
         return await _open(fs, workers, random, directory, owner)
+    except BlockingIOError:
+        raise LogDirectoryLockedError(f"{directory}: another process uses it", path=directory) from None
     except OSError as error:
         raise StorageError(f"{directory}: {error}", path=directory, errno=error.errno) from error
 
 
 async def _open(fs: FileSystem, workers: Workers, random: Random, directory: str, owner: Owner) -> Storage:
+    fs.mkdir(directory, parents=True)
+    with ExitStack() as refused:
+        lock = fs.lock(f"{directory}/{LOCK}")
+        refused.callback(lock.release)
+        storage = await _open_locked(fs, workers, random, directory, owner, lock)
+        refused.pop_all()
+    return storage
+
+
+async def _open_locked(
+    fs: FileSystem, workers: Workers, random: Random, directory: str, owner: Owner, lock: DirectoryLock
+) -> Storage:
     remedy = remedy_for(owner, directory)
     journal_path, identity_path = f"{directory}/{JOURNAL}", f"{directory}/{IDENTITY}"
-    fs.mkdir(directory, parents=True)
     store = SnapshotStore(fs, workers, directory, remedy=remedy)
     if not fs.exists(identity_path):
         await _begin(fs, random, directory, owner, remedy)
@@ -102,7 +123,7 @@ async def _open(fs: FileSystem, workers: Workers, random: Random, directory: str
     _check_together(journal, snapshot, store.path, remedy)
     if snapshot is not None:
         await _begin_behind(journal, snapshot)
-    return Storage(identity=identity, journal=journal, store=store, snapshot=snapshot)
+    return Storage(identity=identity, journal=journal, store=store, snapshot=snapshot, lock=lock)
 
 
 async def _begin(fs: FileSystem, random: Random, directory: str, owner: Owner, remedy: str) -> None:

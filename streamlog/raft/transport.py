@@ -124,6 +124,7 @@ class Transport:
         self._random = random
         self._probe = probe
         self._reconnect_s = settings.reconnect_ms / 1000
+        self._reconnect_max_s = settings.reconnect_max_ms / 1000
         self._second_choice_s = settings.second_choice_ms / 1000
         self._links_max = settings.links_max
         self._refusals: dict[BrokerId, str] = {}  # by peers that were dialled and did not want us: told once
@@ -163,6 +164,7 @@ class Transport:
 
     async def _dial_forever(self, peer: Voter) -> None:
         channel = self._network.connect(peer.address)
+        pause_s = self._reconnect_s
         try:
             while True:
                 if self._hello.node_id < peer.node_id:
@@ -170,19 +172,24 @@ class Transport:
                 link = self._links.get(peer.node_id)
                 if link is not None:
                     await link.over.wait()
-                else:
-                    await self._dial(channel, peer)
-                await asyncio.sleep(self._random.uniform(0.5, 1.0) * self._reconnect_s)
+                    pause_s = self._reconnect_s
+                elif await self._dial(channel, peer):
+                    pause_s = self._reconnect_s
+                await asyncio.sleep(self._random.uniform(0.5, 1.0) * pause_s)
+                pause_s = min(2 * pause_s, self._reconnect_max_s)
         finally:
             await channel.close()
 
-    async def _dial(self, channel: Channel, peer: Voter) -> None:
+    async def _dial(self, channel: Channel, peer: Voter) -> bool:
+        """Link to the peer, and be back when that is over. True when it was there."""
+        there = False
         try:
             async with channel.stream(METHOD) as stream:
                 await stream.send(wire.encode_hello(self._hello))
                 hello = await self._expect_hello(stream)
                 if hello.node_id != peer.node_id:
                     raise InconsistentClusterError(f"{peer.address} is node {hello.node_id}, not {peer.node_id}")
+                there = True
                 await self._use(stream, hello, self._hello.node_id)
         except TimeoutError:
             pass
@@ -191,6 +198,7 @@ class Transport:
                 self._tell_refusal(peer, error.message)
         except (CorruptMessageError, InconsistentClusterError) as error:
             self._tell_refusal(peer, str(error))
+        return there
 
     def _tell_refusal(self, peer: Voter, reason: str) -> None:
         """A peer that is not there is no news; one that does not want us is, once."""

@@ -14,9 +14,10 @@ P = ParamSpec("P")
 
 
 def at_once(coro: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that does not wait."""
+    """The result of a coroutine that waits for nothing but its turn."""
     try:
-        coro.send(None)
+        while coro.send(None) is None:  # what sleep(0) yields
+            pass
     except StopIteration as stop:
         result: T = stop.value
         return result

@@ -10,6 +10,7 @@ import pytest
 from streamlog.errors import (
     DamagedFileError,
     InconsistentClusterError,
+    LogDirectoryLockedError,
     StorageError,
     StreamlogError,
     UnsupportedVersionError,
@@ -160,6 +161,7 @@ def test_a_snapshot_older_than_the_journal() -> None:
     machine = used(30, snapshot=20, base=15)
     storage = start(machine)
     machine.run(storage.store.write(head_at(8), snapshot_file.encode(head_at(8), [], [])))
+    storage.close()
     assert "ends at entry 8, and the journal begins at 15" in str(refusal(machine))
 
 
@@ -168,7 +170,7 @@ def test_what_was_being_written_is_removed() -> None:
     for name in ("snapshot.new", "snapshot.part"):
         machine.fs.open(f"{DIRECTORY}/{name}", create=True)
     start(machine)
-    assert machine.fs.list(DIRECTORY) == ["identity", "journal"]
+    assert machine.fs.list(DIRECTORY) == [".lock", "identity", "journal"]
 
 
 # Whose it is.
@@ -191,9 +193,18 @@ def test_the_journal_of_another_directory_is_refused() -> None:
     machine, other = used(), Machine("another")
     file = machine.fs.open(f"{DIRECTORY}/journal")
     data = file.pread(file.size(), 0)
-    start(other)
+    start(other).close()
     damage(other, "journal", lambda own: own.__setitem__(slice(None), data))
     assert "belongs to directory" in str(refusal(other))
+
+
+def test_a_directory_in_use_is_refused() -> None:
+    machine = Machine()
+    storage = start(machine)
+    with pytest.raises(LogDirectoryLockedError, match=DIRECTORY):
+        start(machine)
+    storage.close()
+    start(machine)
 
 
 def test_voters_of_the_settings_are_for_the_first_start() -> None:

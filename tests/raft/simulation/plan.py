@@ -111,6 +111,7 @@ def _settings(rng: random.Random) -> QuorumSettings:
         snapshot_chunk_bytes=rng.choice([100, 1 << 18]),
         catch_up_entries=rng.choice([2, 100]),
         catch_up_timeout_ms=1500,
+        reconnect_max_ms=200,
         seal_after_ms=rng.choice([50, 1000]),
         heartbeat_ms=rng.choice([60, 100]),
         idle_after_ms=rng.choice([50, 1000]),
