@@ -7,7 +7,7 @@ JOBS   ?= auto
 OUTPUT ?= table
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check fmt test test-long sim bench interop proto docs clean
+.PHONY: help setup check fmt test test-long sim sim-raft bench interop proto docs clean
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -36,6 +36,9 @@ test: $(STAMP)   ## all tests but the long ones, in parallel
 
 test-long: $(STAMP)  ## the long ones: more seeds, more rounds
 	$(BIN)/python -m pytest -q -n $(JOBS) -m long
+
+sim-raft: $(STAMP)  ## the quorum in simulation: SEEDS=20000 of them, FROM=0 on
+	$(BIN)/python -m tests.raft.simulation $(or $(FROM),0) $(or $(SEEDS),2000)
 
 interop: $(STAMP)  ## read what a real Kafka writes and the other way round (Java 17 and Maven, skipped without)
 	$(BIN)/python -m pytest -q -m interop tests/interop

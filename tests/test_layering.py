@@ -43,7 +43,7 @@ RESTRICTED = {
     },
     "grpc_health": {"api/health.py"},
     "grpc_reflection": {"api/reflection.py"},
-    "pysyncobj": {"raft"},
+    "pysyncobj": {"raft/library.py"},
     "pickle": set(),
     "uvloop": {"ports/system.py"},
     "click": {"cli"},
