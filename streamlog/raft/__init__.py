@@ -26,8 +26,8 @@ the snapshot, the identity; all else is learnt again from the others. `last_appl
     proposals, barriers
                   callers that wait: for a commit, for a linearizable read
 
-    journal, journal_format
-                  the write-ahead log in one file
+    journal, journal_format, memory_log
+                  the write-ahead log in one file, and the entries in memory
     snapshot_file, snapshot_store, snapshots
                   the format; the file on disk; taking and installing
     identity, framed_file

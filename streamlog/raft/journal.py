@@ -7,16 +7,14 @@ the number of the latest, `durable` that of the latest on stable storage. Whoeve
 waits until `durable` has reached the `written` of then. A sync that fails ends the node (StorageError); it is never
 tried again.
 
-The log in memory begins with the *base*: an entry that is committed, applied and covered by the snapshot (or
-FIRST_ENTRY), kept for its index and term. `compact` moves the base: it writes the rest into a new file and renames it
-over the old one. It runs between two syncs, in the task that makes them: what has been promised is in the new file
-before the rename, and nothing is promised until the directory is synced.
+`compact` moves the base of the log: it writes the rest into a new file and renames it over the old one. It runs between
+two syncs, in the task that makes them: what has been promised is in the new file before the rename, and nothing is
+promised until the directory is synced.
 """
 
 from __future__ import annotations
 
 import struct
-from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -24,19 +22,24 @@ from streamlog.errors import DamagedFileError, InvariantError, StorageError, Uns
 from streamlog.model import BrokerId, RaftIndex, RaftTerm
 from streamlog.ports import File, FileSystem
 from streamlog.raft import journal_format as fmt
-from streamlog.raft.entries import FIRST_ENTRY, NO_OP, Entry
+from streamlog.raft.entries import FIRST_ENTRY, Entry
 from streamlog.raft.journal_format import RecordKind
+from streamlog.raft.memory_log import MemoryLog
 from streamlog.raft.voters import DirectoryId
 
 FORMAT_VERSION: Final = 1
 _NO_VOTE: Final = -1
 
 
-class Journal:
-    """One owner, one event loop. `sync` and `compact` are called by one task, one at a time."""
+class Journal(MemoryLog):
+    """The log, with all that is done to it written down.
+
+    One owner, one event loop; `sync` and `compact` are called by one task, one at a time.
+    """
 
     def __init__(self, fs: FileSystem, path: str, directory_id: DirectoryId, file: File) -> None:
         """Use `create` or `open`."""
+        super().__init__()
         self._fs = fs
         self._path = path
         self._directory_id = directory_id
@@ -47,10 +50,6 @@ class Journal:
         self._buffer: list[bytes] = []  # records of [_flushed, _end)
         self._since: list[tuple[RecordKind, bytes]] | None = None  # changes during a compaction, for the new file
         self._sealed = True  # the last record tells that all before it is durable
-        # The log. Three lists of equal length; [0] is the base. Indexes are consecutive.
-        self._entries: list[Entry] = [FIRST_ENTRY]
-        self._numbers: list[int] = [0]  # of the change that brought the entry; rising
-        self._sizes: list[int] = [0]  # bytes of data up to and with the entry, from an arbitrary start
         self.term = RaftTerm(0)
         self.vote: BrokerId | None = None
         self.peers: dict[BrokerId, DirectoryId] = {}  # what voters showed when they were first met (membership)
@@ -111,16 +110,16 @@ class Journal:
         match record.kind:
             case RecordKind.ENTRY:
                 index, term = _unpack(fmt.ENTRY_PAYLOAD, payload[: fmt.ENTRY_PAYLOAD.size])
-                self._append(Entry(payload[fmt.ENTRY_PAYLOAD.size :], RaftIndex(index), RaftTerm(term)))
+                self._take_entry(Entry(payload[fmt.ENTRY_PAYLOAD.size :], RaftIndex(index), RaftTerm(term)), 0)
             case RecordKind.STATE:
                 term, vote = _unpack(fmt.STATE_PAYLOAD, payload)
                 self.term, self.vote = RaftTerm(term), None if vote == _NO_VOTE else BrokerId(vote)
             case RecordKind.TRUNCATE:
                 (index,) = _unpack(fmt.TRUNCATE_PAYLOAD, payload)
-                self._truncate(RaftIndex(index))
+                self._cut_tail(RaftIndex(index))
             case RecordKind.BASE:
                 index, term = _unpack(fmt.BASE_PAYLOAD, payload)
-                self._reset(RaftIndex(index), RaftTerm(term))
+                self._begin_behind(RaftIndex(index), RaftTerm(term))
             case RecordKind.PEER:
                 peer, directory_id = _unpack(fmt.PEER_PAYLOAD, payload)
                 self.peers[BrokerId(peer)] = DirectoryId(directory_id)
@@ -148,100 +147,27 @@ class Journal:
         """Never voted, never had an entry: nobody has been promised anything."""
         return self.term == 0 and len(self._entries) == 1 and self.base == FIRST_ENTRY
 
-    # Reading the log.
-
-    @property
-    def base(self) -> Entry:
-        return self._entries[0]
-
-    @property
-    def last(self) -> Entry:
-        return self._entries[-1]
-
     @property
     def durable_index(self) -> RaftIndex:
         """The last entry on stable storage."""
-        return self._entries[bisect_right(self._numbers, self.durable) - 1].index
-
-    def __len__(self) -> int:
-        """The base included."""
-        return len(self._entries)
-
-    def at(self, place: int) -> Entry:
-        """By place from the base, negative ones from the end: what PySyncObj asks for."""
-        return self._entries[place]
-
-    def between(self, begin: int, end: int) -> list[Entry]:
-        """By places, half-open."""
-        return self._entries[begin:end]
-
-    def term_at(self, index: int) -> RaftTerm | None:
-        """None outside [base, last]."""
-        place = index - self.base.index
-        return self._entries[place].term if 0 <= place < len(self._entries) else None
-
-    def entry(self, index: int) -> Entry:
-        """`index` must be in [base, last]."""
-        return self._entries[index - self.base.index]
-
-    def batch(self, first: int, bytes_max: int) -> list[Entry]:
-        """Entries from `first` on with at most `bytes_max` bytes of data together, but at least one if there is one.
-
-        `first` must be above the base.
-        """
-        begin = first - self.base.index
-        end = bisect_right(self._sizes, self._sizes[begin - 1] + bytes_max)
-        return self._entries[begin : max(end, begin + 1)]
-
-    def bytes_between(self, first: int, end: int) -> int:
-        """Bytes of data of the entries in [first, end), as far as they are behind the base."""
-        last = min(end - 1 - self.base.index, len(self._sizes) - 1)
-        begin = max(first - 1 - self.base.index, 0)
-        return max(0, self._sizes[last] - self._sizes[begin]) if last >= 0 else 0
-
-    def tail_within(self, bytes_max: int) -> RaftIndex:
-        """The lowest index behind which there are at most `bytes_max` bytes of data."""
-        place = bisect_right(self._sizes, self._sizes[-1] - bytes_max - 1)
-        return self._entries[min(place, len(self._entries) - 1)].index
+        return self.index_at_number(self.durable)
 
     # Changing it. Seen at once; durable after a sync.
 
     def append(self, entry: Entry) -> None:
         """InvariantError unless it is the next one, of no older term."""
-        self._append(entry)
+        self._take_entry(entry, self.written + 1)
         self._put(RecordKind.ENTRY, fmt.ENTRY_PAYLOAD.pack(entry.index, entry.term) + entry.data)
-        self._numbers[-1] = self.written
-
-    def _append(self, entry: Entry) -> None:
-        last = self._entries[-1]
-        if entry.index != last.index + 1 or entry.term < last.term or not entry.data:
-            raise InvariantError(
-                f"entry {entry.index} of term {entry.term} cannot follow {last.index} of term {last.term}"
-            )
-        self._entries.append(entry)
-        self._numbers.append(self.written)
-        self._sizes.append(self._sizes[-1] + len(entry.data))
 
     def truncate(self, first: RaftIndex) -> None:
         """Drop `first` and all behind it; `first` must be in (base, last]."""
-        self._truncate(first)
+        self._cut_tail(first)
         self._put(RecordKind.TRUNCATE, fmt.TRUNCATE_PAYLOAD.pack(first))
-
-    def _truncate(self, first: RaftIndex) -> None:
-        place = first - self.base.index
-        if not 0 < place < len(self._entries):
-            raise InvariantError(f"cut at {first} of a log of [{self.base.index}, {self.last.index}]")
-        self._cut(slice(place, None))
 
     def reset(self, index: RaftIndex, term: RaftTerm) -> None:
         """Begin anew behind a snapshot whose last entry this is."""
-        self._reset(index, term)
+        self._begin_behind(index, term)
         self._put(RecordKind.BASE, fmt.BASE_PAYLOAD.pack(index, term))
-
-    def _reset(self, index: RaftIndex, term: RaftTerm) -> None:
-        self._entries = [_base(index, term)]
-        self._numbers = [0]  # it is durable: in the snapshot
-        self._sizes = [0]
 
     def set_state(self, term: RaftTerm, vote: BrokerId | None) -> None:
         if term < self.term:
@@ -271,9 +197,6 @@ class Journal:
         self._put(RecordKind.SEAL, b"")
         self._sealed = True
         return True
-
-    def _cut(self, doomed: slice) -> None:
-        del self._entries[doomed], self._numbers[doomed], self._sizes[doomed]
 
     def _put(self, kind: RecordKind, payload: bytes) -> None:
         record = fmt.encode(kind, self._end, self._durable_end, payload)
@@ -363,19 +286,13 @@ class Journal:
         self._durable_end = synced
         self._end = self._flushed = synced + len(added)
         if self.base.index < base_index:  # else a snapshot has been installed meanwhile
-            self._cut(slice(0, base_index - self.base.index))
-            self._entries[0] = _base(self.base.index, self.base.term)
+            self._cut_head(base_index)
 
     def _failed(self, what: str, error: OSError) -> StorageError:
         return StorageError(f"{self._path}: {what} failed: {error}", path=self._path, errno=error.errno)
 
     def close(self) -> None:
         self._file.close()
-
-
-def _base(index: RaftIndex, term: RaftTerm) -> Entry:
-    """Its data are in the snapshot, and never looked at again."""
-    return Entry(NO_OP, index, term)
 
 
 def _encode_all(records: Sequence[tuple[RecordKind, bytes]], position: int, durable: int) -> bytes:

@@ -39,7 +39,9 @@ from streamlog.sim.world import World
 
 from .instant_disk import InstantFiles, at_once
 from .kit import Cluster, voter
-from .lab import Lab, LabNode, OurLab, PlainLab, directory
+from .lab import Lab
+from .our_lab import OurLab, directory
+from .plain_lab import LabNode, PlainLab
 
 BOTH = pytest.mark.parametrize(
     ("kind", "shows"), [(PlainLab, True), (OurLab, False)], ids=["untouched library", "ours"]

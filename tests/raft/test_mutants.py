@@ -10,7 +10,7 @@ from streamlog.errors import InvariantError
 
 from . import test_library_defects as defects
 from . import test_raft_paper as paper
-from .lab import OurLab
+from .our_lab import OurLab
 from .simulation.mutants import MUTANTS
 from .simulation.run import simulate
 

@@ -23,7 +23,8 @@ from streamlog.raft.messages import (
 from streamlog.raft.voters import VoterSet
 
 from .kit import voter
-from .lab import FAR, OurLab, directory
+from .lab import FAR
+from .our_lab import OurLab, directory
 
 
 def entry(index: int, term: int, text: str = "x") -> Entry:

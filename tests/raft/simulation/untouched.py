@@ -27,7 +27,7 @@ from streamlog.raft.voters import VoterSet
 from streamlog.sim import SimLoop
 
 from ..kit import PORT, Member, voters
-from ..lab import LabNode
+from ..plain_lab import LabNode
 from .plan import Kind, Plan
 from .run import Simulation
 from .truth import Truth, WatchedRegisters

@@ -1,0 +1,185 @@
+"""The laboratory of the hardened core."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+from streamlog.model import BrokerId, RaftIndex
+from streamlog.ports import no_probe
+from streamlog.raft.journal import Journal
+from streamlog.raft.library import Role
+from streamlog.raft.membership import Membership
+from streamlog.raft.outbox import Outbox
+from streamlog.raft.settings import QuorumSettings
+from streamlog.raft.snapshot_store import SnapshotStore
+from streamlog.raft.syncobj import HardenedSyncObj
+from streamlog.raft.voters import DirectoryId, VoterSet
+
+from .instant_disk import InstantFiles, InstantWorkers, at_once
+from .kit import voter
+from .lab import FAR, Lab
+from .registers import Registers
+
+
+class ListMachine(Registers):
+    """Registers that remember the order of what was applied, snapshots included."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.items: list[str] = []
+
+    def apply(self, index: RaftIndex, command: bytes) -> bytes:
+        if command == b"!":
+            raise ValueError("a command that no state machine survives")
+        self.items.append(command.decode())
+        return command
+
+    def picture(self) -> Any:
+        return tuple(self.items)
+
+    def encode(self, picture: Any) -> Iterator[bytes]:
+        yield "\n".join(picture).encode()
+
+    def decode(self, pieces: Any) -> Any:
+        return tuple(b"".join(pieces).decode().split("\n"))
+
+    def install(self, index: RaftIndex, picture: Any) -> None:
+        self.items = list(picture)
+
+
+class Quiet:
+    """A listener that does not listen."""
+
+    def on_applied(self, index: RaftIndex, command: bytes | None) -> None:
+        pass
+
+    def on_restored(self, index: RaftIndex) -> None:
+        pass
+
+
+def directory(node: int) -> DirectoryId:
+    return DirectoryId(bytes([node]) * 16)
+
+
+class OurNode:
+    """One hardened core on files in memory. `sync_disk` says when its journal becomes durable."""
+
+    def __init__(self, lab: OurLab, node: int, bootstrap: VoterSet) -> None:
+        self.files = InstantFiles()
+        self.machine = ListMachine()
+        self.journal = at_once(Journal.create(self.files, "/journal", directory(node)))
+        self.store = SnapshotStore(self.files, InstantWorkers(), "", remedy="")
+        self.membership = Membership(BrokerId(node), directory(node), bootstrap, RaftIndex(0), self.journal)
+        self.outbox = Outbox(lambda peer, message: lab.post(node, peer, message) and None)
+        self.core = HardenedSyncObj(
+            BrokerId(node),
+            journal=self.journal,
+            membership=self.membership,
+            store=self.store,
+            outbox=self.outbox,
+            machine=self.machine,
+            listener=Quiet(),
+            settings=lab.settings,
+            clock=lab.clock,
+            random=random.Random(f"lab/{node}"),
+            probe=no_probe,
+        )
+        self.core.election_deadline = FAR
+
+
+class OurLab(Lab):
+    """The hardened core. Disks sync at the end of a tick, unless `slow_disks` names the node."""
+
+    def __init__(self, size: int = 3, *, bootstrap: VoterSet | None = None, **settings: Any) -> None:
+        super().__init__(size)
+        self.settings = QuorumSettings(**{"election_timeout_max_ms": 10**9, "seal_after_ms": 10**9, **settings})
+        self.slow_disks: set[int] = set()
+        voters = bootstrap or VoterSet.of(voter(node) for node in self.ids)
+        self.nodes = {node: OurNode(self, node, voters) for node in self.ids}
+        for node in self.ids:
+            for peer in self.ids:
+                if node != peer:
+                    self.connect(node, peer)
+
+    def core(self, node: int) -> HardenedSyncObj:
+        return self.nodes[node].core
+
+    def hand(self, source: int, target: int, message: Any) -> None:
+        self.core(target).receive(BrokerId(source), message)
+        self.settle(target)
+
+    def tick(self, node: int) -> None:
+        while self.core(node).turn():
+            pass
+        self.settle(node)
+
+    def settle(self, node: int) -> None:
+        """The disk gets on, and what waited for it leaves."""
+        parts = self.nodes[node]
+        parts.journal.flush()
+        if node not in self.slow_disks:
+            at_once(parts.journal.sync())
+        parts.outbox.release(parts.journal.durable)
+        if self.core(node).role != Role.LEADER:
+            self.core(node).election_deadline = FAR
+
+    def sync_disk(self, node: int) -> None:
+        """A slow disk finishes one sync."""
+        at_once(self.nodes[node].journal.sync())
+        self.nodes[node].outbox.release(self.nodes[node].journal.durable)
+
+    def connect(self, node: int, peer: int) -> None:
+        self.core(node).connect(BrokerId(peer), directory(peer))
+
+    def disconnect(self, node: int, peer: int) -> None:
+        self.core(node).disconnect(BrokerId(peer))
+        self.core(node).election_deadline = FAR
+
+    def submit(self, node: int, text: str, *, client_id: str = "", sequence: int = 0) -> None:
+        self.core(node).proposals.submit(text.encode(), client_id, sequence, self.answers[text].append)
+
+    def elect(self, node: int, *among: int) -> None:
+        """Nobody has heard of a leader for long: this one asks first."""
+        self.clock.now += 10
+        self.campaign(node)
+        self.flush()
+        self.run(3, *among)
+        assert self.core(node).role == Role.LEADER
+
+    def campaign(self, node: int) -> None:
+        self.core(node).election_deadline = 0
+        self.tick(node)
+
+    def state(self, node: int) -> list[str]:
+        return list(self.nodes[node].machine.items)
+
+    def log(self, node: int) -> list[tuple[int, int]]:
+        journal = self.nodes[node].journal
+        return [(entry.index, entry.term) for entry in journal.between(0, len(journal))]
+
+    def term(self, node: int) -> int:
+        return self.core(node).term
+
+    def leads(self, node: int) -> bool:
+        return self.core(node).role == Role.LEADER
+
+    def compact(self, node: int, *, trailing: int = 0) -> None:
+        """Take a snapshot and give up the log behind it."""
+        parts = self.nodes[node]
+        head = at_once(parts.core.snapshots.take(InstantWorkers()))
+        at_once(parts.journal.compact(RaftIndex(head.last_index - trailing)))
+
+    def install(self, node: int) -> None:
+        """Put in place what has been received, if it is complete."""
+        parts = self.nodes[node]
+        if parts.store.has_received():
+            content = at_once(parts.store.finish_receiving())
+            if content is not None:
+                parts.core.snapshots.install(content, parts.machine.decode(content.machine))
+            parts.core.snapshots.answer_sender()
+            self.settle(node)
+
+    def succeeded(self, text: str) -> bool:
+        return any(not isinstance(answer, Exception) for answer in self.answers[text])
