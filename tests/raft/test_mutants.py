@@ -10,6 +10,7 @@ from streamlog.errors import InvariantError
 
 from . import test_library_defects as defects
 from . import test_raft_paper as paper
+from . import test_raft_paper_reads as reads
 from .our_lab import OurLab
 from .simulation.mutants import MUTANTS
 from .simulation.run import simulate
@@ -27,15 +28,15 @@ SCRIPTED: dict[str, tuple[Callable[[], None], str]] = {
         "five leaderships in one order (Figure 3.7), with crashes between them; found once in some hundred seeds",
     ),
     "snapshot_vouches_for_the_tail": (
-        paper.test_7_a_snapshot_replaces_a_log_that_it_does_not_agree_with,
+        reads.test_7_a_snapshot_replaces_a_log_that_it_does_not_agree_with,
         "a deposed leader with a longer tail than the snapshot that it is sent; found once in some hundred seeds",
     ),
     "reads_before_applied": (
-        paper.test_6_4_a_read_waits_until_its_index_is_applied,
+        reads.test_6_4_a_read_waits_until_its_index_is_applied,
         "a leader applies within microseconds what a read must hear from the others: only a long backlog shows it",
     ),
     "reads_before_the_own_entry": (
-        paper.test_6_4_a_new_leader_reads_after_its_own_entry_is_committed,
+        reads.test_6_4_a_new_leader_reads_after_its_own_entry_is_committed,
         "the window is one round trip after an election",
     ),
 }

@@ -1,0 +1,179 @@
+"""RaftNode: changes of the voters, and snapshots, on whole clusters in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from streamlog.errors import (
+    DuplicateVoterError,
+    InvalidRequestError,
+    NotControllerError,
+    QuorumUnavailableError,
+    VoterNotFoundError,
+)
+from streamlog.model import BrokerId
+from streamlog.ports.bundle import Ports
+from streamlog.raft.settings import QuorumSettings
+from streamlog.sim import SimLoop
+from streamlog.sim import run as run_simulation
+from streamlog.sim.world import World
+
+from .kit import Cluster, Member, voter, voters
+from .stories import tell
+
+# Voters.
+
+
+def test_voters_are_added_and_removed() -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.start(4, 5, bootstrap=voters(1, 2, 3))
+        for number in range(30):
+            await cluster.put(f"k={number}")
+        leader = await cluster.wait_for_leader()
+        await cluster.call(leader, leader.raft.add_voter(voter(4)))
+        await cluster.call(leader, leader.raft.add_voter(voter(5)))
+        await cluster.settle()
+        assert [v.node_id for v in leader.raft.voters()] == [1, 2, 3, 4, 5]
+        assert all(v.directory_id for v in leader.raft.voters())
+        others = [v.node_id for v in leader.raft.voters() if v.node_id != leader.node_id]
+        for node_id in others[:2]:
+            cluster.host(node_id).crash()  # three of five are a majority
+        await cluster.put("k=31")
+        await cluster.call(leader, leader.raft.remove_voter(others[0]))
+        await cluster.call(leader, leader.raft.remove_voter(others[1]))
+        cluster.host(others[2]).crash()  # and two of three
+        await cluster.put("k=32")
+
+    tell(story)
+
+
+def test_a_dead_voter_is_replaced() -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.start(4, bootstrap=voters(1, 2, 3))
+        await cluster.put("k=1")
+        leader = await cluster.wait_for_leader()
+        dead = next(node_id for node_id in (1, 2, 3) if node_id != leader.node_id)
+        cluster.host(dead).power_cut()
+        await cluster.call(leader, leader.raft.replace_voter(BrokerId(dead), voter(4)))
+        ids = [v.node_id for v in leader.raft.voters()]
+        assert ids == sorted({1, 2, 3, 4} - {dead})
+        another = next(node_id for node_id in ids if node_id not in (leader.node_id, 4))
+        cluster.host(another).power_cut()
+        await cluster.put("k=2")
+
+    tell(story)
+
+
+def test_changes_that_make_no_sense_are_refused() -> None:
+    async def story(cluster: Cluster) -> None:
+        leader = await cluster.wait_for_leader()
+        with pytest.raises(DuplicateVoterError):
+            await cluster.call(leader, leader.raft.add_voter(voter(2)))
+        with pytest.raises(VoterNotFoundError):
+            await cluster.call(leader, leader.raft.remove_voter(BrokerId(9)))
+        with pytest.raises(QuorumUnavailableError, match="catch up"):
+            await cluster.call(leader, leader.raft.add_voter(voter(9)))
+        follower = next(member for member in cluster.members() if member is not leader)
+        with pytest.raises(NotControllerError):
+            await cluster.call(follower, follower.raft.remove_voter(BrokerId(1)))
+
+    tell(story, catch_up_timeout_ms=500)
+
+
+def test_the_last_voter_stays() -> None:
+    async def story(cluster: Cluster) -> None:
+        leader = await cluster.wait_for_leader()
+        with pytest.raises(InvalidRequestError):
+            await cluster.call(leader, leader.raft.remove_voter(BrokerId(1)))
+
+    tell(story, size=1)
+
+
+def test_one_voter_grows_to_three() -> None:
+    async def story(cluster: Cluster) -> None:
+        for number in range(5):
+            await cluster.put(f"k={number}")
+        cluster.start(2, 3, bootstrap=voters(1))
+        leader = cluster.member(1)
+        await cluster.call(leader, leader.raft.add_voter(voter(2)))
+        await cluster.call(leader, leader.raft.add_voter(voter(3)))
+        cluster.host(1).power_cut()
+        await cluster.put("k=6")
+        assert (await cluster.wait_for_leader()).machine.count == 6
+
+    tell(story, size=1)
+
+
+def test_a_standby_waits_in_silence() -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.start(4, bootstrap=voters(1, 2, 3))
+        await cluster.put("k=1")
+        await asyncio.sleep(5)
+        assert cluster.member(4).raft.leadership().term == 0
+        assert (await cluster.wait_for_leader()).raft.leadership().term == 1
+
+    tell(story)
+
+
+# Snapshots.
+
+
+def test_a_node_far_behind_is_sent_a_snapshot() -> None:
+    async def story(cluster: Cluster) -> None:
+        leader = await cluster.wait_for_leader()
+        late = next(node_id for node_id in (1, 2, 3) if node_id != leader.node_id)
+        cluster.host(late).crash()
+        for number in range(120):
+            await cluster.put(f"k{number}={number}")
+        cluster.start(late)
+        await cluster.member(late).raft.wait_until_up()
+        await cluster.settle(leader.raft.applied_index)
+        assert cluster.member(late).machine.installed
+        assert cluster.member(late).machine.digest == leader.machine.digest
+        assert leader.core.log.base.index > 2
+        cluster.host(late).power_cut()
+        cluster.start(late)
+        await cluster.member(late).raft.wait_until_up()
+        assert cluster.member(late).machine.values["k7"] == "7"
+
+    tell(story, snapshot_entries=40, snapshot_trailing_entries=5, snapshot_chunk_bytes=100)
+
+
+def test_the_journal_is_bounded() -> None:
+    async def story(cluster: Cluster) -> None:
+        for number in range(400):
+            await cluster.put(f"k={number}" + "x" * 100)
+        await asyncio.sleep(1)
+        for member in cluster.members():
+            assert len(member.core.log) < 120
+            assert member.core.log.size_bytes < 40_000
+
+    tell(story, snapshot_entries=50, snapshot_trailing_entries=10)
+
+
+def test_the_probe_is_told_what_happens() -> None:
+    events: list[str] = []
+
+    async def story(cluster: Cluster) -> None:
+        cluster.world.listeners.append(lambda host, event, fields: events.append(event))
+        await cluster.put("k=1")
+        cluster.members()[0].raft.want_snapshot()
+        await asyncio.sleep(0.5)
+
+    tell(story)
+    assert {"quorum_up", "became_leader", "leadership", "quorum_voters", "snapshot_taken"} <= set(events)
+
+
+def test_ports_are_all_that_a_node_gets() -> None:
+    """It can be made without touching anything: opening is for `run`."""
+
+    async def main(loop: SimLoop) -> None:
+        world = World(loop, 1)
+        ports: Ports = world.host("n1").boot()
+        Member(1, voters(1), ports, QuorumSettings())
+        assert world.host("n1").disk.stats.syncs == 0
+        world.stop()
+
+    run_simulation(main)
