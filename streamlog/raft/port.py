@@ -126,7 +126,8 @@ class Quorum(Protocol):
     async def replace_voter(self, node_id: BrokerId, voter: Voter) -> RaftIndex:
         """`voter` catches up, then the dead `node_id` is removed, then `voter` added: two changes, one at a time.
 
-        They may be the same node id: a node that came back with an empty disk.
+        They may be the same node id: a node that came back with an empty disk. The leader cannot replace itself:
+        InvalidRequestError.
         """
         ...
 

@@ -307,7 +307,7 @@ class Runner:
         wanted = (self.core.membership.voters, learner)
         if wanted != self._dialled:
             self._dialled = wanted
-            self.transport.want([*([] if learner is None else [learner]), *wanted[0]])
+            self.transport.want([*wanted[0], *([] if learner is None else [learner])])  # it may be at another address
 
     def _leadership(self) -> Leadership:
         core = self.core

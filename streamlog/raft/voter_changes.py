@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from streamlog.errors import (
+    InvalidRequestError,
     NotControllerError,
     OutcomeUnknownError,
     QuorumUnavailableError,
@@ -79,6 +80,8 @@ class VoterChanges:
 
     def replace(self, node_id: BrokerId, voter: Voter, done: Done) -> None:
         self._check_idle()
+        if node_id == self._raft.me.id:
+            raise InvalidRequestError("the leader cannot replace itself: hand over the leadership first", field="voter")
         self._membership.voters.with_removed(node_id).with_added(voter)
         self._begin(_Change(done=done, remove=node_id, add=voter))
 

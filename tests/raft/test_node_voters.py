@@ -11,11 +11,13 @@ from streamlog.errors import (
     InvalidRequestError,
     NotControllerError,
     QuorumUnavailableError,
+    VoterChangeInProgressError,
     VoterNotFoundError,
 )
 from streamlog.model import BrokerId
 from streamlog.ports.bundle import Ports
 from streamlog.raft.settings import QuorumSettings
+from streamlog.raft.voters import Voter
 from streamlog.sim import SimLoop
 from streamlog.sim import run as run_simulation
 from streamlog.sim.world import World
@@ -75,11 +77,46 @@ def test_changes_that_make_no_sense_are_refused() -> None:
             await cluster.call(leader, leader.raft.remove_voter(BrokerId(9)))
         with pytest.raises(QuorumUnavailableError, match="catch up"):
             await cluster.call(leader, leader.raft.add_voter(voter(9)))
+        with pytest.raises(InvalidRequestError, match="replace itself"):
+            await cluster.call(leader, leader.raft.replace_voter(leader.node_id, voter(9)))
         follower = next(member for member in cluster.members() if member is not leader)
         with pytest.raises(NotControllerError):
             await cluster.call(follower, follower.raft.remove_voter(BrokerId(1)))
 
     tell(story, catch_up_timeout_ms=500)
+
+
+def test_a_voter_that_comes_back_elsewhere_is_dialled_there() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.put("k=1")
+        await cluster.settle()
+        leader = await cluster.wait_for_leader()
+        other = next(node_id for node_id in (1, 2, 3) if node_id != leader.node_id)
+        cluster.host(other).power_cut()
+        moved = Voter(node_id=BrokerId(other), address="elsewhere:9092")
+        change = asyncio.ensure_future(cluster.call(leader, leader.raft.replace_voter(BrokerId(other), moved)))
+        await asyncio.sleep(0.1)
+        assert leader.raft._running is not None
+        assert leader.raft._running.transport._wanted[BrokerId(other)] == moved
+        with pytest.raises(QuorumUnavailableError):
+            await change
+        assert leader.raft._running.transport._wanted[BrokerId(other)].address == f"n{other}:9092"
+
+    tell(story, catch_up_timeout_ms=300)
+
+
+def test_one_change_at_a_time() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.put("k=1")
+        leader = await cluster.wait_for_leader()
+        change = asyncio.ensure_future(cluster.call(leader, leader.raft.add_voter(voter(9))))
+        await asyncio.sleep(0.1)
+        with pytest.raises(VoterChangeInProgressError):
+            await cluster.call(leader, leader.raft.remove_voter(BrokerId(1)))
+        with pytest.raises(QuorumUnavailableError):
+            await change
+
+    tell(story, catch_up_timeout_ms=300)
 
 
 def test_the_last_voter_stays() -> None:
