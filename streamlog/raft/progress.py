@@ -31,8 +31,8 @@ class Progress:
 
     def __init__(self, peer: Peer, *, next_index: RaftIndex, now: float) -> None:
         self.peer = peer
-        self.matched = RaftIndex(0)  # the peer holds durably what the leader has up to here; never falls in a term ...
-        self.next_index = next_index  # ... but when its directory is another one
+        self.matched = RaftIndex(0)  # the peer holds durably what the leader has up to here; falls by `forget` alone
+        self.next_index = next_index
         self.probing = True
         self.probe_round = 0  # of the probe that is out; 0: none is
         self.heard_at = now
@@ -50,7 +50,7 @@ class Progress:
         self.drop_snapshot()
 
     def forget(self) -> None:
-        """The peer has lost its disk."""
+        """It is somebody else now, or has to prove that it is not."""
         self.matched = RaftIndex(0)
 
     def heard(self, round_: int, now: float) -> None:

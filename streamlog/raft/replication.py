@@ -88,9 +88,16 @@ class Replication:
         self._quorum_until = NEVER
 
     def add_learner(self, learner: Voter) -> None:
-        """Send to this node too; it does not count. It may be a voter already: one that has lost its disk."""
+        """Send to this node too; it does not count.
+
+        It may be a voter already, one that has lost its disk or has moved: what that one has acknowledged is no sign of
+        what the newcomer has.
+        """
         self._learner = learner
         self.update_peers()
+        progress = self._peers[learner.node_id]
+        progress.forget()
+        progress.restart()
 
     def drop_learner(self) -> None:
         self._learner = None
