@@ -182,6 +182,7 @@ class Library(SyncObj):  # type: ignore[misc]  # the library has no types
         finally:
             _NOW.reset(token)
         self.me = me
+        self._peers: dict[BrokerId, Peer] = {}
         self._library_log = LibraryLog(journal)
         # A journal may end in a newer term than the one it has as current: a vote is not written for each.
         self.term = max(journal.term, journal.last.term)
@@ -192,6 +193,13 @@ class Library(SyncObj):  # type: ignore[misc]  # the library has no types
     def __dir__(self) -> Iterable[str]:
         """The library looks through all attributes for @replicated methods: there are none, and ours are not made."""
         return super().__dir__() if "me" in self.__dict__ else ()
+
+    def peer(self, node_id: BrokerId) -> Peer:
+        """The library's name for a node; made once, for that is dear."""
+        known = self._peers.get(node_id)
+        if known is None:
+            known = self._peers[node_id] = Peer(node_id)
+        return known
 
     @property
     def leader_id(self) -> BrokerId | None:

@@ -83,7 +83,7 @@ class Replication:
             self._peers.pop(node_id).drop_snapshot()
         now, end = self._raft.now(), RaftIndex(self._raft.log.last.index + 1)
         for node_id in sorted(wanted - self._peers.keys()):
-            self._peers[node_id] = Progress(Peer(node_id), next_index=end, now=now)
+            self._peers[node_id] = Progress(self._raft.peer(node_id), next_index=end, now=now)
         self._peers = dict(sorted(self._peers.items()))
         self._quorum_until = NEVER
 

@@ -96,7 +96,7 @@ class HardenedSyncObj(Library):
     @on_own_clock
     def connect(self, node_id: BrokerId, directory_id: DirectoryId) -> None:
         """A stream to this node is up. One that was up before is not any more."""
-        peer = Peer(node_id)
+        peer = self.peer(node_id)
         other = self.membership.shown(node_id, directory_id)
         self._outbox.drop(node_id)
         self.connected.add(peer)
@@ -104,14 +104,14 @@ class HardenedSyncObj(Library):
 
     @on_own_clock
     def disconnect(self, node_id: BrokerId) -> None:
-        peer = Peer(node_id)
+        peer = self.peer(node_id)
         self._outbox.drop(node_id)
         self.connected.discard(peer)
         self.elections.on_stream_lost(peer)
 
     @on_own_clock
     def receive(self, node_id: BrokerId, message: Message) -> None:
-        peer = Peer(node_id)
+        peer = self.peer(node_id)
         match message:
             case AppendRequest():
                 self._append.on_request(peer, message)
@@ -198,7 +198,7 @@ class HardenedSyncObj(Library):
 
     def _on_voters(self) -> None:
         """Other voters are in effect."""
-        self.others = {Peer(voter.node_id) for voter in self.membership.voters if voter.node_id != self.me.id}
+        self.others = {self.peer(voter.node_id) for voter in self.membership.voters if voter.node_id != self.me.id}
         self._probe("quorum_voters", index=self.membership.index, voters=str(self.membership.voters))
         if self.role == Role.LEADER:
             self.replication.update_peers()

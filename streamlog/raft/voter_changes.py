@@ -162,6 +162,8 @@ class VoterChanges:
     def _record_directories(self) -> None:
         """Note the directory of each voter that has shown one which the set does not know."""
         voters = self._membership.voters
+        if all(voter.directory_id for voter in voters):
+            return
         for voter in voters:
             shown = self._membership.directory_of(voter.node_id)
             if voter.directory_id == UNKNOWN_DIRECTORY and shown is not None and self._membership.counts(voter.node_id):

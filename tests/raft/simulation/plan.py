@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from streamlog.raft.settings import QuorumSettings
 
-FAULTS_S = 1.2
+FAULTS_S = 1.1
 """How long faults strike; then all is healed."""
 
 
@@ -78,7 +78,7 @@ class Plan:
 
 def make_plan(seed: int) -> Plan:
     rng = random.Random(f"plan/{seed}")
-    size = 5 if seed % 6 == 5 else 3
+    size = 5 if seed % 7 == 6 else 3
     changes_voters = rng.random() < 0.3
     wipes = changes_voters and rng.random() < 0.3
     return Plan(
@@ -113,7 +113,7 @@ def _settings(rng: random.Random) -> QuorumSettings:
         catch_up_timeout_ms=1500,
         reconnect_max_ms=200,
         seal_after_ms=rng.choice([50, 1000]),
-        heartbeat_ms=rng.choice([60, 100]),
+        heartbeat_ms=rng.choice([100, 140]),
         idle_after_ms=rng.choice([50, 1000]),
     )
 
