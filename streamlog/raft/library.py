@@ -46,7 +46,6 @@ Callback: TypeAlias = Callable[[Any, int], None]
 """Called once with (result, SUCCESS) or (None, another reason). Must not raise."""
 
 SUCCESS: Final[int] = FAIL_REASON.SUCCESS
-QUEUE_FULL: Final[int] = FAIL_REASON.QUEUE_FULL
 
 _NOW: Final[ContextVar[Now]] = ContextVar("streamlog_raft_now", default=_library.monotonicTime)
 
@@ -126,9 +125,6 @@ class LibraryLog:
         if isinstance(place, slice):
             return self.journal.between(*place.indices(len(self.journal))[:2])
         return self.journal.at(place)
-
-    def deleteEntriesFrom(self, place: int) -> None:
-        self.journal.truncate(self.journal.at(place).index)
 
     def setCurrentTerm(self, term: int, vote: int | None) -> None:
         self.journal.set_state(RaftTerm(term), None if vote is None else BrokerId(vote))

@@ -139,7 +139,7 @@ class Runner:
                     task.cancel()
             await self._close_journal()
         except BaseExceptionGroup as errors:
-            raise errors.exceptions[0] from errors
+            raise _first(errors) from errors
         finally:
             self._tell_all_who_wait()
             self.leadership_changed.set()
@@ -252,8 +252,8 @@ class Runner:
     async def _sync_forever(self) -> None:
         while True:
             await self._wait_for_changes()
-            self._unsynced.clear()
-            while self._journal.written > self._journal.durable:
+            self._unsynced.clear()  # set again by who writes from here on
+            if self._journal.written > self._journal.durable:
                 await self._journal.sync()
                 self._outbox.release(self._journal.durable)
                 self._work.set()
@@ -339,3 +339,10 @@ class Runner:
             is_self=leadership.is_self,
             is_ready=leadership.is_ready,
         )
+
+
+def _first(error: BaseException) -> BaseException:
+    """What went wrong first, without the groups that the tasks have put around it."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -190,6 +190,25 @@ def test_the_journal_is_bounded() -> None:
     tell(story, snapshot_entries=50, snapshot_trailing_entries=10)
 
 
+def test_the_journal_is_bounded_while_commands_never_pause() -> None:
+    """Compaction has its turn between two syncs, also when there is always something to sync."""
+
+    async def story(cluster: Cluster) -> None:
+        leader = await cluster.wait_for_leader()
+
+        cluster.host(leader.node_id).disk.faults.slow = 5.0
+        longest = 0
+        for number in range(1500):  # nobody waits for an answer before the next one asks
+            cluster.host(leader.node_id).spawn(leader.raft.propose(b"k=%d" % number))
+            longest = max(longest, len(leader.core.log))
+            await asyncio.sleep(0.0005)
+        await cluster.settle(leader.core.log.last.index)
+        assert leader.machine.count == 1500
+        assert longest < 700
+
+    tell(story, snapshot_entries=100, snapshot_trailing_entries=10)
+
+
 def test_the_probe_is_told_what_happens() -> None:
     events: list[str] = []
 
