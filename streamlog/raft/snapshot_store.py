@@ -53,13 +53,17 @@ class SnapshotReader:
         return found
 
     async def fetch(self, offset: int, size: int) -> None:
+        """Called once for each Fetch."""
         if not self._closed:
             self._fetched = (offset, await self._file.read(size, offset))
         self._fetching = False
+        if self._closed:
+            self._file.close()
 
     def close(self) -> None:
-        if not self._closed:
-            self._closed = True
+        """A fetch that is noted or under way closes the file at its end."""
+        self._closed = True
+        if not self._fetching:
             self._file.close()
 
 

@@ -109,9 +109,13 @@ class Rules:
         core = self._cluster.member(node_id).core
         term = core.log.term_at(index)
         return any(
-            sum(self._is_directory_of(v) and self._holds(v.node_id, index, term) for v in voters) >= voters.majority
+            sum(self._has_had(v, index, term) for v in voters) >= voters.majority
             for _, voters in core.membership._history
         )
+
+    def _has_had(self, voter: Voter, index: int, term: int | None) -> bool:
+        lost_index = self.truth.lost_index_of(f"n{voter.node_id}")
+        return lost_index >= index or (self._is_directory_of(voter) and self._holds(voter.node_id, index, term))
 
     def _holds(self, node_id: int, index: int, term: int | None) -> bool:
         host = self._cluster.host(node_id)

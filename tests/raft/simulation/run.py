@@ -134,7 +134,7 @@ class Simulation:
         self.stats["wiped"] += 1
         self.crash(node_id, power=True)
         host = self.cluster.host(node_id)
-        self.truth.forget(host.name)
+        self.truth.lost_disk(host.name)
         host.disk = SimDisk(self.world.stream(f"disk/{host.name}/2"))
         self.start(node_id)
 

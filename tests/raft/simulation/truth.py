@@ -44,6 +44,7 @@ class Truth:
         self._digests: dict[int, bytes] = {}  # index -> state after it
         self._leaders: dict[int, str] = {}  # term -> host
         self._promises: dict[str, Promise] = {}  # host -> of its last life
+        self._lost: dict[str, int] = {}  # host -> what it had durably when it lost its disk
 
     def wrong(self, problem: str) -> None:
         if problem not in self.problems:
@@ -116,14 +117,17 @@ class Truth:
         self.told(host, promise)
         self._promises[host] = self._told.pop(host)
 
+    def lost_index_of(self, host: str) -> int:
+        return self._lost.get(host, 0)
+
     def durable_index_of(self, host: str) -> int:
         """Of a node that is down: what it had durably at least."""
         promise = self._promises.get(host)
         return 0 if promise is None else promise.index
 
-    def forget(self, host: str) -> None:
-        """Its disk is gone."""
-        self._promises.pop(host, None)
+    def lost_disk(self, host: str) -> None:
+        """It has gone down, and its disk is gone. What it had counts: a leader may hear of it later."""
+        self._lost[host] = self._promises.pop(host, NOTHING).index
         self._told.pop(host, None)
 
     def came_up(self, host: str, term: int, vote: int | None, log: list[Entry]) -> None:
