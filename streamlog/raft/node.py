@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamlog.errors import QuorumUnavailableError, Status
 from streamlog.model import BrokerId, RaftIndex
@@ -20,7 +20,7 @@ from streamlog.ports.bundle import Ports
 from streamlog.raft import observers, transport
 from streamlog.raft.library import Role
 from streamlog.raft.observers import ObserverHub
-from streamlog.raft.port import Applied, Leadership, StateMachine
+from streamlog.raft.port import Applied, Leadership, Quorum, StateMachine
 from streamlog.raft.runner import Runner
 from streamlog.raft.settings import QuorumSettings
 from streamlog.raft.storage import Owner, Storage, open_storage
@@ -149,3 +149,7 @@ class RaftNode:
         if self._running is None:
             raise QuorumUnavailableError("the quorum of this node is not up")
         return self._running
+
+
+if TYPE_CHECKING:
+    _IMPLEMENTS: type[Quorum] = RaftNode
