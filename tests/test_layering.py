@@ -23,6 +23,21 @@ ALLOWED = {
     "groups": {"model", "errors"},
     "replication": {"model", "errors", "ports", "records"},
     "api": {"model", "errors", "config", "ports", "metadata"},
+    "services": {
+        "model",
+        "errors",
+        "config",
+        "ports",
+        "records",
+        "storage",
+        "metadata",
+        "raft",
+        "replication",
+        "api",
+        "broker",
+        "controller",
+        "client",
+    },
     "cli": {"model", "errors", "config", "ports", "records", "storage", "groups"},
 }
 
@@ -73,7 +88,7 @@ WORLD = {
     "uuid",
     "weakref",
 }
-NODE_CODE = {"config", "records", "storage", "raft", "metadata", "groups", "replication", "api"}
+NODE_CODE = {"config", "records", "storage", "raft", "metadata", "groups", "replication", "api", "services"}
 
 
 def modules() -> list[Path]:
