@@ -1,0 +1,81 @@
+"""What an assignor is given, and what it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple, TypeAlias
+
+from streamlog.model import PartitionId, TopicId
+
+
+class GroupPartition(NamedTuple):
+    """A partition by its topic's id: one that was deleted and made anew is another one."""
+
+    topic_id: TopicId
+    partition: PartitionId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscriber:
+    """One member, as far as assigning goes."""
+
+    member_id: str
+    topics: frozenset[TopicId]  # that it subscribes to; those that do not exist are left out
+    instance_id: str = ""  # `group.instance.id` of a static member
+    rack: str = ""  # empty: not told
+    owned: frozenset[GroupPartition] = frozenset()  # its target of before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicShape:
+    partition_count: int
+    racks: tuple[frozenset[str], ...] = ()  # of each partition's replicas; empty: not told
+
+
+Assignment: TypeAlias = Mapping[str, tuple[GroupPartition, ...]]
+"""By member id, an entry for each member; partitions ascend."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Members and topics are looked at in the order that `members` and `topic_ids` give, never in another."""
+
+    subscribers: Mapping[str, Subscriber] = field(repr=False)
+    topics: Mapping[TopicId, TopicShape] = field(repr=False)
+
+    @cached_property
+    def members(self) -> tuple[Subscriber, ...]:
+        """Static members first, by instance id: their order outlives a restart. Then the others, by member id."""
+        return tuple(sorted(self.subscribers.values(), key=lambda s: (not s.instance_id, s.instance_id, s.member_id)))
+
+    @cached_property
+    def topic_ids(self) -> tuple[TopicId, ...]:
+        """Those that exist and that somebody subscribes to, ascending."""
+        wanted = {topic_id for subscriber in self.members for topic_id in subscriber.topics}
+        return tuple(sorted(topic_id for topic_id in wanted if topic_id in self.topics))
+
+    @cached_property
+    def subscribers_of(self) -> Mapping[TopicId, tuple[Subscriber, ...]]:
+        return {topic_id: tuple(s for s in self.members if topic_id in s.topics) for topic_id in self.topic_ids}
+
+    @cached_property
+    def is_alike(self) -> bool:
+        """All members subscribe to the same existing topics."""
+        return all(len(subscribers) == len(self.members) for subscribers in self.subscribers_of.values())
+
+    def partitions_of(self, topic_id: TopicId) -> list[GroupPartition]:
+        count = self.topics[topic_id].partition_count
+        return [GroupPartition(topic_id, PartitionId(index)) for index in range(count)]
+
+    def is_near(self, subscriber: Subscriber, partition: GroupPartition) -> bool:
+        """A replica stands in the member's rack."""
+        racks = self.topics[partition.topic_id].racks
+        return (
+            bool(subscriber.rack) and partition.partition < len(racks) and subscriber.rack in racks[partition.partition]
+        )
+
+
+def as_assignment(problem: Problem, owned: Mapping[str, list[GroupPartition]]) -> Assignment:
+    return {member.member_id: tuple(sorted(owned.get(member.member_id, ()))) for member in problem.members}

@@ -1,0 +1,30 @@
+"""For each topic by itself, runs of neighbouring partitions, the longer runs first (Kafka's RangeAssignor).
+
+With equal subscriptions and equal counts of partitions, partition n of every topic goes to the same member, which is
+what a join of two topics needs. So the members' order is one for all topics: a member keeps its place among those that
+were there before, and new ones come behind them, which moves less than an order by id would.
+"""
+
+from __future__ import annotations
+
+from streamlog.groups.assignors.problem import Assignment, GroupPartition, Problem, Subscriber, as_assignment
+
+
+def assign_range(problem: Problem) -> Assignment:
+    order = sorted(problem.members, key=_place)  # stable: members of equal place stay in the order of the problem
+    owned: dict[str, list[GroupPartition]] = {}
+    for topic_id in problem.topic_ids:
+        takers = [member for member in order if topic_id in member.topics]
+        partitions = problem.partitions_of(topic_id)
+        size, longer = divmod(len(partitions), len(takers))
+        begin = 0
+        for index, member in enumerate(takers):
+            end = begin + size + (index < longer)
+            owned.setdefault(member.member_id, []).extend(partitions[begin:end])
+            begin = end
+    return as_assignment(problem, owned)
+
+
+def _place(member: Subscriber) -> tuple[bool, int]:
+    """Where its runs began before."""
+    return not member.owned, min((partition.partition for partition in member.owned), default=0)

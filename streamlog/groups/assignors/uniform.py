@@ -1,0 +1,179 @@
+"""As even as can be, and with that as little moved as can be (Kafka's uniform assignor, KIP-848; `sticky` before it).
+
+All members alike: each gets floor(partitions / members), the rest one more. Who owns more than that gives away, who
+owns less takes; a place for one more goes to those first who own so many. So exactly the surplus and what had no owner
+moves, and nothing else (`_keep`, `_share_out`).
+
+Members that differ in what they subscribe to: keep what is owned, give what is free to whoever has least, those
+partitions first that have the fewest takers, then move partitions along chains of members until no chain leads from a
+member to one that has at least two less (`_level`): the fullest member is then as empty as it can be.
+
+Racks decide between equals alone: a member prefers partitions with a replica in its rack, and gives away others first.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from streamlog.groups.assignors.problem import Assignment, GroupPartition, Problem, Subscriber, as_assignment
+from streamlog.model import TopicId
+
+
+def assign_uniform(problem: Problem) -> Assignment:
+    if not problem.members:
+        return {}
+    owned = _what_is_owned(problem)
+    if problem.is_alike:
+        free = _keep(problem, owned)
+        _share_out(problem, owned, free)
+    else:
+        _give_to_the_emptiest(problem, owned)
+        _level(problem, owned)
+    return as_assignment(problem, owned)
+
+
+def _what_is_owned(problem: Problem) -> dict[str, list[GroupPartition]]:
+    """What a member may keep: it exists, the member still subscribes to it, and nobody before it claims it."""
+    taken: set[GroupPartition] = set()
+    owned: dict[str, list[GroupPartition]] = {}
+    for member in problem.members:
+        mine = owned[member.member_id] = []
+        for partition in sorted(member.owned):
+            shape = problem.topics.get(partition.topic_id) if partition.topic_id in member.topics else None
+            if shape is not None and partition.partition < shape.partition_count and partition not in taken:
+                taken.add(partition)
+                mine.append(partition)
+    return owned
+
+
+def _free(problem: Problem, owned: dict[str, list[GroupPartition]]) -> list[GroupPartition]:
+    taken = {partition for partitions in owned.values() for partition in partitions}
+    return [p for topic_id in problem.topic_ids for p in problem.partitions_of(topic_id) if p not in taken]
+
+
+# -- all members alike
+
+
+def _quota(problem: Problem, owned: dict[str, list[GroupPartition]]) -> dict[str, int]:
+    """How many partitions each member gets. The places for one more go to those that own most."""
+    total = sum(problem.topics[topic_id].partition_count for topic_id in problem.topic_ids)
+    size, longer = divmod(total, len(problem.members))
+    fullest_first = sorted(problem.members, key=lambda member: -len(owned[member.member_id]))
+    return {member.member_id: size + (index < longer) for index, member in enumerate(fullest_first)}
+
+
+def _keep(problem: Problem, owned: dict[str, list[GroupPartition]]) -> list[GroupPartition]:
+    """Cut everybody down to the quota; what has no owner then."""
+    quota = _quota(problem, owned)
+    for member in problem.members:
+        mine = owned[member.member_id]
+        if len(mine) > quota[member.member_id]:
+            mine.sort(key=lambda p: (not problem.is_near(member, p), p))
+            del mine[quota[member.member_id] :]
+    return _free(problem, owned)
+
+
+def _share_out(problem: Problem, owned: dict[str, list[GroupPartition]], free: list[GroupPartition]) -> None:
+    """Fill everybody up to the quota: what is near first, then whatever is left."""
+    quota = _quota(problem, owned)
+    wanting = [member for member in problem.members if len(owned[member.member_id]) < quota[member.member_id]]
+    left = deque(free)
+    if any(member.rack for member in wanting):
+        left = deque(_share_near(problem, owned, quota, wanting, free))
+    for member in wanting:
+        mine = owned[member.member_id]
+        while len(mine) < quota[member.member_id]:
+            mine.append(left.popleft())
+
+
+def _share_near(
+    problem: Problem,
+    owned: dict[str, list[GroupPartition]],
+    quota: dict[str, int],
+    wanting: list[Subscriber],
+    free: list[GroupPartition],
+) -> list[GroupPartition]:
+    """Each partition to the emptiest wanting member of a rack that it has a replica in; those that found none."""
+    left = []
+    for partition in free:
+        near = [m for m in wanting if len(owned[m.member_id]) < quota[m.member_id] and problem.is_near(m, partition)]
+        if near:
+            owned[min(near, key=lambda m: len(owned[m.member_id])).member_id].append(partition)
+        else:
+            left.append(partition)
+    return left
+
+
+# -- members that differ
+
+
+def _give_to_the_emptiest(problem: Problem, owned: dict[str, list[GroupPartition]]) -> None:
+    takers = problem.subscribers_of
+    for partition in sorted(_free(problem, owned), key=lambda p: (len(takers[p.topic_id]), p)):
+        emptiest = min(
+            takers[partition.topic_id],
+            key=lambda m: (len(owned[m.member_id]), not problem.is_near(m, partition)),
+        )
+        owned[emptiest.member_id].append(partition)
+
+
+def _level(problem: Problem, owned: dict[str, list[GroupPartition]]) -> None:
+    """Move along chains while one leads from a member to another that has at least two partitions less.
+
+    It ends: each chain lowers the sum of the squares of what members own.
+    """
+    moving = True
+    while moving:
+        moving = False
+        for source in sorted(problem.members, key=lambda m: -len(owned[m.member_id])):
+            while chain := _chain_from(problem, owned, source):
+                moving = True
+                for giver, topic_id, taker in chain:
+                    given = _to_give(problem, owned, giver, topic_id, taker)
+                    owned[giver.member_id].remove(given)
+                    owned[taker.member_id].append(given)
+
+
+def _chain_from(
+    problem: Problem, owned: dict[str, list[GroupPartition]], source: Subscriber
+) -> list[tuple[Subscriber, TopicId, Subscriber]]:
+    """The shortest chain of moves that ends at a member with at least two partitions less than `source`."""
+    limit = len(owned[source.member_id]) - 2
+    came_by: dict[str, tuple[Subscriber, TopicId, Subscriber]] = {}
+    seen_topics: set[TopicId] = set()
+    queue = deque([source])
+    while queue:
+        giver = queue.popleft()
+        for topic_id in sorted({partition.topic_id for partition in owned[giver.member_id]} - seen_topics):
+            seen_topics.add(topic_id)
+            for taker in problem.subscribers_of[topic_id]:
+                if taker is source or taker.member_id in came_by:
+                    continue
+                came_by[taker.member_id] = (giver, topic_id, taker)
+                if len(owned[taker.member_id]) <= limit:
+                    return _walk_back(came_by, source, taker)
+                queue.append(taker)
+    return []
+
+
+def _walk_back(
+    came_by: dict[str, tuple[Subscriber, TopicId, Subscriber]], source: Subscriber, end: Subscriber
+) -> list[tuple[Subscriber, TopicId, Subscriber]]:
+    chain, at = [], end
+    while at is not source:
+        step = came_by[at.member_id]
+        chain.append(step)
+        at = step[0]
+    return chain  # from the end to the source: nobody gives what it has not got yet
+
+
+def _to_give(
+    problem: Problem,
+    owned: dict[str, list[GroupPartition]],
+    giver: Subscriber,
+    topic_id: TopicId,
+    taker: Subscriber,
+) -> GroupPartition:
+    """One that the giver did not own before, if there is one: it moves anyway."""
+    candidates = [partition for partition in owned[giver.member_id] if partition.topic_id == topic_id]
+    return min(candidates, key=lambda p: (p in giver.owned and p not in taker.owned, problem.is_near(giver, p), p))
