@@ -1,0 +1,14 @@
+"""The whole cluster in one process, in virtual time, from a seed: real nodes, real clients, faults (FAULTS: I1 to I19).
+
+plan        what a seed does, as data: nodes, hardware, settings, topics, load, faults; made before the run
+replicas    what a replica holds in the end, read from its log's bytes
+checks      the invariants of a history and of every replica
+watch       the invariants that are checked as it happens: high watermarks, leaders of epochs, promises
+eyes        how the watch sees: the methods of the real classes that it looks at
+quorum      the metadata quorum under the rules of its own simulation (tests/raft/simulation)
+workload    clients that produce and consume, and record what came of it
+nodes       how a node and a client of this cluster are started on a simulated host
+run         one seed from beginning to end; `python -m tests.cluster` runs one, or many
+story       one run, for a reader
+mutants     defects that are planted, and must be found
+"""
