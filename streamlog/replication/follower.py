@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 from streamlog.model import LeaderEpoch, Offset
 from streamlog.ports import Buffer
+from streamlog.records import read_header
+from streamlog.records.header import HEADER_SIZE
 from streamlog.replication.replica_log import ReplicaLog
 
 
@@ -55,6 +57,21 @@ class PartitionFollower:
         self._high_watermark = max(self._high_watermark, Offset(min(leader_high_watermark, end)))
         if self._log.log_start_offset < leader_log_start <= end:
             self._log.advance_log_start(leader_log_start)
+
+    def straddles(self, batches: Buffer) -> bool:
+        """Whether the log is empty and begins inside of the first batch that came: where the leader's log starts in
+        the middle of a batch (delete-records), a follower that restarts there gets that batch whole.
+        """
+        log = self._log
+        if log.log_start_offset != log.log_end_offset or len(batches) < HEADER_SIZE:
+            return False
+        header = read_header(batches, 0)
+        return header.base_offset < log.log_end_offset <= header.last_offset
+
+    async def on_straddling(self, batches: Buffer, leader_high_watermark: Offset, leader_log_start: Offset) -> None:
+        """As `on_batches`, for batches that straddle the empty log's beginning: it begins where they do."""
+        await self._log.restart_at(Offset(read_header(batches, 0).base_offset))
+        self.on_batches(batches, leader_high_watermark, leader_log_start)
 
     async def on_diverging(self, leader_epoch: LeaderEpoch, leader_end: Offset) -> None:
         """The leader's largest epoch at or below ours, and where it ends there: cut to what both logs have."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streamlog.errors import (
     FencedLeaderEpochError,
@@ -100,6 +100,10 @@ class PartitionLeader:
     @property
     def isr(self) -> Isr:
         return self._isr
+
+    def has_follower(self, broker: BrokerId) -> bool:
+        """Whether it is a replica of the partition, other than the leader."""
+        return broker in self._followers
 
     @property
     def waiting(self) -> int:
@@ -236,6 +240,19 @@ class PartitionLeader:
     def on_isr(self, isr: tuple[BrokerId, ...], partition_epoch: int) -> None:
         """The quorum's answer to a proposal, or the metadata's word."""
         self._isr.accepted(isr, partition_epoch)
+        self._advance()
+
+    def on_replicas(self, replicas: tuple[BrokerId, ...], now_ms: int, *, min_insync_replicas: int) -> None:
+        """The metadata has added or taken away replicas (a reassignment), or the topic asks for another minimum; the
+        leadership goes on.
+        """
+        self._term = replace(self._term, replicas=replicas, min_insync_replicas=min_insync_replicas)
+        end = self._log.log_end_offset
+        self._followers = {
+            broker: self._followers.get(broker) or _Follower(None, now_ms, now_ms, end)
+            for broker in replicas
+            if broker != self._term.me
+        }
         self._advance()
 
     def on_refused(self, proposal: IsrProposal) -> None:
