@@ -96,6 +96,10 @@ class RaftNode:
         running = self._need_running()
         return await running.ask(lambda done: running.core.proposals.submit(command, client_id, sequence, done))
 
+    def submit(self, command: bytes) -> asyncio.Future[Applied]:
+        running = self._need_running()
+        return running.begin(lambda done: running.core.proposals.submit(command, "", 0, done))
+
     async def read_barrier(self) -> RaftIndex:
         running = self._need_running()
         return await running.ask(running.core.barriers.ask)

@@ -7,7 +7,7 @@ is applied once and answered with the first answer.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
@@ -85,6 +85,12 @@ class Quorum(Protocol):
         NotControllerError: not carried out; names the leader where it is known. OutcomeUnknownError: this node lost
         its leadership meanwhile, or the sequence is too old to be remembered. ThrottledError: too many are waiting.
         MessageTooLargeError, InvalidRequestError.
+        """
+        ...
+
+    def submit(self, command: bytes) -> Awaitable[Applied]:
+        """As `propose`, for a caller whose commands build on one another: they stand in the log in the order of the
+        calls. What can be refused at once is raised at once.
         """
         ...
 

@@ -153,9 +153,18 @@ class Runner:
 
     async def ask(self, begin: Callable[[Callable[[T | StreamlogError], None]], None]) -> T:
         """Make a request of the core and wait for its answer."""
+        future = self.begin(begin)
+        try:
+            return await future
+        finally:
+            self._waiting.pop(future, None)
+
+    def begin(self, begin: Callable[[Callable[[T | StreamlogError], None]], None]) -> asyncio.Future[T]:
+        """Make a request of the core. Requests get there in the order of the calls."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
         def settle(outcome: T | StreamlogError) -> None:
+            self._waiting.pop(future, None)
             if future.done():  # whoever asked has been cancelled
                 return
             if isinstance(outcome, StreamlogError):
@@ -164,12 +173,10 @@ class Runner:
                 future.set_result(outcome)
 
         begin(settle)
-        self._waiting[future] = None
+        if not future.done():
+            self._waiting[future] = None
         self._work.set()
-        try:
-            return await future
-        finally:
-            del self._waiting[future]
+        return future
 
     def _tell_all_who_wait(self) -> None:
         for future in self._waiting:
