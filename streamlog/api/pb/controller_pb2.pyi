@@ -503,3 +503,98 @@ class CreateInternalTopicResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CreateInternalTopicResponse: _TypeAlias = CreateInternalTopicResponse  # noqa: Y015
+
+@_typing.final
+class SuspectRequest(_message.Message):
+    """A node that may be gone."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    BROKER_EPOCH_FIELD_NUMBER: _builtins.int
+    node_id: _builtins.int
+    """`node.id` of the suspect."""
+    broker_epoch: _builtins.int
+    """Of the registration under which it was known. Another one is none of the caller's business."""
+    def __init__(
+        self,
+        *,
+        node_id: _builtins.int = ...,
+        broker_epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "node_id", b"node_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SuspectRequest: _TypeAlias = SuspectRequest  # noqa: Y015
+
+@_typing.final
+class SuspectResponse(_message.Message):
+    """It was looked at: what came of it shows in the metadata."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SuspectResponse: _TypeAlias = SuspectResponse  # noqa: Y015
+
+@_typing.final
+class ForwardRequest(_message.Message):
+    """A client's call, as it came."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    METHOD_FIELD_NUMBER: _builtins.int
+    REQUEST_FIELD_NUMBER: _builtins.int
+    method: _builtins.str
+    """Full name of the method: `/streamlog.v1.Admin/CreateTopics`."""
+    request: _builtins.bytes
+    """The request's bytes."""
+    def __init__(
+        self,
+        *,
+        method: _builtins.str = ...,
+        request: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["method", b"method", "request", b"request"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForwardRequest: _TypeAlias = ForwardRequest  # noqa: Y015
+
+@_typing.final
+class ForwardResponse(_message.Message):
+    """The controller's answer. An error is the error of the whole call, as it would be there."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APPLIED_INDEX_FIELD_NUMBER: _builtins.int
+    RESPONSE_FIELD_NUMBER: _builtins.int
+    applied_index: _builtins.int
+    """What the answer tells of is in the metadata up to here: the node that was asked applies it before it answers."""
+    response: _builtins.bytes
+    """The response's bytes."""
+    def __init__(
+        self,
+        *,
+        applied_index: _builtins.int = ...,
+        response: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "response", b"response"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForwardResponse: _TypeAlias = ForwardResponse  # noqa: Y015
