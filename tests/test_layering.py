@@ -38,6 +38,24 @@ ALLOWED = {
         "controller",
         "client",
     },
+    "controller": {"model", "errors", "config", "ports", "raft", "metadata", "api"},
+    "node": {
+        "model",
+        "errors",
+        "config",
+        "ports",
+        "records",
+        "storage",
+        "raft",
+        "metadata",
+        "replication",
+        "api",
+        "broker",
+        "controller",
+        "client",
+        "services",
+    },
+    "daemon": {"model", "errors", "config", "ports", "node"},
     "cli": {"model", "errors", "config", "ports", "records", "storage", "groups"},
 }
 
@@ -88,7 +106,19 @@ WORLD = {
     "uuid",
     "weakref",
 }
-NODE_CODE = {"config", "records", "storage", "raft", "metadata", "groups", "replication", "api", "services"}
+NODE_CODE = {
+    "config",
+    "records",
+    "storage",
+    "raft",
+    "metadata",
+    "groups",
+    "replication",
+    "api",
+    "services",
+    "controller",
+    "node",
+}
 
 
 def modules() -> list[Path]:
