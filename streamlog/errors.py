@@ -32,6 +32,8 @@
     ├── DuplicateVoterError / VoterNotFoundError / VoterChangeInProgressError
     ├── OutcomeUnknownError            the command may or may not have been carried out
     ├── ThrottledError                 a bounded queue or buffer is full
+    ├── BrokerNotAvailableError        only on clients: no node could be reached
+    ├── RequestTimedOutError           no answer within the time that the caller gave
     └── UnknownServerError             only on clients: a code that a newer node knows and this release does not
 
     InvariantError                     ours alone, never answered to anybody: the node stops
@@ -464,6 +466,22 @@ class ThrottledError(StreamlogError):
 
     code = "THROTTLED"
     status = Status.RESOURCE_EXHAUSTED
+    retriable = True
+
+
+class BrokerNotAvailableError(StreamlogError):
+    """A client could reach none of the nodes that it knows of."""
+
+    code = "BROKER_NOT_AVAILABLE"
+    status = Status.UNAVAILABLE
+    retriable = True
+
+
+class RequestTimedOutError(StreamlogError):
+    """No answer within the time that the caller gave; what was asked may have been carried out."""
+
+    code = "REQUEST_TIMED_OUT"
+    status = Status.DEADLINE_EXCEEDED
     retriable = True
 
 
