@@ -1,0 +1,87 @@
+"""How the watch sees what nodes do: for the length of a run, these methods of the real classes tell it.
+
+A node has no need to tell so much in production. Which node it is follows from the process whose context the call
+runs in. What is looked at is whatever stands in the class then, a planted defect included.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import wraps
+from typing import Any
+from unittest import mock
+
+from streamlog.replication.follower import PartitionFollower
+from streamlog.replication.leader import PartitionLeader
+from streamlog.sim.process import PROCESS, Process
+from streamlog.storage.directory import LogDirectory
+from streamlog.storage.log import Log
+
+from .watch import Watch
+
+
+@contextmanager
+def looking(watch: Watch) -> Iterator[None]:
+    def leads(process: Process, leader: PartitionLeader) -> None:
+        watch.leads(process, leader._term.partition, leader.leader_epoch)
+
+    def appended(process: Process, leader: PartitionLeader) -> None:
+        watch.appended(process, leader._term.partition, leader.leader_epoch)
+
+    def leader_moved(process: Process, leader: PartitionLeader) -> None:
+        watch.high_watermark(process, leader._term.partition, leader.high_watermark)
+
+    def follower_moved(process: Process, follower: PartitionFollower) -> None:
+        watch.high_watermark(process, _log(follower).partition, follower.high_watermark)
+
+    def log_starts(process: Process, log: Log) -> None:
+        watch.log_starts(process, log.partition, log.log_start_offset)
+
+    with ExitStack() as stack:
+        for owner, name, tell in (
+            (PartitionLeader, "__init__", leads),
+            (PartitionLeader, "append", appended),
+            (PartitionLeader, "_advance", leader_moved),
+            (PartitionFollower, "__init__", follower_moved),
+            (PartitionFollower, "on_batches", follower_moved),
+            (PartitionFollower, "on_diverging", follower_moved),
+            (Log, "advance_log_start", log_starts),
+            (LogDirectory, "open_logs", watch.opened),
+        ):
+            stack.enter_context(mock.patch.object(owner, name, _telling(getattr(owner, name), tell)))
+        yield
+
+
+def _log(follower: PartitionFollower) -> Log:
+    log = follower._log
+    assert isinstance(log, Log)
+    return log
+
+
+def _telling(method: Callable[..., Any], tell: Callable[[Process, Any], None]) -> Callable[..., Any]:
+    """`method`, which tells when it has returned; not when it has raised."""
+
+    def told(owner: Any) -> None:
+        process = PROCESS.get()
+        if process is not None and process.alive:
+            tell(process, owner)
+
+    if asyncio.iscoroutinefunction(method):
+
+        @wraps(method)
+        async def waits(self: Any, *args: Any, **kwargs: Any) -> Any:
+            result = await method(self, *args, **kwargs)
+            told(self)
+            return result
+
+        return waits
+
+    @wraps(method)
+    def returns(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = method(self, *args, **kwargs)
+        told(self)
+        return result
+
+    return returns

@@ -1,0 +1,190 @@
+"""The watch is watched: what it must find, on a log directory of a simulated machine, and what it must not blame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+import pytest
+
+from streamlog.model import BrokerId, LeaderEpoch, Offset
+from streamlog.records import validate
+from streamlog.replication.follower import PartitionFollower
+from streamlog.replication.leader import LeaderTerm, PartitionLeader
+from streamlog.sim.machine import Machine
+from streamlog.sim.process import Process
+from streamlog.storage.durability import Durability
+from streamlog.storage.log import Log
+from tests.storage.batches import batch
+from tests.storage.rig import LIMITS, PARTITION, Rig
+
+from .eyes import looking
+from .watch import Watch
+
+T = TypeVar("T")
+
+ME = BrokerId(0)
+
+
+class Scene:
+    """One machine with one log, seen by a watch through the eyes."""
+
+    def __init__(self, watch: Watch, seed: int = 1) -> None:
+        self.watch = watch
+        self.rig = Rig(Machine(seed, name="n1"))
+
+    @property
+    def process(self) -> Process:
+        return self.rig.machine.process
+
+    def power_cut(self) -> None:
+        self.watch.dies(self.process, self.rig.machine.disk)
+        self.rig.power_cut()
+
+    def do(self, call: Callable[[], T]) -> T:
+        """In the machine's process."""
+
+        async def now() -> T:
+            return call()
+
+        return self.rig.machine.run(now())
+
+    def leader(self, epoch: int = 0, isr: tuple[BrokerId, ...] = (ME,)) -> PartitionLeader:
+        term = LeaderTerm(
+            partition=PARTITION,
+            me=ME,
+            leader_epoch=LeaderEpoch(epoch),
+            partition_epoch=0,
+            replicas=isr,
+            isr=isr,
+            min_insync_replicas=1,
+            lag_max_ms=1000,
+        )
+        log = self.rig.log
+        return self.do(
+            lambda: PartitionLeader(log, term, high_watermark=Offset(0), now_ms=0, may_join=lambda broker: True)
+        )
+
+
+def found(play: Callable[[Watch, Scene], None]) -> list[str]:
+    watch = Watch()
+    with looking(watch):
+        play(watch, Scene(watch))
+    return [violation.invariant for violation in watch.violations]
+
+
+def test_a_life_without_fault_is_not_blamed() -> None:
+    def play(watch: Watch, scene: Scene) -> None:
+        for round_ in range(3):
+            leader = scene.leader(epoch=round_)
+            scene.rig.append(b"a", b"b", epoch=round_)
+            scene.rig.sync()
+            scene.do(leader.on_stable)
+            assert leader.high_watermark == scene.rig.log.log_end_offset
+            scene.rig.append(b"lost", epoch=round_)
+            watch.given("c", PARTITION, Offset(leader.high_watermark - 1))
+            watch.acknowledged("p", PARTITION, Offset(leader.high_watermark - 1), 1)
+            scene.power_cut()
+            watch.acknowledged("p", PARTITION, Offset(leader.high_watermark - 1), 1)
+
+    assert found(play) == []
+
+
+def test_a_broken_promise_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log counts what it has written as synced."""
+    monkeypatch.setattr(Durability, "wrote", lambda self, segment, size, end: setattr(self, "synced_end", end))
+
+    def play(watch: Watch, scene: Scene) -> None:
+        for _ in range(20):
+            scene.rig.append(b"x" * 2000)
+            scene.power_cut()
+
+    assert "I11" in found(play)
+
+
+def test_other_bytes_than_promised_are_found() -> None:
+    def play(watch: Watch, scene: Scene) -> None:
+        scene.rig.append(b"one")
+        scene.rig.sync()
+        scene.watch.dies(scene.process, scene.rig.machine.disk)
+        scene.rig.machine.run(scene.rig.log.truncate(Offset(0)))  # behind its back
+        scene.rig.append(b"two")
+        scene.rig.sync()
+        scene.rig.power_cut()
+
+    assert found(play) == ["I11"]
+
+
+def test_a_promise_lasts_until_the_log_is_opened() -> None:
+    """Of a node that dies again before it has come so far."""
+
+    def play(watch: Watch, scene: Scene) -> None:
+        scene.rig.append(b"one")
+        scene.rig.sync()
+        scene.watch.dies(scene.process, scene.rig.machine.disk)
+        scene.rig.machine.run(scene.rig.log.truncate(Offset(0)))
+        scene.rig.sync()
+        scene.rig.machine.power_cut()
+        scene.watch.dies(scene.process, scene.rig.machine.disk)
+        scene.rig.power_cut()
+
+    assert found(play) == ["I11"]
+
+
+def test_an_acknowledgement_that_too_few_hold_is_found() -> None:
+    def play(watch: Watch, scene: Scene) -> None:
+        scene.rig.append(b"one")
+        watch.acknowledged("p", PARTITION, Offset(0), 1)
+
+    assert found(play) == ["I11"]
+
+
+def test_a_high_watermark_that_falls_is_found() -> None:
+    def play(watch: Watch, scene: Scene) -> None:
+        leader = scene.leader()
+        scene.rig.append(b"a", b"b")
+        scene.rig.sync()
+        scene.do(leader.on_stable)
+        scene.do(lambda: PartitionFollower(scene.rig.log, LeaderEpoch(1), high_watermark=Offset(1)))
+
+    assert found(play) == ["I9"]
+
+
+def test_a_read_beyond_the_high_watermark_is_found() -> None:
+    def play(watch: Watch, scene: Scene) -> None:
+        scene.leader()
+        scene.rig.append(b"a")
+        watch.given("c", PARTITION, Offset(0))
+
+    assert found(play) == ["I9"]
+
+
+def test_deleting_beyond_the_high_watermark_is_found() -> None:
+    def play(watch: Watch, scene: Scene) -> None:
+        scene.rig.append(b"a", b"b")
+        scene.do(lambda: Log.advance_log_start(scene.rig.log, Offset(1)))
+
+    assert found(play) == ["I18"]
+
+
+def test_two_that_append_in_an_epoch_are_found() -> None:
+    def play(watch: Watch, scene: Scene) -> None:
+        for _ in range(2):
+            leader = scene.leader()
+            scene.do(partial(append_through, leader))
+            scene.power_cut()
+
+    assert found(play) == ["I10"]
+
+
+def test_an_epoch_that_falls_is_found() -> None:
+    watch, process = Watch(), Process("n1")
+    watch.leads(process, PARTITION, LeaderEpoch(3))
+    watch.leads(process, PARTITION, LeaderEpoch(2))
+    assert [violation.invariant for violation in watch.violations] == ["I10"]
+
+
+def append_through(leader: PartitionLeader) -> None:
+    data = batch([b"v"])
+    leader.append(data, validate(data, 0, len(data), LIMITS, 0), 0, acks_all=True)

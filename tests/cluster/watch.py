@@ -1,0 +1,173 @@
+"""The invariants that are checked as it happens, not by what comes of it in the end (FAULTS: I9, I10, I11).
+
+    I9   the high watermark of a replica does not fall in one life of its node, nobody is given a record beyond it,
+         and nothing beyond it is deleted
+    I10  one life of one node appends in a (partition, leader epoch); the epochs that a node leads in never fall
+    I11  what a node calls stable is there when it comes back; what is acknowledged stands on as many stable disks as
+         min.insync.replicas asks for
+
+A *life* is one process of one host. A local promise is noted at the moment of death and looked up at the next opening
+of the same log: an end-to-end check would need the lie and the election that shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from streamlog.model import LeaderEpoch, Offset, TopicPartition
+from streamlog.records import scan_headers
+from streamlog.sim.disk import SimDisk
+from streamlog.sim.process import Process
+from streamlog.storage.directory import LogDirectory
+from streamlog.storage.log import Log
+
+from .checks import SHOWN_MAX, Violation
+from .replicas import log_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What one log had on stable storage when its node died: [log start, end), and the batches in it."""
+
+    end: Offset
+    batches: dict[Offset, tuple[int, LeaderEpoch]]  # base offset -> (CRC, leader epoch)
+
+
+@dataclass(slots=True)
+class Life:
+    """What one process of a node has done so far."""
+
+    process: Process
+    directories: list[LogDirectory] = field(default_factory=list)  # those whose logs are open
+    high_watermarks: dict[TopicPartition, Offset] = field(default_factory=dict)
+    led: dict[TopicPartition, LeaderEpoch] = field(default_factory=dict)  # the latest epoch
+
+    def logs(self) -> Iterator[Log]:
+        for directory in self.directories:
+            yield from directory.logs.values()
+
+
+class Watch:
+    """Told by the eyes (`eyes`), by the nemesis and by the clients. Everything that is wrong goes to `violations`."""
+
+    def __init__(self, *, compacted: frozenset[str] = frozenset()) -> None:
+        self.violations: list[Violation] = []
+        self._compacted = compacted
+        self._lives: dict[str, Life] = {}  # host -> its latest life
+        self._appenders: dict[tuple[TopicPartition, LeaderEpoch], Process] = {}
+        self._promises: dict[tuple[str, TopicPartition], Promise] = {}  # by host, while the log is not open
+        self._high_watermarks: dict[TopicPartition, Offset] = {}  # the highest that any node has had
+
+    def wrong(self, invariant: str, what: str) -> None:
+        if sum(violation.invariant == invariant for violation in self.violations) < SHOWN_MAX:
+            self.violations.append(Violation(invariant, what))
+
+    def _life(self, process: Process) -> Life:
+        life = self._lives.get(process.name)
+        if life is None or life.process is not process:
+            life = self._lives[process.name] = Life(process)
+        return life
+
+    # I9.
+
+    def high_watermark(self, process: Process, partition: TopicPartition, high_watermark: Offset) -> None:
+        """As the node has it now."""
+        marks = self._life(process).high_watermarks
+        before = marks.get(partition, Offset(0))
+        if high_watermark < before:
+            self.wrong("I9", f"the high watermark of {partition} at {process} falls from {before} to {high_watermark}")
+        marks[partition] = high_watermark
+        if high_watermark > self._high_watermarks.get(partition, Offset(-1)):
+            self._high_watermarks[partition] = high_watermark
+
+    def log_starts(self, process: Process, partition: TopicPartition, log_start: Offset) -> None:
+        """Records below `log_start` have been deleted."""
+        if log_start > self._high_watermarks.get(partition, Offset(0)):
+            self.wrong("I18", f"{process} deletes {partition} up to {log_start}, beyond the high watermark")
+
+    def given(self, client: str, partition: TopicPartition, offset: Offset) -> None:
+        """A consumer was given this record."""
+        if offset >= self._high_watermarks.get(partition, Offset(0)):
+            self.wrong("I9", f"{client} was given {partition} at {offset}, beyond every high watermark")
+
+    # I10.
+
+    def leads(self, process: Process, partition: TopicPartition, epoch: LeaderEpoch) -> None:
+        led = self._life(process).led
+        if epoch < led.get(partition, epoch):
+            self.wrong("I10", f"{process} leads {partition} in epoch {epoch} after {led[partition]}")
+        led[partition] = epoch
+
+    def appended(self, process: Process, partition: TopicPartition, epoch: LeaderEpoch) -> None:
+        """It has appended as a leader."""
+        first = self._appenders.setdefault((partition, epoch), process)
+        if first is not process:
+            self.wrong("I10", f"{first} and {process} append to {partition} in epoch {epoch}")
+
+    # I11.
+
+    def dies(self, process: Process, disk: SimDisk) -> None:
+        """It is about to: note what it has promised. What it has not opened since its last death is promised still."""
+        life = self._lives.get(process.name)
+        if life is None or life.process is not process:
+            return
+        with undisturbed(disk):
+            for log in life.logs():
+                self._promises[process.name, log.partition] = promise_of(log)
+        life.directories.clear()
+
+    def opened(self, process: Process, directory: LogDirectory) -> None:
+        """Its logs are open, and nothing has been done to them yet."""
+        self._life(process).directories.append(directory)
+        for log in directory.logs.values():
+            promise = self._promises.pop((process.name, log.partition), None)
+            if promise is not None:
+                self._check_kept(process, log, promise)
+
+    def _check_kept(self, process: Process, log: Log, promise: Promise) -> None:
+        if log.log_end_offset < promise.end:
+            self.wrong(
+                "I11", f"{log.partition} was stable up to {promise.end}, {process} has it up to {log.log_end_offset}"
+            )
+        elif log.partition.topic not in self._compacted:
+            now = batches_of(log, promise.end)
+            for base, batch in promise.batches.items():
+                if base >= log.log_start_offset and now.get(base) != batch:
+                    self.wrong("I11", f"{log.partition} at {base} was {batch}, at {process} it is {now.get(base)}")
+                    break
+
+    def acknowledged(self, client: str, partition: TopicPartition, offset: Offset, min_insync: int) -> None:
+        """A client was told that the record is in, with acks=all."""
+        holders = [name for name in sorted(self._lives) if self._holds(name, partition, offset)]
+        if len(holders) < min_insync:
+            self.wrong("I11", f"{client} was acknowledged {partition} at {offset}, which only {holders} have stable")
+
+    def _holds(self, name: str, partition: TopicPartition, offset: Offset) -> bool:
+        for log in self._lives[name].logs():
+            if log.partition == partition:
+                return log.durability.synced_end > offset
+        promise = self._promises.get((name, partition))
+        return promise is not None and promise.end > offset
+
+
+def promise_of(log: Log) -> Promise:
+    end = log.durability.synced_end
+    return Promise(end, batches_of(log, end))
+
+
+def batches_of(log: Log, end: Offset) -> dict[Offset, tuple[int, LeaderEpoch]]:
+    data = log_bytes(log)
+    headers = (header for _, header in scan_headers(data, 0, len(data)))
+    return {h.base_offset: (h.crc, h.leader_epoch) for h in headers if h.next_offset <= end}
+
+
+@contextmanager
+def undisturbed(disk: SimDisk) -> Iterator[None]:
+    """Looking is no reading: it must not meet a fault that waits for the node."""
+    waiting, disk.faults.read_errors = disk.faults.read_errors, 0
+    try:
+        yield
+    finally:
+        disk.faults.read_errors = waiting
