@@ -9,7 +9,7 @@ One subject a file:
     columnar      batches to columns, for Arrow
     control       control batches: ends of transactions, leader changes
     legacy        messages of magic 0 and 1, read; `conversion` makes batches of them
-    compression   the codecs, bounded; `snappy` has Kafka's framing of it
+    compression   the codecs, bounded; `snappy` has Kafka's framing of it; `repacking` puts another in the place of one
 
 and under them `encode`, `record_loop`, `starts`, `ragged`, `payload`, `varint`: the format of a record, written and
 read one at a time and many at once.
@@ -44,6 +44,7 @@ from streamlog.records.header import (
 )
 from streamlog.records.legacy import LegacyEntry, entry_records, is_legacy, read_entry, scan_entries
 from streamlog.records.record import Header, Headers, Record
+from streamlog.records.repacking import repacked
 from streamlog.records.validation import ProduceLimits, validate
 
 __all__ = [
@@ -82,6 +83,7 @@ __all__ = [
     "read_entry",
     "read_header",
     "rebuilt_batch",
+    "repacked",
     "restamp_log_append_time",
     "scan_entries",
     "scan_headers",

@@ -106,6 +106,11 @@ class PartitionLeader:
         return broker in self._followers
 
     @property
+    def replicas(self) -> tuple[BrokerId, ...]:
+        """In assignment order."""
+        return self._term.replicas
+
+    @property
     def waiting(self) -> int:
         """Producers that wait for an acknowledgement."""
         return len(self._acks)
@@ -258,6 +263,17 @@ class PartitionLeader:
     def on_refused(self, proposal: IsrProposal) -> None:
         """The quorum refused it (INELIGIBLE_REPLICA, INVALID_UPDATE_VERSION): it has not happened."""
         self._isr.refused(proposal)
+        self._advance()
+
+    def on_assignment(self, replicas: tuple[BrokerId, ...], min_insync_replicas: int, now_ms: int) -> None:
+        """Other replicas (a reassignment), or another `min.insync.replicas`, within this leadership."""
+        self._term = replace(self._term, replicas=replicas, min_insync_replicas=min_insync_replicas)
+        end = self._log.log_end_offset
+        self._followers = {
+            broker: self._followers.get(broker) or _Follower(None, now_ms, now_ms, end)
+            for broker in replicas
+            if broker != self._term.me
+        }
         self._advance()
 
     # -- the end

@@ -1,0 +1,112 @@
+"""One partition followed under one leader epoch.
+
+    following --end--> ended: every call but the one under way is refused
+
+The pure decisions are `replication.follower`'s. This object adds what its neighbours need: it tells when more of the
+log is stable, and it knows when a cut is under way, because another role must not begin in the middle of one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from streamlog.errors import FencedLeaderEpochError
+from streamlog.model import BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
+from streamlog.ports import Buffer
+from streamlog.replication.follower import FetchPosition, PartitionFollower
+from streamlog.storage.log import Log
+
+
+def _nobody() -> None:
+    """Nobody has asked to be told."""
+
+
+class FollowerReplica:
+    """Made and ended by its `Replica`, driven by the links. One event loop; its methods are never called at once."""
+
+    __slots__ = ("_cuts", "_idle", "ended", "follower", "leader", "leader_epoch", "log", "on_stable", "topic_id")
+
+    def __init__(
+        self, topic_id: TopicId, log: Log, leader: BrokerId, leader_epoch: LeaderEpoch, high_watermark: Offset
+    ) -> None:
+        """`high_watermark`: as this replica last knew it."""
+        self.topic_id = topic_id
+        self.log = log
+        self.leader = leader
+        self.leader_epoch = leader_epoch
+        self.follower = PartitionFollower(log, leader_epoch, high_watermark=high_watermark)
+        self.on_stable: Callable[[], None] = _nobody  # set by the link: more of the log is stable; must not raise
+        self.ended = False
+        self._cuts = 0  # under way
+        self._idle = asyncio.Event()
+        self._idle.set()
+        log.durability.listen(self._on_synced)
+
+    @property
+    def partition(self) -> TopicPartition:
+        return self.log.partition
+
+    @property
+    def high_watermark(self) -> Offset:
+        return self.follower.high_watermark
+
+    def position(self) -> FetchPosition:
+        """Where to go on."""
+        return self.follower.position()
+
+    def on_batches(self, batches: Buffer, leader_high_watermark: Offset, leader_log_start: Offset) -> None:
+        """As `PartitionFollower.on_batches`, and its errors; FencedLeaderEpochError once this is over."""
+        self._check()
+        self.follower.on_batches(batches, leader_high_watermark, leader_log_start)
+        if len(batches) and not self.log.config.syncs_each_append:
+            self.on_stable()
+
+    async def on_diverging(self, leader_epoch: LeaderEpoch, leader_end: Offset) -> None:
+        """As `PartitionFollower.on_diverging`."""
+        self._check()
+        self._begin_cut()
+        try:
+            await self.follower.on_diverging(leader_epoch, leader_end)
+        finally:
+            self._end_cut()
+
+    async def on_out_of_range(self, leader_start: Offset, leader_end: Offset) -> None:
+        """As `PartitionFollower.on_out_of_range`."""
+        self._check()
+        self._begin_cut()
+        try:
+            await self.follower.on_out_of_range(leader_start, leader_end)
+        finally:
+            self._end_cut()
+
+    def end(self) -> None:
+        """Another leader epoch, another role, or none. A cut that is under way ends by itself: `wait_until_idle`."""
+        self.ended = True
+        self.on_stable = _nobody
+
+    @property
+    def busy(self) -> bool:
+        """A cut is under way."""
+        return self._cuts > 0
+
+    async def wait_until_idle(self) -> None:
+        await self._idle.wait()
+
+    def _check(self) -> None:
+        if self.ended:
+            raise FencedLeaderEpochError(
+                f"{self.partition}: leader epoch {self.leader_epoch} is not followed any more", field="leader_epoch"
+            )
+
+    def _begin_cut(self) -> None:
+        self._cuts += 1
+        self._idle.clear()
+
+    def _end_cut(self) -> None:
+        self._cuts -= 1
+        if not self._cuts:
+            self._idle.set()
+
+    def _on_synced(self, synced_end: Offset) -> None:
+        self.on_stable()

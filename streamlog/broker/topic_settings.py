@@ -1,0 +1,51 @@
+"""What a topic's configuration means to its replicas on this node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Final
+
+from streamlog.config import topic_settings as topic
+from streamlog.config.log_values import LogValues
+from streamlog.metadata.node_configs import NodeConfigs
+from streamlog.records import Codec, ProduceLimits, TimestampType
+from streamlog.storage.config import LogConfig
+
+_COMPRESSION: Final = {
+    "producer": None,
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+# Names that LogConfig and LogValues share.
+_COMMON: Final = tuple(
+    field.name for field in fields(LogConfig) if field.name in {value.name for value in fields(LogValues)}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSettings:
+    log: LogConfig
+    limits: ProduceLimits
+    min_insync_replicas: int | None  # as configured; None: by the number of replicas
+    codec: Codec | None  # what batches are stored with; None: as the producer sent them
+
+    @classmethod
+    def of(cls, configs: NodeConfigs, name: str) -> TopicSettings:
+        """InvalidConfigError where a newer release has let something in that this one does not know."""
+        values, config = configs.log_values(name), configs.topic(name)
+        timestamp_type = TimestampType.LOG_APPEND_TIME if values.log_append_time else TimestampType.CREATE_TIME
+        return cls(
+            log=LogConfig(**{name: getattr(values, name) for name in _COMMON}, timestamp_type=timestamp_type),
+            limits=ProduceLimits(
+                message_bytes_max=values.max_message_bytes,
+                timestamp_type=timestamp_type,
+                timestamp_before_max_ms=values.timestamp_before_max_ms,
+                timestamp_after_max_ms=values.timestamp_after_max_ms,
+                keys_required=values.cleanup_compact,
+            ),
+            min_insync_replicas=config[topic.MIN_INSYNC_REPLICAS],
+            codec=_COMPRESSION[config[topic.COMPRESSION_TYPE]],
+        )
