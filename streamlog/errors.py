@@ -32,8 +32,10 @@
     ├── DuplicateVoterError / VoterNotFoundError / VoterChangeInProgressError
     ├── OutcomeUnknownError            the command may or may not have been carried out
     ├── ThrottledError                 a bounded queue or buffer is full
-    ├── BrokerNotAvailableError        only on clients: no node could be reached
-    ├── RequestTimedOutError           no answer within the time that the caller gave
+    ├── BrokerNotAvailableError        a node that a call concerns is not alive; on clients: no node could be reached
+    ├── NetworkError / RequestTimedOutError    only on clients: no answer, so the outcome is unknown
+    ├── LogTruncatedError              only on consumers: what was read is no longer in the log
+    ├── ClientClosedError              only on clients: they were closed before, or meanwhile
     └── UnknownServerError             only on clients: a code that a newer node knows and this release does not
 
     InvariantError                     ours alone, never answered to anybody: the node stops
@@ -470,19 +472,48 @@ class ThrottledError(StreamlogError):
 
 
 class BrokerNotAvailableError(StreamlogError):
-    """A client could reach none of the nodes that it knows of."""
+    """A node that a call was to be passed on to is not alive, or did not answer (details: `node`); or a client could
+    reach none of the nodes that it knows of.
+    """
 
     code = "BROKER_NOT_AVAILABLE"
     status = Status.UNAVAILABLE
     retriable = True
 
 
+class NetworkError(StreamlogError):
+    """No connection, or it broke. Made on the calling side; the request may have been carried out."""
+
+    code = "NETWORK_EXCEPTION"
+    status = Status.UNAVAILABLE
+    retriable = True
+
+
 class RequestTimedOutError(StreamlogError):
-    """No answer within the time that the caller gave; what was asked may have been carried out."""
+    """Time ran out before the answer came; says for what. Made on the calling side; the request may have been carried
+    out.
+    """
 
     code = "REQUEST_TIMED_OUT"
     status = Status.DEADLINE_EXCEEDED
     retriable = True
+
+
+class LogTruncatedError(StreamlogError):
+    """A consumer has read what is no longer in the log (KIP-320), and no auto.offset.reset says how to go on.
+
+    Details: `topic`, `partition`, `offset` (the position), `log_end` (the first offset that may differ).
+    """
+
+    code = "LOG_TRUNCATED"
+    status = Status.DATA_LOSS
+
+
+class ClientClosedError(StreamlogError):
+    """A producer, consumer or admin client was used after its end, or ended before this was done."""
+
+    code = "CLIENT_CLOSED"
+    status = Status.CANCELLED
 
 
 class UnknownServerError(StreamlogError):

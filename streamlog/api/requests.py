@@ -25,6 +25,15 @@ from streamlog.model import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataQuery:
+    """Topics by name and id, each once; or all topics."""
+
+    topics: tuple[str, ...]  # names that a topic can have
+    topic_ids: tuple[TopicId, ...]
+    all_topics: bool  # then the two above are empty
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRef:
     """A partition as the client named it. At least one of `topic` and `topic_id` is there."""
 

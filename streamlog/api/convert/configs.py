@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from streamlog.api.convert.fields import each, enum_value, inside, text
+from streamlog.api.convert.fields import distinct, each, enum_value, inside, text
 from streamlog.api.convert.topics import config_name, config_value
 from streamlog.api.errors import to_message
 from streamlog.api.pb import admin_pb2 as pb
-from streamlog.config import Operation
-from streamlog.errors import InvalidRequestError
+from streamlog.config import Effective, Operation, Source, Update
+from streamlog.errors import InvalidRequestError, StreamlogError
 from streamlog.metadata.configs import (
     CHANGES_PER_REQUEST_MAX,
     AlterConfigs,
@@ -33,6 +33,23 @@ _OPERATIONS: Final[Mapping[int, Operation]] = {
     pb.CONFIG_OPERATION_DELETE: Operation.DELETE,
     pb.CONFIG_OPERATION_APPEND: Operation.APPEND,
     pb.CONFIG_OPERATION_SUBTRACT: Operation.SUBTRACT,
+}
+_SOURCES: Final[Mapping[Source, pb.ConfigSource.ValueType]] = {
+    Source.DEFAULT_CONFIG: pb.CONFIG_SOURCE_DEFAULT,
+    Source.STATIC_BROKER_CONFIG: pb.CONFIG_SOURCE_STATIC_BROKER,
+    Source.DYNAMIC_DEFAULT_BROKER_CONFIG: pb.CONFIG_SOURCE_DYNAMIC_ALL_BROKERS,
+    Source.DYNAMIC_BROKER_CONFIG: pb.CONFIG_SOURCE_DYNAMIC_BROKER,
+    Source.DYNAMIC_TOPIC_CONFIG: pb.CONFIG_SOURCE_TOPIC,
+}
+# By Kafka's words for the types of values (streamlog.config.kinds).
+_CONFIG_TYPES: Final[Mapping[str, pb.ConfigType.ValueType]] = {
+    "boolean": pb.CONFIG_TYPE_BOOLEAN,
+    "string": pb.CONFIG_TYPE_STRING,
+    "int": pb.CONFIG_TYPE_INT,
+    "long": pb.CONFIG_TYPE_LONG,
+    "double": pb.CONFIG_TYPE_DOUBLE,
+    "list": pb.CONFIG_TYPE_LIST,
+    "password": pb.CONFIG_TYPE_PASSWORD,
 }
 
 
@@ -83,3 +100,40 @@ def resource_message(resource: ConfigResource) -> pb.ConfigResource:
     is_topic = resource.type is ResourceType.TOPIC
     number = pb.CONFIG_RESOURCE_TYPE_TOPIC if is_topic else pb.CONFIG_RESOURCE_TYPE_BROKER
     return pb.ConfigResource(type=number, name=resource.name)
+
+
+def describe_configs(message: pb.DescribeConfigsRequest) -> tuple[tuple[ConfigResource, ...], frozenset[str]]:
+    """Whose configs, and which ones (empty: all). InvalidRequestError."""
+    resources = each(message.resources, "resources", config_resource, count_min=1, count_max=RESOURCES_PER_REQUEST_MAX)
+    distinct([(one.type.name, one.name) for one in resources], "resources")
+    names = each(message.names, "names", lambda name: config_name(name, ""), count_max=CHANGES_PER_REQUEST_MAX)
+    return resources, frozenset(names)
+
+
+def described(resource: ConfigResource, values: Iterable[Effective]) -> pb.ConfigDescription:
+    entries = [_entry(value, resource) for value in values]
+    return pb.ConfigDescription(
+        resource=resource_message(resource), entries=sorted(entries, key=lambda entry: entry.name)
+    )
+
+
+def not_described(resource: ConfigResource, error: StreamlogError) -> pb.ConfigDescription:
+    return pb.ConfigDescription(resource=resource_message(resource), error=to_message(error))
+
+
+def _entry(value: Effective, resource: ConfigResource) -> pb.ConfigEntry:
+    setting = value.setting
+    entry = pb.ConfigEntry(
+        name=setting.name,
+        source=_SOURCES[value.source],
+        type=_CONFIG_TYPES[setting.kind.type_name],
+        read_only=resource.type is ResourceType.BROKER and setting.update is Update.READ_ONLY,
+        sensitive=setting.sensitive,
+        valid_values=setting.kind.limit,
+        documentation=setting.doc,
+    )
+    if value.value is not None and not setting.sensitive:
+        entry.value = setting.format(value.value)
+    if setting.default is not None and not setting.sensitive:
+        entry.default_value = setting.format(setting.default)
+    return entry

@@ -1030,7 +1030,7 @@ class DescribeConfigsResponse(_message.Message):
     RESOURCES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def resources(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConfigDescription]:
-        """One for each resource, in their order."""
+        """One for each resource, in their order. More than 1 MiB is refused with INVALID_REQUEST: ask for fewer at a time."""
 
     def __init__(
         self,
@@ -1786,6 +1786,110 @@ class UpdateMetadataVersionResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___UpdateMetadataVersionResponse: _TypeAlias = UpdateMetadataVersionResponse  # noqa: Y015
+
+@_typing.final
+class AddVoterRequest(_message.Message):
+    """A node that is to vote."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    REPLACED_NODE_ID_FIELD_NUMBER: _builtins.int
+    node_id: _builtins.int
+    """Which one: a node that runs. DUPLICATE_VOTER where it votes already."""
+    address: _builtins.str
+    """host:port of its server, at most 255 bytes. Empty: the address under which it is registered."""
+    replaced_node_id: _builtins.int
+    """A voter that is gone for good, whose place it takes; it may be the same id, of a node that came back with an empty
+    disk. VOTER_NOT_FOUND where it does not vote. Absent: nobody's place.
+    """
+    def __init__(
+        self,
+        *,
+        node_id: _builtins.int = ...,
+        address: _builtins.str = ...,
+        replaced_node_id: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_replaced_node_id", b"_replaced_node_id", "replaced_node_id", b"replaced_node_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_replaced_node_id", b"_replaced_node_id", "address", b"address", "node_id", b"node_id", "replaced_node_id", b"replaced_node_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__replaced_node_id: _TypeAlias = _typing.Literal["replaced_node_id"]  # noqa: Y015
+    _WhichOneofArgType__replaced_node_id: _TypeAlias = _typing.Literal["_replaced_node_id", b"_replaced_node_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__replaced_node_id) -> _WhichOneofReturnType__replaced_node_id | None: ...
+
+Global___AddVoterRequest: _TypeAlias = AddVoterRequest  # noqa: Y015
+
+@_typing.final
+class AddVoterResponse(_message.Message):
+    """It votes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VOTERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def voters(self) -> _containers.RepeatedCompositeFieldContainer[Global___VoterDescription]:
+        """All voters now, by rising node id."""
+
+    def __init__(
+        self,
+        *,
+        voters: _abc.Iterable[Global___VoterDescription] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["voters", b"voters"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AddVoterResponse: _TypeAlias = AddVoterResponse  # noqa: Y015
+
+@_typing.final
+class RemoveVoterRequest(_message.Message):
+    """A node that is not to vote any more."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    node_id: _builtins.int
+    """Which one. VOTER_NOT_FOUND where it does not vote; INVALID_REQUEST for the last voter."""
+    def __init__(
+        self,
+        *,
+        node_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node_id", b"node_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoveVoterRequest: _TypeAlias = RemoveVoterRequest  # noqa: Y015
+
+@_typing.final
+class RemoveVoterResponse(_message.Message):
+    """It does not vote."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VOTERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def voters(self) -> _containers.RepeatedCompositeFieldContainer[Global___VoterDescription]:
+        """All voters now, by rising node id."""
+
+    def __init__(
+        self,
+        *,
+        voters: _abc.Iterable[Global___VoterDescription] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["voters", b"voters"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoveVoterResponse: _TypeAlias = RemoveVoterResponse  # noqa: Y015
 
 @_typing.final
 class DescribeLogDirsRequest(_message.Message):

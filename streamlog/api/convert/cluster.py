@@ -1,0 +1,82 @@
+"""The cluster as a whole: its nodes, its voters, its counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from streamlog.api.convert.fields import at_least, text
+from streamlog.api.convert.placement import node_id
+from streamlog.api.convert.view import node_description
+from streamlog.api.pb import admin_pb2 as pb
+from streamlog.metadata.features import METADATA_VERSION_MAX
+from streamlog.metadata.image import MetadataImage
+from streamlog.metadata.records import MetadataVersion
+from streamlog.metadata.roles import Role
+from streamlog.model import BrokerId, RaftIndex, RaftTerm
+
+# Of host:port; a host name has at most 253 characters.
+ADDRESS_LENGTH_MAX: Final = 255
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoterChange:
+    """A node that is to vote."""
+
+    node_id: BrokerId
+    address: str  # empty: that of its registration
+    replaced: BrokerId | None  # whose place it takes; None: nobody's
+
+
+def described(image: MetadataImage, *, controller: BrokerId | None) -> pb.DescribeClusterResponse:
+    """What the image tells; the quorum is for others to add."""
+    short = {
+        key
+        for broker_id in image.brokers
+        for key in image.roles.partitions_without(Role.REPLICA, Role.ISR, broker_id)
+    }
+    return pb.DescribeClusterResponse(
+        cluster_id=image.cluster_id,
+        controller=controller,
+        nodes=[node_description(broker, image) for broker in image.brokers.values()],
+        metadata_version=image.metadata_version,
+        topic_count=len(image.topics),
+        partition_count=image.partition_count,
+        offline_partition_count=image.roles.count(Role.LEADERLESS),
+        under_replicated_partition_count=len(short),
+    )
+
+
+def set_quorum(
+    response: pb.DescribeClusterResponse, voters: Iterable[tuple[BrokerId, str]], term: RaftTerm, commit: RaftIndex
+) -> None:
+    response.voters.extend(voter_descriptions(voters))
+    response.quorum_term = term
+    response.commit_index = commit
+
+
+def voter_descriptions(voters: Iterable[tuple[BrokerId, str]]) -> list[pb.VoterDescription]:
+    """Of id and address of each, by rising id."""
+    return [pb.VoterDescription(node_id=voter, address=address, match_index=-1) for voter, address in voters]
+
+
+def add_voter(message: pb.AddVoterRequest) -> VoterChange:
+    """InvalidRequestError."""
+    replaced = node_id(message.replaced_node_id, "replaced_node_id") if message.HasField("replaced_node_id") else None
+    return VoterChange(
+        node_id=node_id(message.node_id),
+        address=text(message.address, "address", length_max=ADDRESS_LENGTH_MAX),
+        replaced=replaced,
+    )
+
+
+def remove_voter(message: pb.RemoveVoterRequest) -> BrokerId:
+    """InvalidRequestError."""
+    return node_id(message.node_id)
+
+
+def metadata_level(message: pb.UpdateMetadataVersionRequest, image: MetadataImage) -> MetadataVersion:
+    """InvalidRequestError. 0: the highest level that all registered nodes understand."""
+    highest = min([METADATA_VERSION_MAX, *(broker.metadata_version_max for broker in image.brokers.values())])
+    return MetadataVersion(at_least(message.level, 0, "level") or highest)
