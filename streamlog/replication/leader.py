@@ -101,10 +101,6 @@ class PartitionLeader:
     def isr(self) -> Isr:
         return self._isr
 
-    def has_follower(self, broker: BrokerId) -> bool:
-        """Whether it is a replica of the partition, other than the leader."""
-        return broker in self._followers
-
     @property
     def replicas(self) -> tuple[BrokerId, ...]:
         """In assignment order."""
@@ -245,19 +241,6 @@ class PartitionLeader:
     def on_isr(self, isr: tuple[BrokerId, ...], partition_epoch: int) -> None:
         """The quorum's answer to a proposal, or the metadata's word."""
         self._isr.accepted(isr, partition_epoch)
-        self._advance()
-
-    def on_replicas(self, replicas: tuple[BrokerId, ...], now_ms: int, *, min_insync_replicas: int) -> None:
-        """The metadata has added or taken away replicas (a reassignment), or the topic asks for another minimum; the
-        leadership goes on.
-        """
-        self._term = replace(self._term, replicas=replicas, min_insync_replicas=min_insync_replicas)
-        end = self._log.log_end_offset
-        self._followers = {
-            broker: self._followers.get(broker) or _Follower(None, now_ms, now_ms, end)
-            for broker in replicas
-            if broker != self._term.me
-        }
         self._advance()
 
     def on_refused(self, proposal: IsrProposal) -> None:

@@ -24,10 +24,10 @@ def test_a_reassignment_brings_and_takes_replicas_while_the_leader_stays(cluster
     leader = cluster.leader.leader
     assert leader is not None
     seven = BrokerId(7)
-    assert not leader.has_follower(seven)
-    leader.on_replicas((BrokerId(0), BrokerId(1), seven), 5, min_insync_replicas=2)
-    assert leader.has_follower(seven)
-    assert not leader.has_follower(BrokerId(2))
+    assert seven not in leader.replicas
+    leader.on_assignment((BrokerId(0), BrokerId(1), seven), 2, 5)
+    assert leader.replicas == (0, 1, seven)
+    cluster.leader.do(lambda: leader.on_position(seven, Offset(0), 6))
     assert leader.min_isr == 2
 
 
