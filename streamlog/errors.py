@@ -32,6 +32,12 @@
     ├── DuplicateVoterError / VoterNotFoundError / VoterChangeInProgressError
     ├── OutcomeUnknownError            the command may or may not have been carried out
     ├── ThrottledError                 a bounded queue or buffer is full
+    ├── InvalidGroupIdError / GroupIdNotFoundError / GroupNotEmptyError / GroupMaxSizeReachedError
+    ├── UnknownMemberIdError / IllegalGenerationError / UnreleasedInstanceIdError    of a group's member
+    ├── UnsupportedAssignorError / InvalidRegularExpressionError
+    ├── OffsetMetadataTooLargeError / GroupSubscribedToTopicError
+    ├── NotCoordinatorError            names the coordinator where it is known
+    ├── CoordinatorLoadInProgressError / CoordinatorNotAvailableError
     ├── BrokerNotAvailableError        a node that a call concerns is not alive; on clients: no node could be reached
     ├── NetworkError / RequestTimedOutError    only on clients: no answer, so the outcome is unknown
     ├── LogTruncatedError              only on consumers: what was read is no longer in the log
@@ -514,6 +520,108 @@ class ClientClosedError(StreamlogError):
 
     code = "CLIENT_CLOSED"
     status = Status.CANCELLED
+
+
+class InvalidGroupIdError(StreamlogError):
+    """Details: `field`, `limit` (characters)."""
+
+    code = "INVALID_GROUP_ID"
+    status = Status.INVALID_ARGUMENT
+
+
+class GroupIdNotFoundError(StreamlogError):
+    """The group has neither members nor offsets. Details: `group`."""
+
+    code = "GROUP_ID_NOT_FOUND"
+    status = Status.NOT_FOUND
+
+
+class GroupNotEmptyError(StreamlogError):
+    """The group has members, who alone may do this. Details: `group`."""
+
+    code = "NON_EMPTY_GROUP"
+    status = Status.FAILED_PRECONDITION
+
+
+class GroupMaxSizeReachedError(StreamlogError):
+    """Details: `field`, `limit` (members)."""
+
+    code = "GROUP_MAX_SIZE_REACHED"
+    status = Status.RESOURCE_EXHAUSTED
+
+
+class UnknownMemberIdError(StreamlogError):
+    """The coordinator knows no member of this id, or no more: give up all partitions and join anew."""
+
+    code = "UNKNOWN_MEMBER_ID"
+    status = Status.NOT_FOUND
+
+
+class IllegalGenerationError(StreamlogError):
+    """The member's epoch is over: it has been put out and is a zombie. Details: `field`, `limit` (the epoch that holds)."""
+
+    code = "ILLEGAL_GENERATION"
+    status = Status.FAILED_PRECONDITION
+
+
+class UnreleasedInstanceIdError(StreamlogError):
+    """Another member has this `group.instance.id` and is alive. Retriable: it may leave, or its session end."""
+
+    code = "UNRELEASED_INSTANCE_ID"
+    status = Status.ALREADY_EXISTS
+    retriable = True
+
+
+class UnsupportedAssignorError(StreamlogError):
+    """Details: `field`, `limit` (those that are supported)."""
+
+    code = "UNSUPPORTED_ASSIGNOR"
+    status = Status.INVALID_ARGUMENT
+
+
+class InvalidRegularExpressionError(StreamlogError):
+    """Details: `field`."""
+
+    code = "INVALID_REGULAR_EXPRESSION"
+    status = Status.INVALID_ARGUMENT
+
+
+class OffsetMetadataTooLargeError(StreamlogError):
+    """Details: `field`, `limit` (bytes)."""
+
+    code = "OFFSET_METADATA_TOO_LARGE"
+    status = Status.INVALID_ARGUMENT
+
+
+class GroupSubscribedToTopicError(StreamlogError):
+    """A member of the group reads the topic, so its offsets cannot be deleted. Details: `topic`."""
+
+    code = "GROUP_SUBSCRIBED_TO_TOPIC"
+    status = Status.FAILED_PRECONDITION
+
+
+class NotCoordinatorError(StreamlogError):
+    """Another node coordinates this group. Details: `leader` and `address` where they are known."""
+
+    code = "NOT_COORDINATOR"
+    status = Status.FAILED_PRECONDITION
+    retriable = True
+
+
+class CoordinatorLoadInProgressError(StreamlogError):
+    """The coordinator has changed, and the new one still reads its log."""
+
+    code = "COORDINATOR_LOAD_IN_PROGRESS"
+    status = Status.UNAVAILABLE
+    retriable = True
+
+
+class CoordinatorNotAvailableError(StreamlogError):
+    """No node can coordinate the group now."""
+
+    code = "COORDINATOR_NOT_AVAILABLE"
+    status = Status.UNAVAILABLE
+    retriable = True
 
 
 class UnknownServerError(StreamlogError):

@@ -121,7 +121,9 @@ NODE_CODE = {
     "client",
     "services",
     "controller",
-    "node", "broker"}
+    "node",
+    "broker",
+}
 
 
 # The synchronous face of the client has a thread of its own, and may see the world.
