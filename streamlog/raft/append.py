@@ -11,6 +11,22 @@ index may go, and so far the reply promises to have it. What lies behind is not 
 may have been acknowledged, and the message may be an old one. (PySyncObj cuts behind prev, whatever is there: with FIFO
 links, one reconnect and one dead leader it loses acknowledged commands.)
 
+A reply leaves when the term and the last entry that it vouches for are on stable storage. The reply to a message with
+entries vouches for those, and so waits for their sync. The reply to a heartbeat vouches only for what is durable by
+then, and so leaves at once: it tells that the follower lives, however slow its disk is. It may overtake replies that
+wait. That is safe, for each reply is true by itself:
+
+- It bears the leader's term, which the follower has durably: it can take nothing from a leader of an older term any
+  more, not even after a crash. A leader counts replies of its own term alone.
+- The follower's log agreed with the leader's up to prev, hence up to everything at or below it, when the reply was
+  made. Within the term that stays so: a cut is made at a conflict with the leader's log, and the leader's only grows.
+- The journal is written in the order of the changes. Once the change that brought an entry is durable, so are all that
+  the log up to it was made of, and no later record takes it away, by the point before.
+
+So "durable and equal up to here" stays true from the moment when it is said for as long as the term lasts, and the
+leader takes the maximum of what it hears (progress): the order of the replies does not matter. What is lost with a
+stream is vouched for by the replies to what is sent on the next one.
+
 A conflict at or below the commit index cannot be: a committed entry would be lost. It stops the node.
 """
 
@@ -44,6 +60,8 @@ class FollowerAppend:
             return
         vouched = self._take(request)
         self._raft.commit_index = max(self._raft.commit_index, RaftIndex(min(request.commit_index, vouched)))
+        if not request.entries:
+            vouched = min(vouched, self._raft.log.durable_index)
         self._reply(peer, request, matched=True, next_index=vouched + 1)
 
     def _refusal(self, request: AppendRequest) -> int | None:

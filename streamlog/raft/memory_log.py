@@ -72,6 +72,10 @@ class MemoryLog:
         place = bisect_right(self._sizes, self._sizes[-1] - bytes_max - 1)
         return self._entries[min(place, len(self._entries) - 1)].index
 
+    def number_at(self, index: int) -> int:
+        """Of the change that brought the entry at `index`, which must be in [base, last]; 0 for the base."""
+        return self._numbers[index - self.base.index]
+
     def index_at_number(self, number: int) -> RaftIndex:
         """The last entry that was brought by a change up to `number`."""
         return self._entries[bisect_right(self._numbers, number) - 1].index

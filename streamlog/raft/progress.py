@@ -3,7 +3,8 @@
     matched < next: entries [matched + 1, next) have been sent and not answered, or answered by a refusal
 
 A peer is *probed* until it has accepted a message: one at a time, so that a refusal costs one round trip and not a
-window full of messages that it refuses as well. Then it is sent to ahead of its answers, up to a window.
+window full of messages that it refuses as well. `next` stands meanwhile: a heartbeat that follows a probe asks about
+the same place. Then it is sent to ahead of its answers, up to a window.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ class Progress:
     """One leader's view of one peer, in one term. Forgotten when the leadership ends."""
 
     __slots__ = (
+        "asked_at",
         "due_at",
         "heard_at",
         "heard_round",
@@ -36,6 +38,7 @@ class Progress:
         self.probing = True
         self.probe_round = 0  # of the probe that is out; 0: none is
         self.heard_at = now
+        self.asked_at = now  # when it began to owe an answer, or the last heartbeat, which waits for no disk, was sent
         self.heard_round = 0  # the latest of the leader's messages that it has answered
         self.due_at = float("-inf")  # when it must hear from the leader again: as the last message to it announced
         self.sent_commit = RaftIndex(0)  # the commit index that it was told
@@ -72,6 +75,11 @@ class Progress:
         self.next_index = max(RaftIndex(self.matched + 1), min(hint, self.next_index))
         self.probing = True
         self.probe_round = 0
+
+    @property
+    def is_answered(self) -> bool:
+        """Nothing is under way to it."""
+        return self.next_index == self.matched + 1 and self.probe_round == 0
 
     @property
     def may_probe(self) -> bool:

@@ -6,6 +6,10 @@ interval; a snapshot, chunk after chunk, when what it needs is no longer in the 
 a while heartbeats become rare: each message announces the longest silence that may follow it. (A message over gRPC
 costs some 0.3 ms of CPU at either end; ten a second to each peer would be most of what an idle node takes.)
 
+An answer to entries waits for the peer's disk, one to a heartbeat does not (append). So a peer that owes answers is
+sent a heartbeat when it has not been heard for an interval, whatever else was sent to it: a leader loses its majority
+by silence, and not because the disks are busy.
+
 Committed is what a majority of the voters has on stable storage, up to an entry of the leader's own term (thesis,
 3.6.2; Figure 3.7 tells why). The leader counts itself for what its journal has synced, while its messages do not wait
 for that sync (thesis, 10.2.1). It does not count itself once it has removed itself from the voters (4.2.2).
@@ -227,7 +231,7 @@ class Replication:
             self._send_chunk(progress, progress.snapshot, now)
         else:
             self._send_entries(progress, now)
-        if now >= progress.due_at or self._owes_commit(progress, now):
+        if now >= min(progress.due_at, self._overdue_at(progress)) or self._owes_commit(progress, now):
             self._send_append(progress, 0, now)
 
     def _send_entries(self, progress: Progress, now: float) -> None:
@@ -247,7 +251,7 @@ class Replication:
     def _send_append(self, progress: Progress, bytes_max: int, now: float) -> None:
         """Entries up to `bytes_max`, or none (0): a heartbeat."""
         log = self._raft.log
-        first = max(progress.next_index, log.base.index + 1)
+        first = RaftIndex(max(progress.next_index, log.base.index + 1))
         entries = log.batch(first, bytes_max) if bytes_max and first <= log.last.index else []
         prev_term = log.term_at(first - 1)
         assert prev_term is not None  # base <= first - 1 <= last
@@ -263,10 +267,20 @@ class Replication:
         )
         self._raft.send(progress.peer, request)
         progress.due_at, progress.sent_commit = now + self._interval_s, self._raft.commit_index
-        if progress.snapshot is None:
+        if not entries or progress.is_answered:
+            progress.asked_at = now
+        if progress.snapshot is not None:
+            return
+        if progress.probing:
+            progress.next_index, progress.probe_round = first, self._round
+        else:
             progress.next_index = RaftIndex(first + len(entries))
-            if progress.probing:
-                progress.probe_round = self._round
+
+    def _overdue_at(self, progress: Progress) -> float:
+        """When a peer that owes answers is asked whether it is there."""
+        if progress.is_answered:
+            return float("inf")
+        return max(progress.heard_at, progress.asked_at) + self._heartbeat_s
 
     def _owes_commit(self, progress: Progress, now: float) -> bool:
         """The follower does not know of the last commit, and no entry came to carry it."""
@@ -307,7 +321,7 @@ class Replication:
         commit_index = self._raft.commit_index
         for progress in self._peers.values():
             if progress.peer in self._raft.connected:
-                deadline = min(deadline, progress.due_at)
+                deadline = min(deadline, progress.due_at, self._overdue_at(progress))
                 if progress.sent_commit < commit_index:
                     deadline = min(deadline, self._committed_at + self._notice_s)
         return deadline

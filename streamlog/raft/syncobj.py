@@ -186,8 +186,10 @@ class HardenedSyncObj(Library):
 
     def send(self, peer: Peer, message: Message) -> None:
         match message:
-            case VoteRequest() | VoteReply() | AppendReply() | SnapshotReply():
+            case VoteRequest() | VoteReply() | SnapshotReply():
                 after = self.log.written  # they speak of the term, the vote and the log as they are now
+            case AppendReply(matched=True, next_index=end):
+                after = max(self._term_change, self.log.number_at(end - 1))  # what it vouches for (append)
             case _:
                 after = self._term_change  # a leader counts for itself only what is durable (replication)
         self._outbox.put(peer.id, message, after=after)

@@ -3,8 +3,9 @@
 isort:skip_file
 The metadata quorum between nodes. Not for clients: refused to them once TLS is on.
 
-Exchange: one bidirectional stream for each pair of nodes. Both sides send Hello first, then Envelopes in the order in
-which they were made. What a broken stream loses is never sent again.
+Exchange: one bidirectional stream for each pair of nodes. Both sides send Hello first, then Envelopes. What
+promises something leaves when the sender has it on stable storage; what does not may overtake it. What a broken stream
+loses is never sent again.
 
 The same messages stand inside the files of the quorum (journal, snapshot, identity); see streamlog/raft/wire.py.
 """

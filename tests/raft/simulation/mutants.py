@@ -20,6 +20,7 @@ from streamlog.raft.elections import Elections
 from streamlog.raft.entries import Entry
 from streamlog.raft.journal import Journal
 from streamlog.raft.library import Library, Peer, Role
+from streamlog.raft.memory_log import MemoryLog
 from streamlog.raft.messages import AppendRequest, VoteReply
 from streamlog.raft.outbox import Outbox
 from streamlog.raft.proposals import Proposals
@@ -61,6 +62,26 @@ def leader_counts_unsynced() -> Any:
         return self._raft.log.last.index if node_id == self._raft.me.id else held_by(self, node_id)
 
     return patched(Replication, "_held_by", mutant)
+
+
+def heartbeats_vouch_for_the_unsynced() -> Any:
+    """The answer to a heartbeat tells of all that the log holds, and does not wait."""
+    reply = FollowerAppend._reply
+
+    def mutant(self: FollowerAppend, peer: Peer, request: AppendRequest, *, matched: bool, next_index: int) -> None:
+        if request.entries or not matched:
+            reply(self, peer, request, matched=matched, next_index=next_index)
+            return
+        with patched(MemoryLog, "number_at", lambda self, index: 0):
+            equal = max(self._raft.log.base.index, request.prev_index)
+            reply(self, peer, request, matched=True, next_index=equal + 1)
+
+    return patched(FollowerAppend, "_reply", mutant)
+
+
+def answers_do_not_wait() -> Any:
+    """What vouches for entries leaves before their sync; votes wait."""
+    return patched(MemoryLog, "number_at", lambda self, index: 0)
 
 
 def vote_is_not_written() -> Any:
@@ -347,6 +368,8 @@ MUTANTS: dict[str, Callable[[], Any]] = {
         no_sync,
         promises_do_not_wait,
         leader_counts_unsynced,
+        heartbeats_vouch_for_the_unsynced,
+        answers_do_not_wait,
         vote_is_not_written,
         no_directory_sync,
         votes_counted_twice,
