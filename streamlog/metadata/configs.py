@@ -116,7 +116,7 @@ def _check_request(command: AlterConfigs) -> None:
 
 
 def _resource_changed(wanted: ResourceChange, image: MetadataImage, rules: ConfigRules) -> list[ConfigRecord]:
-    _check_exists(wanted.resource, image)
+    check_exists(wanted.resource, image)
     names = [change.name for change in wanted.changes]
     if len(frozenset(names)) != len(names):
         raise InvalidConfigError("a config is changed twice in one request", field=names[0])
@@ -133,7 +133,7 @@ def _resource_changed(wanted: ResourceChange, image: MetadataImage, rules: Confi
     return records
 
 
-def _check_exists(resource: ConfigResource, image: MetadataImage) -> None:
+def check_exists(resource: ConfigResource, image: MetadataImage) -> None:
     if resource.type is ResourceType.TOPIC:
         image.require_topic(resource.name)
     elif resource != ALL_BROKERS:
