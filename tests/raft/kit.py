@@ -92,11 +92,15 @@ class Cluster:
         assert isinstance(node, Member)
         return node
 
+    def member_on(self, host: Host) -> Member | None:
+        """Of a dead process too; None where its quorum was not up."""
+        node = host.node
+        return node if isinstance(node, Member) and node.is_up else None
+
     def members(self) -> list[Member]:
         """Those whose quorum is up."""
-        hosts = [host for host in self.world.hosts.values() if host.alive and host.node is not None]
-        members = [host.node for host in hosts if isinstance(host.node, Member)]
-        return [member for member in members if member.is_up]
+        members = [self.member_on(host) for host in self.world.hosts.values() if host.alive]
+        return [member for member in members if member is not None]
 
     def leader(self) -> Member | None:
         """Who leads the highest term."""

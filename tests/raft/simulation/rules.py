@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Protocol
 
 from streamlog.model import BrokerId
 from streamlog.raft.entries import EntryKind
@@ -11,23 +11,37 @@ from streamlog.raft.messages import AppendReply, Message, VoteReply, VoteRequest
 from streamlog.raft.voters import Voter
 from streamlog.sim.world import Host
 
-from ..kit import Cluster, Member
+from ..kit import Member
 from .truth import Promise, Truth
 
 OUTBOX_MAX: Final = 5_000
 
 
+class Members(Protocol):
+    """Who is in the quorum, and on which host: of the quorum alone (`kit.Cluster`), or of whole nodes."""
+
+    def host(self, node_id: int) -> Host: ...
+
+    def member_on(self, host: Host) -> Member | None:
+        """Whose quorum is up there."""
+        ...
+
+    def member(self, node_id: int) -> Member: ...
+
+    def members(self) -> list[Member]: ...
+
+
 class Rules:
     """Looks into the members: told of their events, asked at each fault and at the end."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Members) -> None:
         self._cluster = cluster
         self.truth = Truth(self._majority_has)
 
     def on_event(self, host: Host, event: str, fields: dict[str, object]) -> None:
         """What a member's probe tells."""
-        member = host.node
-        if not isinstance(member, Member) or not member.is_up:
+        member = self._cluster.member_on(host)
+        if member is None:
             return
         core = member.core
         if event == "became_leader":
@@ -85,10 +99,8 @@ class Rules:
             self.truth.wrong(f"node {member.node_id} leads term {core.term} with the votes of {sorted(voted)}")
 
     def _is_directory_of(self, voter: Voter) -> bool:
-        node = self._cluster.host(voter.node_id).node
-        if not isinstance(node, Member) or not node.is_up:
-            return True
-        return voter.is_directory(node.core.log.directory_id)
+        member = self._cluster.member_on(self._cluster.host(voter.node_id))
+        return member is None or voter.is_directory(member.core.log.directory_id)
 
     def _check_change(self, member: Member) -> None:
         """A leader has put other voters into its log (thesis, 4.1, with the correction of 2015)."""
@@ -119,10 +131,10 @@ class Rules:
 
     def _holds(self, node_id: int, index: int, term: int | None) -> bool:
         host = self._cluster.host(node_id)
-        node = host.node
-        if not host.alive or not isinstance(node, Member) or not node.is_up:
+        member = self._cluster.member_on(host)
+        if not host.alive or member is None:
             return self.truth.durable_index_of(host.name) >= index
-        log = node.core.log
+        log = member.core.log
         return log.base.index >= index or (log.durable_index >= index and log.term_at(index) == term)
 
     def _check_member(self, member: Member) -> None:

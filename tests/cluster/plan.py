@@ -1,0 +1,173 @@
+"""What a seed does, as data: the cluster, its hardware and settings, its topics, the load, and the faults.
+
+Made before the run from streams of randomness of its own, so that a fault can be left out without throwing the dice of
+the rest anew. Swarm testing: each seed draws its own few kinds of faults, its own speeds and limits.
+
+    0 s         BEGIN_S       FAULTS_END_S   HEAL_S        LOAD_END_S   then          END_S
+    start,      load and faults              healed, the   calm: pairs of requests    the last
+    topics                                   load goes on  between silences           readers
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from streamlog.sim.faults import Fault, Hardware, Kind, draw_plan
+from streamlog.sim.loop import Order
+
+BEGIN_S: Final = 3.0
+FAULTS_END_S: Final = 17.0
+HEAL_S: Final = 18.0
+LOAD_END_S: Final = 22.0
+END_S: Final = 30.0
+"""A seed lives at least so long."""
+
+LEADER: Final = "leader"
+FOLLOWER: Final = "follower"
+CONTROLLER: Final = "controller"
+"""Roles as targets: of the partition that most is sent to, and of the cluster, when the fault strikes."""
+
+CLIENTS: Final = ("c0", "c1", "c2")
+"""Hosts that clients run on."""
+
+PLAIN: Final = "plain"
+PAIR: Final = "pair"
+KEYED: Final = "keyed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPlan:
+    name: str
+    partitions: int
+    replication_factor: int
+    min_insync_replicas: int
+    configs: Mapping[str, str]
+
+    @property
+    def compacted(self) -> bool:
+        return self.configs.get("cleanup.policy") == "compact"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    producers: int
+    sends_per_s: float  # of each, on average
+    burst_chance: float  # of a send to be many at once
+    value_bytes_max: int
+    consumers: int
+    producer: Mapping[str, str]  # settings
+    consumer: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    seed: int
+    order: Order
+    nodes: tuple[str, ...]  # "n1" is node 1
+    voters: int  # the first so many; the others observe
+    hardware: Hardware
+    settings: Mapping[str, str]  # of every node
+    topics: tuple[TopicPlan, ...]
+    load: Load
+    faults: tuple[Fault, ...]
+
+    @property
+    def compacted(self) -> frozenset[str]:
+        return frozenset(topic.name for topic in self.topics if topic.compacted)
+
+    def topic(self, name: str) -> TopicPlan:
+        return next(topic for topic in self.topics if topic.name == name)
+
+
+def make_plan(seed: int) -> Plan:
+    rng = random.Random(f"cluster/{seed}/plan")
+    size = rng.choice((3, 3, 3, 4, 5))
+    nodes = tuple(f"n{number}" for number in range(1, size + 1))
+    voters = rng.choice((3, 5)) if size == 5 else 3
+    return Plan(
+        seed=seed,
+        order=rng.choice(tuple(Order)),
+        nodes=nodes,
+        voters=voters,
+        hardware=Hardware.draw(random.Random(f"cluster/{seed}/hardware"), nodes),
+        settings=_settings(random.Random(f"cluster/{seed}/settings")),
+        topics=_topics(random.Random(f"cluster/{seed}/topics")),
+        load=_load(random.Random(f"cluster/{seed}/load")),
+        faults=tuple(_faults(random.Random(f"cluster/{seed}/faults"), nodes)),
+    )
+
+
+def _faults(rng: random.Random, nodes: Sequence[str]) -> list[Fault]:
+    targets = [*nodes, LEADER, LEADER, LEADER, FOLLOWER, CONTROLLER, CONTROLLER]
+    return draw_plan(
+        rng, targets=targets, hosts=[*nodes, *CLIENTS], from_s=BEGIN_S, to_s=FAULTS_END_S, kinds=tuple(Kind)
+    )
+
+
+def _settings(rng: random.Random) -> dict[str, str]:
+    """Small limits in many seeds, so that each of them is met."""
+    session_ms = rng.choice((800, 1500, 3000))
+    return {
+        "broker.session.timeout.ms": str(session_ms),
+        "broker.heartbeat.interval.ms": str(session_ms // rng.choice((4, 6))),
+        "replica.lag.time.max.ms": str(rng.choice((500, 2000, 10_000))),
+        "replica.fetch.max.bytes": str(rng.choice((1 << 10, 1 << 14, 1 << 20))),
+        "replica.high.watermark.checkpoint.interval.ms": str(rng.choice((200, 5000))),
+        "controller.quorum.election.timeout.ms": str(rng.choice((300, 600))),
+        "log.index.size.max.bytes": "4096",
+        "log.index.interval.bytes": str(rng.choice((0, 512, 4096))),
+        "log.segment.delete.delay.ms": "1000",
+    }
+
+
+def _topics(rng: random.Random) -> tuple[TopicPlan, ...]:
+    segment = {"segment.bytes": str(rng.choice((1 << 14, 1 << 16, 1 << 20)))}
+    topics = [
+        TopicPlan(
+            name=PLAIN,
+            partitions=rng.choice((1, 2, 3)),
+            replication_factor=3,
+            min_insync_replicas=2,
+            configs=segment,
+        )
+    ]
+    if rng.random() < 0.3:
+        topics.append(TopicPlan(name=PAIR, partitions=1, replication_factor=2, min_insync_replicas=1, configs=segment))
+    if rng.random() < 0.3:
+        compact = {
+            "cleanup.policy": "compact",
+            "segment.bytes": str(1 << 14),
+            "min.cleanable.dirty.ratio": "0.1",
+            "segment.ms": "2000",
+        }
+        topics.append(TopicPlan(name=KEYED, partitions=1, replication_factor=3, min_insync_replicas=2, configs=compact))
+    return tuple(topics)
+
+
+def _load(rng: random.Random) -> Load:
+    return Load(
+        producers=rng.choice((1, 2, 3)),
+        sends_per_s=rng.choice((4.0, 10.0, 25.0)),
+        burst_chance=0.04,
+        value_bytes_max=rng.choice((30, 300, 1500)),
+        consumers=rng.choice((1, 1, 2)),
+        producer={
+            "linger.ms": str(rng.choice((0, 5, 50))),
+            "batch.size": str(rng.choice((200, 16_384))),
+            "delivery.timeout.ms": str(rng.choice((1500, 6000, 120_000))),
+            "request.timeout.ms": str(rng.choice((500, 1500))),
+            "compression.type": rng.choice(("none", "none", "lz4", "zstd")),
+            "max.in.flight.requests.per.connection": str(rng.choice((1, 5))),
+            "retry.backoff.max.ms": "300",
+        },
+        consumer={
+            "max.poll.records": str(rng.choice((3, 500))),
+            "fetch.max.wait.ms": str(rng.choice((100, 500))),
+            "max.partition.fetch.bytes": str(rng.choice((1 << 10, 1 << 20))),
+            "request.timeout.ms": "1500",
+            "retry.backoff.max.ms": "300",
+        },
+    )
