@@ -1,0 +1,354 @@
+"""What the admin client gives and takes, as values. Times are milliseconds, sizes bytes, ranges of offsets half-open.
+
+What is done to several things at once is answered thing by thing: a result's `error` is None where it succeeded.
+Sequences keep the order in which they were asked for, unless a comment says otherwise.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from streamlog.config import Operation
+from streamlog.config.addresses import Address
+from streamlog.errors import StreamlogError
+from streamlog.model import (
+    BrokerEpoch,
+    BrokerId,
+    LeaderEpoch,
+    Offset,
+    PartitionEpoch,
+    PartitionId,
+    RaftIndex,
+    RaftTerm,
+    TopicId,
+    TopicPartition,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTopic:
+    """None: what the cluster's settings say. `assignments`: the replicas of each partition, the preferred leader first;
+    empty: the controller places them, over racks and evenly.
+    """
+
+    name: str
+    partitions: int | None = None
+    replication_factor: int | None = None
+    assignments: Sequence[Sequence[int]] = ()
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatedTopic:
+    name: str
+    topic_id: TopicId  # empty with an error, or when it was only checked
+    partition_count: int
+    replication_factor: int
+    warning: str  # something to know about the name; empty: nothing
+    error: StreamlogError | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletedTopic:
+    name: str  # empty where only an unknown id was given
+    topic_id: TopicId
+    error: StreamlogError | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicListing:
+    name: str
+    topic_id: TopicId
+    partition_count: int
+    replication_factor: int  # of its first partition
+    internal: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionDescription:
+    """isr, elr, adding, removing, offline are subsets of `replicas`, whose first is the preferred leader."""
+
+    partition: PartitionId
+    leader: BrokerId | None
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
+    replicas: tuple[BrokerId, ...]
+    isr: tuple[BrokerId, ...]
+    elr: tuple[BrokerId, ...]
+    adding: tuple[BrokerId, ...]
+    removing: tuple[BrokerId, ...]
+    offline: tuple[BrokerId, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDescription:
+    name: str
+    topic_id: TopicId
+    partition_count: int
+    replication_factor: int  # of its first partition
+    configs: Mapping[str, str]  # those that are set for this topic, by rising name
+    partitions: tuple[PartitionDescription, ...]  # by rising index
+    internal: bool
+    error: StreamlogError | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicGrowth:
+    topic: str
+    partition_count: int  # in all
+    assignments: Sequence[Sequence[int]] = ()  # of the new partitions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrownTopic:
+    topic: str
+    error: StreamlogError | None
+
+
+class ResourceType(enum.Enum):
+    TOPIC = "topic"
+    BROKER = "broker"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigResource:
+    """What has configs: a topic by its name, a node by its id, all nodes by an empty name."""
+
+    type: ResourceType
+    name: str
+
+    @classmethod
+    def topic(cls, name: str) -> ConfigResource:
+        return cls(ResourceType.TOPIC, name)
+
+    @classmethod
+    def broker(cls, node_id: int) -> ConfigResource:
+        return cls(ResourceType.BROKER, str(node_id))
+
+    @classmethod
+    def all_brokers(cls) -> ConfigResource:
+        return cls(ResourceType.BROKER, "")
+
+
+class ConfigSource(enum.Enum):
+    """Kafka's words."""
+
+    UNKNOWN = "UNKNOWN"  # of a newer release
+    DEFAULT = "DEFAULT_CONFIG"
+    STATIC_BROKER = "STATIC_BROKER_CONFIG"
+    DYNAMIC_ALL_BROKERS = "DYNAMIC_DEFAULT_BROKER_CONFIG"
+    DYNAMIC_BROKER = "DYNAMIC_BROKER_CONFIG"
+    TOPIC = "DYNAMIC_TOPIC_CONFIG"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigEntry:
+    name: str
+    value: str | None  # None: there is none, or it is secret
+    source: ConfigSource
+    type: str  # boolean, string, int, long, double, list, password; empty: of a newer release
+    read_only: bool
+    sensitive: bool
+    default_value: str | None
+    valid_values: str  # for people; empty: any of its type
+    documentation: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigDescription:
+    resource: ConfigResource
+    entries: tuple[ConfigEntry, ...]  # by rising name
+    error: StreamlogError | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigChange:
+    """`value` is not used by DELETE; for APPEND and SUBTRACT it is items separated by commas."""
+
+    name: str
+    operation: Operation = Operation.SET
+    value: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigAlteration:
+    resource: ConfigResource
+    changes: Sequence[ConfigChange]  # all are made, or none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlteredConfig:
+    resource: ConfigResource
+    error: StreamlogError | None
+
+
+class ElectionType(enum.Enum):
+    PREFERRED = "preferred"
+    UNCLEAN = "unclean"  # of a partition without a leader, any live replica; committed records may be lost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Election:
+    at: TopicPartition
+    leader: BrokerId | None  # that it has now
+    error: StreamlogError | None  # ElectionNotNeededError where the right one leads already
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reassignment:
+    at: TopicPartition
+    replicas: Sequence[int] | None  # None: cancel the move that is going on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReassignmentResult:
+    at: TopicPartition
+    error: StreamlogError | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OngoingReassignment:
+    topic: str
+    partition: PartitionDescription
+
+
+class NodeState(enum.Enum):
+    UNKNOWN = "unknown"  # of a newer release
+    ACTIVE = "active"
+    FENCED = "fenced"  # registered, and not heard from, or not caught up with the metadata yet
+    STOPPING = "stopping"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeDescription:
+    node_id: BrokerId
+    host: str
+    port: int
+    rack: str  # empty: none
+    state: NodeState
+    broker_epoch: BrokerEpoch
+    draining: bool
+    replica_count: int
+    leader_count: int
+    metadata_version_min: int
+    metadata_version_max: int
+
+    @property
+    def address(self) -> str:
+        return str(Address(self.host, self.port))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoterDescription:
+    node_id: BrokerId
+    address: str
+    match_index: RaftIndex | None  # None: not known to the node that answered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterDescription:
+    cluster_id: str
+    controller: BrokerId | None
+    nodes: tuple[NodeDescription, ...]  # by rising id
+    voters: tuple[VoterDescription, ...]  # by rising id
+    quorum_term: RaftTerm
+    commit_index: RaftIndex
+    metadata_version: int
+    topic_count: int
+    partition_count: int
+    offline_partition_count: int
+    under_replicated_partition_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainProgress:
+    draining: bool
+    remaining_count: int  # partitions that still have a replica there
+    moving_count: int  # of these, those that move now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogDirReplica:
+    at: TopicPartition
+    size_bytes: int
+    log_start: Offset
+    log_end: Offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogDir:
+    path: str
+    directory_id: bytes
+    total_bytes: int | None  # of its file system; None: not known
+    usable_bytes: int | None
+    replicas: tuple[LogDirReplica, ...]  # by rising topic and partition
+    error: StreamlogError | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLogDirs:
+    node_id: BrokerId
+    log_dirs: tuple[LogDir, ...]
+    error: StreamlogError | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochStart:
+    leader_epoch: LeaderEpoch
+    start_offset: Offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaDigest:
+    node_id: BrokerId
+    digest: bytes  # SHA-256 of the batches in the range
+    batch_count: int
+    log_start: Offset
+    high_watermark: Offset
+    log_end: Offset
+    epochs: tuple[EpochStart, ...]
+    error: StreamlogError | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionDigests:
+    """What the replicas hold in [start_offset, end_offset)."""
+
+    at: TopicPartition
+    start_offset: Offset
+    end_offset: Offset
+    replicas: tuple[ReplicaDigest, ...]  # in the order of the replicas
+    identical: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feature:
+    name: str
+    level_min: int
+    level_max: int
+    level: int  # that holds in the cluster; 0: off
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What the node refuses beyond."""
+
+    request_bytes_max: int
+    response_bytes: int
+    response_bytes_max: int
+    batch_bytes_max: int
+    partitions_per_request_max: int
+    new_partitions_per_request_max: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRelease:
+    """What the node that answered is."""
+
+    version: str
+    cluster_id: str
+    node_id: BrokerId
+    features: tuple[Feature, ...]  # by rising name
+    limits: Limits

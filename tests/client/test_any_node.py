@@ -1,0 +1,88 @@
+"""Which node a call of the admin client goes to, and when it gives up."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamlog.errors import (
+    BrokerNotAvailableError,
+    NotControllerError,
+    QuorumUnavailableError,
+    ThrottledError,
+)
+from tests.client.admin_bench import NODES, TIMES, Bench, play
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_node_that_is_down_is_passed_over(seed: int) -> None:
+    async def scenario(bench: Bench) -> None:
+        began = bench.clock.monotonic()
+        await bench.admin.create_topic("t")
+        assert bench.clock.monotonic() - began < 1
+
+    play(scenario, nodes=(NODES[1],), seed=seed)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_node_that_dies_is_left(seed: int) -> None:
+    async def scenario(bench: Bench) -> None:
+        await bench.admin.create_topic("t")
+        bench.kill(NODES[seed % 2])
+        assert [topic.name for topic in await bench.admin.list_topics()] == ["t"]
+
+    play(scenario, seed=seed)
+
+
+@pytest.mark.parametrize("reason", [NotControllerError("node 2 is"), QuorumUnavailableError("electing")])
+def test_an_election_of_the_controller_is_waited_for(reason: NotControllerError | QuorumUnavailableError) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.cluster.fails_with = [reason] * 5
+        await bench.admin.create_topic("t")
+        assert bench.cluster.asked == ["CreateTopics"] * 6
+
+    play(scenario)
+
+
+def test_any_other_error_is_the_answer_at_once() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.cluster.fails_with = [ThrottledError("full", limit=5)]
+        with pytest.raises(ThrottledError) as raised:
+            await bench.admin.list_topics()
+        assert raised.value.details == {"limit": 5}
+        assert bench.cluster.asked == ["ListTopics"]
+
+    play(scenario)
+
+
+def test_an_election_without_end_is_told_when_the_time_is_over() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.cluster.fails_with = [QuorumUnavailableError("no majority")] * 10_000
+        began = bench.clock.monotonic()
+        with pytest.raises(QuorumUnavailableError, match="no majority"):
+            await bench.admin.list_topics()
+        assert TIMES.total_s <= bench.clock.monotonic() - began < TIMES.total_s + 1
+
+    play(scenario)
+
+
+def test_nobody_there_is_told_sooner() -> None:
+    async def scenario(bench: Bench) -> None:
+        began = bench.clock.monotonic()
+        with pytest.raises(BrokerNotAvailableError, match="no node answers at node1:9092, node2:9092"):
+            await bench.admin.list_topics()
+        assert TIMES.unreachable_s <= bench.clock.monotonic() - began < TIMES.unreachable_s + 2
+
+    play(scenario, nodes=())
+
+
+def test_nodes_are_learned_from_the_cluster() -> None:
+    """node3 is in no list of the client's."""
+
+    async def scenario(bench: Bench) -> None:
+        await bench.start("node3:9092")
+        await bench.admin.describe_cluster()
+        for address in NODES:
+            bench.kill(address)
+        assert await bench.admin.list_topics() == ()
+
+    play(scenario)
