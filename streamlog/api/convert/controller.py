@@ -1,0 +1,221 @@
+"""What nodes ask of the active controller: streamlog/internal/v1/controller.proto to the controller's commands and
+back. Both ends are nodes, so both directions of each message are here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from streamlog.api.convert import view
+from streamlog.api.convert.fields import each, partition_id, topic_id
+from streamlog.api.errors import from_message, to_message
+from streamlog.api.pb import common_pb2
+from streamlog.api.pb import controller_pb2 as pb
+from streamlog.metadata.cluster import ProducerIds
+from streamlog.metadata.image import MetadataImage
+from streamlog.metadata.isr import (
+    PARTITIONS_PER_REQUEST_MAX,
+    AlterPartition,
+    IsrMember,
+    IsrProposal,
+    IsrResult,
+    ReportOfflineReplicas,
+)
+from streamlog.metadata.liveness import Heartbeat, HeartbeatResponse
+from streamlog.metadata.records import MetadataVersion, Partition
+from streamlog.metadata.registration import DIRECTORIES_MAX, RegisterBroker
+from streamlog.metadata.roles import PartitionKey
+from streamlog.model import (
+    NO_BROKER,
+    BrokerEpoch,
+    BrokerId,
+    LeaderEpoch,
+    PartitionEpoch,
+    ProducerId,
+    RaftIndex,
+)
+
+MEMBERS_MAX = 1_000
+"""Of one proposed ISR. No partition has as many replicas."""
+
+
+def to_register(command: RegisterBroker) -> pb.RegisterRequest:
+    return pb.RegisterRequest(
+        cluster_id=command.cluster_id,
+        node_id=command.broker_id,
+        incarnation_id=command.incarnation_id,
+        host=command.host,
+        port=command.port,
+        rack=command.rack,
+        metadata_version_min=command.metadata_version_min,
+        metadata_version_max=command.metadata_version_max,
+        directory_ids=command.directory_ids,
+        previous_broker_epoch=command.previous_broker_epoch,
+    )
+
+
+def register(message: pb.RegisterRequest) -> RegisterBroker:
+    """Values are the controller's to check. InvalidRequestError."""
+    return RegisterBroker(
+        cluster_id=message.cluster_id,
+        broker_id=BrokerId(message.node_id),
+        incarnation_id=message.incarnation_id,
+        host=message.host,
+        port=message.port,
+        rack=message.rack,
+        metadata_version_min=MetadataVersion(message.metadata_version_min),
+        metadata_version_max=MetadataVersion(message.metadata_version_max),
+        directory_ids=each(message.directory_ids, "directory_ids", bytes, count_max=DIRECTORIES_MAX),
+        previous_broker_epoch=BrokerEpoch(message.previous_broker_epoch),
+    )
+
+
+def to_heartbeat(command: Heartbeat) -> pb.HeartbeatRequest:
+    return pb.HeartbeatRequest(
+        node_id=command.broker_id,
+        broker_epoch=command.broker_epoch,
+        applied_index=command.applied_index,
+        want_fence=command.want_fence,
+        want_shut_down=command.want_shut_down,
+    )
+
+
+def heartbeat(message: pb.HeartbeatRequest) -> Heartbeat:
+    return Heartbeat(
+        broker_id=BrokerId(message.node_id),
+        broker_epoch=BrokerEpoch(message.broker_epoch),
+        applied_index=RaftIndex(message.applied_index),
+        want_fence=message.want_fence,
+        want_shut_down=message.want_shut_down,
+    )
+
+
+def to_heartbeat_response(response: HeartbeatResponse) -> pb.HeartbeatResponse:
+    return pb.HeartbeatResponse(
+        caught_up=response.caught_up, fenced=response.fenced, should_shut_down=response.should_shut_down
+    )
+
+
+def heartbeat_response(message: pb.HeartbeatResponse) -> HeartbeatResponse:
+    return HeartbeatResponse(
+        caught_up=message.caught_up, fenced=message.fenced, should_shut_down=message.should_shut_down
+    )
+
+
+def to_alter_partition(command: AlterPartition) -> pb.AlterPartitionRequest:
+    return pb.AlterPartitionRequest(
+        node_id=command.broker_id,
+        broker_epoch=command.broker_epoch,
+        proposals=[
+            pb.IsrProposal(
+                partition=_to_key((proposal.topic_id, proposal.partition_id)),
+                leader_epoch=proposal.leader_epoch,
+                partition_epoch=proposal.partition_epoch,
+                isr=[pb.IsrMember(node_id=m.broker_id, broker_epoch=m.broker_epoch) for m in proposal.isr],
+            )
+            for proposal in command.proposals
+        ],
+    )
+
+
+def alter_partition(message: pb.AlterPartitionRequest) -> AlterPartition:
+    """InvalidRequestError."""
+    return AlterPartition(
+        broker_id=BrokerId(message.node_id),
+        broker_epoch=BrokerEpoch(message.broker_epoch),
+        proposals=each(message.proposals, "proposals", _proposal, count_max=PARTITIONS_PER_REQUEST_MAX),
+    )
+
+
+def to_isr_results(results: Sequence[IsrResult], image: MetadataImage) -> pb.AlterPartitionResponse:
+    return pb.AlterPartitionResponse(results=[_to_result(result, image) for result in results])
+
+
+def isr_results(message: pb.AlterPartitionResponse) -> tuple[IsrResult, ...]:
+    """The partitions are as clients see them: whoever is fenced counts as offline, and the last leader is not told."""
+    return each(message.results, "results", _result, count_max=PARTITIONS_PER_REQUEST_MAX)
+
+
+def to_offline_replicas(command: ReportOfflineReplicas) -> pb.ReportOfflineReplicasRequest:
+    return pb.ReportOfflineReplicasRequest(
+        node_id=command.broker_id,
+        broker_epoch=command.broker_epoch,
+        partitions=[_to_key(key) for key in command.partitions],
+    )
+
+
+def offline_replicas(message: pb.ReportOfflineReplicasRequest) -> ReportOfflineReplicas:
+    """InvalidRequestError."""
+    return ReportOfflineReplicas(
+        broker_id=BrokerId(message.node_id),
+        broker_epoch=BrokerEpoch(message.broker_epoch),
+        partitions=each(message.partitions, "partitions", _key, count_max=PARTITIONS_PER_REQUEST_MAX),
+    )
+
+
+def to_producer_ids(ids: ProducerIds) -> pb.AllocateProducerIdsResponse:
+    return pb.AllocateProducerIdsResponse(first_producer_id=ids.first, count=ids.count)
+
+
+def producer_ids(message: pb.AllocateProducerIdsResponse) -> ProducerIds:
+    return ProducerIds(first=ProducerId(message.first_producer_id), count=message.count)
+
+
+def _to_key(key: PartitionKey) -> pb.PartitionKey:
+    return pb.PartitionKey(topic_id=key[0], partition=key[1])
+
+
+def _key(message: pb.PartitionKey) -> PartitionKey:
+    return topic_id(message.topic_id), partition_id(message.partition)
+
+
+def _proposal(message: pb.IsrProposal) -> IsrProposal:
+    wanted_topic, wanted_partition = _key(message.partition)
+    return IsrProposal(
+        topic_id=wanted_topic,
+        partition_id=wanted_partition,
+        leader_epoch=LeaderEpoch(message.leader_epoch),
+        partition_epoch=PartitionEpoch(message.partition_epoch),
+        isr=each(message.isr, "isr", _member, count_max=MEMBERS_MAX),
+    )
+
+
+def _member(message: pb.IsrMember) -> IsrMember:
+    return IsrMember(broker_id=BrokerId(message.node_id), broker_epoch=BrokerEpoch(message.broker_epoch))
+
+
+def _to_result(result: IsrResult, image: MetadataImage) -> pb.IsrResult:
+    message = pb.IsrResult(partition=_to_key((result.topic_id, result.partition_id)))
+    if result.partition is not None:
+        message.state.CopyFrom(view.partition(result.partition_id, result.partition, image))
+    if result.error is not None:
+        message.error.CopyFrom(to_message(result.error))
+    return message
+
+
+def _result(message: pb.IsrResult) -> IsrResult:
+    wanted_topic, wanted_partition = _key(message.partition)
+    return IsrResult(
+        topic_id=wanted_topic,
+        partition_id=wanted_partition,
+        partition=_partition(message.state) if message.HasField("state") else None,
+        error=from_message(message.error) if message.HasField("error") else None,
+    )
+
+
+def _partition(message: common_pb2.Partition) -> Partition:
+    return Partition(
+        replicas=_ids(message.replicas),
+        isr=_ids(message.isr),
+        elr=_ids(message.elr),
+        adding=_ids(message.adding),
+        removing=_ids(message.removing),
+        offline=_ids(message.offline),
+        leader=BrokerId(message.leader) if message.HasField("leader") else NO_BROKER,
+        leader_epoch=LeaderEpoch(message.leader_epoch),
+        partition_epoch=PartitionEpoch(message.partition_epoch),
+    )
+
+
+def _ids(numbers: Sequence[int]) -> tuple[BrokerId, ...]:
+    return tuple(BrokerId(number) for number in numbers)

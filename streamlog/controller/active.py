@@ -1,0 +1,196 @@
+"""ActiveController: decides for the cluster while its node leads the quorum. One a voter.
+
+    waiting --leadership is ready--> reign of that term --leadership lost, or another term--> waiting
+
+Ready means that all that was committed before is applied here, so the image is the truth (reign.py says how it goes
+on from there). `run` lives as long as the node does.
+
+A suspicion (a stream to a node broke) is no proof. The controller takes a second look at the node's own address: where
+that refuses, or another process answers, the node is fenced at once; where it is silent, its session decides. The same
+look lets a node that was killed and comes back register at once, in the place of its dead self.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, Final
+
+from streamlog.config import Config
+from streamlog.controller.identity import is_gone
+from streamlog.controller.reign import Reign
+from streamlog.controller.settings import controller_settings
+from streamlog.errors import (
+    DuplicateBrokerIdError,
+    NotControllerError,
+    StaleBrokerEpochError,
+    StreamlogError,
+    TopicAlreadyExistsError,
+)
+from streamlog.metadata.controller import Command
+from streamlog.metadata.decision import Context
+from streamlog.metadata.liveness import FenceBroker
+from streamlog.metadata.node_configs import NodeConfigs
+from streamlog.metadata.records import Broker
+from streamlog.metadata.registration import RegisterBroker
+from streamlog.metadata.settings import ControllerSettings
+from streamlog.metadata.topic_creation import CreateInternalTopic
+from streamlog.metadata.view import MetadataView
+from streamlog.model import BrokerEpoch, BrokerId, TopicId
+from streamlog.ports import Network, Probe, Random
+from streamlog.raft.port import Leadership, Quorum
+
+RETRY_S: Final = 0.1
+"""Before the controller takes over anew in the same term: the quorum refused a command."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """The node is registered, and fenced."""
+
+    broker_epoch: BrokerEpoch
+    session_timeout_ms: int
+
+
+class ActiveController:
+    def __init__(
+        self,
+        node_id: BrokerId,
+        cluster_id: str,
+        *,
+        quorum: Quorum,
+        view: MetadataView,
+        configs: NodeConfigs,
+        network: Network,
+        random: Random,
+        probe: Probe,
+    ) -> None:
+        self._node_id = node_id
+        self._cluster_id = cluster_id
+        self._quorum = quorum
+        self._view = view
+        self._configs = configs
+        self._network = network
+        self._random = random
+        self._probe = probe
+        self._reign: Reign | None = None
+        self._resolved: tuple[Config, ControllerSettings] | None = None  # what the settings were made of
+        self._looking: dict[tuple[BrokerId, BrokerEpoch], asyncio.Event] = {}  # second looks that go on; set at the end
+
+    @property
+    def is_active(self) -> bool:
+        return self._reign is not None
+
+    async def run(self) -> None:
+        """For ever. An InvariantError of a decision ends the node."""
+        ruling: asyncio.Task[None] | None = None
+        async with asyncio.TaskGroup() as tasks:
+            async for leadership in self._quorum.watch_leadership():
+                self._view.set_controller(leadership.leader, leadership.address)
+                if ruling is not None:
+                    ruling.cancel()
+                    await asyncio.wait([ruling])
+                ruling = tasks.create_task(self._rule(leadership)) if leadership.is_ready else None
+            if ruling is not None:
+                ruling.cancel()
+
+    async def _rule(self, leadership: Leadership) -> None:
+        while self._quorum.leadership().term == leadership.term:
+            self._reign = Reign(
+                leadership.term,
+                self._cluster_id,
+                quorum=self._quorum,
+                view=self._view,
+                context_of=self._context_of,
+                probe=self._probe,
+            )
+            try:
+                await self._reign.run()
+            except StreamlogError as error:
+                self._probe("controller_inactive", term=leadership.term, reason=str(error))
+            finally:
+                self._reign = None
+            await asyncio.sleep(RETRY_S)
+
+    def _context_of(self, sessions: Collection[BrokerId]) -> Context:
+        config = self._configs.node
+        if self._resolved is None or self._resolved[0] is not config:
+            self._resolved = config, controller_settings(config)
+        return Context(settings=self._resolved[1], configs=self._configs, random=self._random, sessions=sessions)
+
+    async def submit(self, command: Command) -> Any:
+        """The decision's response, once it is committed and applied here.
+
+        NotControllerError (`leader`, `address`), ThrottledError: not carried out. OutcomeUnknownError: the leadership
+        was lost meanwhile. And what the decision refuses.
+        """
+        return await self._needed_reign().ask(command)
+
+    async def register(self, command: RegisterBroker) -> Registration:
+        """As RegisterBroker, but the session of an incarnation that is gone stands in nobody's way."""
+        try:
+            await self.submit(command)
+        except DuplicateBrokerIdError:
+            existing = self._view.image.brokers.get(command.broker_id)
+            if existing is None or not await self.suspect(existing.broker_id, existing.epoch):
+                raise
+            await self.submit(command)
+        broker = self._view.image.require_broker(command.broker_id)
+        if broker.incarnation_id != command.incarnation_id:
+            raise DuplicateBrokerIdError(
+                f"node {command.broker_id} has registered as another process meanwhile", field="broker_id"
+            )
+        return Registration(
+            broker_epoch=broker.epoch, session_timeout_ms=self._context_of(()).settings.session_timeout_ms
+        )
+
+    async def suspect(self, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> bool:
+        """Take a second look at a node, and fence it where it is gone: True, once that is committed.
+
+        Those who suspect the same node at the same time share the look. NotControllerError, OutcomeUnknownError.
+        """
+        self._needed_reign()
+        key = (broker_id, broker_epoch)
+        while key in self._looking:
+            await self._looking[key].wait()
+        broker = self._view.image.brokers.get(broker_id)
+        if broker is None or broker.epoch != broker_epoch or broker_id == self._node_id:
+            return False
+        if broker.fenced:
+            return True
+        over = self._looking[key] = asyncio.Event()
+        try:
+            return await self._look_again(broker)
+        finally:
+            del self._looking[key]
+            over.set()
+
+    async def _look_again(self, broker: Broker) -> bool:
+        if not await is_gone(self._network, broker):
+            return False
+        self._probe("broker_gone", broker=broker.broker_id, epoch=broker.epoch)
+        try:
+            await self.submit(FenceBroker(broker_id=broker.broker_id, broker_epoch=broker.epoch))
+        except StaleBrokerEpochError:
+            return False  # it has registered again while we looked
+        return True
+
+    async def create_internal_topic(self, name: str) -> TopicId:
+        """Its id, whoever made it. InvalidTopicError, InvalidReplicationFactorError."""
+        try:
+            await self.submit(CreateInternalTopic(name=name))
+        except TopicAlreadyExistsError:
+            pass
+        return self._view.image.require_topic(name).topic_id
+
+    def _needed_reign(self) -> Reign:
+        if self._reign is None:
+            known = self._view.controller
+            raise NotControllerError(
+                f"node {self._node_id} is not the active controller, "
+                + ("nobody is now" if known is None else f"node {known} is"),
+                leader=known,
+                address=self._view.controller_address,
+            )
+        return self._reign

@@ -1,0 +1,323 @@
+"""ControllerLink: a node's way to the active controller, which may be the node itself.
+
+Who it is, the view tells where the quorum has told it; else whoever is asked names it (NOT_CONTROLLER); else the voters
+are asked in turn. While there is none, or none can be reached, the link waits for news of it with a growing pause, and
+gives up when the call's time is over: QuorumUnavailableError.
+
+What is repeated, and why it does no harm where the first attempt was carried out and its answer lost:
+
+    Register                one incarnation registers once
+    Heartbeat               says the same again
+    AlterPartition          refused the second time by its partition epoch: the leader learns the rest from the metadata
+    ReportOfflineReplicas   they are offline already
+    AllocateProducerIds     a block of ids is never used
+    CreateInternalTopic     answered with the topic that is there
+    Suspect                 another look
+
+    Forward                 only while it surely was not carried out: the controller said that it is none, or could not
+                            be reached by a call made just before. Else OutcomeUnknownError: the client must look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeVar
+
+from streamlog.api.convert import controller as convert
+from streamlog.api.errors import from_rpc
+from streamlog.api.pb import controller_pb2 as pb
+from streamlog.api.pb import identity_pb2
+from streamlog.api.service import parse
+from streamlog.controller.active import ActiveController, Registration
+from streamlog.controller.identity import IDENTIFY
+from streamlog.errors import (
+    BrokerIdNotRegisteredError,
+    NotControllerError,
+    OutcomeUnknownError,
+    QuorumUnavailableError,
+    Status,
+    StreamlogError,
+    ThrottledError,
+)
+from streamlog.metadata.cluster import AllocateProducerIds, ProducerIds
+from streamlog.metadata.isr import AlterPartition, IsrProposal, IsrResult, ReportOfflineReplicas
+from streamlog.metadata.liveness import Heartbeat, HeartbeatResponse
+from streamlog.metadata.registration import RegisterBroker
+from streamlog.metadata.roles import PartitionKey
+from streamlog.metadata.view import MetadataView
+from streamlog.model import BrokerEpoch, BrokerId, RaftIndex, TopicId
+from streamlog.ports import Channel, Clock, Network, Random, RpcError
+
+FORWARDED: Final = "streamlog-forwarded"
+"""Key of the call metadata of a client's call that another node has handed on: it is not handed on again."""
+SERVICE: Final = "/streamlog.internal.v1.Controller/"
+TIMEOUT_S: Final = 10.0
+ATTEMPT_S: Final = 1.5
+"""Of one attempt: a controller that was cut off must not take all of a call's time. A second look fits in."""
+PAUSE_S: Final = (0.02, 0.5)
+"""Between two rounds of attempts: the first, doubled up to the longest."""
+REACH_S: Final = 0.5
+RESPONSE_BYTES_MAX: Final = 4 << 20
+
+_GONE: Final = (Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.CANCELLED)
+_AGAIN: Final = (NotControllerError, OutcomeUnknownError, QuorumUnavailableError, ThrottledError)
+
+T = TypeVar("T")
+
+
+class ControllerLink:
+    """One a node. `run` is not needed; `close` it at the end."""
+
+    def __init__(
+        self,
+        node_id: BrokerId,
+        *,
+        view: MetadataView,
+        active: ActiveController | None,
+        voters: Callable[[], Sequence[str]],
+        network: Network,
+        clock: Clock,
+        random: Random,
+    ) -> None:
+        """`active`: this node's own, where it is a voter. `voters`: addresses of those in effect."""
+        self._node_id = node_id
+        self._view = view
+        self._active = active
+        self._voters = voters
+        self._network = network
+        self._clock = clock
+        self._random = random
+        self._channels: dict[str, Channel] = {}
+        self._hint: str | None = None  # who was named last
+        # Of the node's registration; None: it has none. Set by node.registration.
+        self.broker_epoch: BrokerEpoch | None = None
+
+    async def close(self) -> None:
+        channels, self._channels = self._channels, {}
+        for channel in channels.values():
+            await channel.close()
+
+    # What a node asks for itself.
+
+    async def register(self, command: RegisterBroker, *, timeout_s: float = TIMEOUT_S) -> Registration:
+        """DuplicateBrokerIdError, InconsistentClusterError, UnsupportedVersionError, InvalidRequestError."""
+
+        def decode(data: bytes) -> Registration:
+            answer = parse(pb.RegisterResponse, data, RESPONSE_BYTES_MAX)
+            return Registration(
+                broker_epoch=BrokerEpoch(answer.broker_epoch), session_timeout_ms=answer.session_timeout_ms
+            )
+
+        request = convert.to_register(command).SerializeToString()
+        return await self._ask("Register", request, decode, lambda active: active.register(command), timeout_s)
+
+    async def heartbeat(self, command: Heartbeat, *, timeout_s: float) -> HeartbeatResponse:
+        """BrokerIdNotRegisteredError, StaleBrokerEpochError: register again."""
+
+        def decode(data: bytes) -> HeartbeatResponse:
+            return convert.heartbeat_response(parse(pb.HeartbeatResponse, data, RESPONSE_BYTES_MAX))
+
+        request = convert.to_heartbeat(command).SerializeToString()
+        return await self._ask("Heartbeat", request, decode, lambda active: active.submit(command), timeout_s)
+
+    async def alter_partition(
+        self, proposals: Sequence[IsrProposal], *, timeout_s: float = TIMEOUT_S
+    ) -> tuple[IsrResult, ...]:
+        """One result for each, in their order; at most 2,000. StaleBrokerEpochError, InvalidRequestError for all."""
+        command = AlterPartition(broker_id=self._node_id, broker_epoch=self._registered(), proposals=tuple(proposals))
+
+        def decode(data: bytes) -> tuple[IsrResult, ...]:
+            return convert.isr_results(parse(pb.AlterPartitionResponse, data, RESPONSE_BYTES_MAX))
+
+        request = convert.to_alter_partition(command).SerializeToString()
+        return await self._ask("AlterPartition", request, decode, lambda active: active.submit(command), timeout_s)
+
+    async def report_offline_replicas(
+        self, partitions: Sequence[PartitionKey], *, timeout_s: float = TIMEOUT_S
+    ) -> None:
+        """These replicas are gone with their log directory; at most 2,000. StaleBrokerEpochError."""
+        command = ReportOfflineReplicas(
+            broker_id=self._node_id, broker_epoch=self._registered(), partitions=tuple(partitions)
+        )
+        request = convert.to_offline_replicas(command).SerializeToString()
+        await self._ask("ReportOfflineReplicas", request, _nothing, lambda active: active.submit(command), timeout_s)
+
+    async def allocate_producer_ids(self, *, timeout_s: float = TIMEOUT_S) -> ProducerIds:
+        """Ids that nobody else gets, ever. StaleBrokerEpochError."""
+        command = AllocateProducerIds(broker_id=self._node_id, broker_epoch=self._registered())
+
+        def decode(data: bytes) -> ProducerIds:
+            return convert.producer_ids(parse(pb.AllocateProducerIdsResponse, data, RESPONSE_BYTES_MAX))
+
+        message = pb.AllocateProducerIdsRequest(node_id=command.broker_id, broker_epoch=command.broker_epoch)
+        request = message.SerializeToString()
+        return await self._ask("AllocateProducerIds", request, decode, lambda active: active.submit(command), timeout_s)
+
+    async def create_internal_topic(self, name: str, *, timeout_s: float = TIMEOUT_S) -> TopicId:
+        """The topic's id; it may be there already. InvalidTopicError, InvalidReplicationFactorError."""
+
+        def decode(data: bytes) -> TopicId:
+            return TopicId(parse(pb.CreateInternalTopicResponse, data, RESPONSE_BYTES_MAX).topic_id)
+
+        request = pb.CreateInternalTopicRequest(name=name).SerializeToString()
+        return await self._ask(
+            "CreateInternalTopic", request, decode, lambda active: active.create_internal_topic(name), timeout_s
+        )
+
+    async def suspect(self, broker_id: BrokerId, broker_epoch: BrokerEpoch, *, timeout_s: float = TIMEOUT_S) -> None:
+        """A stream to the node broke and cannot be made again: let the controller take a second look at it."""
+        request = pb.SuspectRequest(node_id=broker_id, broker_epoch=broker_epoch).SerializeToString()
+        await self._ask("Suspect", request, _nothing, lambda active: active.suspect(broker_id, broker_epoch), timeout_s)
+
+    async def _ask(
+        self,
+        method: str,
+        request: bytes,
+        decode: Callable[[bytes], T],
+        local: Callable[[ActiveController], Awaitable[T]],
+        timeout_s: float,
+    ) -> T:
+        search = _Search(self, timeout_s)
+        while True:
+            try:
+                if self._active is not None and self._active.is_active:
+                    async with asyncio.timeout(search.attempt_s()):
+                        return await local(self._active)
+                where = await search.next()
+                data = await self._channel(where).unary(SERVICE + method, request, timeout_s=search.attempt_s())
+                return decode(data)
+            except TimeoutError:
+                await search.failed(QuorumUnavailableError("the active controller cannot commit"))
+            except RpcError as error:
+                await search.failed(from_rpc(error))
+            except _AGAIN as error:
+                await search.failed(error)
+
+    # What clients ask.
+
+    async def forward(self, method: str, request: bytes, timeout_s: float) -> bytes:
+        """Have the active controller answer a client's call of streamlog.v1.Admin; its answer holds here as well when
+        this returns.
+
+        The errors of the call; QuorumUnavailableError: not carried out; OutcomeUnknownError.
+        """
+        message = pb.ForwardRequest(method=method, request=request).SerializeToString()
+        search = _Search(self, timeout_s)
+        while True:
+            where = await search.next()
+            try:
+                await self._channel(where).unary(IDENTIFY, _WHO, timeout_s=min(REACH_S, search.attempt_s()))
+            except RpcError as error:
+                await search.failed(from_rpc(error))
+                continue
+            try:
+                data = await self._channel(where).unary(SERVICE + "Forward", message, timeout_s=search.left_s())
+            except RpcError as error:
+                cause = from_rpc(error)
+                if isinstance(cause, NotControllerError):
+                    await search.failed(cause)
+                    continue
+                raise _unknown(method) if isinstance(cause, RpcError) and cause.status in _GONE else cause from None
+            answer = parse(pb.ForwardResponse, data, RESPONSE_BYTES_MAX)
+            await self._wait_until_applied(RaftIndex(answer.applied_index), search.left_s())
+            return answer.response
+
+    async def _wait_until_applied(self, index: RaftIndex, timeout_s: float) -> None:
+        """A node that lags behind for longer answers all the same: what was asked for is done."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._view.wait_until_applied(index)
+        except TimeoutError:
+            return
+
+    # Finding it.
+
+    def _candidates(self) -> list[str]:
+        """Who may be the controller, the likeliest first."""
+        known = (self._view.controller_address, self._hint, *self._voters())
+        return list(dict.fromkeys(where for where in known if where))
+
+    def _channel(self, where: str) -> Channel:
+        if where not in self._channels:
+            self._channels[where] = self._network.connect(where)
+        return self._channels[where]
+
+    def _registered(self) -> BrokerEpoch:
+        if self.broker_epoch is None:
+            raise BrokerIdNotRegisteredError(f"node {self._node_id} is not registered", field="broker_id")
+        return self.broker_epoch
+
+
+class _Search:
+    """One call's search for the active controller."""
+
+    def __init__(self, link: ControllerLink, timeout_s: float) -> None:
+        self._link = link
+        self._timeout_s = timeout_s
+        self._deadline = link._clock.monotonic() + timeout_s
+        self._tried: list[str] = []  # in this round
+        self._pause_s = PAUSE_S[0]
+        self._last: StreamlogError | RpcError | None = None
+
+    def left_s(self) -> float:
+        return max(0.001, self._deadline - self._link._clock.monotonic())
+
+    def attempt_s(self) -> float:
+        return min(ATTEMPT_S, self.left_s())
+
+    async def next(self) -> str:
+        """Whom to ask; after a pause where all have been. QuorumUnavailableError when the time is over."""
+        while True:
+            for where in self._link._candidates():
+                if where not in self._tried:
+                    self._tried.append(where)
+                    return where
+            await self._pause()
+
+    async def failed(self, error: StreamlogError | RpcError) -> None:
+        """Raises the error where another attempt would not help."""
+        self._last = error
+        if isinstance(error, RpcError):
+            if error.status not in _GONE:
+                raise error
+            return
+        if not isinstance(error, _AGAIN):
+            raise error
+        if isinstance(error, NotControllerError):
+            named = error.details.get("address")
+            self._link._hint = named if isinstance(named, str) else None
+        else:
+            await self._pause()
+
+    async def _pause(self) -> None:
+        link = self._link
+        left_s = self._deadline - link._clock.monotonic()
+        if left_s <= 0:
+            raise QuorumUnavailableError(
+                f"no active controller answered within {self._timeout_s:g} s"
+                + ("" if self._last is None else f": {self._last}")
+            ) from self._last
+        pause_s = link._random.uniform(0.5, 1.0) * self._pause_s
+        self._pause_s = min(2 * self._pause_s, PAUSE_S[1])
+        try:
+            async with asyncio.timeout(min(pause_s, left_s)):
+                await link._view.wait_for_controller_change()
+        except TimeoutError:
+            pass
+        self._tried.clear()
+
+
+def _nothing(data: bytes) -> None:
+    """There is nothing in the answer."""
+
+
+def _unknown(method: str) -> StreamlogError:
+    name = method.rpartition("/")[2]
+    return OutcomeUnknownError(
+        f"the controller was lost before it answered: {name} may or may not have been carried out; look before you "
+        "repeat it"
+    )
+
+
+_WHO: Final = identity_pb2.IdentifyRequest().SerializeToString()

@@ -1,0 +1,23 @@
+"""The node's settings as the controller's decisions want them."""
+
+from __future__ import annotations
+
+from streamlog.config import Config, topic_defaults
+from streamlog.config import node_settings as node
+from streamlog.metadata.settings import ControllerSettings
+
+
+def controller_settings(config: Config) -> ControllerSettings:
+    return ControllerSettings(
+        session_timeout_ms=config[node.BROKER_SESSION_TIMEOUT_MS],
+        num_partitions=config[node.NUM_PARTITIONS],
+        default_replication_factor=config[node.DEFAULT_REPLICATION_FACTOR],
+        min_insync_replicas=config[topic_defaults.MIN_INSYNC_REPLICAS],
+        unclean_leader_election_enable=config[topic_defaults.UNCLEAN_LEADER_ELECTION_ENABLE],
+        delete_topic_enable=config[node.DELETE_TOPIC_ENABLE],
+        strict_topic_names=config[node.TOPIC_NAMES_STRICT],
+        auto_leader_rebalance_enable=config[node.AUTO_LEADER_REBALANCE_ENABLE],
+        leader_imbalance_per_broker_percentage=config[node.LEADER_IMBALANCE_PER_BROKER_PERCENTAGE],
+        leader_imbalance_check_interval_ms=1_000 * config[node.LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS],
+        drain_partitions_max=config[node.DRAIN_PARTITIONS_MAX],
+    )

@@ -1,0 +1,60 @@
+"""The timers of one leadership: a session for each node that need not be heard from, and the balance check.
+
+A timer that is set again takes the place of the one before. One that is due is told once, and runs no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from functools import partial
+
+from streamlog.metadata.decision import SessionTimer, SetTimer, Timer
+from streamlog.model import BrokerId
+
+
+class Timers:
+    def __init__(self, on_due: Callable[[Timer], None]) -> None:
+        self._on_due = on_due
+        self._sessions: dict[BrokerId, asyncio.TimerHandle] = {}
+        self._balance: asyncio.TimerHandle | None = None
+
+    @property
+    def sessions(self) -> Collection[BrokerId]:
+        """The nodes whose session runs. Changes as they do."""
+        return self._sessions.keys()
+
+    def is_running(self, timer: Timer) -> bool:
+        return timer.broker_id in self._sessions if isinstance(timer, SessionTimer) else self._balance is not None
+
+    def set(self, wanted: SetTimer) -> None:
+        before = self._taken(wanted.timer)
+        if before is not None:
+            before.cancel()
+        if wanted.after_ms is None:
+            return
+        due = partial(self._due, wanted.timer)
+        handle = asyncio.get_running_loop().call_later(wanted.after_ms / 1000, due)
+        if isinstance(wanted.timer, SessionTimer):
+            self._sessions[wanted.timer.broker_id] = handle
+        else:
+            self._balance = handle
+
+    def stop(self) -> None:
+        """None of them is told of any more."""
+        for handle in self._sessions.values():
+            handle.cancel()
+        self._sessions.clear()
+        if self._balance is not None:
+            self._balance.cancel()
+            self._balance = None
+
+    def _taken(self, timer: Timer) -> asyncio.TimerHandle | None:
+        if isinstance(timer, SessionTimer):
+            return self._sessions.pop(timer.broker_id, None)
+        handle, self._balance = self._balance, None
+        return handle
+
+    def _due(self, timer: Timer) -> None:
+        self._taken(timer)
+        self._on_due(timer)
