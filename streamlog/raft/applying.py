@@ -14,7 +14,7 @@ from streamlog.errors import InvariantError, OutcomeUnknownError, UnsupportedVer
 from streamlog.model import RaftIndex
 from streamlog.raft import wire
 from streamlog.raft.entries import Entry, EntryKind
-from streamlog.raft.library import SUCCESS, Library
+from streamlog.raft.library import SUCCESS, Caller, Library
 from streamlog.raft.port import RESULT_BYTES_MAX, Applied, StateMachine
 from streamlog.raft.sessions import Sessions
 from streamlog.raft.settings import QuorumSettings
@@ -52,14 +52,20 @@ class Applier:
         until = min(raft.commit_index, raft.last_applied + self._entries_max)
         while raft.last_applied < until:
             entry = raft.log.entry(raft.last_applied + 1)
-            outcome, command = self._apply(entry)
+            caller = self._caller_of(entry)
+            outcome, command = self._apply(entry, caller)
             raft.last_applied = entry.index
             self._listener.on_applied(entry.index, command)
-            for term, callback in raft.waiting.pop(entry.index, ()):
-                if term != entry.term:  # callers of older terms were told when that leadership ended
-                    raise InvariantError(f"entry {entry.index} of term {entry.term} answers a caller of term {term}")
-                callback(outcome, SUCCESS)
+            if caller is not None:
+                caller(outcome, SUCCESS)
         return raft.last_applied < raft.commit_index
+
+    def _caller_of(self, entry: Entry) -> Caller | None:
+        for term, caller in self._raft.waiting.pop(entry.index, ()):  # one at most
+            if term != entry.term:  # callers of older terms were told when that leadership ended
+                raise InvariantError(f"entry {entry.index} of term {entry.term} answers a caller of term {term}")
+            return caller
+        return None
 
     def restore(self, index: RaftIndex, sessions: Iterable[Session], picture: Any) -> None:
         """The state is that of a snapshot now."""
@@ -67,11 +73,13 @@ class Applier:
         self._machine.install(index, picture)
         self._listener.on_restored(index)
 
-    def _apply(self, entry: Entry) -> tuple[Outcome, bytes | None]:
+    def _apply(self, entry: Entry, caller: Caller | None) -> tuple[Outcome, bytes | None]:
         """(outcome, the command if it was carried out)."""
         match entry.kind:
             case EntryKind.COMMAND:
-                return self._apply_command(entry)
+                if caller is None:
+                    return self._apply_command(entry.index, *wire.decode_command(entry.payload))
+                return self._apply_command(entry.index, caller.command, caller.client_id, caller.sequence)
             case EntryKind.NO_OP | EntryKind.VOTERS:
                 return None, None
             case unknown:
@@ -80,8 +88,9 @@ class Applier:
                     "upgrade this node"
                 )
 
-    def _apply_command(self, entry: Entry) -> tuple[Outcome, bytes | None]:
-        command, client_id, sequence = wire.decode_command(entry.payload)
+    def _apply_command(
+        self, index: RaftIndex, command: bytes, client_id: str, sequence: int
+    ) -> tuple[Outcome, bytes | None]:
         if client_id:
             try:
                 known = self.sessions.answer_to(client_id, sequence)
@@ -89,9 +98,9 @@ class Applier:
                 return OutcomeUnknownError(f"sequence {sequence} of {client_id} is too old to be remembered"), None
             if known is not None:
                 return known, None
-        result = self._machine.apply(entry.index, command)
+        result = self._machine.apply(index, command)
         if len(result) > RESULT_BYTES_MAX:
-            raise InvariantError(f"command {entry.index} has a result of {len(result)} bytes")
+            raise InvariantError(f"command {index} has a result of {len(result)} bytes")
         if client_id:
-            return self.sessions.remember(client_id, sequence, entry.index, result), command
-        return Applied(index=entry.index, result=result), command
+            return self.sessions.remember(client_id, sequence, index, result), command
+        return Applied(index=index, result=result), command

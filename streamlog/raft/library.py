@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from enum import IntEnum
 from operator import attrgetter
-from typing import Any, Concatenate, Final, ParamSpec, TypeAlias, TypeVar, overload
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeAlias, TypeVar, overload
 
 from pysyncobj import SyncObj, SyncObjConf
 from pysyncobj import syncobj as _library
@@ -42,8 +42,6 @@ L = TypeVar("L", bound="Library")
 
 Now: TypeAlias = Callable[[], float]
 LibraryMessage: TypeAlias = dict[str, Any]
-Callback: TypeAlias = Callable[[Any, int], None]
-"""Called once with (result, SUCCESS) or (None, another reason). Must not raise."""
 
 SUCCESS: Final[int] = FAIL_REASON.SUCCESS
 
@@ -55,6 +53,17 @@ def _now_of_the_node_at_work() -> float:
 
 
 _library.monotonicTime = _now_of_the_node_at_work
+
+
+class Caller(Protocol):
+    """Whoever waits for a command; the library's callback for it."""
+
+    command: bytes
+    client_id: str
+    sequence: int
+
+    def __call__(self, outcome: Any, reason: int, /) -> None:
+        """Called once with (outcome, SUCCESS) or (None, another reason). Must not raise."""
 
 
 def on_own_clock(method: Callable[Concatenate[L, P], T]) -> Callable[Concatenate[L, P], T]:
@@ -159,7 +168,7 @@ class Library(SyncObj):  # type: ignore[misc]  # the library has no types
     others: set[Peer] = _private("otherNodes")  # voters but this node; kept by membership
     connected: set[Peer] = _private("connectedNodes")
     no_op_index: RaftIndex | None = _private("noopIDx")  # of the leader's own first entry
-    waiting: dict[int, list[tuple[int, Callback]]] = _private("commandsWaitingCommit")  # index -> (term, callback)
+    waiting: dict[int, list[tuple[int, Caller]]] = _private("commandsWaitingCommit")  # index -> (term, caller)
     _library_log: LibraryLog = _private("raftLog")
     _set_state: Callable[[int], None] = _private("setState")
     _set_current_term: Callable[[RaftTerm, BrokerId | None], None] = _private("setCurrentTerm")
@@ -216,17 +225,17 @@ class Library(SyncObj):  # type: ignore[misc]  # the library has no types
         self._on_message_received(peer, message)
 
     def take_commands(self) -> None:
-        """Leader: move what was submitted into the log, a callback each to `waiting`."""
+        """Leader: move what was submitted into the log, a caller each to `waiting`."""
         self._checkCommandsToApply()
 
-    def drop_commands(self) -> list[Callback]:
-        """Empty the queue of what was submitted, and return the callbacks."""
-        callbacks = []
+    def drop_commands(self) -> list[Caller]:
+        """Empty the queue of what was submitted, and return the callers."""
+        callers = []
         while True:
             try:
-                callbacks.append(self._commands.get_nowait()[1])
+                callers.append(self._commands.get_nowait()[1])
             except queue.Empty:
-                return callbacks
+                return callers
 
     # What the library asks for.
 

@@ -34,6 +34,24 @@ Answer: TypeAlias = Callable[[Applied | StreamlogError], None]
 SEQUENCE_MAX = 2**63 - 1
 
 
+class Proposal:
+    """One of them, with its command (library.Caller): the leader need not decode what it has encoded."""
+
+    __slots__ = ("_answer", "_proposals", "client_id", "command", "sequence")
+
+    def __init__(self, proposals: Proposals, command: bytes, client_id: str, sequence: int, answer: Answer) -> None:
+        self.command = command
+        self.client_id = client_id
+        self.sequence = sequence
+        self._proposals = proposals
+        self._answer = answer
+
+    def __call__(self, outcome: Any, reason: int, /) -> None:
+        """The library calls it when it refuses, all others with a reason of success and an outcome that tells."""
+        self._proposals.settled(self)
+        self._answer(outcome if reason == SUCCESS else NotControllerError(f"PySyncObj refused the command: {reason}"))
+
+
 class Proposals:
     """Owned by the core."""
 
@@ -58,14 +76,13 @@ class Proposals:
             )
         self._count += 1
         self._bytes += len(command)
+        proposal = Proposal(self, command, client_id, sequence, answer)
+        self._raft.submit_entry(COMMAND + wire.encode_command(command, client_id, sequence), proposal)
 
-        def settle(outcome: Any, reason: int) -> None:
-            """The library calls it when it refuses, all others with a reason of success and an outcome that tells."""
-            self._count -= 1
-            self._bytes -= len(command)
-            answer(outcome if reason == SUCCESS else NotControllerError(f"PySyncObj refused the command: {reason}"))
-
-        self._raft.submit_entry(COMMAND + wire.encode_command(command, client_id, sequence), settle)
+    def settled(self, proposal: Proposal) -> None:
+        """It waits no longer."""
+        self._count -= 1
+        self._bytes -= len(proposal.command)
 
     def _check(self, command: bytes, client_id: str, sequence: int) -> None:
         limit = self._settings.command_bytes_max
@@ -81,9 +98,9 @@ class Proposals:
     def end_term(self) -> None:
         """The leadership is lost: tell everybody who waits."""
         raft = self._raft
-        waiting = [settle for callbacks in raft.waiting.values() for _, settle in callbacks]
+        waiting = [caller for callers in raft.waiting.values() for _, caller in callers]
         raft.waiting.clear()
-        for settle in waiting:
-            settle(OutcomeUnknownError("the leadership was lost before the command was committed"), SUCCESS)
-        for settle in raft.drop_commands():
-            settle(self._membership.not_controller(raft.leader_id), SUCCESS)
+        for caller in waiting:
+            caller(OutcomeUnknownError("the leadership was lost before the command was committed"), SUCCESS)
+        for caller in raft.drop_commands():
+            caller(self._membership.not_controller(raft.leader_id), SUCCESS)

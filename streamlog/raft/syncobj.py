@@ -32,7 +32,7 @@ from streamlog.raft.barriers import Barriers
 from streamlog.raft.elections import Elections
 from streamlog.raft.entries import NO_OP
 from streamlog.raft.journal import Journal
-from streamlog.raft.library import Callback, Library, Peer, Role, on_own_clock
+from streamlog.raft.library import Caller, Library, Peer, Role, on_own_clock
 from streamlog.raft.membership import Membership
 from streamlog.raft.messages import (
     AppendReply,
@@ -194,9 +194,9 @@ class HardenedSyncObj(Library):
                 after = self._term_change  # a leader counts for itself only what is durable (replication)
         self._outbox.put(peer.id, message, after=after)
 
-    def submit_entry(self, data: bytes, callback: Callback) -> None:
-        """Leader: have an entry appended; `callback` is called when it was applied, or when that cannot be told."""
-        self._applyCommand(data, callback)
+    def submit_entry(self, data: bytes, caller: Caller) -> None:
+        """Leader: have an entry appended; `caller` is called when it was applied, or when that cannot be told."""
+        self._applyCommand(data, caller)
 
     def _on_voters(self) -> None:
         """Other voters are in effect."""

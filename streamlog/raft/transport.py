@@ -128,6 +128,7 @@ class Transport:
         self._second_choice_s = settings.second_choice_ms / 1000
         self._links_max = settings.links_max
         self._refusals: dict[BrokerId, str] = {}  # by peers that were dialled and did not want us: told once
+        self._entries_encoder = wire.EntriesEncoder()
         self._links: dict[BrokerId, Link] = {}
         self._wanted: dict[BrokerId, Voter] = {}
         self._wanted_changed = asyncio.Event()
@@ -138,7 +139,7 @@ class Transport:
         """Queue it, or drop it where there is no link."""
         link = self._links.get(node_id)
         if link is not None:
-            link.put(wire.encode_message(message))
+            link.put(wire.encode_message(message, self._entries_encoder))
 
     def want(self, peers: Iterable[Voter]) -> None:
         """Keep links to these; others are kept as long as the other side wants them."""

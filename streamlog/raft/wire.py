@@ -55,8 +55,31 @@ def decode_hello(data: bytes) -> m.Hello:
     )
 
 
-def encode_message(message: m.Message) -> bytes:
-    return _ENCODERS[type(message)](message).SerializeToString()
+class EntriesEncoder:
+    """Encodes the entries of append messages. A leader sends each batch to all its followers: it is encoded once."""
+
+    def __init__(self) -> None:
+        self._entries: tuple[Entry, ...] = ()  # the last ones
+        self._encoded = b""
+
+    def encode(self, entries: tuple[Entry, ...]) -> bytes:
+        """An Envelope of their own; see `encode_message`."""
+        if entries != self._entries:  # cheap: they are the same objects, or differ in the first one
+            body = pb.AppendRequest(
+                entries=[pb.Entry(data=data, index=index, term=term) for data, index, term in entries]
+            )
+            self._entries, self._encoded = entries, pb.Envelope(append_request=body).SerializeToString()
+        return self._encoded
+
+
+def encode_message(message: m.Message, entries_encoder: EntriesEncoder) -> bytes:
+    """An append's entries stand behind the rest of it: a parser merges the two parts of one field, whatever is in it
+    (Protocol Buffers, "Last One Wins"), and so they need not be encoded again for each follower.
+    """
+    data = _ENCODERS[type(message)](message).SerializeToString()
+    if isinstance(message, m.AppendRequest) and message.entries:
+        return data + entries_encoder.encode(message.entries)
+    return data
 
 
 def decode_message(data: bytes) -> m.Message | None:
@@ -101,6 +124,7 @@ def _decode_vote_reply(x: pb.VoteReply) -> m.Message:
 
 
 def _encode_append_request(x: m.AppendRequest) -> pb.Envelope:
+    """But for the entries."""
     body = pb.AppendRequest(
         term=x.term,
         round=x.round,
@@ -108,7 +132,6 @@ def _encode_append_request(x: m.AppendRequest) -> pb.Envelope:
         prev_index=x.prev_index,
         prev_term=x.prev_term,
         next_within_ms=x.next_within_ms,
-        entries=[pb.Entry(data=data, index=index, term=term) for data, index, term in x.entries],
     )
     return pb.Envelope(append_request=body)
 

@@ -352,7 +352,7 @@ def test_the_library_would_queue_without_this() -> None:
     """`drop_commands` empties the library's own queue: it is the one that this package looks into."""
     lab = OurLab(3)
     lab.elect(1)
-    lab.core(1).submit_entry(b"\0", lambda outcome, reason: None)
+    lab.submit(1, "x")
     assert len(lab.core(1).drop_commands()) == 1
     with pytest.raises(queue.Empty):
         lab.core(1)._commands.get_nowait()

@@ -37,7 +37,7 @@ MESSAGES: list[tuple[m.Message, str]] = [
             next_within_ms=100,
             entries=(Entry(b"\0hi", N(6), T(3)),),
         ),
-        "3217080310071804200528023209080610031a030068693864",
+        "320c080310071804200528023864" "320b3209080610031a03006869",
     ),
     (m.AppendReply(term=T(3), round=7, matched=True, next_index=N(7)), "3a080803100718012007"),
     (
@@ -53,12 +53,31 @@ MESSAGES: list[tuple[m.Message, str]] = [
 
 @pytest.mark.parametrize(("message", "golden"), MESSAGES, ids=lambda x: type(x).__name__)
 def test_messages_there_and_back(message: m.Message, golden: str) -> None:
-    assert wire.encode_message(message).hex() == golden.replace(" ", "")
+    assert wire.encode_message(message, wire.EntriesEncoder()).hex() == golden.replace(" ", "")
     assert wire.decode_message(bytes.fromhex(golden)) == message
 
 
 def test_every_kind_of_message_has_golden_bytes() -> None:
     assert {type(message) for message, _ in MESSAGES} == set(wire._ENCODERS)
+
+
+def test_entries_may_stand_within_the_message_or_behind_it() -> None:
+    whole = bytes.fromhex("3217080310071804200528023209080610031a030068693864")
+    assert wire.decode_message(whole) == MESSAGES[4][0]
+
+
+def test_each_batch_of_entries_is_its_own() -> None:
+    encoder = wire.EntriesEncoder()
+    batches = [
+        (Entry(b"\0a", N(6), T(3)),),
+        (Entry(b"\0b", N(6), T(4)),),
+        (Entry(b"\0b", N(6), T(4)), Entry(b"\0c", N(7), T(4))),
+    ]
+    for entries in [*batches, *batches[::-1]]:
+        message = m.AppendRequest(
+            term=T(4), round=1, commit_index=N(1), prev_index=N(5), prev_term=T(3), entries=entries
+        )
+        assert wire.decode_message(wire.encode_message(message, encoder)) == message
 
 
 def test_a_hello_comes_first() -> None:
@@ -67,7 +86,7 @@ def test_a_hello_comes_first() -> None:
     assert wire.decode_hello(data) == hello
     assert wire.decode_message(data) is None  # later it means nothing
     with pytest.raises(CorruptMessageError, match="Hello"):
-        wire.decode_hello(wire.encode_message(MESSAGES[0][0]))
+        wire.decode_hello(wire.encode_message(MESSAGES[0][0], wire.EntriesEncoder()))
     with pytest.raises(CorruptMessageError, match="directory id"):
         wire.decode_hello(pb.Envelope(hello=pb.Hello(cluster_id="c", node_id=2)).SerializeToString())
 
