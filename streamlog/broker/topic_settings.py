@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Final
+from typing import ClassVar, Final
 
 from streamlog.config import topic_settings as topic
 from streamlog.config.log_values import LogValues
@@ -27,6 +27,8 @@ _COMMON: Final = tuple(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSettings:
+    DEFAULT: ClassVar[TopicSettings]
+
     log: LogConfig
     limits: ProduceLimits
     min_insync_replicas: int | None  # as configured; None: by the number of replicas
@@ -49,3 +51,11 @@ class TopicSettings:
             min_insync_replicas=config[topic.MIN_INSYNC_REPLICAS],
             codec=_COMPRESSION[config[topic.COMPRESSION_TYPE]],
         )
+
+
+TopicSettings.DEFAULT = TopicSettings(
+    log=LogConfig(),
+    limits=ProduceLimits(message_bytes_max=LogConfig().max_message_bytes),
+    min_insync_replicas=None,
+    codec=None,
+)

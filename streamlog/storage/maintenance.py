@@ -24,7 +24,7 @@ class Maintenance:
     """`run` is a task of the node; it ends with StorageError when the disk fails.
 
     `bound_of(log)`: what replication still needs begins there (the high watermark); nothing at or above it is deleted
-    or compacted.
+    or compacted. `on_deleted(log)`: retention has deleted segments, so the log begins later.
     """
 
     def __init__(
@@ -34,12 +34,15 @@ class Maintenance:
         clock: Clock,
         bound_of: Callable[[Log], Offset],
         config: MaintenanceConfig,
+        *,
+        on_deleted: Callable[[Log], None] = lambda _: None,
     ) -> None:
         self._directory = directory
         self._cleaner = cleaner
         self._clock = clock
         self._bound_of = bound_of
         self._config = config
+        self._on_deleted = on_deleted
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -56,7 +59,10 @@ class Maintenance:
         deleted = 0
         for log in list(self._directory.logs.values()):
             if log.damage is None:
-                deleted += apply_retention(log, self._clock.wall_ms(), self._bound_of(log))
+                count = apply_retention(log, self._clock.wall_ms(), self._bound_of(log))
+                if count:
+                    deleted += count
+                    self._on_deleted(log)
             await asyncio.sleep(0)  # thousands of logs: let others in between
         return deleted
 

@@ -1,0 +1,115 @@
+"""A digest of what a replica holds, to compare replicas (`partition verify`).
+
+SHA-256 over the batches as they stand in the log. All replicas hold the same bytes, the 16 that the leader rewrites
+included, so equal ranges have equal digests; a compacted topic's replicas are compacted each on its own, and may
+differ. One chunk at a time is in memory; it is hashed in the workers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from streamlog.errors import CorruptMessageError, OutcomeUnknownError
+from streamlog.model import Offset
+from streamlog.ports import Workers
+from streamlog.records import check_crc, scan_headers
+from streamlog.storage.checkpoints import EpochEntry
+from streamlog.storage.log import Log
+
+CHUNK_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaDigest:
+    """`digest`: of the batches with a first offset in [start_offset, end_offset), the one that holds the start too."""
+
+    start_offset: Offset
+    end_offset: Offset
+    digest: bytes  # 32 bytes
+    batch_count: int
+    log_start: Offset
+    high_watermark: Offset
+    log_end: Offset
+    epochs: tuple[EpochEntry, ...]  # those that bear on the range, rising
+
+
+class _Hash:
+    """Runs on: fed in the workers, one chunk after the other."""
+
+    def __init__(self) -> None:
+        self.sha256 = hashlib.sha256()
+        self.batch_count = 0
+
+    def feed(self, data: bytes, offset: Offset, end_offset: Offset) -> Offset:
+        """Take the batches in `data`, which begin at `offset` or hold it; where the next one begins.
+
+        CorruptMessageError where a batch does not match its CRC.
+        """
+        stop = 0
+        for position, header in scan_headers(data, 0, len(data)):
+            if header.base_offset >= end_offset:
+                offset = end_offset
+                break
+            check_crc(data, position, header)
+            self.batch_count += 1
+            offset, stop = header.next_offset, position + header.size_bytes
+        if not stop and offset < end_offset:
+            raise CorruptMessageError("no whole batch was read", position=0)
+        self.sha256.update(memoryview(data)[:stop])
+        return offset
+
+
+async def digest_of(
+    log: Log,
+    high_watermark: Callable[[], Offset],
+    workers: Workers,
+    start_offset: Offset | None,
+    end_offset: Offset | None,
+) -> ReplicaDigest:
+    """Of [start, end) of `log`; None: its start, its high watermark.
+
+    Raises OffsetOutOfRangeError, StorageError, CorruptMessageError; OutcomeUnknownError where the log was cut
+    meanwhile.
+    """
+    start = log.log_start_offset if start_offset is None else start_offset
+    end = high_watermark() if end_offset is None else end_offset
+    for offset in (start, end):
+        if not log.log_start_offset <= offset <= log.log_end_offset:
+            raise log.out_of_range(offset)
+    generation = log.durability.generation
+    found, offset = _Hash(), start
+    while offset < end:
+        data = await log.read(offset, CHUNK_BYTES, end_offset=end)
+        if not data:
+            break  # compaction has left nothing up to the end
+        offset = await workers.run(found.feed, data, offset, end)
+    if generation != log.durability.generation:
+        raise OutcomeUnknownError(f"{log.partition}: the log was cut while it was read")
+    return ReplicaDigest(
+        start_offset=start,
+        end_offset=end,
+        digest=found.sha256.digest(),
+        batch_count=found.batch_count,
+        log_start=log.log_start_offset,
+        high_watermark=high_watermark(),
+        log_end=log.log_end_offset,
+        epochs=_epochs_in(log.epochs.entries, start, end),
+    )
+
+
+def _epochs_in(entries: tuple[EpochEntry, ...], start: Offset, end: Offset) -> tuple[EpochEntry, ...]:
+    """The entries of the epochs that have offsets in the range. One that begins before it is told as beginning at it:
+    where the epoch itself began depends on how far the replica's own log goes back.
+    """
+    found: list[EpochEntry] = []
+    for entry in entries:
+        if entry.start_offset >= end:
+            break
+        if entry.start_offset <= start:
+            found = [EpochEntry(entry.epoch, start)]
+        else:
+            found.append(entry)
+    return tuple(found)

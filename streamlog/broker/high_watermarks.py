@@ -1,0 +1,74 @@
+"""`replication-offset-checkpoint`: the high watermarks as they were a while ago. Kafka's file, one a log directory.
+
+What a replica starts from after a restart. A former value is a true one: it only makes the replica wait until it has
+been told the present one. What must never be is the value of another log under the same name: so a partition is taken
+out of the file before its log is removed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from streamlog.errors import DamagedFileError
+from streamlog.model import Offset, TopicPartition
+from streamlog.ports import FileSystem, Probe
+from streamlog.storage import names
+from streamlog.storage.checkpoints import format_offsets, read_offsets
+from streamlog.storage.directories import LogDirectories
+from streamlog.storage.directory import LogDirectory
+from streamlog.storage.replace_file import replace_file
+
+
+class HighWatermarks:
+    """Owned by `Replicas`. `of(directory)`: what to write for it, asked at the moment of writing."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directories: LogDirectories,
+        probe: Probe,
+        of: Callable[[LogDirectory], Mapping[TopicPartition, Offset]],
+    ) -> None:
+        self._fs = fs
+        self._directories = directories
+        self._probe = probe
+        self._of = of
+        self._written: dict[str, dict[TopicPartition, Offset]] = {}  # by directory, as on disk
+        self._writing = asyncio.Lock()
+
+    def read(self) -> dict[TopicPartition, Offset]:
+        """Of all directories that work. A damaged file counts as empty."""
+        found: dict[TopicPartition, Offset] = {}
+        for directory in self._directories.online:
+            try:
+                offsets = read_offsets(self._fs, _path(directory))
+            except DamagedFileError as e:
+                self._probe("checkpoint_ignored", path=e.path, position=e.position, reason=e.reason)
+                continue
+            self._written[directory.path] = offsets
+            found.update(offsets)
+        return found
+
+    async def write(self) -> None:
+        """All that have changed. A directory that fails goes offline, the others are written all the same."""
+        async with self._writing:
+            for directory in self._directories.online:
+                offsets = dict(self._of(directory))
+                if directory.failure is not None or self._written.get(directory.path) == offsets:
+                    continue
+                try:
+                    await replace_file(self._fs, _path(directory), format_offsets(offsets))
+                except OSError as e:
+                    directory.fail(e)
+                    continue
+                self._written[directory.path] = offsets
+
+    async def forget(self, partition: TopicPartition) -> None:
+        """Durably, before the partition's log is removed. The owner has taken it out of what `of` gives."""
+        if any(partition in offsets for offsets in self._written.values()):
+            await self.write()
+
+
+def _path(directory: LogDirectory) -> str:
+    return names.join(directory.path, names.HIGH_WATERMARKS)

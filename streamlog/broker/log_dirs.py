@@ -1,0 +1,71 @@
+"""What stands in the log directories of this node, for people (`DescribeLogDirs`)."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+
+from streamlog.errors import StorageError
+from streamlog.model import Offset, TopicPartition
+from streamlog.ports import FileSystem
+from streamlog.storage.directories import LogDirectories
+from streamlog.storage.directory import LogDirectory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaOnDisk:
+    partition: TopicPartition
+    size_bytes: int
+    log_start: Offset
+    log_end: Offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogDirDescription:
+    path: str
+    directory_id: bytes  # 16 bytes; empty where the directory could not be opened
+    usable_bytes: int  # of its file system; -1: not known
+    replicas: tuple[ReplicaOnDisk, ...]  # by rising topic and partition
+    error: StorageError | None  # None: it works
+
+
+def describe(fs: FileSystem, directories: LogDirectories, topics: frozenset[str]) -> list[LogDirDescription]:
+    """In the order of the configuration, those that could not be opened behind the others. No topics: all."""
+    opened = [_describe(fs, directory, topics) for directory in directories]
+    known = {description.path for description in opened}
+    closed = [
+        LogDirDescription(path=path, directory_id=b"", usable_bytes=-1, replicas=(), error=error)
+        for path, error in directories.offline.items()
+        if path not in known
+    ]
+    return opened + closed
+
+
+def _describe(fs: FileSystem, directory: LogDirectory, topics: frozenset[str]) -> LogDirDescription:
+    replicas = tuple(
+        ReplicaOnDisk(
+            partition=partition,
+            size_bytes=log.size_bytes,
+            log_start=log.log_start_offset,
+            log_end=log.log_end_offset,
+        )
+        for partition, log in sorted(directory.logs.items())
+        if not topics or partition.topic in topics
+    )
+    try:
+        usable_bytes = -1 if directory.failure is not None else fs.free_bytes(directory.path)
+    except OSError as e:
+        directory.fail(e)
+        usable_bytes = -1
+    return LogDirDescription(
+        path=directory.path,
+        directory_id=_directory_id(directory.meta.directory_id),
+        usable_bytes=usable_bytes,
+        replicas=replicas,
+        error=directory.failure,
+    )
+
+
+def _directory_id(text: str) -> bytes:
+    """From the text of `meta.properties` (URL-safe base64 without padding)."""
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

@@ -1,0 +1,380 @@
+"""The partition table of a node: it makes of the metadata's word the replicas that stand on this node.
+
+    open      the logs are opened (recovered, where the stop was not clean); no metadata is needed yet
+    run       the image is carried out, and every one that follows; upkeep of the logs goes on beside it
+    close     high watermarks and logs are written out; with a broker epoch the stop counts as a clean one
+
+`run` is to begin when the image holds this process's registration: a log that such an image does not give to this
+node is a stray. It is kept under another name, because nobody here has seen that its topic was deleted.
+
+Only this table makes `Replica` objects and hands them the metadata's word, in the order of the metadata log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+
+from streamlog.broker.collaborators import Controller, FollowerLinks, IsrChanges
+from streamlog.broker.digest import ReplicaDigest, digest_of
+from streamlog.broker.follower_replica import FollowerReplica
+from streamlog.broker.high_watermarks import HighWatermarks
+from streamlog.broker.identity import read_identity
+from streamlog.broker.leader_replica import LeaderReplica
+from streamlog.broker.log_dirs import LogDirDescription, describe
+from streamlog.broker.offline_reports import OfflineReports
+from streamlog.broker.replica import Assignment, Replica, Surroundings, not_leader
+from streamlog.broker.topic_settings import TopicSettings
+from streamlog.broker.upkeep import upkeep_of
+from streamlog.config import node_settings
+from streamlog.errors import (
+    DamagedFileError,
+    InvalidConfigError,
+    LeaderNotAvailableError,
+    NotLeaderError,
+    StorageError,
+    UnknownTopicIdError,
+)
+from streamlog.metadata.delta import MetadataDelta
+from streamlog.metadata.image import MetadataImage, Topic, require_partition
+from streamlog.metadata.node_configs import NodeConfigs
+from streamlog.metadata.records import Partition
+from streamlog.metadata.roles import PartitionKey, Role
+from streamlog.metadata.view import MetadataView
+from streamlog.model import NO_BROKER, BrokerEpoch, BrokerId, Offset, PartitionId, TopicId, TopicPartition
+from streamlog.ports import Ports
+from streamlog.storage.directories import LogDirectories
+from streamlog.storage.directory import LogDirectory
+from streamlog.storage.log import Log
+
+
+class Replicas:
+    """Owned by the node. One event loop. Lifecycle: open, run, close."""
+
+    def __init__(
+        self,
+        me: BrokerId,
+        directories: LogDirectories,
+        view: MetadataView,
+        configs: NodeConfigs,
+        links: FollowerLinks,
+        isr_changes: IsrChanges,
+        controller: Controller,
+        ports: Ports,
+    ) -> None:
+        """`directories` are open, their logs are not."""
+        self._me = me
+        self._directories = directories
+        self._view = view
+        self._configs = configs
+        self._ports = ports
+        self._image = view.image  # that has been carried out
+        self._replicas: dict[TopicPartition, Replica] = {}
+        self._leaders: dict[tuple[str, int], LeaderReplica] = {}
+        self._settings: dict[str, TopicSettings] = {}  # by topic; made when asked for
+        self._tasks: asyncio.TaskGroup | None = None  # while running
+        self._reports = OfflineReports(controller, ports.probe, self._unreported)
+        self._high_watermarks = HighWatermarks(ports.fs, directories, ports.probe, self._high_watermarks_of)
+        self._around = Surroundings(
+            me=me,
+            ports=ports,
+            directories=directories,
+            links=links,
+            isr_changes=isr_changes,
+            settings_of=self._settings_of,
+            lag_max_ms=lambda: configs.node[node_settings.REPLICA_LAG_TIME_MAX_MS],
+            is_active=self._is_active,
+            address_of=view.address_of,
+            spawn=self._spawn,
+            role_changed=self._role_changed,
+            went_offline=self._reports.wake,
+            forget_high_watermark=self._high_watermarks.forget,
+        )
+
+    # -- life
+
+    async def open(self) -> None:
+        """Open all logs. Raises InconsistentClusterError, StorageError."""
+        await self._directories.open_logs(lambda partition: self._settings_of(partition.topic).log)
+        high_watermarks = self._high_watermarks.read()
+        for directory in self._directories:
+            for partition, log in directory.logs.items():
+                replica = self._replicas[partition] = Replica(self._around, partition)
+                self._found(replica, directory, log, high_watermarks.get(partition, Offset(0)))
+
+    def _found(self, replica: Replica, directory: LogDirectory, log: Log, high_watermark: Offset) -> None:
+        topic_id: TopicId | None = None
+        try:
+            topic_id = read_identity(self._ports.fs, log.directory)
+        except DamagedFileError as e:
+            replica.fail(StorageError(f"{replica.partition}: nobody can tell whose log this is: {e}", path=e.path))
+        except OSError as e:
+            replica.fail(directory.fail(e))
+        replica.found(log, topic_id, high_watermark)
+
+    @property
+    def clean_epoch(self) -> BrokerEpoch | None:
+        """After `open`: the broker epoch of the clean stop before this start. None where it was not clean, or where a
+        log turned out to lack records: then this node must leave the ISRs before it comes back.
+        """
+        logs = (log for directory in self._directories for log in directory.logs.values())
+        return None if any(log.damage is not None for log in logs) else self._directories.clean_epoch
+
+    async def run(self) -> None:
+        """Follow the metadata. Ends with StorageError when the last log directory has failed."""
+        stop_listening = [self._view.listen(self._on_metadata), self._configs.listen(self._on_configs)]
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                tasks.create_task(self._keep_directories())
+                for directory in self._directories.online:
+                    tasks.create_task(
+                        upkeep_of(directory, self._configs, self._ports, self._bound_of, self._on_deleted)
+                    )
+                tasks.create_task(self._keep_high_watermarks())
+                tasks.create_task(self._keep_reviewing())
+                tasks.create_task(self._reports.run())
+                self._image = self._view.image
+                self._carry_out(self._image)
+                try:
+                    await asyncio.get_running_loop().create_future()  # until one of the tasks fails, or `run` is ended
+                finally:
+                    self._stop_following(stop_listening)
+        except* StorageError as group:
+            raise _leaf(group) from None
+        finally:
+            for replica in list(self._replicas.values()):
+                replica.stop(NotLeaderError(f"{replica.partition}: this node is stopping"))
+
+    def _stop_following(self, stop_listening: list[Callable[[], None]]) -> None:
+        for stop in stop_listening:
+            stop()
+        self._tasks = None
+
+    async def _keep_directories(self) -> None:
+        try:
+            await self._directories.run(self._on_directory_offline)
+        finally:
+            self._tasks = None  # from this moment the group takes no new task
+
+    async def close(self, broker_epoch: BrokerEpoch | None = None) -> None:
+        """After `run` has ended. With a broker epoch everything is synced and the stop is marked as clean."""
+        if broker_epoch is not None:
+            await self._high_watermarks.write()
+        await self._directories.close(broker_epoch)
+
+    # -- what others ask
+
+    def leader(self, topic: str, topic_id: TopicId | None, partition: PartitionId) -> LeaderReplica:
+        """Of a partition that this node leads now. By name, by id (the name is empty then), or both.
+
+        Raises UnknownTopicOrPartitionError, UnknownTopicIdError, NotLeaderError (details `leader`, `address`,
+        `leader_epoch`), LeaderNotAvailableError (it is about to lead, or nobody does), StorageError (its disk failed).
+        """
+        found = self._leaders.get((topic, partition))
+        if found is not None and (topic_id is None or found.topic_id == topic_id):
+            return found
+        return self._look_up(topic, topic_id, partition)
+
+    def _look_up(self, name: str, topic_id: TopicId | None, partition_id: PartitionId) -> LeaderReplica:
+        topic = self._topic(name, topic_id)
+        state = require_partition(topic, partition_id)
+        partition = TopicPartition(topic.name, partition_id)
+        found = self._leaders.get((topic.name, partition_id))
+        if found is not None and found.topic_id == topic.topic_id:
+            return found
+        replica = self._replicas.get(partition)
+        if replica is not None and replica.offline is not None and state.leader in (self._me, NO_BROKER):
+            raise replica.offline
+        if state.leader == NO_BROKER:
+            raise LeaderNotAvailableError(f"{partition} has no leader now", leader_epoch=state.leader_epoch)
+        if state.leader == self._me:
+            raise LeaderNotAvailableError(f"{partition}: this node is about to lead", leader_epoch=state.leader_epoch)
+        raise not_leader(partition, state, self._view.address_of)
+
+    def _topic(self, name: str, topic_id: TopicId | None) -> Topic:
+        image = self._view.image
+        if topic_id is None:
+            return image.require_topic(name)
+        topic = image.require_topic_id(topic_id)
+        if name and topic.name != name:
+            raise UnknownTopicIdError(f"topic {name!r} has another id", field="topic_id")
+        return topic
+
+    def leaders(self) -> Iterator[LeaderReplica]:
+        """All that this node leads now; the caller may wait in between."""
+        return iter(tuple(self._leaders.values()))
+
+    def followers(self) -> Iterator[FollowerReplica]:
+        """All that this node follows now."""
+        return iter([replica.follower for replica in self._replicas.values() if replica.follower is not None])
+
+    def describe_log_dirs(self, topics: Sequence[str] = ()) -> list[LogDirDescription]:
+        """The log directories in the order of the configuration; of these topics only, unless none is named."""
+        return describe(self._ports.fs, self._directories, frozenset(topics))
+
+    async def digest(
+        self,
+        topic: str,
+        topic_id: TopicId | None,
+        partition: PartitionId,
+        start_offset: Offset | None = None,
+        end_offset: Offset | None = None,
+    ) -> ReplicaDigest:
+        """Of the records in the range, of a replica that leads or follows (by default: log start to high watermark).
+
+        Raises UnknownTopicOrPartitionError, UnknownTopicIdError, OffsetOutOfRangeError, StorageError.
+        """
+        found = self._topic(topic, topic_id)
+        replica = self._replicas.get(TopicPartition(found.name, partition))
+        if replica is not None and replica.offline is not None:
+            raise replica.offline
+        if replica is None or replica.log is None or replica.topic_id != found.topic_id:
+            state = require_partition(found, partition)
+            raise not_leader(TopicPartition(found.name, partition), state, self._view.address_of)
+        return await digest_of(
+            replica.log, lambda: replica.high_watermark, self._ports.workers, start_offset, end_offset
+        )
+
+    # -- the metadata's word
+
+    def _on_metadata(self, image: MetadataImage, delta: MetadataDelta | None) -> None:
+        before, self._image = self._image, image
+        if delta is None:
+            self._carry_out(image)
+            return
+        for topic_id, differences in delta.changed_topics():  # those that are gone come first
+            topic = image.topics.get(topic_id) or before.topics[topic_id]
+            for partition_id, old, new in differences:
+                self._carry_out_one(TopicPartition(topic.name, partition_id), topic_id, old, new)
+
+    def _carry_out_one(
+        self, partition: TopicPartition, topic_id: TopicId, old: Partition | None, new: Partition | None
+    ) -> None:
+        if new is not None and self._me in new.replicas:
+            fresh = old is None or self._me not in old.replicas
+            self._replica(partition).want(Assignment(topic_id=topic_id, partition=new), fresh=fresh)
+            return
+        replica = self._replicas.get(partition)
+        if replica is not None and replica.wanted is not None and replica.wanted.topic_id == topic_id:
+            replica.want(None)
+
+    def _carry_out(self, image: MetadataImage) -> None:
+        """The whole image: at the start, and where a snapshot has taken the place of what was known."""
+        wanted: dict[TopicPartition, Assignment] = {}
+        for topic_id, partition_id in image.roles.partitions(Role.REPLICA, self._me):
+            topic = image.topics[topic_id]
+            state = topic.partitions[partition_id]
+            wanted[TopicPartition(topic.name, partition_id)] = Assignment(topic_id=topic_id, partition=state)
+        for partition, replica in list(self._replicas.items()):
+            if partition not in wanted:
+                replica.want(None)
+        for partition, assignment in wanted.items():
+            self._replica(partition).want(assignment)
+
+    def _replica(self, partition: TopicPartition) -> Replica:
+        replica = self._replicas.get(partition)
+        if replica is None:
+            replica = self._replicas[partition] = Replica(self._around, partition)
+        return replica
+
+    def _role_changed(self, replica: Replica) -> None:
+        partition = replica.partition
+        key = (partition.topic, partition.partition)
+        if replica.leader is not None:
+            self._leaders[key] = replica.leader
+        else:
+            self._leaders.pop(key, None)
+        if replica.gone:
+            self._replicas.pop(partition, None)
+
+    def _spawn(self, work: Coroutine[object, object, None]) -> None:
+        if self._tasks is None:  # stopping: what is not done by now is for the next start
+            work.close()
+        else:
+            self._tasks.create_task(work)
+
+    def _is_active(self, broker_id: BrokerId) -> bool:
+        broker = self._view.image.brokers.get(broker_id)
+        return broker is not None and broker.active
+
+    # -- configurations
+
+    def _settings_of(self, topic: str) -> TopicSettings:
+        """What cannot be read (a newer release has let it in) leaves the topic with what it had."""
+        found = self._settings.get(topic)
+        if found is None:
+            found = self._settings[topic] = self._resolve(topic, TopicSettings.DEFAULT)
+        return found
+
+    def _resolve(self, topic: str, otherwise: TopicSettings) -> TopicSettings:
+        try:
+            return TopicSettings.of(self._configs, topic)
+        except InvalidConfigError as e:
+            self._ports.probe("topic_config_refused", topic=topic, reason=str(e))
+            return otherwise
+
+    def _on_configs(self, topics: Sequence[str] | None) -> None:
+        changed: dict[str, TopicSettings] = {}
+        for topic in tuple(self._settings) if topics is None else topics:
+            old = self._settings.get(topic)
+            if old is not None and (new := self._resolve(topic, old)) != old:
+                changed[topic] = self._settings[topic] = new
+        for partition, replica in self._replicas.items():
+            if partition.topic in changed:
+                replica.on_settings(changed[partition.topic])
+
+    # -- upkeep
+
+    def _on_directory_offline(self, directory: LogDirectory) -> None:
+        assert directory.failure is not None
+        for partition in list(directory.logs):
+            if partition in self._replicas:
+                self._replicas[partition].fail(directory.failure)
+
+    def _unreported(self) -> list[PartitionKey]:
+        """Replicas that are offline, unknown to the cluster."""
+        return [
+            (replica.wanted.topic_id, replica.partition.partition)
+            for replica in self._replicas.values()
+            if replica.unreported and replica.wanted is not None
+        ]
+
+    def _bound_of(self, log: Log) -> Offset:
+        """Retention and compaction stop here. A log whose replica has no role yet is left alone but for its former
+        high watermark.
+        """
+        replica = self._replicas.get(log.partition)
+        return Offset(0) if replica is None or replica.log is not log else replica.high_watermark
+
+    def _on_deleted(self, log: Log) -> None:
+        leader = self._leaders.get((log.partition.topic, log.partition.partition))
+        if leader is not None:
+            leader.on_log_start_moved()
+
+    def _high_watermarks_of(self, directory: LogDirectory) -> Mapping[TopicPartition, Offset]:
+        return {
+            partition: replica.high_watermark
+            for partition in directory.logs
+            if (replica := self._replicas.get(partition)) is not None and not replica.closing
+        }
+
+    async def _keep_high_watermarks(self) -> None:
+        while True:
+            interval_ms = self._configs.node[node_settings.REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS]
+            await asyncio.sleep(interval_ms / 1000)
+            await self._high_watermarks.write()
+
+    async def _keep_reviewing(self) -> None:
+        """Each half of `replica.lag.time.max.ms`: who lags leaves the ISR (SEMANTICS 3)."""
+        while True:
+            await asyncio.sleep(self._around.lag_max_ms() / 2000)
+            for leader in self.leaders():
+                if leader.ended is None:
+                    leader.review_isr()
+
+
+def _leaf(group: BaseExceptionGroup[StorageError]) -> StorageError:
+    """One of the errors: they all say that the disks are gone."""
+    first = group.exceptions[0]
+    return _leaf(first) if isinstance(first, BaseExceptionGroup) else first

@@ -1,0 +1,43 @@
+"""Retention and compaction of one log directory, as the node's configuration wants them. The work is storage's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from streamlog.config import log_settings
+from streamlog.errors import StorageError
+from streamlog.metadata.node_configs import NodeConfigs
+from streamlog.model import Offset
+from streamlog.ports import Ports
+from streamlog.storage.cleaner import Cleaner
+from streamlog.storage.directory import LogDirectory
+from streamlog.storage.log import Log
+from streamlog.storage.maintenance import Maintenance, MaintenanceConfig
+
+
+async def upkeep_of(
+    directory: LogDirectory,
+    configs: NodeConfigs,
+    ports: Ports,
+    bound_of: Callable[[Log], Offset],
+    on_deleted: Callable[[Log], None],
+) -> None:
+    """Until the directory goes offline, which its owner hears from the directory itself."""
+    config = configs.node
+    cleaner = Cleaner(
+        ports.fs,
+        directory,
+        ports.clock,
+        ports.workers,
+        ports.probe,
+        dedupe_buffer_bytes=config[log_settings.LOG_CLEANER_DEDUPE_BUFFER_SIZE],
+    )
+    intervals = MaintenanceConfig(
+        retention_check_interval_ms=config[log_settings.LOG_RETENTION_CHECK_INTERVAL_MS],
+        cleaner_backoff_ms=config[log_settings.LOG_CLEANER_BACKOFF_MS],
+    )
+    maintenance = Maintenance(directory, cleaner, ports.clock, bound_of, intervals, on_deleted=on_deleted)
+    try:
+        await maintenance.run()
+    except* StorageError:
+        pass  # told by `LogDirectories.run`
