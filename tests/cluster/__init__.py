@@ -8,7 +8,8 @@ eyes        how the watch sees: the methods of the real classes that it looks at
 quorum      the metadata quorum under the rules of its own simulation (tests/raft/simulation)
 workload    clients that produce and consume, and record what came of it
 nodes       how a node and a client of this cluster are started on a simulated host
-run         one seed from beginning to end; `python -m tests.cluster` runs one, or many
+simulation  a run's phases, from the first start to the last look
+run         one seed, and its report; `python -m tests.cluster` runs one, or many
 story       one run, for a reader
 mutants     defects that are planted, and must be found
 """

@@ -244,11 +244,11 @@ def key_of(value: bytes) -> bytes:
 
 
 def _told(row: Row) -> str:
-    return f"{row.value!r} at {row.partition}@{row.offset}"
+    return f"{(row.value or b'').rstrip(b'.')!r} at {row.partition}@{row.offset}"
 
 
 def _seen(stored: Stored | None) -> str:
-    return "nothing" if stored is None else repr(stored.value)
+    return "nothing" if stored is None else repr((stored.value or b"").rstrip(b"."))
 
 
 CHECKS: Final[dict[str, Callable[[Evidence], Iterator[str]]]] = {

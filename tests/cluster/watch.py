@@ -70,6 +70,13 @@ class Watch:
             life = self._lives[process.name] = Life(process)
         return life
 
+    def replicas(self, process: Process) -> Iterator[tuple[Log, Offset]]:
+        """Its open logs, each with the high watermark as it was told last."""
+        life = self._lives.get(process.name)
+        if life is not None and life.process is process:
+            for log in life.logs():
+                yield log, life.high_watermarks.get(log.partition, Offset(0))
+
     # I9.
 
     def high_watermark(self, process: Process, partition: TopicPartition, high_watermark: Offset) -> None:

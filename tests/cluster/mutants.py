@@ -1,0 +1,180 @@
+"""Defects that are planted into the real classes, one at a time: the simulation must find them.
+
+Each is a mistake that somebody could make, and that end-to-end tests seldom show. `seeds` bounds the search in
+tests/cluster/test_mutants.py; where random search gets there too seldom, `masked` says why, and what finds it instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any, Final
+from unittest import mock
+
+from streamlog.metadata.controller import DECIDERS
+from streamlog.metadata.registration import RegisterBroker
+from streamlog.model import BrokerId, LeaderEpoch, Offset
+from streamlog.replication.follower import FetchPosition, PartitionFollower
+from streamlog.replication.isr import Isr
+from streamlog.replication.leader import PartitionLeader
+from streamlog.storage.durability import Durability, SyncTicket
+from streamlog.storage.group_commit import GroupCommit
+from streamlog.storage.segment import Segment
+
+Plant = Callable[[], AbstractContextManager[object]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutant:
+    plant: Plant
+    seeds: int
+    masked: str = ""
+
+
+def _patched(owner: type, name: str, method: object) -> AbstractContextManager[object]:
+    return mock.patch.object(owner, name, method)
+
+
+# Durability.
+
+
+def ack_before_sync_on_leader() -> AbstractContextManager[object]:
+    """The leader counts itself for what it has written (SEMANTICS 5)."""
+    end_of = PartitionLeader._end_of
+
+    def mutant(self: PartitionLeader, broker: BrokerId) -> Offset:
+        return self._log.log_end_offset if broker == self._term.me else end_of(self, broker)
+
+    return _patched(PartitionLeader, "_end_of", mutant)
+
+
+def ack_before_sync_on_follower() -> AbstractContextManager[object]:
+    """A follower reports what it has written."""
+    position = PartitionFollower.position
+
+    def mutant(self: PartitionFollower) -> FetchPosition:
+        found = position(self)
+        return found._replace(stable_end=found.fetch_offset)
+
+    return _patched(PartitionFollower, "position", mutant)
+
+
+def synced_while_written() -> AbstractContextManager[object]:
+    """A sync counts for what was written while it ran."""
+    end = Durability.end
+
+    def mutant(self: Durability, ticket: SyncTicket) -> None:
+        end(self, replace(ticket, end_offset=self.written_end))
+
+    return _patched(Durability, "end", mutant)
+
+
+def failed_sync_is_retried() -> AbstractContextManager[object]:
+    """EIO, and the next time OK: the pages are gone."""
+    sync = GroupCommit._sync
+
+    async def mutant(self: GroupCommit, tickets: Any) -> None:
+        try:
+            await sync(self, tickets)
+        except OSError:
+            await sync(self, tickets)
+
+    return _patched(GroupCommit, "_sync", mutant)
+
+
+def recovery_counts_the_page_cache() -> AbstractContextManager[object]:
+    """What kill -9 left in the page cache counts as synced, and is not."""
+
+    async def mutant(self: Segment) -> None:
+        pass
+
+    return _patched(Segment, "sync", mutant)
+
+
+# Replication.
+
+
+def ack_before_replication() -> AbstractContextManager[object]:
+    """The high watermark follows the leader alone."""
+
+    def mutant(self: PartitionLeader) -> None:
+        if self._enough_replicas:
+            self._high_watermark = max(self._high_watermark, self._log.stable_end_offset)
+        self._settle()
+
+    return _patched(PartitionLeader, "_advance", mutant)
+
+
+def no_divergence_check() -> AbstractContextManager[object]:
+    """A follower goes on at its end, whatever stands before it (SEMANTICS 2)."""
+    return _patched(PartitionLeader, "divergence", lambda self, last_epoch, fetch_offset: None)
+
+
+def high_watermark_by_the_proposed_isr() -> AbstractContextManager[object]:
+    """A smaller ISR governs before the quorum has said yes (SEMANTICS 3)."""
+
+    def maximal(self: Isr) -> tuple[BrokerId, ...]:
+        return self._committed if self._pending is None else self._pending.isr
+
+    return _patched(Isr, "maximal", property(maximal))
+
+
+def min_insync_ignored() -> AbstractContextManager[object]:
+    """acks=all with a single replica in sync."""
+    return _patched(PartitionLeader, "min_isr", property(lambda self: 1))
+
+
+def epoch_ignored() -> AbstractContextManager[object]:
+    """A deposed leader serves whoever asks."""
+    return _patched(PartitionLeader, "check_epoch", lambda self, leader_epoch: None)
+
+
+def anybody_joins_the_isr() -> AbstractContextManager[object]:
+    """A follower is taken in before it has caught up."""
+
+    def mutant(self: PartitionLeader, broker: BrokerId) -> bool:
+        return self._followers[broker].stable_end is not None and self._may_join(broker)
+
+    return _patched(PartitionLeader, "_has_caught_up", mutant)
+
+
+def truncation_by_high_watermark() -> AbstractContextManager[object]:
+    """As Kafka before KIP-101: what is above it may be committed elsewhere already."""
+
+    async def mutant(self: PartitionFollower, leader_epoch: LeaderEpoch, leader_end: Offset) -> None:
+        await self._truncate(self.high_watermark)
+
+    return _patched(PartitionFollower, "on_diverging", mutant)
+
+
+# Membership.
+
+
+def unclean_restart_unnoticed() -> AbstractContextManager[object]:
+    """A node that was killed comes back into its ISRs as if it had stopped in order (SEMANTICS 4)."""
+    register = DECIDERS[RegisterBroker]
+
+    def mutant(command: RegisterBroker, image: Any, context: Any) -> Any:
+        existing = image.brokers.get(command.broker_id)
+        epoch = command.previous_broker_epoch if existing is None else existing.epoch
+        return register(replace(command, previous_broker_epoch=epoch), image, context)
+
+    return mock.patch.dict(DECIDERS, {RegisterBroker: mutant})
+
+
+MUTANTS: Final[Mapping[str, Mutant]] = {
+    "ack_before_sync_on_leader": Mutant(plant=ack_before_sync_on_leader, seeds=10),
+    "ack_before_sync_on_follower": Mutant(plant=ack_before_sync_on_follower, seeds=10),
+    "synced_while_written": Mutant(plant=synced_while_written, seeds=20),
+    "failed_sync_is_retried": Mutant(plant=failed_sync_is_retried, seeds=60),
+    "recovery_counts_the_page_cache": Mutant(plant=recovery_counts_the_page_cache, seeds=60),
+    "ack_before_replication": Mutant(plant=ack_before_replication, seeds=10),
+    "no_divergence_check": Mutant(plant=no_divergence_check, seeds=40),
+    "high_watermark_by_the_proposed_isr": Mutant(plant=high_watermark_by_the_proposed_isr, seeds=60),
+    "min_insync_ignored": Mutant(plant=min_insync_ignored, seeds=60),
+    "epoch_ignored": Mutant(plant=epoch_ignored, seeds=60),
+    "anybody_joins_the_isr": Mutant(plant=anybody_joins_the_isr, seeds=60),
+    "truncation_by_high_watermark": Mutant(plant=truncation_by_high_watermark, seeds=60),
+    "unclean_restart_unnoticed": Mutant(plant=unclean_restart_unnoticed, seeds=60),
+}

@@ -1,0 +1,158 @@
+"""The metadata quorum of a simulated cluster, under the rules that its own simulation checks (FAULTS: I12, I13).
+
+Members are found as their RaftNode begins to run, states of the metadata as their state machine is made: what a node
+does with them is its own affair. Observers have no log; what they apply must be what the voters applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+from streamlog.metadata.image import MetadataImage
+from streamlog.metadata.snapshot import encode_snapshot
+from streamlog.metadata.state_machine import MetadataStateMachine
+from streamlog.model import RaftIndex
+from streamlog.raft.library import Role
+from streamlog.raft.node import RaftNode
+from streamlog.sim.process import PROCESS, Process
+from streamlog.sim.world import Host, World
+
+from ..raft.kit import Member
+from ..raft.simulation.rules import Rules
+from ..raft.simulation.truth import Truth
+
+
+class VoterOfNode(Member):
+    """The quorum's part of a whole node."""
+
+    def __init__(self, node_id: int, raft: RaftNode) -> None:
+        self.node_id = node_id
+        self.raft = raft
+
+
+class Quorum:
+    """Implements `rules.Members` over the hosts of a world whose nodes are named n1, n2, ..."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._members: dict[Process, VoterOfNode] = {}
+        self._machines: dict[Process, MetadataStateMachine] = {}
+        self._applied: dict[Process, RaftIndex] = {}
+        self._rules = Rules(self)
+
+    @property
+    def truth(self) -> Truth:
+        return self._rules.truth
+
+    # Members.
+
+    def host(self, node_id: int) -> Host:
+        return self._world.host(f"n{node_id}")
+
+    def member_on(self, host: Host) -> Member | None:
+        member = None if host.process is None else self._members.get(host.process)
+        return member if member is not None and member.is_up else None
+
+    def member(self, node_id: int) -> Member:
+        process = self.host(node_id).process
+        assert process is not None
+        return self._members[process]
+
+    def members(self) -> list[Member]:
+        members = [self.member_on(host) for host in self._world.hosts.values() if host.alive]
+        return [member for member in members if member is not None]
+
+    def leader(self) -> str | None:
+        """The host that leads the highest term."""
+        leaders = [member for member in self.members() if member.core.role == Role.LEADER]
+        leader = max(leaders, key=lambda member: member.core.term, default=None)
+        return None if leader is None else f"n{leader.node_id}"
+
+    # What is told.
+
+    def on_event(self, host: Host, event: str, fields: dict[str, object]) -> None:
+        self._rules.on_event(host, event, fields)
+
+    def dies(self, host: Host) -> None:
+        """It is about to."""
+        member = self.member_on(host)
+        if member is not None:
+            self.truth.went_down(host.name, self._rules.promise_of(member))
+
+    def check_now(self) -> None:
+        self._rules.check_now()
+
+    # States.
+
+    def image(self, host: Host) -> MetadataImage | None:
+        """What its node knows; None before it has a state machine."""
+        machine = None if host.process is None else self._machines.get(host.process)
+        return None if machine is None else machine.image
+
+    def compare_images(self, hosts: Iterator[Host]) -> None:
+        """Equal index, equal bytes."""
+        seen: dict[RaftIndex, tuple[str, list[bytes]]] = {}
+        for host in hosts:
+            image = self.image(host)
+            if image is not None:
+                picture = list(encode_snapshot(image))
+                first, other = seen.setdefault(image.index, (host.name, picture))
+                if other != picture:
+                    self.truth.wrong(f"{first} and {host.name} have other metadata at {image.index}")
+
+    def _apply(self, process: Process, index: RaftIndex, command: bytes) -> None:
+        before = self._applied.get(process, RaftIndex(0))
+        if index <= before:
+            self.truth.wrong(f"{process} applies {index} after {before}")
+        self._applied[process] = index
+        member = self._members.get(process)
+        if member is not None:
+            self.truth.applied(member.node_id, index, command.hex(), b"")
+        elif self.truth.commands.get(index) != command.hex():
+            self.truth.wrong(f"the observer {process} applies at {index} what no voter has")
+
+    def _installed(self, process: Process, index: RaftIndex) -> None:
+        if index < self._applied.get(process, RaftIndex(0)):
+            self.truth.wrong(f"{process} goes back from {self._applied[process]} to a snapshot at {index}")
+        self._applied[process] = index
+
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        """For the length of a run, the classes of the quorum tell this object."""
+
+        def runs(process: Process, raft: RaftNode) -> None:
+            self._members[process] = VoterOfNode(int(process.name.removeprefix("n")), raft)
+
+        def made(process: Process, machine: MetadataStateMachine, *args: Any) -> None:
+            self._machines[process] = machine
+
+        def applies(process: Process, machine: MetadataStateMachine, index: RaftIndex, command: bytes) -> None:
+            self._apply(process, index, command)
+
+        def installs(process: Process, machine: MetadataStateMachine, index: RaftIndex, picture: object) -> None:
+            self._installed(process, index)
+
+        with ExitStack() as stack:
+            for owner, name, tell in (
+                (RaftNode, "run", runs),
+                (MetadataStateMachine, "__init__", made),
+                (MetadataStateMachine, "apply", applies),
+                (MetadataStateMachine, "install", installs),
+            ):
+                stack.enter_context(mock.patch.object(owner, name, _announced(getattr(owner, name), tell)))
+            yield
+
+
+def _announced(method: Callable[..., Any], tell: Callable[..., None]) -> Callable[..., Any]:
+    """`method`, which tells before it begins."""
+
+    def announced(self: Any, *args: Any, **kwargs: Any) -> Any:
+        process = PROCESS.get()
+        assert process is not None
+        tell(process, self, *args)
+        return method(self, *args, **kwargs)
+
+    return announced

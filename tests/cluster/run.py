@@ -1,0 +1,107 @@
+"""One seed from beginning to end, and what came of it.
+
+A run is a function of its plan: the loop, each host's disk, node and workers, the network, and every client draw from
+streams of their own. Problems are reported, not raised; what ends the simulation itself (a deadlock, a task that was
+left behind) is a problem too.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from streamlog.errors import StreamlogError
+from streamlog.sim import SimError, SimLoop, run
+from streamlog.sim.ban import traps
+from streamlog.sim.faults import Fault
+from streamlog.sim.history import History, Outcome
+from streamlog.sim.world import TIMER_JITTER_S
+
+from .checks import PRODUCE, Violation
+from .eyes import looking
+from .plan import END_S, Plan, make_plan
+from .simulation import Simulation
+
+OVERTIME_S: Final = 60.0
+"""After END_S: whatever is not done then never will be."""
+
+
+@dataclass(slots=True)
+class Report:
+    seed: int
+    violations: list[Violation] = field(default_factory=list)
+    stats: Counter[str] = field(default_factory=Counter)
+    fingerprint: int = 0  # equal in every process: what makes a seed a reproduction
+    virtual_s: float = 0.0
+    story: list[str] = field(default_factory=list)  # only where it was asked for
+    history: History | None = None
+
+    @property
+    def ok(self) -> bool:
+        return not self.violations
+
+    @property
+    def broken(self) -> set[str]:
+        """The invariants."""
+        return {violation.invariant for violation in self.violations}
+
+
+@contextmanager
+def _quiet_logs() -> Iterator[None]:
+    """Nodes under faults have much to say, and nobody reads it here."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+def simulate(seed: int, plan: Plan | None = None, *, tells: bool = False) -> Report:
+    """Run one seed."""
+    plan = plan or make_plan(seed)
+    report = Report(seed)
+    box: list[Simulation] = []
+
+    async def main(loop: SimLoop) -> None:
+        simulation = Simulation(plan, loop, tells=tells)
+        box.append(simulation)
+        with looking(simulation.watch), simulation.quorum.looking():
+            await simulation.run()
+
+    ended: str = ""
+    try:
+        with traps(), _quiet_logs():
+            run(main, seed=f"cluster/{seed}", order=plan.order, until_s=END_S + OVERTIME_S, jitter_s=TIMER_JITTER_S)
+    except (SimError, TimeoutError, StreamlogError, ExceptionGroup) as error:
+        ended = f"the simulation ended with {error!r}"
+    simulation = box[0]
+    report.violations = list(simulation.watch.violations)
+    if ended:
+        report.violations.append(Violation("end", ended[:2000]))
+    _count(report, simulation)
+    report.story, report.history = simulation.story, simulation.history
+    return report
+
+
+def _count(report: Report, simulation: Simulation) -> None:
+    report.fingerprint = simulation.fingerprint()
+    report.virtual_s = simulation.loop.now
+    stats = report.stats = simulation.stats
+    for kind, count in simulation.nemesis.struck.items():
+        stats[f"fault {kind.name.lower()}"] += count
+    for row in simulation.history.select(PRODUCE):
+        stats[f"sends {row.outcome.value}"] += 1
+    stats["polled"] = sum(1 for _ in simulation.history.select("poll", Outcome.OK))
+    stats["stopped by their disk"] = len(simulation.nemesis.stops)
+    stats["callbacks"] = simulation.loop.steps
+    stats["frames"] = simulation.world.fabric.frames
+    stats["virtual s"] = round(simulation.loop.now)
+
+
+def with_faults(plan: Plan, faults: Sequence[Fault]) -> Plan:
+    return replace(plan, faults=tuple(faults))

@@ -1,0 +1,340 @@
+"""A cluster, its clients and its faults, from the first start to the last look: the phases of `plan`.
+
+Everything that must hold and does not is told to the watch; nothing is raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections import Counter
+from collections.abc import Awaitable, Iterator, Sequence
+from functools import partial
+from typing import Final, TypeVar
+
+from streamlog.errors import CorruptMessageError
+from streamlog.metadata.image import MetadataImage
+from streamlog.model import BrokerId, Offset, PartitionId, TopicPartition
+from streamlog.sim import SimLoop
+from streamlog.sim.history import History, Row
+from streamlog.sim.nemesis import Nemesis, Strike
+from streamlog.sim.process import Process
+from streamlog.sim.world import Host, World
+
+from . import nodes
+from .checks import Evidence, Violation, violations
+from .plan import (
+    BEGIN_S,
+    CLIENTS,
+    CONTROLLER,
+    END_S,
+    FAULTS_END_S,
+    FOLLOWER,
+    HEAL_S,
+    LEADER,
+    LOAD_END_S,
+    PLAIN,
+    Plan,
+)
+from .quorum import Quorum
+from .replicas import Replica, read_replica
+from .watch import Watch, undisturbed
+from .workload import Consumer, Producer, Target, slow_or_unanswered
+
+T = TypeVar("T")
+
+AFTER_HEAL_S: Final = 10.0
+"""I19: by then all is written to again after everything was healed."""
+PAIRS: Final = 8
+PAIR_WITHIN_S: Final = 0.5
+SILENCE_S: Final = 0.3
+"""I19 in a calm cluster: pairs of requests that meet, then silence, in which nothing hides a lost wake-up."""
+QUIET_S: Final = 10.0
+"""Within so long all replicas are equal when nobody writes any more."""
+READ_S: Final = 10.0
+
+
+class Simulation:
+    def __init__(self, plan: Plan, loop: SimLoop, *, tells: bool = False) -> None:
+        self.plan = plan
+        self.loop = loop
+        self.world = World(loop, f"cluster/{plan.seed}")
+        self.history = History(lambda: loop.now)
+        self.watch = Watch(compacted=plan.compacted)
+        self.quorum = Quorum(self.world)
+        self.stats: Counter[str] = Counter()
+        self.story: list[str] = []
+        self._tells = tells
+        self._digest = 0
+        self.world.listeners.append(self._on_event)
+        self.nemesis = Nemesis(
+            self.world,
+            plan.nodes,
+            self._start,
+            hardware=plan.hardware,
+            find=self._find,
+            before_death=self._dies,
+        )
+
+    # Nodes.
+
+    def _start(self, name: str) -> None:
+        self.tell(f"{name} starts")
+        self.world.host(name).start(partial(nodes.make_node, self.plan, name))
+
+    def _dies(self, strike: Strike) -> None:
+        host = strike.host
+        self.tell(f"{host.process} {'loses power' if strike.power else 'is killed'}")
+        assert host.process is not None
+        self.watch.dies(host.process, host.disk)
+        self.quorum.dies(host)
+
+    def _on_event(self, host: Host, event: str, fields: dict[str, object]) -> None:
+        self.stats[event] += 1
+        told = f"{host.process} {event} {sorted(fields.items())}"
+        self._digest = zlib.crc32(f"{self.loop.now} {told}".encode(), self._digest)
+        self.tell(told)
+        self.quorum.on_event(host, event, fields)
+
+    def tell(self, text: str) -> None:
+        if self._tells:
+            self.story.append(f"{self.loop.now:9.3f}  {text}")
+
+    def living(self) -> Iterator[Host]:
+        """Hosts of nodes whose process runs."""
+        for name in self.plan.nodes:
+            host = self.world.host(name)
+            if host.alive and host.node is not None:
+                yield host
+
+    def image(self) -> MetadataImage | None:
+        """The newest that any node has."""
+        images = [self.quorum.image(host) for host in self.living()]
+        return max((image for image in images if image is not None), key=lambda image: image.index, default=None)
+
+    def _find(self, role: str) -> str | None:
+        if role == CONTROLLER:
+            return self.quorum.leader()
+        image = self.image()
+        topic = None if image is None else image.topic_named(PLAIN)
+        partition = None if topic is None else topic.partitions[0]
+        if partition is None or partition.leader < 0:
+            return None
+        followers = [broker for broker in partition.isr if broker != partition.leader]
+        match role:
+            case _ if role == LEADER:
+                return f"n{partition.leader}"
+            case _ if role == FOLLOWER and followers:
+                return f"n{followers[0]}"
+        return None
+
+    # Clients.
+
+    async def _make_clients(self) -> tuple[list[Producer], list[Consumer]]:
+        producers, consumers = [], []
+        for number in range(self.plan.load.producers):
+            producers.append(await self._producer(f"p{number}", CLIENTS[number % len(CLIENTS)]))
+        for number in range(self.plan.load.consumers):
+            consumers.append(await self._consumer(f"r{number}", CLIENTS[-1 - number % len(CLIENTS)]))
+        return producers, consumers
+
+    async def _producer(self, name: str, host: str) -> Producer:
+        sender = await self.on(host, nodes.make_sender(self.plan, self.world.host(host).ports))
+        return Producer(name, sender, self.history, self.watch, self.world.stream(f"producer/{name}"))
+
+    async def _consumer(self, name: str, host: str) -> Consumer:
+        partitions = [target.partition for target in self.targets]
+        reader = await self.on(host, nodes.make_reader(self.plan, self.world.host(host).ports, partitions))
+        return Consumer(name, reader, self.history, self.watch)
+
+    async def on(self, host: str, work: Awaitable[T]) -> T:
+        """Do it as the process of that client host."""
+
+        async def do() -> T:
+            return await work
+
+        return await self.world.host(host).spawn(do())
+
+    @property
+    def targets(self) -> list[Target]:
+        return [
+            Target(
+                partition=TopicPartition(topic.name, PartitionId(partition)),
+                keyed=topic.compacted,
+                min_insync_replicas=topic.min_insync_replicas,
+            )
+            for topic in self.plan.topics
+            for partition in range(topic.partitions)
+        ]
+
+    # The run.
+
+    async def run(self) -> None:
+        for host in CLIENTS:
+            self.world.host(host).boot()
+        self.nemesis.start_all()
+        await self._create_topics()
+        producers, consumers = await self._make_clients()
+        working = [
+            *(self.world.host(CLIENTS[i % len(CLIENTS)]).spawn(p.run(self.targets, self.plan.load))
+              for i, p in enumerate(producers)),
+            *(self.world.host(CLIENTS[-1 - i % len(CLIENTS)]).spawn(c.run()) for i, c in enumerate(consumers)),
+        ]  # fmt: skip
+        await self._strike()
+        await self._until(HEAL_S)
+        self.tell("all is healed")
+        self.nemesis.heal()
+        await self._comes_back()
+        await self._until(LOAD_END_S)
+        for producer in producers:
+            producer.stopping = True
+        for consumer in consumers:
+            consumer.stopping = True
+        await asyncio.wait(working)
+        await self._calm()
+        await self._close(producers, consumers)
+        await self._quiet()
+        await self._last_reader()
+        await self._until(END_S)
+        self._look_at_the_end()
+        self.world.stop()
+        for task in working:
+            task.result()
+
+    async def _until(self, at_s: float) -> None:
+        await asyncio.sleep(max(0.0, at_s - self.loop.now))
+
+    async def _create_topics(self) -> None:
+        host = CLIENTS[0]
+        await self.on(host, nodes.create_topics(self.plan, self.world.host(host).ports))
+        self.tell("topics are created")
+        if self.loop.now > BEGIN_S:
+            self.watch.wrong("I19", f"topics were created at {self.loop.now:.1f} s only, without a fault")
+
+    async def _strike(self) -> None:
+        for fault in sorted(self.plan.faults, key=lambda fault: fault.at):
+            await self._until(fault.at)
+            self.quorum.check_now()
+            self.tell(f"fault: {fault!r}")
+            self.nemesis.strike(fault)
+        await self._until(FAULTS_END_S)
+
+    async def _comes_back(self) -> None:
+        """I19: within AFTER_HEAL_S every partition takes records again, from a producer that knows of no fault."""
+        host = CLIENTS[0]
+        producer = await self._producer("healed", host)
+        since = self.loop.now
+        rows = [await self.on(host, producer.send(target, 0)) for target in self.targets]
+        await self.on(host, producer.until_answered())
+        for row in slow_or_unanswered(rows, AFTER_HEAL_S):
+            self.watch.wrong("I19", f"{row.partition} after the heal at {since:.1f}: {_fate(row)}")
+        await self.on(host, producer.close())
+
+    async def _calm(self) -> None:
+        """I19: pairs of requests some ms apart, then silence: no other request hides a wake-up that was lost."""
+        host, rng = CLIENTS[0], self.world.stream("calm")
+        pair = [await self._producer(f"calm{number}", host) for number in range(2)]
+        rows: list[Row] = []
+        for number in range(PAIRS):
+            target = self.targets[number % len(self.targets)]
+            for producer in pair:
+                rows.append(await self.on(host, producer.send(target, 0)))
+                await asyncio.sleep(rng.uniform(0, 0.005))
+            await asyncio.sleep(SILENCE_S)
+        for producer in pair:
+            await self.on(host, producer.until_answered())
+            await self.on(host, producer.close())
+        warm = len(self.targets) * len(pair)  # the first ones find the leader, and get a producer id
+        slow = slow_or_unanswered(rows[warm:], PAIR_WITHIN_S)
+        if slow:
+            self.watch.wrong("I19", f"{len(slow)} of {len(rows)} in a calm cluster, such as {_fate(slow[0])}")
+
+    async def _close(self, producers: Sequence[Producer], consumers: Sequence[Consumer]) -> None:
+        for i, producer in enumerate(producers):
+            await self.on(CLIENTS[i % len(CLIENTS)], producer.close())
+        for i, consumer in enumerate(consumers):
+            self.stats["errors of polls"] += len(consumer.errors)
+            await self.on(CLIENTS[-1 - i % len(CLIENTS)], consumer.close())
+
+    async def _quiet(self) -> None:
+        """Until all replicas have the same, which I8 then looks at; not for ever."""
+        deadline = self.loop.now + QUIET_S
+        while self.loop.now < deadline and not self._is_quiet():
+            await self._until(self.loop.now + 0.1)
+
+    def _is_quiet(self) -> bool:
+        wanted = {
+            target.partition: self.plan.topic(target.partition.topic).replication_factor for target in self.targets
+        }
+        ends: dict[TopicPartition, list[tuple[Offset, Offset]]] = {partition: [] for partition in wanted}
+        for host in self.living():
+            for log, high_watermark in self.watch.replicas(_process_of(host)):
+                if log.partition in ends:
+                    ends[log.partition].append((log.log_end_offset, high_watermark))
+        return all(
+            len(found) == wanted[partition] and len({offset for pair in found for offset in pair}) == 1
+            for partition, found in ends.items()
+        )
+
+    async def _last_reader(self) -> None:
+        host = CLIENTS[1]
+        consumer = await self._consumer("last", host)
+        ends = {replica.partition: replica.high_watermark for replica in self._replicas()}
+        for target in self.targets:
+            if target.keyed:  # what was there last may have been compacted away
+                ends.pop(target.partition, None)
+        try:
+            async with asyncio.timeout(READ_S):
+                await self.on(host, consumer.read_until(ends.items()))
+        except TimeoutError:
+            self.watch.wrong("I7", f"the last reader has come to {consumer.positions}, the ends are {ends}")
+        await self.on(host, consumer.close())
+
+    # The end.
+
+    def _replicas(self) -> list[Replica]:
+        found = []
+        for host in self.living():
+            with undisturbed(host.disk):
+                for log, high_watermark in self.watch.replicas(_process_of(host)):
+                    try:
+                        found.append(read_replica(BrokerId(int(host.name.removeprefix("n"))), log, high_watermark))
+                    except CorruptMessageError as error:
+                        self.watch.wrong("I8", f"{log.partition} on {host.name} is damaged: {error}")
+        return found
+
+    def _look_at_the_end(self) -> None:
+        self.quorum.check_now()
+        self.quorum.compare_images(self.living())
+        for violation in self.nemesis.bad_stops:
+            self.watch.wrong("stop", violation)
+        replicas = self._replicas()
+        for topic in self.plan.topics:
+            for number in range(topic.partitions):
+                partition = TopicPartition(topic.name, PartitionId(number))
+                holders = [replica.broker for replica in replicas if replica.partition == partition]
+                if len(holders) != topic.replication_factor:
+                    self.watch.wrong("I8", f"{partition} has replicas on {holders} alone")
+        evidence = Evidence(
+            history=self.history,
+            replicas=replicas,
+            final_readers=frozenset({"last"}),
+            compacted=self.plan.compacted,
+        )
+        self.watch.violations += violations(evidence)
+        self.watch.violations += [Violation("I13", problem) for problem in self.quorum.truth.problems]
+
+    def fingerprint(self) -> int:
+        rows = [(row.value, row.outcome.value, row.offset, row.completed) for row in self.history.rows]
+        dice = (self.loop.random.random(), self.world.fabric.rng.random())
+        return zlib.crc32(repr((self._digest, self.loop.steps, self.loop.now, dice, rows)).encode())
+
+
+def _fate(row: Row) -> str:
+    took = "never" if row.completed is None else f"after {row.completed - row.invoked:.2f} s"
+    return f"{row.partition} {row.outcome.value} {took} {row.error}"
+
+
+def _process_of(host: Host) -> Process:
+    assert host.process is not None
+    return host.process
