@@ -157,7 +157,7 @@ def _load(rng: random.Random) -> Load:
         producer={
             "linger.ms": str(rng.choice((0, 5, 50))),
             "batch.size": str(rng.choice((200, 16_384))),
-            "delivery.timeout.ms": str(rng.choice((1500, 6000, 120_000))),
+            "delivery.timeout.ms": str(rng.choice((2000, 6000, 120_000))),
             "request.timeout.ms": str(rng.choice((500, 1500))),
             "compression.type": rng.choice(("none", "none", "lz4", "zstd")),
             "max.in.flight.requests.per.connection": str(rng.choice((1, 5))),
