@@ -10,9 +10,11 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import wraps
+from inspect import signature
 from typing import Any
 from unittest import mock
 
+from streamlog.model import TopicPartition
 from streamlog.replication.follower import PartitionFollower
 from streamlog.replication.leader import PartitionLeader
 from streamlog.sim.process import PROCESS, Process
@@ -24,6 +26,9 @@ from .watch import Watch
 
 @contextmanager
 def looking(watch: Watch) -> Iterator[None]:
+    def removed(process: Process, directory: LogDirectory, partition: TopicPartition) -> None:
+        watch.removed(process, partition)
+
     def leads(process: Process, leader: PartitionLeader) -> None:
         watch.leads(process, leader._term.partition, leader.leader_epoch)
 
@@ -39,6 +44,9 @@ def looking(watch: Watch) -> Iterator[None]:
     def log_starts(process: Process, log: Log) -> None:
         watch.log_starts(process, log.partition, log.log_start_offset)
 
+    def opened(process: Process, directory: LogDirectory) -> None:
+        watch.opened(process, directory)
+
     with ExitStack() as stack:
         for owner, name, tell in (
             (PartitionLeader, "__init__", leads),
@@ -48,7 +56,8 @@ def looking(watch: Watch) -> Iterator[None]:
             (PartitionFollower, "on_batches", follower_moved),
             (PartitionFollower, "on_diverging", follower_moved),
             (Log, "advance_log_start", log_starts),
-            (LogDirectory, "open_logs", watch.opened),
+            (LogDirectory, "open_logs", opened),
+            (LogDirectory, "remove_log", removed),
         ):
             stack.enter_context(mock.patch.object(owner, name, _telling(getattr(owner, name), tell)))
         yield
@@ -60,20 +69,21 @@ def _log(follower: PartitionFollower) -> Log:
     return log
 
 
-def _telling(method: Callable[..., Any], tell: Callable[[Process, Any], None]) -> Callable[..., Any]:
-    """`method`, which tells when it has returned; not when it has raised."""
+def _telling(method: Callable[..., Any], tell: Callable[..., None]) -> Callable[..., Any]:
+    """`method`, which tells when it has returned; not when it has raised. What `tell` takes, it gets."""
+    taken = len(signature(tell).parameters) - 2
 
-    def told(owner: Any) -> None:
+    def told(owner: Any, args: tuple[Any, ...]) -> None:
         process = PROCESS.get()
         if process is not None and process.alive:
-            tell(process, owner)
+            tell(process, owner, *args[:taken])
 
     if asyncio.iscoroutinefunction(method):
 
         @wraps(method)
         async def waits(self: Any, *args: Any, **kwargs: Any) -> Any:
             result = await method(self, *args, **kwargs)
-            told(self)
+            told(self, args)
             return result
 
         return waits
@@ -81,7 +91,7 @@ def _telling(method: Callable[..., Any], tell: Callable[[Process, Any], None]) -
     @wraps(method)
     def returns(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = method(self, *args, **kwargs)
-        told(self)
+        told(self, args)
         return result
 
     return returns

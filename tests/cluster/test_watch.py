@@ -132,6 +132,27 @@ def test_a_promise_lasts_until_the_log_is_opened() -> None:
     assert found(play) == ["I11"]
 
 
+def test_a_log_that_is_gone_is_found_unless_it_was_removed() -> None:
+    def lose(watch: Watch, scene: Scene) -> None:
+        scene.rig.append(b"one")
+        scene.rig.sync()
+        scene.watch.dies(scene.process, scene.rig.machine.disk)
+        scene.rig.machine.run(scene.rig.directory.remove_log(PARTITION))  # behind its back
+        scene.rig.power_cut()
+
+    def remove(watch: Watch, scene: Scene) -> None:
+        leader = scene.leader()
+        scene.rig.append(b"one")
+        scene.rig.sync()
+        scene.do(leader.on_stable)
+        scene.rig.machine.run(scene.rig.directory.remove_log(PARTITION))
+        scene.power_cut()
+        assert scene.leader().high_watermark == 0
+
+    assert found(lose) == ["I11"]
+    assert found(remove) == []
+
+
 def test_an_acknowledgement_that_too_few_hold_is_found() -> None:
     def play(watch: Watch, scene: Scene) -> None:
         scene.rig.append(b"one")

@@ -31,6 +31,7 @@ from .replicas import log_bytes
 class Promise:
     """What one log had on stable storage when its node died: [log start, end), and the batches in it."""
 
+    directory: str  # the log directory
     end: Offset
     batches: dict[Offset, tuple[int, LeaderEpoch]]  # base offset -> (CRC, leader epoch)
 
@@ -121,8 +122,9 @@ class Watch:
         if life is None or life.process is not process:
             return
         with undisturbed(disk):
-            for log in life.logs():
-                self._promises[process.name, log.partition] = promise_of(log)
+            for directory in life.directories:
+                for log in directory.logs.values():
+                    self._promises[process.name, log.partition] = promise_of(log, directory.path)
         life.directories.clear()
 
     def opened(self, process: Process, directory: LogDirectory) -> None:
@@ -132,6 +134,14 @@ class Watch:
             promise = self._promises.pop((process.name, log.partition), None)
             if promise is not None:
                 self._check_kept(process, log, promise)
+        for host, partition in list(self._promises):
+            if host == process.name and self._promises[host, partition].directory == directory.path:
+                self.wrong("I11", f"{process} has no log of {partition} any more")
+                del self._promises[host, partition]
+
+    def removed(self, process: Process, partition: TopicPartition) -> None:
+        """The partition is not this node's any more; should it come back, it begins anew."""
+        self._life(process).high_watermarks.pop(partition, None)
 
     def _check_kept(self, process: Process, log: Log, promise: Promise) -> None:
         if log.log_end_offset < promise.end:
@@ -159,9 +169,9 @@ class Watch:
         return promise is not None and promise.end > offset
 
 
-def promise_of(log: Log) -> Promise:
+def promise_of(log: Log, directory: str) -> Promise:
     end = log.durability.synced_end
-    return Promise(end, batches_of(log, end))
+    return Promise(directory, end, batches_of(log, end))
 
 
 def batches_of(log: Log, end: Offset) -> dict[Offset, tuple[int, LeaderEpoch]]:

@@ -1,0 +1,69 @@
+"""Three hundred seeds of the whole cluster in virtual time, in shards that run side by side.
+
+`make sim SEEDS=2000` runs more, `make sim SEED=7` tells what happens in one, `make sim SHRINK=7` makes a failing plan
+short enough for test_scripts.py.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from streamlog.sim.faults import Kind
+
+from .run import simulate
+
+ROOT = Path(__file__).parent.parent.parent
+SEEDS = 300
+LONG_SEEDS = 2_000
+SHARD = 15
+REPEATED = (2, 5, 12)
+
+
+def check(first: int, count: int) -> Counter[str]:
+    stats: Counter[str] = Counter()
+    for seed in range(first, first + count):
+        report = simulate(seed)
+        assert report.ok, f"seed {seed}: {[str(violation) for violation in report.violations]}"
+        assert report.virtual_s >= 30
+        stats.update(report.stats)
+    return stats
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, SHARD))
+def test_nothing_that_must_hold_is_broken(first: int) -> None:
+    stats = check(first, SHARD)
+    # A simulation in which nothing happens proves nothing.
+    assert stats["sends ok"] > 20 * SHARD
+    assert stats["polled"] > 40 * SHARD
+    assert sum(stats[f"fault {kind.name.lower()}"] for kind in Kind) > 5 * SHARD
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", range(SEEDS, LONG_SEEDS, 100))
+def test_nothing_that_must_hold_is_broken_in_more_seeds(first: int) -> None:
+    stats = check(first, 100)
+    for kind in Kind:
+        assert stats[f"fault {kind.name.lower()}"] > 0, kind
+
+
+def test_a_seed_is_a_reproduction() -> None:
+    """In every process, whatever the hashes of strings are there."""
+    code = f"from tests.cluster.run import simulate; print([simulate(seed).fingerprint for seed in {REPEATED}])"
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("0", "77")
+    }
+    assert printed == {f"{[simulate(seed).fingerprint for seed in REPEATED]}\n"}
