@@ -16,6 +16,7 @@ from streamlog.errors import InvalidRecordError
 
 T = TypeVar("T")
 
+_INT8: Final = struct.Struct(">b")
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _INT64: Final = struct.Struct(">q")
@@ -28,6 +29,9 @@ class MessageReader:
         self._data = data
         self._position = 0
         self.flexible = False  # set once the version is known
+
+    def int8(self) -> int:
+        return self._integer(_INT8)
 
     def int16(self) -> int:
         return self._integer(_INT16)
@@ -51,6 +55,9 @@ class MessageReader:
     def nullable_bytes(self) -> bytes | None:
         length = self._length(_INT32)
         return None if length is None else self._take(length)
+
+    def raw(self, size: int) -> bytes:
+        return self._take(size)
 
     def uuid(self) -> str:
         """As Kafka writes it: base64 for URLs, without padding."""

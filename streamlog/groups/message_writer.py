@@ -21,7 +21,7 @@ class MessageWriter:
         self._out = bytearray()
         self._flexible = flexible
 
-    def bytes(self) -> bytes:
+    def content(self) -> bytes:
         return bytes(self._out)
 
     def int8(self, value: int) -> None:

@@ -1,0 +1,377 @@
+"""Joining, staying in and leaving a group (SEMANTICS 9, KIP-848).
+
+    (none)  --epoch 0-------------------------------> member, under its own id
+    member  --its epoch, or the one before----------> member; what it subscribes to may change
+            --epoch 0 again-------------------------> put out, then joins as new
+            --epoch -1, session or revocation over,
+              its stream broken (not static)--------> (none)
+            --epoch -2 or its stream broken (static)> away: keeps what it has for its session
+    away    --its instance id joins under any id----> member in the place of the other, with all that it had
+
+Every change of members or subscriptions raises the group epoch, and with it the target is computed anew. Several
+heartbeats that come together are decided together, so that a thousand members that join at once do not cost a thousand
+assignments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from streamlog.errors import (
+    GroupMaxSizeReachedError,
+    IllegalGenerationError,
+    InvalidRequestError,
+    StreamlogError,
+    UnknownMemberIdError,
+    UnreleasedInstanceIdError,
+    UnsupportedAssignorError,
+)
+from streamlog.groups.assignors.problem import GroupPartition
+from streamlog.groups.decision import Context, Decision, RevocationTimer, SessionTimer, SetTimer
+from streamlog.groups.reconcile import reconcile
+from streamlog.groups.records import (
+    GONE_FOR_A_MOMENT,
+    CurrentKey,
+    CurrentValue,
+    GroupKey,
+    GroupValue,
+    MemberKey,
+    MemberState,
+    MemberValue,
+    TargetKey,
+    TargetMemberKey,
+    TargetMemberValue,
+)
+from streamlog.groups.state import JOINING, Draft, Group
+from streamlog.groups.targets import assign, fits_topics
+
+JOIN = 0
+LEAVE = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """Checked already but for what the coordinator alone knows; sessions are not bounded yet."""
+
+    topics: tuple[str, ...] = ()  # ascending, distinct
+    pattern: str = ""
+    assignor: str = ""
+    rack: str = ""
+    rebalance_timeout_ms: int
+    session_timeout_ms: int  # 0: the node's default
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """`epoch`: JOIN, LEAVE, GONE_FOR_A_MOMENT, or the member's."""
+
+    group: str
+    member_id: str
+    epoch: int
+    instance_id: str = ""
+    subscription: Subscription | None = None  # None: as before
+    owned: frozenset[GroupPartition] | None = None  # None: not told
+    client_id: str = ""
+    client_host: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatAnswer:
+    member_id: str
+    epoch: int
+    heartbeat_interval_ms: int
+    assignment: frozenset[GroupPartition] | None  # all that it may own; None: it has been told
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutOut:
+    """A timer of the member is due, or its stream has broken."""
+
+    group: str
+    member_id: str
+    epoch: int | None = None  # the member's when its stream broke: another one by now is another life; None: any
+    may_return: bool = False  # a static member is away then, and not out
+
+
+def heartbeats(
+    commands: Sequence[Heartbeat], group: Group, context: Context
+) -> Decision[tuple[HeartbeatAnswer | StreamlogError, ...]]:
+    """Decide heartbeats of one group that came together; an answer for each, in their order."""
+    draft = Draft(group)
+    refused: dict[int, StreamlogError] = {}
+    for index, command in enumerate(commands):
+        try:
+            _admit(draft, command, context)
+        except StreamlogError as error:
+            refused[index] = error
+    _rebalance(draft, context)
+    answers: list[HeartbeatAnswer | StreamlogError] = []
+    timers: list[SetTimer] = []
+    for index, command in enumerate(commands):
+        refusal = refused.get(index)
+        answers.append(_answer(draft, group, command, context, timers) if refusal is None else refusal)
+    return Decision(response=tuple(answers), records=tuple(draft.records), timers=tuple(timers))
+
+
+def put_out(command: PutOut, group: Group, context: Context) -> Decision[bool]:
+    """Whether there was something to do."""
+    draft = Draft(group)
+    member = group.members.get(command.member_id)
+    current = group.current(command.member_id)
+    if member is None or command.epoch not in (None, current.epoch, current.previous_epoch):
+        return Decision(response=False)
+    if command.may_return and member.instance_id:
+        if group.is_away(command.member_id):
+            return Decision(response=False)
+        _go_away(draft, command.member_id)
+        return Decision(
+            response=True, records=tuple(draft.records), timers=_timers_of_leaving(draft.group, command.member_id)
+        )
+    _remove(draft, command.member_id, context)
+    _rebalance(draft, context)
+    return Decision(response=True, records=tuple(draft.records), timers=_no_timers(group.group_id, command.member_id))
+
+
+def refresh_topics(group: Group, context: Context) -> Decision[bool]:
+    """The topics have changed: raise the group epoch where the target does not fit them any more."""
+    if not group.members or fits_topics(group, context.topics):
+        return Decision(response=False)
+    draft = Draft(group)
+    _raise_epoch(draft, context)
+    _rebalance(draft, context)
+    return Decision(response=True, records=tuple(draft.records))
+
+
+# -- the steps
+
+
+def _admit(draft: Draft, command: Heartbeat, context: Context) -> None:
+    """The first half of a heartbeat: who is a member afterwards, and with which subscription."""
+    if command.epoch == JOIN:
+        _join(draft, command, context)
+        return
+    member_id = _require_member(draft.group, command)
+    if command.epoch == LEAVE:
+        _remove(draft, member_id, context)
+    elif command.epoch == GONE_FOR_A_MOMENT:
+        if not draft.group.members[member_id].instance_id:
+            raise InvalidRequestError("only a member with an instance id can leave for a moment", field="member_epoch")
+        _go_away(draft, member_id)
+    elif command.subscription is not None:
+        _subscribe(draft, member_id, command, context)
+
+
+def _join(draft: Draft, command: Heartbeat, context: Context) -> None:
+    if command.subscription is None:
+        raise InvalidRequestError("a member that joins says what it subscribes to", field="subscription")
+    _member_value(command, command.subscription, context)  # refuses before anything is written
+    before = draft.group.instances.get(command.instance_id) if command.instance_id else None
+    if before is not None and before != command.member_id:
+        _take_the_place_of(draft, before, command)
+    elif command.member_id in draft.group.members and not draft.group.is_away(command.member_id):
+        _release_all(draft, command.member_id)
+    elif command.member_id not in draft.group.members and len(draft.group.members) >= context.settings.members_max:
+        raise GroupMaxSizeReachedError(
+            f"group {command.group!r} has {len(draft.group.members)} members, more are not allowed",
+            field="group.max.size",
+            limit=context.settings.members_max,
+        )
+    if draft.group.is_away(command.member_id):
+        _come_back(draft, command.member_id)
+    _subscribe(draft, command.member_id, command, context)
+
+
+def _take_the_place_of(draft: Draft, before: str, command: Heartbeat) -> None:
+    """A static member under another member id: it gets what the one before had, and nobody else notices."""
+    group = draft.group
+    if not group.is_away(before):
+        raise UnreleasedInstanceIdError(
+            f"member {before!r} of group {command.group!r} has the instance id {command.instance_id!r} and is alive",
+            field="instance_id",
+        )
+    member, target, current = group.members[before], group.target(before), group.current(before)
+    _forget(draft, before)
+    draft.write(MemberKey(command.group, command.member_id), member)
+    draft.write(TargetMemberKey(command.group, command.member_id), TargetMemberValue(partitions=target))
+    draft.write(CurrentKey(command.group, command.member_id), current)
+
+
+def _come_back(draft: Draft, member_id: str) -> None:
+    """An away member is here again. It owned nothing while it was away, so nothing is left to be given up."""
+    group = draft.group
+    current = group.current(member_id)
+    back = CurrentValue(
+        epoch=0,
+        previous_epoch=0,
+        state=MemberState.STABLE,
+        assigned=current.assigned & group.target(member_id),
+        revoking=frozenset(),
+    )
+    draft.write(CurrentKey(group.group_id, member_id), back)
+
+
+def _release_all(draft: Draft, member_id: str) -> None:
+    """A member that joins again under its id has started anew: what it had is free."""
+    draft.write(CurrentKey(draft.group.group_id, member_id), JOINING)
+
+
+def _require_member(group: Group, command: Heartbeat) -> str:
+    """The member's id; UnknownMemberIdError, IllegalGenerationError."""
+    member_id, current = command.member_id, group.current(command.member_id)
+    if member_id not in group.members:
+        raise UnknownMemberIdError(
+            f"group {command.group!r} has no member {member_id!r}; it joins anew with epoch 0", field="member_id"
+        )
+    if command.epoch < 0 or command.epoch == current.epoch:
+        return member_id
+    # The answer with the present epoch was lost. What the member has can only be what it had then.
+    repeats = command.epoch == current.previous_epoch and (
+        command.owned is None or command.owned <= current.assigned | current.revoking
+    )
+    if not repeats:
+        raise IllegalGenerationError(
+            f"member {member_id!r} of group {command.group!r} is in epoch {current.epoch}, not {command.epoch}; it "
+            "gives up its partitions and joins anew",
+            field="member_epoch",
+            limit=current.epoch,
+        )
+    return member_id
+
+
+def _subscribe(draft: Draft, member_id: str, command: Heartbeat, context: Context) -> None:
+    group = draft.group
+    assert command.subscription is not None
+    before = group.members.get(member_id)
+    value = _member_value(command, command.subscription, context)
+    if before == value:
+        return
+    draft.write(MemberKey(group.group_id, member_id), value)
+    if before is None or _reads(before) != _reads(value):
+        _raise_epoch(draft, context)
+
+
+def _reads(member: MemberValue) -> tuple[object, ...]:
+    """What of a member bears on the assignment."""
+    return member.topics, member.pattern, member.assignor, member.rack, member.instance_id
+
+
+def _member_value(command: Heartbeat, subscription: Subscription, context: Context) -> MemberValue:
+    settings = context.settings
+    if subscription.assignor and subscription.assignor not in settings.assignors:
+        raise UnsupportedAssignorError(
+            f"no assignor {subscription.assignor!r}; there are {', '.join(settings.assignors)}",
+            field="subscription.assignor",
+            limit=", ".join(settings.assignors),
+        )
+    if subscription.pattern:
+        context.topics.matching(subscription.pattern)
+    session_timeout_ms = subscription.session_timeout_ms or settings.session_timeout_ms
+    return MemberValue(
+        topics=subscription.topics,
+        pattern=subscription.pattern,
+        assignor=subscription.assignor,
+        rack=subscription.rack,
+        rebalance_timeout_ms=subscription.rebalance_timeout_ms,
+        session_timeout_ms=min(
+            max(session_timeout_ms, settings.session_timeout_ms_min), settings.session_timeout_ms_max
+        ),
+        instance_id=command.instance_id,
+        client_id=command.client_id,
+        client_host=command.client_host,
+    )
+
+
+def _go_away(draft: Draft, member_id: str) -> None:
+    """It keeps its target. What it was to give up it no longer reads: that is free."""
+    group = draft.group
+    current = group.current(member_id)
+    away = CurrentValue(
+        epoch=GONE_FOR_A_MOMENT,
+        previous_epoch=GONE_FOR_A_MOMENT,
+        state=MemberState.STABLE,
+        assigned=current.assigned,
+        revoking=frozenset(),
+    )
+    draft.write(CurrentKey(group.group_id, member_id), away)
+
+
+def _remove(draft: Draft, member_id: str, context: Context) -> None:
+    _forget(draft, member_id)
+    _raise_epoch(draft, context)
+
+
+def _forget(draft: Draft, member_id: str) -> None:
+    group = draft.group
+    draft.write(CurrentKey(group.group_id, member_id), None)
+    if member_id in draft.group.targets:
+        draft.write(TargetMemberKey(group.group_id, member_id), None)
+    draft.write(MemberKey(group.group_id, member_id), None)
+
+
+def _raise_epoch(draft: Draft, context: Context) -> None:
+    group = draft.group
+    since = -1 if group.members else context.now_ms
+    draft.write(GroupKey(group.group_id), GroupValue(epoch=group.epoch + 1, empty_since_ms=since))
+
+
+def _rebalance(draft: Draft, context: Context) -> None:
+    """A target for the group as it is now; without members none is needed."""
+    if draft.group.members:
+        assign(draft, context)
+    elif draft.group.target_epoch:
+        draft.write(TargetKey(draft.group.group_id), None)
+
+
+def _answer(
+    draft: Draft, before: Group, command: Heartbeat, context: Context, timers: list[SetTimer]
+) -> HeartbeatAnswer | StreamlogError:
+    """The second half: move the member on, and say what it may own."""
+    member_id = command.member_id
+    interval = context.settings.heartbeat_interval_ms
+    if command.epoch < 0:
+        timers += _timers_of_leaving(draft.group, member_id)
+        return HeartbeatAnswer(
+            member_id=member_id, epoch=command.epoch, heartbeat_interval_ms=interval, assignment=None
+        )
+    if member_id not in draft.group.members:  # another heartbeat beside this one put it out
+        return UnknownMemberIdError(f"group {command.group!r} has no member {member_id!r} any more", field="member_id")
+    was = before.currents.get(member_id)
+    if command.epoch in (JOIN, draft.group.current(member_id).epoch):
+        reconcile(draft, member_id, command.owned)  # else it has not heard of its epoch: first things first
+    current, member = draft.group.current(member_id), draft.group.members[member_id]
+    timers.append(SetTimer(SessionTimer(command.group, member_id), member.session_timeout_ms))
+    if current.state is not MemberState.UNREVOKED:
+        timers.append(SetTimer(RevocationTimer(command.group, member_id), None))
+    elif was is None or was.state is not MemberState.UNREVOKED or was.epoch != current.epoch:
+        timers.append(SetTimer(RevocationTimer(command.group, member_id), member.rebalance_timeout_ms))
+    is_news = (
+        command.epoch != current.epoch or command.owned is not None or was is None or was.assigned != current.assigned
+    )
+    return HeartbeatAnswer(
+        member_id=member_id,
+        epoch=current.epoch,
+        heartbeat_interval_ms=min(interval, max(1, member.session_timeout_ms // 3)),
+        assignment=current.assigned if is_news else None,
+    )
+
+
+def _timers_of_leaving(group: Group, member_id: str) -> tuple[SetTimer, ...]:
+    """A member that is away has its session from now on; one that has left has no timers."""
+    session, revocation = _no_timers(group.group_id, member_id)
+    member = group.members.get(member_id)
+    return (session if member is None else SetTimer(session.timer, member.session_timeout_ms)), revocation
+
+
+def _no_timers(group: str, member_id: str) -> tuple[SetTimer, ...]:
+    return SetTimer(SessionTimer(group, member_id), None), SetTimer(RevocationTimer(group, member_id), None)
+
+
+def timers_after_loading(group: Group) -> tuple[SetTimer, ...]:
+    """A new coordinator gives everybody a whole session, and all who have to give something up their whole time."""
+    timers = []
+    for member_id, member in group.members.items():
+        timers.append(SetTimer(SessionTimer(group.group_id, member_id), member.session_timeout_ms))
+        if group.current(member_id).state is MemberState.UNREVOKED:
+            timers.append(SetTimer(RevocationTimer(group.group_id, member_id), member.rebalance_timeout_ms))
+    return tuple(timers)

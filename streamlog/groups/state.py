@@ -1,0 +1,179 @@
+"""The state of one group, and the one way in which it changes: `apply` of a record.
+
+A coordinator has a dictionary of groups; `replay` of what stands in its partition makes it, record by record. Decisions
+(membership.py, committing.py ...) never change it: they write records into a `Draft`, which applies them to a copy, so
+that a later step of the same decision sees what an earlier one has written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from streamlog.errors import InvariantError
+from streamlog.groups.assignors.problem import GroupPartition
+from streamlog.groups.records import (
+    GONE_FOR_A_MOMENT,
+    CurrentKey,
+    CurrentValue,
+    GroupKey,
+    GroupValue,
+    Key,
+    MemberKey,
+    MemberState,
+    MemberValue,
+    OffsetKey,
+    OffsetValue,
+    Record,
+    TargetKey,
+    TargetMemberKey,
+    TargetMemberValue,
+    TargetValue,
+    Value,
+)
+from streamlog.model import PartitionId
+
+NOTHING: frozenset[GroupPartition] = frozenset()
+JOINING = CurrentValue(epoch=0, previous_epoch=0, state=MemberState.STABLE, assigned=NOTHING, revoking=NOTHING)
+"""What a member owns before its first assignment."""
+
+
+@dataclass(slots=True)
+class Group:
+    """One owner: the coordinator of its partition. Members stand in the order in which they joined."""
+
+    group_id: str
+    epoch: int = 0
+    empty_since_ms: int = -1  # -1: it has members, or never had any
+    members: dict[str, MemberValue] = field(default_factory=dict)
+    currents: dict[str, CurrentValue] = field(default_factory=dict)  # a subset of the members
+    target_epoch: int = 0  # <= epoch; less: the target is to be computed anew
+    targets: dict[str, frozenset[GroupPartition]] = field(default_factory=dict)
+    owners: dict[GroupPartition, str] = field(default_factory=dict)  # of what is assigned or still to be given up
+    instances: dict[str, str] = field(default_factory=dict)  # instance id -> member id
+    offsets: dict[tuple[str, PartitionId], OffsetValue] = field(default_factory=dict)
+
+    @property
+    def is_gone(self) -> bool:
+        """Nothing is remembered of it."""
+        return not (self.members or self.offsets or self.epoch)
+
+    def current(self, member_id: str) -> CurrentValue:
+        return self.currents.get(member_id, JOINING)
+
+    def target(self, member_id: str) -> frozenset[GroupPartition]:
+        return self.targets.get(member_id, NOTHING)
+
+    def is_away(self, member_id: str) -> bool:
+        """A static member that will be back."""
+        return self.current(member_id).epoch == GONE_FOR_A_MOMENT
+
+    def copy(self) -> Group:
+        """With the offsets shared: membership does not touch them."""
+        return Group(
+            group_id=self.group_id,
+            epoch=self.epoch,
+            empty_since_ms=self.empty_since_ms,
+            members=dict(self.members),
+            currents=dict(self.currents),
+            target_epoch=self.target_epoch,
+            targets=dict(self.targets),
+            owners=dict(self.owners),
+            instances=dict(self.instances),
+            offsets=self.offsets,
+        )
+
+    def apply(self, key: Key, value: Value | None) -> None:
+        """InvariantError where a partition would get a second owner."""
+        match key, value:
+            case OffsetKey(), None:
+                self.offsets.pop((key.topic, key.partition), None)
+            case OffsetKey(), OffsetValue():
+                self.offsets[key.topic, key.partition] = value
+            case GroupKey(), GroupValue():
+                self.epoch, self.empty_since_ms = value.epoch, value.empty_since_ms
+            case GroupKey(), None:
+                self.epoch, self.empty_since_ms = 0, -1
+            case MemberKey(), MemberValue():
+                self._set_member(key.member_id, value)
+            case MemberKey(), None:
+                self._remove_member(key.member_id)
+            case TargetKey(), _:
+                self.target_epoch = value.epoch if isinstance(value, TargetValue) else 0
+            case TargetMemberKey(), TargetMemberValue():
+                self.targets[key.member_id] = value.partitions
+            case TargetMemberKey(), None:
+                self.targets.pop(key.member_id, None)
+            case CurrentKey(), CurrentValue():
+                self._set_current(key.member_id, value)
+            case CurrentKey(), None:
+                self._release(key.member_id)
+                self.currents.pop(key.member_id, None)
+            case _:
+                raise InvariantError(f"{type(value).__name__} under {type(key).__name__}")
+
+    def _set_member(self, member_id: str, value: MemberValue) -> None:
+        before = self.members.get(member_id)
+        if before is not None and before.instance_id and self.instances.get(before.instance_id) == member_id:
+            del self.instances[before.instance_id]
+        self.members[member_id] = value
+        if value.instance_id:
+            self.instances[value.instance_id] = member_id
+
+    def _remove_member(self, member_id: str) -> None:
+        gone = self.members.pop(member_id, None)
+        if gone is not None and gone.instance_id and self.instances.get(gone.instance_id) == member_id:
+            del self.instances[gone.instance_id]
+
+    def _set_current(self, member_id: str, value: CurrentValue) -> None:
+        self._release(member_id)
+        self.currents[member_id] = value
+        for partition in (*value.assigned, *value.revoking):
+            if self.owners.setdefault(partition, member_id) != member_id:
+                raise InvariantError(
+                    f"group {self.group_id!r}: {self.owners[partition]!r} has partition {partition.partition} of "
+                    f"{partition.topic_id.hex()}, and {member_id!r} would get it"
+                )
+
+    def _release(self, member_id: str) -> None:
+        before = self.currents.get(member_id)
+        if before is not None:
+            for partition in (*before.assigned, *before.revoking):
+                if self.owners.get(partition) == member_id:
+                    del self.owners[partition]
+
+
+class Draft:
+    """What one decision writes: the records in order, and the group as it will be."""
+
+    def __init__(self, group: Group) -> None:
+        self._base = group
+        self.group = group
+        self.records: list[Record] = []
+
+    def write(self, key: Key, value: Value | None) -> None:
+        if self.group is self._base:
+            self.group = self._base.copy()
+        self.group.apply(key, value)
+        self.records.append(Record(key, value))
+
+
+def replay(groups: dict[str, Group], records: Iterable[Record]) -> None:
+    """Apply what has been written. A group of which nothing is left goes."""
+    for key, value in records:
+        group = groups.get(key.group)
+        if group is None:
+            group = groups[key.group] = Group(key.group)
+        group.apply(key, value)
+        if value is None and group.is_gone:
+            del groups[key.group]
+
+
+def all_offsets(group: Group) -> Iterator[tuple[tuple[str, PartitionId], OffsetValue]]:
+    """By topic and partition."""
+    yield from sorted(group.offsets.items())
+
+
+def owners_by_member(group: Group) -> Mapping[str, frozenset[GroupPartition]]:
+    """What each member holds, given or still to be given up."""
+    return {member_id: current.assigned | current.revoking for member_id, current in sorted(group.currents.items())}

@@ -1,0 +1,66 @@
+"""What each member is to own: the target assignment of a group, computed when the group epoch has passed it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from streamlog.groups.assignors import ASSIGNORS
+from streamlog.groups.assignors.problem import GroupPartition, Problem, Subscriber
+from streamlog.groups.decision import Context, Topics
+from streamlog.groups.records import MemberValue, TargetKey, TargetMemberKey, TargetMemberValue, TargetValue
+from streamlog.groups.state import Draft, Group
+from streamlog.model import PartitionId, TopicId
+
+
+def assign(draft: Draft, context: Context) -> None:
+    """Compute the target of the present group epoch, unless there is one. Members whose target stays get no record."""
+    group = draft.group
+    if group.target_epoch == group.epoch:
+        return
+    assignor = ASSIGNORS[_assignor_of(group, context.settings.assignors)]
+    assignment = assignor(_problem(group, context.topics))
+    for member_id in [m for m in group.targets if m not in group.members]:
+        draft.write(TargetMemberKey(group.group_id, member_id), None)
+    for member_id, partitions in assignment.items():
+        wanted = frozenset(partitions)
+        if group.target(member_id) != wanted or member_id not in group.targets:
+            draft.write(TargetMemberKey(group.group_id, member_id), TargetMemberValue(partitions=wanted))
+    draft.write(TargetKey(group.group_id), TargetValue(epoch=group.epoch))
+
+
+def fits_topics(group: Group, topics: Topics) -> bool:
+    """The targets share out exactly the partitions that there are now of what the members subscribe to."""
+    wanted: set[GroupPartition] = set()
+    for topic_id in {t for member in group.members.values() for t in topics_of(member, topics)}:
+        count = topics.shape_of(topic_id).partition_count
+        wanted.update(GroupPartition(topic_id, PartitionId(index)) for index in range(count))
+    given_out = [partition for partitions in group.targets.values() for partition in partitions]
+    return len(given_out) == len(wanted) and wanted.issuperset(given_out)
+
+
+def topics_of(member: MemberValue, topics: Topics) -> frozenset[TopicId]:
+    """The topics that exist of those that a member wants."""
+    names = [*member.topics, *(topics.matching(member.pattern) if member.pattern else ())]
+    return frozenset(topic_id for name in names if (topic_id := topics.id_of(name)) is not None)
+
+
+def _assignor_of(group: Group, supported: tuple[str, ...]) -> str:
+    """What most members ask for; of equals the one that the node names first."""
+    asked = Counter(member.assignor or supported[0] for member in group.members.values())
+    known = [name for name in (*supported, *sorted(ASSIGNORS)) if name in asked]
+    return max(known, key=lambda name: asked[name], default=supported[0])
+
+
+def _problem(group: Group, topics: Topics) -> Problem:
+    subscribers = {
+        member_id: Subscriber(
+            member_id=member_id,
+            topics=topics_of(member, topics),
+            instance_id=member.instance_id,
+            rack=member.rack,
+            owned=group.target(member_id),
+        )
+        for member_id, member in group.members.items()
+    }
+    wanted = sorted({topic_id for subscriber in subscribers.values() for topic_id in subscriber.topics})
+    return Problem(subscribers, {topic_id: topics.shape_of(topic_id) for topic_id in wanted})

@@ -1,0 +1,291 @@
+"""Joining, moving partitions, leaving (SEMANTICS 9, KIP-848), step by step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from streamlog.errors import (
+    GroupMaxSizeReachedError,
+    IllegalGenerationError,
+    InvalidRegularExpressionError,
+    InvalidRequestError,
+    UnknownMemberIdError,
+    UnreleasedInstanceIdError,
+    UnsupportedAssignorError,
+)
+from streamlog.groups.decision import RevocationTimer, SessionTimer
+from streamlog.groups.membership import Heartbeat
+from streamlog.groups.reconcile import is_behind
+from streamlog.groups.records import GONE_FOR_A_MOMENT, MemberState
+
+from .rig import SETTINGS, Coordinator, FakeTopics, Member, settle
+
+
+def make(**topics: int) -> Coordinator:
+    return Coordinator(FakeTopics(**(topics or {"t": 4})))
+
+
+def test_the_first_member_gets_everything_with_its_first_heartbeat() -> None:
+    coordinator = make()
+    member = Member(coordinator, "a")
+    answer = member.beat()
+    assert (answer.epoch, answer.heartbeat_interval_ms) == (1, 3_000)
+    assert member.indexes == [0, 1, 2, 3]
+    assert coordinator.timers == {SessionTimer("g", "a"): 45_000}
+
+
+def test_a_partition_moves_only_after_its_owner_has_given_it_up() -> None:
+    coordinator = make()
+    a, b = Member(coordinator, "a"), Member(coordinator, "b")
+    a.beat()
+    assert b.beat().assignment == frozenset()
+    assert coordinator.group().current("b").state is MemberState.UNRELEASED
+    asked_back = coordinator.heartbeat(replace(a.request(), owned=None))
+    assert asked_back.epoch == 1  # the old epoch, until it has given up
+    assert len(asked_back.assignment or ()) == 2
+    assert b.beat().assignment == frozenset(), "a still reads them"
+    a.hear(asked_back)
+    assert a.beat().epoch == 2
+    b.beat()
+    assert sorted(a.indexes + b.indexes) == [0, 1, 2, 3]
+    assert [m.epoch for m in (a, b)] == [2, 2]
+
+
+def test_only_what_moves_pauses() -> None:
+    coordinator = make(t=6)
+    a, b, c = (Member(coordinator, name) for name in "abc")
+    settle(a, b)
+    before = {m.member_id: m.reads for m in (a, b)}
+    settle(a, b, c)
+    assert all(m.reads < before[m.member_id] for m in (a, b))
+    assert [len(m.reads) for m in (a, b, c)] == [2, 2, 2]
+
+
+def test_members_beyond_the_partitions_wait_and_step_in() -> None:
+    coordinator = make(t=2)
+    a, b, c = (Member(coordinator, name) for name in "abc")
+    settle(a, b, c)
+    assert [m.indexes for m in (a, b, c)].count([]) == 1
+    a.leave()
+    settle(b, c)
+    assert sorted(b.indexes + c.indexes) == [0, 1]
+
+
+def test_a_member_that_leaves_is_forgotten_and_its_partitions_are_free_at_once() -> None:
+    coordinator = make()
+    a, b = Member(coordinator, "a"), Member(coordinator, "b")
+    settle(a, b)
+    a.leave()
+    assert is_behind(coordinator.group(), "b")
+    assert b.beat().assignment is not None
+    assert b.indexes == [0, 1, 2, 3]
+    assert coordinator.timers == {SessionTimer("g", "b"): 45_000}
+
+
+def test_a_silent_member_is_put_out_and_then_unknown() -> None:
+    coordinator = make()
+    a, b = Member(coordinator, "a"), Member(coordinator, "b")
+    settle(a, b)
+    assert coordinator.put_out("a")
+    assert not coordinator.put_out("a")
+    with pytest.raises(UnknownMemberIdError):
+        a.beat()
+    b.beat()
+    assert b.indexes == [0, 1, 2, 3]
+
+
+def test_a_member_that_does_not_give_up_has_its_time_and_no_more() -> None:
+    coordinator = make()
+    a, b = Member(coordinator, "a"), Member(coordinator, "b")
+    a.beat()
+    b.beat()
+    coordinator.heartbeat(replace(a.request(), owned=None))
+    assert coordinator.timers[RevocationTimer("g", "a")] == 300_000
+    coordinator.heartbeat(replace(a.request(), owned=None))
+    a.hear(coordinator.heartbeat(replace(a.request(), owned=None)))
+    a.wanted = coordinator.group().current("a").assigned
+    a.reads = a.wanted
+    a.beat()
+    assert RevocationTimer("g", "a") not in coordinator.timers
+
+
+def test_a_lost_answer_is_given_again() -> None:
+    coordinator = make()
+    a, b = Member(coordinator, "a"), Member(coordinator, "b")
+    a.beat()
+    b.beat()
+    a.beat()
+    coordinator.heartbeat(a.request())  # raises a's epoch to 2; a does not hear of it
+    answer = a.beat()
+    assert (answer.epoch, a.epoch) == (2, 2)
+
+
+def test_an_epoch_of_before_that_is_refused() -> None:
+    coordinator = make()
+    a, b, c = (Member(coordinator, name) for name in "abc")
+    settle(a, b)
+    settle(a, b, c)
+    a.epoch -= 2
+    with pytest.raises(IllegalGenerationError) as refused:
+        a.beat()
+    assert refused.value.details["limit"] == coordinator.group().current("a").epoch
+    with pytest.raises(IllegalGenerationError):
+        coordinator.heartbeat(b.request(epoch=99))
+
+
+def test_joining_again_under_the_same_id_begins_anew() -> None:
+    coordinator = make()
+    a, b = Member(coordinator, "a"), Member(coordinator, "b")
+    settle(a, b)
+    again = Member(coordinator, "a")
+    answer = again.beat()
+    assert answer.epoch == 2
+    assert len(again.indexes) == 2
+    with pytest.raises(IllegalGenerationError):
+        coordinator.heartbeat(a.request(epoch=1))
+
+
+def test_a_thousand_that_join_at_once_cost_one_assignment() -> None:
+    coordinator = Coordinator(FakeTopics(t=1_000), settings=replace(SETTINGS, members_max=1_000))
+    members = [Member(coordinator, f"m{n:04}") for n in range(1_000)]
+    for member, answer in zip(members, coordinator.heartbeats(*(m.request() for m in members)), strict=True):
+        assert not isinstance(answer, Exception)
+        member.hear(answer)
+    assert {len(m.reads) for m in members} == {1}
+    assert coordinator.group().target_epoch == 1_000
+    assert len(coordinator.log) == 1_000 * 4 + 1
+
+
+def test_subscriptions_change_and_topics_come_and_grow() -> None:
+    coordinator = make(t=2, u=2)
+    a = Member(coordinator, "a")
+    a.beat()
+    a.topics = ("t", "u", "v")
+    coordinator.heartbeat(replace(a.request(), subscription=a.subscription))
+    settle(a)
+    assert a.reads == coordinator.topics.all_partitions(["t", "u"])
+    assert not coordinator.refresh_topics()
+    coordinator.topics.create("v", 3)
+    coordinator.topics.grow("t", 5)
+    coordinator.topics.delete("u")
+    assert coordinator.refresh_topics()
+    settle(a)
+    assert a.reads == coordinator.topics.all_partitions(["t", "v"])
+
+
+def test_a_topic_made_anew_is_another_one() -> None:
+    coordinator = make(t=2)
+    a = Member(coordinator, "a")
+    a.beat()
+    before = a.reads
+    coordinator.topics.delete("t")
+    coordinator.topics.create("t", 2)
+    assert coordinator.refresh_topics()
+    settle(a)
+    assert not a.reads & before
+    assert len(a.reads) == 2
+
+
+def test_patterns_are_read_by_the_coordinator() -> None:
+    coordinator = make(logs_a=1, logs_b=2, other=1)
+    a = Member(coordinator, "a", topics=(), pattern="logs_.*")
+    a.beat()
+    assert a.reads == coordinator.topics.all_partitions(["logs_a", "logs_b"])
+    coordinator.topics.create("logs_c", 1)
+    assert coordinator.refresh_topics()
+    settle(a)
+    assert len(a.reads) == 4
+    with pytest.raises(InvalidRegularExpressionError):
+        Member(coordinator, "b", topics=(), pattern="(").beat()
+
+
+def test_a_static_member_that_returns_keeps_its_partitions_and_nobody_notices() -> None:
+    coordinator = make()
+    a, b = Member(coordinator, "a", instance_id="one"), Member(coordinator, "b")
+    settle(a, b)
+    epoch, before = coordinator.group().epoch, a.reads
+    coordinator.heartbeat(a.request(epoch=GONE_FOR_A_MOMENT))
+    assert coordinator.timers[SessionTimer("g", "a")] == 45_000
+    settle(b)
+    assert len(b.reads) == 2
+    back = Member(coordinator, "a2", instance_id="one")
+    back.beat()
+    assert back.reads == before
+    assert coordinator.group().epoch == epoch
+    assert coordinator.group().instances == {"one": "a2"}
+
+
+def test_a_static_member_whose_stream_breaks_may_return() -> None:
+    coordinator = make()
+    a = Member(coordinator, "a", instance_id="one")
+    a.beat()
+    with pytest.raises(UnreleasedInstanceIdError):
+        Member(coordinator, "a2", instance_id="one").beat()
+    assert coordinator.put_out("a", epoch=a.epoch, may_return=True)
+    back = Member(coordinator, "a2", instance_id="one")
+    back.beat()
+    assert back.indexes == [0, 1, 2, 3]
+    assert coordinator.put_out("a2"), "its session is over"
+    assert not coordinator.group().members
+
+
+def test_a_broken_stream_of_an_earlier_life_puts_nobody_out() -> None:
+    coordinator = make()
+    a = Member(coordinator, "a")
+    a.beat()
+    assert not coordinator.put_out("a", epoch=77, may_return=True)
+    assert coordinator.put_out("a", epoch=a.epoch, may_return=True)
+
+
+def test_what_is_refused_changes_nothing() -> None:
+    coordinator = Coordinator(FakeTopics(t=1), settings=replace(SETTINGS, members_max=1))
+    a = Member(coordinator, "a")
+    with pytest.raises(UnsupportedAssignorError):
+        Member(coordinator, "a", assignor="best").beat()
+    with pytest.raises(InvalidRequestError):
+        coordinator.heartbeat(Heartbeat(group="g", member_id="a", epoch=0))
+    assert coordinator.log == []
+    a.beat()
+    written = len(coordinator.log)
+    with pytest.raises(GroupMaxSizeReachedError):
+        Member(coordinator, "b").beat()
+    with pytest.raises(InvalidRequestError):
+        coordinator.heartbeat(a.request(epoch=GONE_FOR_A_MOMENT))
+    with pytest.raises(UnknownMemberIdError):
+        coordinator.heartbeat(Heartbeat(group="g", member_id="c", epoch=3))
+    assert len(coordinator.log) == written
+
+
+def test_sessions_are_bounded() -> None:
+    coordinator = make()
+    a = Member(coordinator, "a")
+    subscription = replace(a.subscription, session_timeout_ms=1)
+    coordinator.heartbeat(replace(a.request(), subscription=subscription))
+    assert coordinator.timers[SessionTimer("g", "a")] == 6_000
+
+
+def test_the_group_uses_what_most_members_ask_for() -> None:
+    coordinator = make(t=4, u=4)
+    members = [
+        Member(coordinator, name, topics=("t", "u"), assignor=assignor)
+        for name, assignor in (("a", "range"), ("b", "range"), ("c", "roundrobin"))
+    ]
+    settle(*members)
+    runs = [{p.partition for p in m.reads} for m in members]
+    assert sorted(len(run) for run in runs) == [1, 1, 2], "equal indexes of both topics are together"
+
+
+def test_another_coordinator_goes_on_where_this_one_stopped() -> None:
+    coordinator = make()
+    a, b = Member(coordinator, "a"), Member(coordinator, "b")
+    a.beat()
+    b.beat()
+    a.beat()
+    before = coordinator.group()
+    coordinator.fail_over()
+    assert coordinator.group() == before
+    assert coordinator.timers[RevocationTimer("g", "a")] == 300_000
+    settle(a, b)
+    assert sorted(a.indexes + b.indexes) == [0, 1, 2, 3]
