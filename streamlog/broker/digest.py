@@ -69,14 +69,15 @@ async def digest_of(
     start_offset: Offset | None,
     end_offset: Offset | None,
 ) -> ReplicaDigest:
-    """Of [start, end) of `log`; None: its start, its high watermark.
+    """Of [start, end) of `log`; None: its start, its high watermark. An empty range, wherever it is: what is known of
+    the replica alone.
 
     Raises OffsetOutOfRangeError, StorageError, CorruptMessageError; OutcomeUnknownError where the log was cut
     meanwhile.
     """
     start = log.log_start_offset if start_offset is None else start_offset
     end = high_watermark() if end_offset is None else end_offset
-    for offset in (start, end):
+    for offset in (start, end) if start_offset is None or start_offset != end_offset else ():
         if not log.log_start_offset <= offset <= log.log_end_offset:
             raise log.out_of_range(offset)
     generation = log.durability.generation

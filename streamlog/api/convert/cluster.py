@@ -32,9 +32,7 @@ class VoterChange:
 def described(image: MetadataImage, *, controller: BrokerId | None) -> pb.DescribeClusterResponse:
     """What the image tells; the quorum is for others to add."""
     short = {
-        key
-        for broker_id in image.brokers
-        for key in image.roles.partitions_without(Role.REPLICA, Role.ISR, broker_id)
+        key for broker_id in image.brokers for key in image.roles.partitions_without(Role.REPLICA, Role.ISR, broker_id)
     }
     return pb.DescribeClusterResponse(
         cluster_id=image.cluster_id,

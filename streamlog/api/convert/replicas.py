@@ -1,0 +1,122 @@
+"""Log directories and digests of replicas: what is asked, and what nodes answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from streamlog.api.convert.fields import at_least, distinct, each, partition_id, topic_name
+from streamlog.api.convert.placement import node_id
+from streamlog.api.errors import to_message
+from streamlog.api.pb import admin_pb2 as pb
+from streamlog.errors import InvalidRequestError, StreamlogError
+from streamlog.metadata.decision import BATCH_RECORDS
+from streamlog.model import BrokerId, LeaderEpoch, Offset, PartitionId, TopicPartition
+
+NODES_PER_REQUEST_MAX: Final = 1_000
+
+
+def describe_log_dirs(message: pb.DescribeLogDirsRequest) -> tuple[tuple[BrokerId, ...], frozenset[str]]:
+    """Which nodes and which topics; empty: all. InvalidRequestError, InvalidTopicError."""
+    nodes = each(message.node_ids, "node_ids", lambda node: node_id(node, ""), count_max=NODES_PER_REQUEST_MAX)
+    distinct(nodes, "node_ids")
+    topics = each(message.topics, "topics", lambda name: topic_name(name, ""), count_max=BATCH_RECORDS)
+    return nodes, frozenset(topics)
+
+
+def set_log_dir(
+    row: pb.LogDir,
+    *,
+    path: str,
+    directory_id: bytes,
+    usable_bytes: int,
+    error: StreamlogError | None,
+) -> None:
+    row.path, row.directory_id = path, directory_id
+    row.total_bytes, row.usable_bytes = -1, usable_bytes  # no port tells the size of a file system
+    if error is not None:
+        row.error.CopyFrom(to_message(error))
+
+
+def add_replica(
+    row: pb.LogDir, partition: TopicPartition, *, size_bytes: int, log_start: Offset, log_end: Offset
+) -> None:
+    row.replicas.add(
+        topic=partition.topic,
+        partition=partition.partition,
+        size_bytes=size_bytes,
+        log_start=log_start,
+        log_end=log_end,
+    )
+
+
+def not_described(node: BrokerId, error: StreamlogError) -> pb.NodeLogDirs:
+    return pb.NodeLogDirs(node_id=node, error=to_message(error))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DigestQuery:
+    """start <= end where both are there."""
+
+    topic: str
+    partition: PartitionId
+    start: Offset | None
+    end: Offset | None
+
+
+def digest_query(message: pb.DigestReplicasRequest) -> DigestQuery:
+    """InvalidRequestError, InvalidTopicError."""
+    start = at_least(message.start_offset, 0, "start_offset") if message.HasField("start_offset") else None
+    end = at_least(message.end_offset, 0, "end_offset") if message.HasField("end_offset") else None
+    if start is not None and end is not None and end < start:
+        raise InvalidRequestError(
+            f"the range ends at {end}, before it begins at {start}", field="end_offset", limit=start
+        )
+    return DigestQuery(
+        topic=topic_name(message.topic),
+        partition=partition_id(message.partition),
+        start=None if start is None else Offset(start),
+        end=None if end is None else Offset(end),
+    )
+
+
+def digest_request(query: DigestQuery, start: Offset, end: Offset) -> pb.DigestReplicasRequest:
+    """Of one node, for its own replica."""
+    return pb.DigestReplicasRequest(topic=query.topic, partition=query.partition, start_offset=start, end_offset=end)
+
+
+def digested(
+    node: BrokerId,
+    *,
+    digest: bytes,
+    batch_count: int,
+    log_start: Offset,
+    high_watermark: Offset,
+    log_end: Offset,
+    epochs: Iterable[tuple[LeaderEpoch, Offset]],
+) -> pb.ReplicaDigest:
+    return pb.ReplicaDigest(
+        node_id=node,
+        digest=digest,
+        batch_count=batch_count,
+        log_start=log_start,
+        high_watermark=high_watermark,
+        log_end=log_end,
+        epochs=[pb.EpochStart(leader_epoch=epoch, start_offset=start) for epoch, start in epochs],
+    )
+
+
+def not_digested(node: BrokerId, error: StreamlogError) -> pb.ReplicaDigest:
+    return pb.ReplicaDigest(node_id=node, error=to_message(error))
+
+
+def are_identical(replicas: Sequence[pb.ReplicaDigest]) -> bool:
+    """All were read, and none differs in bytes or in the epochs of the range."""
+    if not replicas or any(one.HasField("error") for one in replicas):
+        return False
+    first = replicas[0]
+    return all(
+        (one.digest, one.batch_count, list(one.epochs)) == (first.digest, first.batch_count, list(first.epochs))
+        for one in replicas
+    )

@@ -1,0 +1,153 @@
+"""The Admin service: which of its methods is answered by whom.
+
+decided by the active controller     create, delete, alter, elect, reassign, drain, unregister, metadata version
+by the leader of the quorum          voters (the same node)
+from this node's image               lists and descriptions, the progress of a drain
+by the nodes concerned               log directories, digests, configs of another node
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streamlog.api.convert import cluster, configs, placement, topics
+from streamlog.api.convert.placement import DrainAction
+from streamlog.api.pb import admin_pb2 as pb
+from streamlog.api.service import Call, Method, unary
+from streamlog.metadata.cluster import UpdateMetadataVersion
+from streamlog.metadata.drain import DrainBroker
+from streamlog.metadata.drain_moves import progress
+from streamlog.metadata.view import MetadataView
+from streamlog.services.admin_configs import ConfigDescriptions
+from streamlog.services.admin_nodes import NodeQuestions
+from streamlog.services.admin_reads import ClusterReads
+from streamlog.services.admin_voters import VoterChanges
+from streamlog.services.deciding import Deciding
+
+
+class ControllerCalls:
+    """Requests that are commands."""
+
+    def __init__(self, deciding: Deciding, view: MetadataView) -> None:
+        self._decide = deciding.decide
+        self._view = view
+
+    async def create_topics(self, request: pb.CreateTopicsRequest, call: Call) -> pb.CreateTopicsResponse:
+        command = topics.create_topics(request)
+        return await self._decide("CreateTopics", command, request, pb.CreateTopicsResponse, topics.created, call)
+
+    async def delete_topics(self, request: pb.DeleteTopicsRequest, call: Call) -> pb.DeleteTopicsResponse:
+        command = topics.delete_topics(request)
+        return await self._decide("DeleteTopics", command, request, pb.DeleteTopicsResponse, topics.deleted, call)
+
+    async def create_partitions(self, request: pb.CreatePartitionsRequest, call: Call) -> pb.CreatePartitionsResponse:
+        command = topics.create_partitions(request)
+        return await self._decide("CreatePartitions", command, request, pb.CreatePartitionsResponse, topics.grown, call)
+
+    async def alter_configs(self, request: pb.AlterConfigsRequest, call: Call) -> pb.AlterConfigsResponse:
+        command = configs.alter_configs(request)
+        return await self._decide("AlterConfigs", command, request, pb.AlterConfigsResponse, configs.altered, call)
+
+    async def elect_leaders(self, request: pb.ElectLeadersRequest, call: Call) -> pb.ElectLeadersResponse:
+        command = placement.elect_leaders(request)
+        return await self._decide("ElectLeaders", command, request, pb.ElectLeadersResponse, placement.elected, call)
+
+    async def alter_reassignments(
+        self, request: pb.AlterPartitionReassignmentsRequest, call: Call
+    ) -> pb.AlterPartitionReassignmentsResponse:
+        command = placement.alter_reassignments(request)
+        response_type = pb.AlterPartitionReassignmentsResponse
+        return await self._decide(
+            "AlterPartitionReassignments", command, request, response_type, placement.reassigned, call
+        )
+
+    async def drain_node(self, request: pb.DrainNodeRequest, call: Call) -> pb.DrainNodeResponse:
+        node, action = placement.drain(request)
+        if action is DrainAction.SHOW:
+            broker = self._view.image.require_broker(node)
+            return placement.drained(progress(self._view.image, node), draining=broker.draining)
+        starts = action is DrainAction.START
+        command = DrainBroker(broker_id=node, cancel=not starts)
+        return await self._decide(
+            "DrainNode",
+            command,
+            request,
+            pb.DrainNodeResponse,
+            lambda decided: placement.drained(decided, draining=starts),
+            call,
+        )
+
+    async def unregister_node(self, request: pb.UnregisterNodeRequest, call: Call) -> pb.UnregisterNodeResponse:
+        command = placement.unregister(request)
+        response = pb.UnregisterNodeResponse()
+        return await self._decide(
+            "UnregisterNode", command, request, pb.UnregisterNodeResponse, lambda _: response, call
+        )
+
+    async def update_metadata_version(
+        self, request: pb.UpdateMetadataVersionRequest, call: Call
+    ) -> pb.UpdateMetadataVersionResponse:
+        level = cluster.metadata_level(request, self._view.image)
+        response = pb.UpdateMetadataVersionResponse(level=level)
+        return await self._decide(
+            "UpdateMetadataVersion",
+            UpdateMetadataVersion(level=level),
+            request,
+            pb.UpdateMetadataVersionResponse,
+            lambda _: response,
+            call,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admin:
+    """The parts that serve it."""
+
+    commands: ControllerCalls
+    reads: ClusterReads
+    configs: ConfigDescriptions
+    voters: VoterChanges
+    nodes: NodeQuestions
+
+    def methods(self) -> list[Method]:
+        commands, reads, nodes = self.commands, self.reads, self.nodes
+        return [
+            unary("CreateTopics", pb.CreateTopicsRequest, pb.CreateTopicsResponse, commands.create_topics),
+            unary("DeleteTopics", pb.DeleteTopicsRequest, pb.DeleteTopicsResponse, commands.delete_topics),
+            unary("ListTopics", pb.ListTopicsRequest, pb.ListTopicsResponse, reads.list_topics),
+            unary("DescribeTopics", pb.DescribeTopicsRequest, pb.DescribeTopicsResponse, reads.describe_topics),
+            unary(
+                "CreatePartitions",
+                pb.CreatePartitionsRequest,
+                pb.CreatePartitionsResponse,
+                commands.create_partitions,
+            ),
+            unary("DescribeConfigs", pb.DescribeConfigsRequest, pb.DescribeConfigsResponse, self.configs.describe),
+            unary("AlterConfigs", pb.AlterConfigsRequest, pb.AlterConfigsResponse, commands.alter_configs),
+            unary("ElectLeaders", pb.ElectLeadersRequest, pb.ElectLeadersResponse, commands.elect_leaders),
+            unary(
+                "AlterPartitionReassignments",
+                pb.AlterPartitionReassignmentsRequest,
+                pb.AlterPartitionReassignmentsResponse,
+                commands.alter_reassignments,
+            ),
+            unary(
+                "ListPartitionReassignments",
+                pb.ListPartitionReassignmentsRequest,
+                pb.ListPartitionReassignmentsResponse,
+                reads.list_reassignments,
+            ),
+            unary("DescribeCluster", pb.DescribeClusterRequest, pb.DescribeClusterResponse, reads.describe_cluster),
+            unary("DrainNode", pb.DrainNodeRequest, pb.DrainNodeResponse, commands.drain_node),
+            unary("UnregisterNode", pb.UnregisterNodeRequest, pb.UnregisterNodeResponse, commands.unregister_node),
+            unary(
+                "UpdateMetadataVersion",
+                pb.UpdateMetadataVersionRequest,
+                pb.UpdateMetadataVersionResponse,
+                commands.update_metadata_version,
+            ),
+            unary("AddVoter", pb.AddVoterRequest, pb.AddVoterResponse, self.voters.add),
+            unary("RemoveVoter", pb.RemoveVoterRequest, pb.RemoveVoterResponse, self.voters.remove),
+            unary("DescribeLogDirs", pb.DescribeLogDirsRequest, pb.DescribeLogDirsResponse, nodes.describe_log_dirs),
+            unary("DigestReplicas", pb.DigestReplicasRequest, pb.DigestReplicasResponse, nodes.digest_replicas),
+        ]

@@ -1,0 +1,53 @@
+"""Voters of the metadata quorum come and go: carried out by its leader, which is the active controller."""
+
+from __future__ import annotations
+
+from streamlog.api.convert import cluster
+from streamlog.api.pb import admin_pb2 as pb
+from streamlog.api.service import Call
+from streamlog.errors import BrokerNotAvailableError
+from streamlog.metadata.view import MetadataView
+from streamlog.raft.voters import Voter
+from streamlog.services.deciding import Deciding
+from streamlog.services.needs import Quorum
+
+
+class VoterChanges:
+    def __init__(self, deciding: Deciding, quorum: Quorum, view: MetadataView) -> None:
+        self._deciding = deciding
+        self._quorum = quorum
+        self._view = view
+
+    async def add(self, request: pb.AddVoterRequest, call: Call) -> pb.AddVoterResponse:
+        change = cluster.add_voter(request)
+
+        async def work() -> pb.AddVoterResponse:
+            voter = Voter(node_id=change.node_id, address=self._address(change))
+            if change.replaced is None:
+                await self._quorum.add_voter(voter)
+            else:
+                await self._quorum.replace_voter(change.replaced, voter)
+            return pb.AddVoterResponse(voters=self._voters())
+
+        return await self._deciding.at_controller("AddVoter", work, request, pb.AddVoterResponse, call)
+
+    async def remove(self, request: pb.RemoveVoterRequest, call: Call) -> pb.RemoveVoterResponse:
+        node = cluster.remove_voter(request)
+
+        async def work() -> pb.RemoveVoterResponse:
+            await self._quorum.remove_voter(node)
+            return pb.RemoveVoterResponse(voters=self._voters())
+
+        return await self._deciding.at_controller("RemoveVoter", work, request, pb.RemoveVoterResponse, call)
+
+    def _address(self, change: cluster.VoterChange) -> str:
+        """BrokerNotAvailableError where the node is not there to catch up."""
+        address = change.address or self._view.address_of(change.node_id)
+        if address is None:
+            raise BrokerNotAvailableError(
+                f"node {change.node_id} is not alive: start it, or give its address", node=change.node_id
+            )
+        return address
+
+    def _voters(self) -> list[pb.VoterDescription]:
+        return cluster.voter_descriptions((voter.node_id, voter.address) for voter in self._quorum.voters())

@@ -1,0 +1,48 @@
+"""Topics that come into being when somebody names them: `auto.create.topics.enable`, which is off by default."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+from streamlog.api.errors import from_message
+from streamlog.api.pb import admin_pb2 as pb
+from streamlog.api.service import Call
+from streamlog.config.node_settings import AUTO_CREATE_TOPICS_ENABLE
+from streamlog.errors import StreamlogError, TopicAlreadyExistsError
+from streamlog.metadata.internal_topics import INTERNAL_TOPICS
+from streamlog.metadata.node_configs import NodeConfigs
+from streamlog.metadata.view import MetadataView
+
+
+class AutoCreate:
+    def __init__(
+        self,
+        view: MetadataView,
+        configs: NodeConfigs,
+        create: Callable[[pb.CreateTopicsRequest, Call], Awaitable[pb.CreateTopicsResponse]],
+    ) -> None:
+        """`create`: Admin.CreateTopics, which is done and applied here when it answers."""
+        self._view = view
+        self._configs = configs
+        self._create = create
+
+    async def missing(self, names: Iterable[str], call: Call) -> Mapping[str, StreamlogError]:
+        """Create those that are not there, where the node's settings allow it; the errors of those that could not
+        be.
+        """
+        if not self._configs.node[AUTO_CREATE_TOPICS_ENABLE]:
+            return {}
+        image = self._view.image
+        wanted = [name for name in names if image.topic_named(name) is None and name not in INTERNAL_TOPICS]
+        if not wanted:
+            return {}
+        request = pb.CreateTopicsRequest(topics=[pb.NewTopic(name=name) for name in wanted])
+        response = await self._create(request, call)
+        errors = {row.name: from_message(row.error) for row in response.results if row.HasField("error")}
+        # Somebody else was quicker.
+        return {name: error for name, error in errors.items() if not isinstance(error, TopicAlreadyExistsError)}
+
+    async def ensure(self, name: str, call: Call) -> None:
+        """As `missing`, for one topic that is about to be written to. StreamlogError."""
+        for error in (await self.missing((name,), call)).values():
+            raise error

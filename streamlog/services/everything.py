@@ -1,0 +1,104 @@
+"""All services of a node for clients, made of the node's parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streamlog.api.pb import admin_pb2, batches_pb2, cluster_pb2
+from streamlog.api.service import Method, Service
+from streamlog.config.node_settings import (
+    MAX_CONCURRENT_CALLS,
+    QUEUED_MAX_REQUEST_BYTES,
+    SOCKET_REQUEST_MAX_BYTES,
+)
+from streamlog.metadata.node_configs import NodeConfigs
+from streamlog.metadata.view import MetadataView
+from streamlog.model import BrokerId
+from streamlog.ports import Ports
+from streamlog.services.admin import Admin, ControllerCalls
+from streamlog.services.admin_configs import ConfigDescriptions
+from streamlog.services.admin_nodes import Disks, NodeQuestions
+from streamlog.services.admin_reads import ClusterReads
+from streamlog.services.admin_voters import VoterChanges
+from streamlog.services.admission import CallSlots, QueuedBytes
+from streamlog.services.auto_create import AutoCreate
+from streamlog.services.batches import Batches
+from streamlog.services.cluster import Cluster
+from streamlog.services.deciding import Deciding
+from streamlog.services.fetch import Fetch
+from streamlog.services.fetch_stream import FetchStreams
+from streamlog.services.forwarding import Peers
+from streamlog.services.leading import Leaders
+from streamlog.services.metadata import Metadata
+from streamlog.services.needs import Controller, Link, Partitions, ProducerIds, Quorum
+from streamlog.services.offsets import Offsets
+from streamlog.services.paging import TopicNames
+from streamlog.services.produce import Produce
+from streamlog.services.produce_stream import ProduceStreams
+from streamlog.services.producer_ids import InitProducerId
+from streamlog.services.watch_metadata import WatchMetadata
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What a node gives to its services."""
+
+    node_id: BrokerId
+    release: str  # such as `0.1.0`
+    ports: Ports
+    view: MetadataView
+    configs: NodeConfigs
+    partitions: Partitions
+    disks: Disks
+    controller: Controller
+    link: Link
+    quorum: Quorum
+    producer_ids: ProducerIds
+
+
+def all_services(parts: Parts) -> list[Service]:
+    """For `Network.listen`, by way of streamlog.api.service."""
+    node = parts.configs.node
+    slots = CallSlots(node[MAX_CONCURRENT_CALLS])
+    queued = QueuedBytes(node[QUEUED_MAX_REQUEST_BYTES])
+    names = TopicNames()
+    admin = _admin(parts, names)
+    auto_create = AutoCreate(parts.view, parts.configs, admin.commands.create_topics)
+    batches = _batches(parts, names, queued, auto_create)
+    cluster = Cluster(parts.node_id, parts.release, parts.view, parts.configs, parts.ports.probe)
+
+    def bounded(methods: list[Method]) -> list[Method]:
+        return [slots.bounded(method) for method in methods]
+
+    clock, request_bytes_max = parts.ports.clock, node[SOCKET_REQUEST_MAX_BYTES]
+    return [
+        Service(admin_pb2.DESCRIPTOR.services_by_name["Admin"], clock, bounded(admin.methods())),
+        Service(batches_pb2.DESCRIPTOR.services_by_name["Batches"], clock, bounded(batches.methods(request_bytes_max))),
+        Service(cluster_pb2.DESCRIPTOR.services_by_name["Cluster"], clock, bounded(cluster.methods())),
+    ]
+
+
+def _admin(parts: Parts, names: TopicNames) -> Admin:
+    view, deciding = parts.view, Deciding(parts.controller, parts.link)
+    peers = Peers(view, parts.ports.network)
+    return Admin(
+        commands=ControllerCalls(deciding, view),
+        reads=ClusterReads(view, names, parts.quorum),
+        configs=ConfigDescriptions(parts.node_id, view, parts.configs, peers),
+        voters=VoterChanges(deciding, parts.quorum, view),
+        nodes=NodeQuestions(parts.node_id, view, parts.disks, peers),
+    )
+
+
+def _batches(parts: Parts, names: TopicNames, queued: QueuedBytes, auto_create: AutoCreate) -> Batches:
+    view, leaders = parts.view, Leaders(parts.partitions, parts.view)
+    return Batches(
+        metadata=Metadata(view, names, auto_create),
+        watch=WatchMetadata(view, names),
+        produce=Produce(leaders, queued),
+        produce_streams=ProduceStreams(leaders, queued),
+        fetch=Fetch(leaders, parts.configs),
+        fetch_streams=FetchStreams(leaders, view, parts.configs),
+        offsets=Offsets(leaders),
+        producer_ids=InitProducerId(parts.producer_ids),
+    )

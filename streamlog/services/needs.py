@@ -1,0 +1,64 @@
+"""What the services need of the other parts of a node. Whoever wires the node gives them these."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from streamlog.broker.leader_replica import LeaderReplica
+from streamlog.metadata.controller import Command
+from streamlog.model import BrokerId, PartitionId, ProducerId, RaftIndex, TopicId
+from streamlog.raft.port import Leadership
+from streamlog.raft.voters import Voter, VoterSet
+
+
+class Controller(Protocol):
+    """The active controller, if this node is it: streamlog.controller.ActiveController."""
+
+    async def submit(self, command: Command) -> Any:
+        """The decision's response, once it is committed and applied here. NotControllerError: not carried out."""
+        ...
+
+
+class Link(Protocol):
+    """The way to the active controller: streamlog.controller.ControllerLink."""
+
+    async def forward(self, method: str, request: bytes, timeout_s: float) -> bytes:
+        """The active controller's answer to this call of streamlog.v1.Admin, which holds here as well when it comes.
+        StreamlogError.
+        """
+        ...
+
+
+class Quorum(Protocol):
+    """The part of streamlog.raft.port.Quorum that operators see."""
+
+    @property
+    def applied_index(self) -> RaftIndex: ...
+
+    def leadership(self) -> Leadership: ...
+
+    def voters(self) -> VoterSet: ...
+
+    async def add_voter(self, voter: Voter) -> RaftIndex: ...
+
+    async def remove_voter(self, node_id: BrokerId) -> RaftIndex: ...
+
+    async def replace_voter(self, node_id: BrokerId, voter: Voter) -> RaftIndex: ...
+
+
+class Partitions(Protocol):
+    """The partitions that this node leads: streamlog.broker.Replicas."""
+
+    def leader(self, topic: str, topic_id: TopicId | None, partition: PartitionId) -> LeaderReplica:
+        """Empty `topic`: by id; no `topic_id`: by name. UnknownTopicOrPartitionError, UnknownTopicIdError,
+        NotLeaderError, LeaderNotAvailableError, StorageError.
+        """
+        ...
+
+
+class ProducerIds(Protocol):
+    """Ids for idempotent producers: streamlog.broker.producer_ids."""
+
+    async def next(self) -> ProducerId:
+        """One that nobody has had. StreamlogError."""
+        ...

@@ -1,0 +1,137 @@
+"""Pages of long answers: which part of which topics comes next.
+
+A page token says where the next page begins: the topic by name and id, and the partition. It holds no state of the
+node, so any node takes it, and a topic that comes or goes between two pages moves nobody else's place.
+
+A page ends at the number of entries that was asked for, or before its message could pass 1 MiB: stock clients refuse
+what is larger than 4 MiB, and nobody knows beforehand how long names are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from streamlog.api.convert.fields import amount
+from streamlog.errors import InvalidRequestError, StreamlogError
+from streamlog.metadata.image import MetadataImage, Topic
+from streamlog.metadata.records import Partition
+from streamlog.metadata.sorted_map import SortedMap
+from streamlog.model import TopicId
+
+PAGE_BYTES: Final = 1 << 20
+PAGE_ENTRIES_MAX: Final = 10_000
+_TOKEN_LENGTH_MAX: Final = 512
+# Of a message: ids, counts and tags of a topic and of a partition; and of one replica in the six lists of a partition.
+_TOPIC_BYTES: Final = 64
+_PARTITION_BYTES: Final = 64
+_REPLICA_BYTES: Final = 30
+
+
+class Place(NamedTuple):
+    """In the order of the answer: by name, then by id (of topics that are asked for by an unknown id: no name)."""
+
+    name: str
+    topic_id: bytes
+    partition: int
+
+
+BEGINNING: Final = Place("", b"", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One topic of an answer. Either `topic` or `error` is there."""
+
+    name: str  # empty: asked for by an id that is not known
+    topic_id: bytes  # empty: asked for by a name that is not known
+    topic: Topic | None = None
+    error: StreamlogError | None = None
+    extra_bytes: int = 0  # of what else is told of the topic
+
+
+class Part(NamedTuple):
+    """What of an entry stands on the page."""
+
+    entry: Entry
+    partitions: range
+
+
+def page_size(asked: int, *, default: int) -> int:
+    return amount(asked, "page_size", default=default, high=PAGE_ENTRIES_MAX)
+
+
+def parse_token(token: str) -> Place:
+    """InvalidRequestError where no node has made it."""
+    partition, _, rest = token.partition(":")
+    topic_id, _, name = rest.partition(":")
+    if not token:
+        return BEGINNING
+    if len(token) <= _TOKEN_LENGTH_MAX and partition.isascii() and partition.isdecimal():
+        try:
+            return Place(name, bytes.fromhex(topic_id), int(partition))
+        except ValueError:
+            pass
+    raise InvalidRequestError("page_token is none that a response has given", field="page_token")
+
+
+def to_token(place: Place | None) -> str:
+    """Empty: there is no further page."""
+    return "" if place is None else f"{place.partition}:{place.topic_id.hex()}:{place.name}"
+
+
+def take(entries: Iterable[Entry], begin: Place, count_max: int) -> tuple[list[Part], Place | None]:
+    """The parts of one page, and where the next one begins. `entries` by rising name and id. Each counts its
+    partitions, and one at least.
+    """
+    parts: list[Part] = []
+    room, bytes_left = count_max, PAGE_BYTES
+    for entry in entries:
+        here = (entry.name, entry.topic_id)
+        if here < begin[:2]:
+            continue
+        first = begin.partition if here == begin[:2] else 0
+        bytes_left -= len(entry.name) + entry.extra_bytes + _TOPIC_BYTES
+        if parts and (room <= 0 or bytes_left < 0):
+            return parts, Place(*here, first)
+        stop, used = _fitting(entry.topic, first, room, bytes_left)
+        bytes_left -= used
+        room -= max(1, stop - first)
+        parts.append(Part(entry, range(first, stop)))
+        if entry.topic is not None and stop < len(entry.topic.partitions):
+            return parts, Place(*here, stop)
+    return parts, None
+
+
+def _fitting(topic: Topic | None, first: int, room: int, bytes_left: int) -> tuple[int, int]:
+    """One past the last partition that fits, the first one always does; and their bytes at most."""
+    if topic is None or first >= len(topic.partitions):
+        return first, 0
+    stop, used = first, 0
+    while stop < len(topic.partitions) and stop - first < room:
+        size = partition_bytes(topic.partitions[stop])
+        if stop > first and used + size > bytes_left:
+            break
+        stop, used = stop + 1, used + size
+    return stop, used
+
+
+def partition_bytes(partition: Partition) -> int:
+    """Not less than its message has."""
+    return _PARTITION_BYTES + _REPLICA_BYTES * len(partition.replicas)
+
+
+class TopicNames:
+    """All topics by rising name: sorted when topics have come or gone, not for every page."""
+
+    def __init__(self) -> None:
+        self._ids: SortedMap[str, TopicId] | None = None  # of which image the rest was made
+        self._topics: Sequence[tuple[str, TopicId]] = ()
+
+    def of(self, image: MetadataImage) -> Sequence[tuple[str, TopicId]]:
+        # The image orders them by collision key, in which '.' is '_': not the order of names.
+        if self._ids is not image.topic_ids:
+            named = ((image.topics[topic_id].name, topic_id) for topic_id in image.topic_ids.values())
+            self._ids, self._topics = image.topic_ids, tuple(sorted(named))
+        return self._topics

@@ -1,0 +1,120 @@
+"""Produce: batches appended to partitions that this node leads, in one call.
+
+    append all --acks 0, 1--> answer
+               --acks all---> wait until the high watermark has passed each, or the time is over --> answer
+
+An append cannot be taken back. So what was appended and not confirmed in time is OUTCOME_UNKNOWN and never a failure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from streamlog.api.convert.produce import appended as appended_message
+from streamlog.api.convert.produce import not_appended, produce_request
+from streamlog.api.pb import batches_pb2 as pb
+from streamlog.api.requests import PartitionAppend, ProduceRequest
+from streamlog.api.service import Call
+from streamlog.broker.leader_replica import LeaderReplica
+from streamlog.errors import OutcomeUnknownError, StreamlogError, UnsupportedVersionError
+from streamlog.model import NO_OFFSET, Acks
+from streamlog.services.admission import QueuedBytes
+from streamlog.services.leading import Leaders, within
+from streamlog.storage.log import Appended
+
+
+class Produce:
+    def __init__(self, leaders: Leaders, queued: QueuedBytes) -> None:
+        self._leaders = leaders
+        self._queued = queued
+
+    async def produce(self, request: pb.ProduceRequest, call: Call) -> pb.ProduceResponse:
+        wanted = produce_request(request)
+        check_not_transactional(wanted)
+        appends = [_Append(append) for append in wanted.appends]
+        try:
+            for one in appends:
+                await self._begin(one, wanted.acks)
+            waiting = [one.confirmed for one in appends if one.confirmed is not None]
+            if waiting:
+                await asyncio.wait(waiting, timeout=within(wanted.timeout_ms, call))
+            return pb.ProduceResponse(results=[one.result() for one in appends])
+        finally:
+            for one in appends:
+                one.forget()
+
+    async def _begin(self, one: _Append, acks: Acks) -> None:
+        try:
+            replica = self._leaders.leader(one.asked.ref)
+            done = await append_to(replica, one.asked.batches, acks, self._queued)
+            one.begun(replica, done, acks)
+        except StreamlogError as error:
+            one.error = error
+
+
+class _Append:
+    """One partition of the request: refused, or appended and perhaps to be confirmed."""
+
+    def __init__(self, asked: PartitionAppend) -> None:
+        self.asked = asked
+        self.error: StreamlogError | None = None
+        self.confirmed: asyncio.Future[None] | None = None  # None: nothing to wait for
+        self._success: pb.ProduceResult | None = None
+
+    def begun(self, replica: LeaderReplica, done: Appended, acks: Acks) -> None:
+        self._success = success(self.asked, replica, done, acks)
+        if acks is Acks.ALL:
+            self.confirmed = replica.wait_for(done)
+
+    def result(self) -> pb.ProduceResult:
+        error = self.error or confirmation_error(self.confirmed)
+        if error is not None or self._success is None:
+            return not_appended(self.asked, error or unconfirmed())
+        return self._success
+
+    def forget(self) -> None:
+        """Nobody waits any more."""
+        if self.confirmed is not None:
+            self.confirmed.cancel()
+
+
+async def append_to(replica: LeaderReplica, batches: bytes, acks: Acks, queued: QueuedBytes) -> Appended:
+    """At once where nothing has to be made anew. What `LeaderReplica.append` raises; ThrottledError."""
+    if replica.needs_workers(batches):
+        with queued.holding(len(batches)):
+            return await replica.append_slow(batches, acks=acks)
+    return replica.append(batches, acks=acks)
+
+
+def success(asked: PartitionAppend, replica: LeaderReplica, done: Appended, acks: Acks) -> pb.ProduceResult:
+    return appended_message(
+        asked,
+        base_offset=NO_OFFSET if acks is Acks.NONE else done.first_offset,
+        leader_epoch=replica.leader_epoch,
+        log_append_time_ms=done.log_append_time_ms,
+        log_start=replica.log_start_offset,
+    )
+
+
+def confirmation_error(confirmed: asyncio.Future[None] | None) -> StreamlogError | None:
+    """None: confirmed, or there was nothing to confirm."""
+    if confirmed is None:
+        return None
+    if not confirmed.done():
+        return unconfirmed()
+    error = confirmed.exception()
+    if error is None or isinstance(error, StreamlogError):
+        return error
+    raise error
+
+
+def unconfirmed() -> OutcomeUnknownError:
+    return OutcomeUnknownError(
+        "the records are in the leader's log, but not all replicas in sync have confirmed them in time: they may be "
+        "kept or lost"
+    )
+
+
+def check_not_transactional(request: ProduceRequest) -> None:
+    if request.transactional_id:
+        raise UnsupportedVersionError("this release has no transactions", field="transactional_id")

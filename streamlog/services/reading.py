@@ -1,0 +1,78 @@
+"""One partition read for a client: what a fetch, however it is made, answers of it."""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from streamlog.api.convert import fetch as convert
+from streamlog.api.convert.offsets import epoch_end
+from streamlog.api.pb import batches_pb2 as pb
+from streamlog.api.requests import FetchSettings, PartitionFetch
+from streamlog.broker.leader_replica import LeaderReplica
+from streamlog.errors import MessageTooLargeError
+from streamlog.model import NO_LEADER_EPOCH, LeaderEpoch, Offset
+from streamlog.records.header import HEADER_SIZE, LOG_OVERHEAD
+
+# What a partition takes in a message beside its batches and its name: ids, offsets, tags.
+PARTITION_OVERHEAD: Final = 96
+# What a message may have beside the batches of one partition, where these alone fill it.
+_MESSAGE_OVERHEAD: Final = 1_024
+_PREFIX: Final = struct.Struct(">qi")
+_LAST_OFFSET_DELTA: Final = struct.Struct(">i")
+_LAST_OFFSET_DELTA_POSITION: Final = 23
+
+
+def diverging(fetch: PartitionFetch, replica: LeaderReplica) -> pb.FetchedPartition | None:
+    """The answer to a client whose history is not this log's; None where it is."""
+    if fetch.last_fetched_epoch == NO_LEADER_EPOCH:
+        return None
+    end = replica.divergence(fetch.last_fetched_epoch, fetch.fetch_offset)
+    if end is None:
+        return None
+    told = epoch_end(LeaderEpoch(end.epoch), Offset(end.end_offset))
+    return convert.diverged(fetch, told, high_watermark=replica.high_watermark, log_start=replica.log_start_offset)
+
+
+def fetched(fetch: PartitionFetch, replica: LeaderReplica, batches: bytes) -> pb.FetchedPartition:
+    return convert.fetched(
+        fetch,
+        high_watermark=replica.high_watermark,
+        last_stable_offset=replica.last_stable_offset,
+        log_start=replica.log_start_offset,
+        batches=batches,
+    )
+
+
+async def read_batches(
+    replica: LeaderReplica, offset: Offset, size_max: int, settings: FetchSettings, *, at_least_one: bool
+) -> bytes:
+    """From `offset` on, below what this reader may see. MessageTooLargeError where the first batch is more than its
+    gRPC client takes; OffsetOutOfRangeError, StorageError, what ended the leadership.
+    """
+    isolation = settings.isolation_level
+    data = replica.try_read(offset, size_max, isolation, at_least_one=at_least_one)
+    if data is None:
+        data = await replica.read(offset, size_max, isolation, at_least_one=at_least_one)
+    if len(data) > settings.receive_bytes_max - _MESSAGE_OVERHEAD and len(data) > size_max:
+        raise MessageTooLargeError(
+            f"{replica.partition}: the batch at offset {offset} has {len(data)} bytes, more than the client takes in a "
+            "message: raise receive_bytes_max, and the limit of the gRPC client with it",
+            field="receive_bytes_max",
+            limit=settings.receive_bytes_max,
+            size_bytes=len(data),
+            offset=offset,
+        )
+    return data
+
+
+def next_offset_after(batches: bytes) -> Offset:
+    """One past the last offset of whole batches, of which there is one at least: a look at each one's length."""
+    position, end = 0, len(batches)
+    while True:
+        base_offset, length = _PREFIX.unpack_from(batches, position)
+        following = position + LOG_OVERHEAD + length
+        if following + HEADER_SIZE > end:
+            delta = _LAST_OFFSET_DELTA.unpack_from(batches, position + _LAST_OFFSET_DELTA_POSITION)[0]
+            return Offset(base_offset + delta + 1)
+        position = following
