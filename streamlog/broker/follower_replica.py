@@ -80,6 +80,15 @@ class FollowerReplica:
         finally:
             self._end_cut()
 
+    async def on_straddling(self, batches: Buffer, leader_high_watermark: Offset, leader_log_start: Offset) -> None:
+        """As `PartitionFollower.on_straddling`, and its errors."""
+        self._check()
+        self._begin_cut()
+        try:
+            await self.follower.on_straddling(batches, leader_high_watermark, leader_log_start)
+        finally:
+            self._end_cut()
+
     def end(self) -> None:
         """Another leader epoch, another role, or none. A cut that is under way ends by itself: `wait_until_idle`."""
         self.ended = True

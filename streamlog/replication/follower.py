@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from streamlog.errors import CorruptMessageError
 from streamlog.model import LeaderEpoch, Offset
 from streamlog.ports import Buffer
 from streamlog.records import read_header
@@ -65,7 +66,10 @@ class PartitionFollower:
         log = self._log
         if log.log_start_offset != log.log_end_offset or len(batches) < HEADER_SIZE:
             return False
-        header = read_header(batches, 0)
+        try:
+            header = read_header(batches, 0)
+        except CorruptMessageError:
+            return False
         return header.base_offset < log.log_end_offset <= header.last_offset
 
     async def on_straddling(self, batches: Buffer, leader_high_watermark: Offset, leader_log_start: Offset) -> None:

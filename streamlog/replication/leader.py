@@ -195,6 +195,12 @@ class PartitionLeader:
         self._advance()
         return self._high_watermark
 
+    def forget_position(self, broker: BrokerId) -> None:
+        """A follower outside of the ISR has registered anew since it told its position: it may have lost its log."""
+        follower = self._followers.get(broker)
+        if follower is not None and broker not in self._isr.committed:
+            follower.stable_end = None
+
     def _advance(self) -> None:
         """Compute the high watermark anew (SEMANTICS 1)."""
         if self._enough_replicas:

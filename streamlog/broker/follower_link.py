@@ -1,0 +1,346 @@
+"""The follower's side of one replication stream: all partitions that this node copies from one leader node.
+
+Each partition that is followed goes through
+
+    waiting --stream up, nothing to mend--> followed under a slot --batches, news--> followed
+       ^                                        | diverging, out of range, batches that do not fit, disk busy
+       |                                        v
+       +--done, at once or after a pause---- mending          the slot is over; a task cuts the log, or waits
+                                                | its disk has failed
+                                                v
+                                             stopped          until somebody follows it anew
+
+and `unfollow` ends it from anywhere. When the stream breaks every slot is over, and what was followed waits for the
+next stream; what is mended goes on being mended.
+
+Up goes one message for all that is pending: new slots, positions, slots that are over. A position is told when the
+log's stable end has moved; many syncs that come while a message is on its way are told by one. Down, a message is
+appended before the next one is read: a disk that cannot keep up holds up the stream, and nothing queues here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
+
+from streamlog.broker import replica_wire as wire
+from streamlog.broker.follower_replica import FollowerReplica
+from streamlog.broker.leader_slot import CREDIT_MAX
+from streamlog.broker.replica_wire import Follow, Hello, News, Position, Request
+from streamlog.broker.throttle import Throttle
+from streamlog.errors import (
+    CorruptMessageError,
+    FencedLeaderEpochError,
+    OffsetOutOfRangeError,
+    StorageError,
+    StreamlogError,
+    ThrottledError,
+)
+from streamlog.model import Offset
+from streamlog.ports import Probe, Random, RpcError, Stream
+
+FOLLOWS_PER_MESSAGE: Final = 2_000
+"""Some 60 bytes each; the message has a bound (replica_wire.REQUEST_BYTES_MAX)."""
+RETRY_S: Final = (0.02, 1.0)
+"""Before a partition is followed anew that the leader refused: the first pause and the longest."""
+GRANT_BYTES: Final = 256 << 10
+"""Credit that a throttled follower gives at a time."""
+
+
+class State(enum.Enum):
+    WAITING = enum.auto()
+    FOLLOWED = enum.auto()
+    MENDING = enum.auto()
+    STOPPED = enum.auto()
+
+
+class Followed:
+    """One partition on this link. Owned by it."""
+
+    __slots__ = ("credit_bytes", "pause_s", "received_bytes", "replica", "slot", "state", "timer", "told_end")
+
+    def __init__(self, replica: FollowerReplica) -> None:
+        self.replica = replica
+        self.state = State.WAITING
+        self.slot = -1  # while FOLLOWED
+        self.told_end = Offset(0)  # in this slot
+        self.received_bytes = 0  # in this slot
+        self.credit_bytes: int | None = None  # in this slot; None: without limit
+        self.pause_s = RETRY_S[0]  # before the next attempt, where one failed
+        self.timer: asyncio.TimerHandle | None = None
+
+    def close(self) -> None:
+        self.state = State.STOPPED
+        if self.timer is not None:
+            self.timer.cancel()
+
+
+class FollowerLink:
+    """Owned by the links. All but `exchange` is synchronous; tasks that mend belong to `tasks`."""
+
+    def __init__(
+        self,
+        tasks: asyncio.TaskGroup,
+        *,
+        throttle: Throttle,
+        in_sync: Callable[[FollowerReplica], bool],
+        random: Random,
+        probe: Probe,
+    ) -> None:
+        """`in_sync`: whether this node is in the ISR of the partition, as far as it knows."""
+        self._tasks = tasks
+        self._throttle = throttle
+        self._in_sync = in_sync
+        self._random = random
+        self._probe = probe
+        self._followed: dict[FollowerReplica, Followed] = {}
+        self.has_worked = False  # the leader has said something on the present stream, or the last one
+        self._up = False
+        self._next_slot = 0  # never falls within a stream
+        self._slots: dict[int, Followed] = {}
+        self._to_follow: dict[Followed, None] = {}
+        self._to_tell: dict[Followed, None] = {}
+        self._to_unfollow: list[int] = []  # of slots that were open when it was emptied last, so not more than those
+        self._to_grant: dict[Followed, None] = {}  # used their credit up
+        self._grant_timer: asyncio.TimerHandle | None = None
+        self._wake = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    # -- what is followed
+
+    def follow(self, replica: FollowerReplica) -> None:
+        followed = self._followed[replica] = Followed(replica)
+        replica.on_stable = partial(self._on_stable, followed)
+        self._follow_again(followed)
+
+    def unfollow(self, replica: FollowerReplica) -> None:
+        """Idempotent."""
+        followed = self._followed.pop(replica, None)
+        if followed is not None:
+            self._end_slot(followed, tell=True)
+            followed.close()
+            self._to_follow.pop(followed, None)
+
+    def _follow_again(self, followed: Followed) -> None:
+        followed.state, followed.timer = State.WAITING, None
+        if self._up:
+            self._to_follow[followed] = None
+            self._wake.set()
+
+    def _follow_later(self, followed: Followed) -> None:
+        """After a pause that grows until something is got."""
+        followed.state = State.MENDING
+        delay_s = followed.pause_s * self._random.uniform(0.5, 1.0)
+        followed.pause_s = min(2 * followed.pause_s, RETRY_S[1])
+        followed.timer = asyncio.get_running_loop().call_later(delay_s, self._follow_again, followed)
+
+    def _end_slot(self, followed: Followed, *, tell: bool) -> None:
+        """Nothing counts any more that comes for it. `tell`: the leader does not know it yet."""
+        if followed.state is State.FOLLOWED:
+            if self._slots.pop(followed.slot, None) is not None and tell:
+                self._to_unfollow.append(followed.slot)
+                self._wake.set()
+            self._to_tell.pop(followed, None)
+            self._to_grant.pop(followed, None)
+            followed.state = State.WAITING
+
+    # -- one stream
+
+    async def exchange(self, stream: Stream, hello: Hello) -> None:
+        """Until the leader ends the stream (returns), or it breaks (RpcError, CorruptMessageError)."""
+        self._up, self.has_worked, self._next_slot = True, False, 0
+        self._to_follow = {f: None for f in self._followed.values() if f.state is State.WAITING}
+        self._wake.set()
+        try:
+            await stream.send(wire.encode_request(Request(hello=hello)))
+            sender = self._tasks.create_task(self._send(stream))
+            try:
+                while (data := await stream.recv()) is not None:
+                    self.has_worked = True
+                    for news in wire.decode_response(data):
+                        self._on_news(news)
+            finally:
+                sender.cancel()
+        finally:
+            self._down()
+
+    def _down(self) -> None:
+        self._up = False
+        for followed in list(self._slots.values()):
+            self._end_slot(followed, tell=False)
+        self._to_follow.clear()
+        self._to_unfollow.clear()
+        if self._grant_timer is not None:
+            self._grant_timer.cancel()
+            self._grant_timer = None
+
+    async def _send(self, stream: Stream) -> None:
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                while self._to_follow or self._to_tell or self._to_unfollow:
+                    await stream.send(wire.encode_request(self._pending()))
+        except RpcError:
+            pass  # whoever receives is told as well
+
+    def _pending(self) -> Request:
+        """All that is to be told, as it is now."""
+        unfollow, self._to_unfollow = self._to_unfollow, []
+        tell, self._to_tell = self._to_tell, {}
+        positions = [self._position(followed) for followed in tell]
+        follows = []
+        for followed in list(self._to_follow)[:FOLLOWS_PER_MESSAGE]:
+            del self._to_follow[followed]
+            follows.append(self._new_slot(followed))
+        return Request(follows=follows, positions=positions, unfollow=unfollow)
+
+    def _position(self, followed: Followed) -> Position:
+        followed.told_end = max(followed.told_end, followed.replica.position().stable_end)
+        return Position(followed.slot, followed.told_end, followed.credit_bytes)
+
+    def _new_slot(self, followed: Followed) -> Follow:
+        replica, at = followed.replica, followed.replica.position()
+        followed.state, followed.slot = State.FOLLOWED, self._next_slot
+        self._next_slot += 1
+        self._slots[followed.slot] = followed
+        followed.told_end, followed.received_bytes = at.stable_end, 0
+        followed.credit_bytes = 0 if self._is_throttled(followed) else None
+        if followed.credit_bytes is not None:
+            self._want_credit(followed)
+        return Follow(
+            slot=followed.slot,
+            topic_id=replica.topic_id,
+            partition=replica.partition.partition,
+            leader_epoch=replica.leader_epoch,
+            fetch_offset=at.fetch_offset,
+            last_epoch=at.last_epoch,
+            stable_end=at.stable_end,
+            log_start=at.log_start,
+            credit_bytes=followed.credit_bytes,
+        )
+
+    def _on_stable(self, followed: Followed) -> None:
+        if followed.state is State.FOLLOWED and followed.replica.position().stable_end > followed.told_end:
+            self._to_tell[followed] = None
+            self._wake.set()
+
+    # -- what the leader says
+
+    def _on_news(self, news: News) -> None:
+        followed = self._slots.get(news.slot)
+        if followed is None:
+            return  # sent before the leader knew that the slot is over
+        if news.error is not None:
+            self._end_slot(followed, tell=False)
+            self._on_error(followed, news.error)
+        elif news.divergence is not None:
+            self._end_slot(followed, tell=False)
+            self._probe(
+                "log_diverged",
+                partition=str(followed.replica.partition),
+                leader_epoch=followed.replica.leader_epoch,
+                log_end=followed.replica.log.log_end_offset,
+                leaders_epoch=news.divergence.leader_epoch,
+                leaders_end=news.divergence.end_offset,
+            )
+            self._mend(followed, partial(followed.replica.on_diverging, *news.divergence))
+        else:
+            self._on_batches(followed, news)
+
+    def _on_error(self, followed: Followed, error: StreamlogError) -> None:
+        """The slot is over: the leader has said so."""
+        if isinstance(error, OffsetOutOfRangeError):
+            start, end = error.details.get("log_start"), error.details.get("log_end")
+            if isinstance(start, int) and isinstance(end, int):
+                self._mend(followed, partial(followed.replica.on_out_of_range, Offset(start), Offset(end)))
+                return
+        self._follow_later(followed)
+
+    def _on_batches(self, followed: Followed, news: News) -> None:
+        replica = followed.replica
+        batches = news.batches[0] if news.batches else b""
+        facts = (news.high_watermark, news.log_start)
+        try:
+            replica.on_batches(batches, *facts)
+        except StreamlogError as error:
+            self._end_slot(followed, tell=True)
+            self._on_unfit(followed, error, bytes(batches), *facts)
+            return
+        followed.pause_s = RETRY_S[0]
+        if len(batches):
+            followed.received_bytes += len(batches)
+            if followed.credit_bytes is not None and followed.received_bytes >= followed.credit_bytes:
+                self._want_credit(followed)
+
+    def _on_unfit(
+        self, followed: Followed, error: StreamlogError, batches: bytes, high_watermark: Offset, log_start: Offset
+    ) -> None:
+        """What came could not be appended."""
+        replica = followed.replica
+        match error:
+            case ThrottledError():
+                end = replica.log.log_end_offset
+                self._mend(followed, partial(replica.log.durability.wait_until_synced, end))
+            case CorruptMessageError() if replica.follower.straddles(batches):
+                self._mend(followed, partial(replica.on_straddling, batches, high_watermark, log_start))
+            case StorageError() | FencedLeaderEpochError():
+                followed.close()  # its directory is offline, or it is not to be followed any more
+            case _:
+                self._probe("batches_refused", partition=str(replica.partition), reason=error.message)
+                self._follow_later(followed)
+
+    def _mend(self, followed: Followed, work: Callable[[], Awaitable[None]]) -> None:
+        """Do what must wait, and follow anew."""
+        followed.state = State.MENDING
+        self._tasks.create_task(self._mended(followed, work))
+
+    async def _mended(self, followed: Followed, work: Callable[[], Awaitable[None]]) -> None:
+        """What is under way when it is followed no more is brought to its end: a log is not left half cut."""
+        failed: StreamlogError | None = None
+        try:
+            await work()
+        except StreamlogError as error:
+            failed = error
+        if followed.state is not State.MENDING:
+            return
+        if failed is None:
+            self._follow_again(followed)
+        elif isinstance(failed, StorageError | FencedLeaderEpochError):
+            followed.close()
+        else:
+            self._probe("mending_failed", partition=str(followed.replica.partition), reason=failed.message)
+            self._follow_later(followed)
+
+    # -- credit
+
+    def _is_throttled(self, followed: Followed) -> bool:
+        return self._throttle.limited and not self._in_sync(followed.replica)
+
+    def _want_credit(self, followed: Followed) -> None:
+        self._to_grant[followed] = None
+        if self._grant_timer is None:
+            self._grant()
+
+    def _grant(self) -> None:
+        """Give those more who have used up what they had, in turn, as the throttle allows."""
+        self._grant_timer = None
+        while self._to_grant:
+            followed = next(iter(self._to_grant))
+            if not self._is_throttled(followed):
+                followed.credit_bytes = CREDIT_MAX
+            else:
+                wait_s = self._throttle.wait_s()
+                if wait_s > 0:
+                    self._grant_timer = asyncio.get_running_loop().call_later(wait_s, self._grant)
+                    return
+                self._throttle.charge(GRANT_BYTES)
+                followed.credit_bytes = max(followed.credit_bytes or 0, followed.received_bytes) + GRANT_BYTES
+            del self._to_grant[followed]
+            self._to_tell[followed] = None
+            self._wake.set()

@@ -1,0 +1,194 @@
+"""One partition on its way to one follower: what has been sent, what waits, and where the rest comes from.
+
+    at the tail    appended bytes are queued as they come, straight from the append, until the stream's room is used up
+    behind         nothing is queued: the stream reads on from the disk, until it has caught up with the log's end
+
+There is no switch between the two. What is queued begins where the sending ends; an append that does not begin where
+the queue ends is not queued, and when the queue is empty and the log goes on, the rest is on the disk.
+
+A slot whose follower is not in sync, and throttled, is always read from the disk: its bytes shall not wait in memory.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+from streamlog.broker.replica_wire import Follow, News
+from streamlog.errors import CorruptMessageError, StreamlogError
+from streamlog.model import BrokerId, Offset
+from streamlog.ports import Buffer
+from streamlog.records import read_header
+from streamlog.records.header import HEADER_SIZE, LOG_OVERHEAD
+from streamlog.storage.log import Appended
+
+if TYPE_CHECKING:
+    from streamlog.broker.leader_replica import LeaderReplica
+
+CREDIT_MAX: Final = 2**63 - 1
+"""As good as none asked for."""
+_LENGTH: Final = struct.Struct(">i")
+_LENGTH_AT: Final = 8
+
+
+class SlotOwner(Protocol):
+    """The stream, as its slots see it."""
+
+    def reserve(self, size: int) -> bool:
+        """Room for so many bytes in memory; False: there is none."""
+        ...
+
+    def release(self, size: int) -> None: ...
+
+    def holds_back(self, slot: LeaderSlot) -> bool:
+        """Whether the leader's throttle is for it."""
+        ...
+
+    def mark(self, slot: LeaderSlot) -> None:
+        """There may be something to send."""
+        ...
+
+    def mark_news(self, slot: LeaderSlot) -> None:
+        """High watermark or log start have moved, which can wait a moment."""
+        ...
+
+    def end_slot(self, slot: LeaderSlot, error: StreamlogError) -> None: ...
+
+
+class LeaderSlot:
+    """Owned by its stream; a watcher of the partition's leader."""
+
+    __slots__ = (
+        "_credit_bytes",
+        "_queue",
+        "_queued_end",
+        "_sent_bytes",
+        "_stream",
+        "_told",
+        "busy",
+        "follower",
+        "marked",
+        "next_offset",
+        "number",
+        "over",
+        "replica",
+        "stable_end",
+    )
+
+    def __init__(self, stream: SlotOwner, replica: LeaderReplica, follower: BrokerId, follow: Follow) -> None:
+        self._stream = stream
+        self.replica = replica
+        self.follower = follower
+        self.number = follow.slot
+        self.next_offset = follow.fetch_offset  # all below has been given to the stream
+        self.stable_end = follow.stable_end  # the last position told; <= next_offset
+        self._queue: deque[tuple[Sequence[Buffer], int, Offset]] = deque()  # bytes, their size, the offset after them
+        self._queued_end = follow.fetch_offset  # of the queue's last; next_offset where it is empty
+        self._sent_bytes = 0
+        self._credit_bytes = CREDIT_MAX  # of _sent_bytes; the last batch may go beyond
+        self._told = (Offset(-1), Offset(-1))  # high watermark and log start
+        self.over = False
+        self.marked = False  # the stream will look at it
+        self.busy = False  # on its way to the disk, or held up by a throttle: the stream has it in hand
+        self.grant(follow.credit_bytes)
+
+    # -- the leader's news
+
+    def on_appended(self, replica: LeaderReplica, appended: Appended) -> None:
+        if (
+            self._queued_end == appended.first_offset
+            and self._credit_bytes == CREDIT_MAX
+            and not self._stream.holds_back(self)
+            and self._stream.reserve(appended.size_bytes)
+        ):
+            self._put(appended.buffers, appended.size_bytes, appended.next_offset)
+        self._stream.mark(self)
+
+    def on_readable(self, replica: LeaderReplica) -> None:
+        self._stream.mark_news(self)
+
+    def on_ended(self, replica: LeaderReplica, error: StreamlogError) -> None:
+        self._stream.end_slot(self, error)
+
+    # -- what the stream asks
+
+    @property
+    def in_sync(self) -> bool:
+        return self.follower in self.replica.state.isr.committed
+
+    @property
+    def has_queue(self) -> bool:
+        return bool(self._queue)
+
+    @property
+    def is_behind(self) -> bool:
+        """What comes next is on the disk."""
+        return not self._queue and self.next_offset < self.replica.log.log_end_offset
+
+    @property
+    def has_news(self) -> bool:
+        return self._told != (self.replica.high_watermark, self.replica.log_start_offset)
+
+    @property
+    def credit_left(self) -> int:
+        return max(0, self._credit_bytes - self._sent_bytes)
+
+    def grant(self, credit_bytes: int | None) -> None:
+        """The follower allows so many bytes since the slot began; None: as before."""
+        if credit_bytes is not None:
+            self._credit_bytes = credit_bytes
+
+    def put_read(self, data: bytes) -> None:
+        """What has been read from `next_offset` on, off the loop."""
+        self._put((data,), len(data), end_of(data))
+
+    def _put(self, buffers: Sequence[Buffer], size: int, end: Offset) -> None:
+        self._queue.append((buffers, size, end))
+        self._queued_end = end
+
+    def take(self, room: int, *, at_least_one: bool) -> tuple[list[Buffer], int]:
+        """From the queue, at most `room` bytes; `at_least_one`: the first even if larger."""
+        taken: list[Buffer] = []
+        size = 0
+        while self._queue and (size + self._queue[0][1] <= room or (at_least_one and not taken)):
+            buffers, chunk, end = self._queue.popleft()
+            taken.extend(buffers)
+            size += chunk
+            self.next_offset = end
+        if size:
+            self._sent_bytes += size
+            self._stream.release(size)
+        return taken, size
+
+    def took_read(self, data: bytes) -> None:
+        """`data`, read from `next_offset` on, goes at once."""
+        self.next_offset = self._queued_end = end_of(data)
+        self._sent_bytes += len(data)
+
+    def news(self, batches: Sequence[Buffer]) -> News:
+        self._told = told = (self.replica.high_watermark, self.replica.log_start_offset)
+        return News(self.number, *told, batches)
+
+    def close(self) -> None:
+        """Nothing more is to come of it. Idempotent."""
+        self.over = True
+        self.replica.unwatch(self)
+        for _, size, _ in self._queue:
+            self._stream.release(size)
+        self._queue.clear()
+
+
+def end_of(data: Buffer) -> Offset:
+    """The offset after the last of these whole batches. CorruptMessageError where they are none."""
+    position, last, size = 0, 0, len(data)
+    while position + HEADER_SIZE <= size:
+        last = position
+        length: int = _LENGTH.unpack_from(data, position + _LENGTH_AT)[0]
+        if length <= 0:
+            break
+        position += LOG_OVERHEAD + length
+    if position != size or not size:
+        raise CorruptMessageError("the log gave something else than whole batches", position=last)
+    return Offset(read_header(data, last).next_offset)

@@ -1,0 +1,269 @@
+"""The messages of a replication stream as bytes (streamlog.internal.v1.Replication). Protobuf ends here.
+
+What followers send is small and goes by generated code. What leaders send is mostly record batches, and protobuf's
+library would copy them twice more on the way out and once more on the way in. So the frame around them is written and
+read here: on the way out the only copy is the join, on the way in batches are views of the message. The frame is the
+fields' order and wire types of ReplicateResponse and ReplicaBatches; whatever else stands in a message (an error, a
+divergence, a field of a newer release) goes by generated code, which is also what the tests compare with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from streamlog.api.errors import from_message, to_message
+from streamlog.api.pb import replication_pb2 as pb
+from streamlog.api.service import parse
+from streamlog.errors import CorruptMessageError, InvalidRequestError, StreamlogError
+from streamlog.model import NO_LEADER_EPOCH, BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionId, TopicId
+from streamlog.ports import Buffer
+
+METHOD: Final = "/streamlog.internal.v1.Replication/Replicate"
+REQUEST_BYTES_MAX: Final = 1 << 20
+"""Of what a follower sends in one message."""
+TOPIC_ID_SIZE: Final = 16
+
+# Field number << 3 | wire type: 0 is a varint, 2 a length and so many bytes.
+_PARTITIONS: Final = 1 << 3 | 2
+_SLOT: Final = 1 << 3
+_HIGH_WATERMARK: Final = 2 << 3
+_LOG_START: Final = 3 << 3
+_BATCHES: Final = 15 << 3 | 2
+_VARINT_BYTES_MAX: Final = 10
+
+
+class Hello(NamedTuple):
+    cluster_id: str
+    node_id: BrokerId
+    broker_epoch: BrokerEpoch
+    leader_id: BrokerId
+
+
+class Follow(NamedTuple):
+    slot: int
+    topic_id: TopicId
+    partition: PartitionId
+    leader_epoch: LeaderEpoch
+    fetch_offset: Offset
+    last_epoch: LeaderEpoch  # -1: the follower's log is empty
+    stable_end: Offset
+    log_start: Offset
+    credit_bytes: int | None  # since the slot began; None: without limit
+
+
+class Position(NamedTuple):
+    slot: int
+    stable_end: Offset
+    credit_bytes: int | None = None  # None: as before
+
+
+class Request(NamedTuple):
+    """From follower to leader."""
+
+    hello: Hello | None = None
+    follows: Sequence[Follow] = ()
+    positions: Sequence[Position] = ()
+    unfollow: Sequence[int] = ()
+
+
+class Divergence(NamedTuple):
+    """Where the leader's log leaves the follower's: an epoch of the leader's (-1: none), and its end there."""
+
+    leader_epoch: LeaderEpoch
+    end_offset: Offset
+
+
+class News(NamedTuple):
+    """From leader to follower, of one slot. With a divergence or an error the slot is over."""
+
+    slot: int
+    high_watermark: Offset
+    log_start: Offset
+    batches: Sequence[Buffer] = ()  # whole batches; on the way in one view of the message, or nothing
+    divergence: Divergence | None = None
+    error: StreamlogError | None = None
+
+
+# -- from follower to leader
+
+
+def encode_request(request: Request) -> bytes:
+    message = pb.ReplicateRequest(unfollow=request.unfollow)
+    if request.hello is not None:
+        hello = request.hello
+        message.hello.cluster_id = hello.cluster_id
+        message.hello.node_id = hello.node_id
+        message.hello.broker_epoch = hello.broker_epoch
+        message.hello.leader_id = hello.leader_id
+    for follow in request.follows:
+        message.follow.add(
+            slot=follow.slot,
+            topic_id=follow.topic_id,
+            partition=follow.partition,
+            leader_epoch=follow.leader_epoch,
+            fetch_offset=follow.fetch_offset,
+            last_epoch=None if follow.last_epoch == NO_LEADER_EPOCH else follow.last_epoch,
+            log_end_offset=follow.stable_end,
+            log_start=follow.log_start,
+            credit_bytes=follow.credit_bytes,
+        )
+    for position in request.positions:
+        message.positions.add(
+            slot=position.slot, log_end_offset=position.stable_end, credit_bytes=position.credit_bytes
+        )
+    return message.SerializeToString()
+
+
+def decode_request(data: bytes) -> Request:
+    """InvalidRequestError, RequestTooLargeError."""
+    message = parse(pb.ReplicateRequest, data, REQUEST_BYTES_MAX)
+    return Request(
+        hello=_hello(message.hello) if message.HasField("hello") else None,
+        follows=[_follow(follow) for follow in message.follow],
+        positions=[
+            Position(p.slot, Offset(p.log_end_offset), p.credit_bytes if p.HasField("credit_bytes") else None)
+            for p in message.positions
+        ],
+        unfollow=list(message.unfollow),
+    )
+
+
+def _hello(message: pb.ReplicaHello) -> Hello:
+    return Hello(
+        cluster_id=message.cluster_id,
+        node_id=BrokerId(message.node_id),
+        broker_epoch=BrokerEpoch(message.broker_epoch),
+        leader_id=BrokerId(message.leader_id),
+    )
+
+
+def _follow(message: pb.Follow) -> Follow:
+    if len(message.topic_id) != TOPIC_ID_SIZE:
+        raise InvalidRequestError(f"a topic id has {TOPIC_ID_SIZE} bytes", field="topic_id", limit=TOPIC_ID_SIZE)
+    return Follow(
+        slot=message.slot,
+        topic_id=TopicId(message.topic_id),
+        partition=PartitionId(message.partition),
+        leader_epoch=LeaderEpoch(message.leader_epoch),
+        fetch_offset=Offset(message.fetch_offset),
+        last_epoch=LeaderEpoch(message.last_epoch) if message.HasField("last_epoch") else NO_LEADER_EPOCH,
+        stable_end=Offset(message.log_end_offset),
+        log_start=Offset(message.log_start),
+        credit_bytes=message.credit_bytes if message.HasField("credit_bytes") else None,
+    )
+
+
+# -- from leader to follower
+
+
+def encode_response(news: Iterable[News]) -> bytes:
+    """One ReplicateResponse. The batches are copied once, into the answer."""
+    parts: list[Buffer] = []
+    for item in news:
+        head, size = _head(item), 0
+        if item.batches:
+            size = sum(map(len, item.batches))
+            head += bytes((_BATCHES,)) + _varint(size)
+        parts.append(bytes((_PARTITIONS,)) + _varint(len(head) + size) + head)
+        parts.extend(item.batches)
+    return b"".join(parts)
+
+
+def _head(item: News) -> bytes:
+    """All fields but the batches, which come last."""
+    if item.error is None and item.divergence is None:
+        head = bytes((_SLOT,)) + _varint(item.slot) if item.slot else b""
+        if item.high_watermark:
+            head += bytes((_HIGH_WATERMARK,)) + _varint(item.high_watermark)
+        if item.log_start:
+            head += bytes((_LOG_START,)) + _varint(item.log_start)
+        return head
+    message = pb.ReplicaBatches(slot=item.slot, high_watermark=item.high_watermark, log_start=item.log_start)
+    if item.divergence is not None:
+        message.diverging_epoch.leader_epoch = item.divergence.leader_epoch
+        message.diverging_epoch.end_offset = item.divergence.end_offset
+    if item.error is not None:
+        message.error.CopyFrom(to_message(item.error))
+    return message.SerializeToString()
+
+
+def decode_response(data: bytes) -> list[News]:
+    """CorruptMessageError for what is no ReplicateResponse. Batches are views of `data`."""
+    view, position, found = memoryview(data), 0, []
+    while position < len(data):
+        tag, position = _read_varint(data, position, len(data))
+        if tag != _PARTITIONS:
+            raise CorruptMessageError(f"field {tag >> 3} in a replication message", position=position)
+        size, position = _read_varint(data, position, len(data))
+        end = position + size
+        if end > len(data):
+            raise CorruptMessageError("a replication message is cut off", position=position)
+        found.append(_read_news(data, view, position, end))
+        position = end
+    return found
+
+
+def _read_news(data: bytes, view: memoryview, start: int, end: int) -> News:
+    slot = high_watermark = log_start = 0
+    batches: Sequence[Buffer] = ()
+    position = start
+    while position < end:
+        tag, position = _read_varint(data, position, end)
+        if tag not in (_SLOT, _HIGH_WATERMARK, _LOG_START, _BATCHES):
+            return _parsed_news(view[start:end])
+        value, position = _read_varint(data, position, end)
+        if tag == _SLOT:
+            slot = value
+        elif tag == _HIGH_WATERMARK:
+            high_watermark = value
+        elif tag == _LOG_START:
+            log_start = value
+        elif position + value > end:
+            raise CorruptMessageError("the batches of a replication message are cut off", position=position)
+        else:
+            batches = (view[position : position + value],) if value else ()
+            position += value
+    return News(slot, Offset(high_watermark), Offset(log_start), batches)
+
+
+def _parsed_news(data: memoryview) -> News:
+    """With what the frame above does not know."""
+    try:
+        message = parse(pb.ReplicaBatches, bytes(data), len(data))
+    except InvalidRequestError:
+        raise CorruptMessageError("no message of a replication stream") from None
+    divergence = None
+    if message.HasField("diverging_epoch"):
+        end = message.diverging_epoch
+        divergence = Divergence(LeaderEpoch(end.leader_epoch), Offset(end.end_offset))
+    return News(
+        slot=message.slot,
+        high_watermark=Offset(message.high_watermark),
+        log_start=Offset(message.log_start),
+        batches=(message.batches,) if message.batches else (),
+        divergence=divergence,
+        error=from_message(message.error) if message.HasField("error") else None,
+    )
+
+
+def _varint(number: int) -> bytes:
+    """Protobuf's: of a number that is not negative."""
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _read_varint(data: bytes, position: int, end: int) -> tuple[int, int]:
+    """The number at `position`, and the position after it. CorruptMessageError where there is none before `end`."""
+    number = shift = 0
+    for at in range(position, min(end, position + _VARINT_BYTES_MAX)):
+        byte = data[at]
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at + 1
+        shift += 7
+    raise CorruptMessageError("a number of a replication message is cut off", position=position)

@@ -1,0 +1,151 @@
+"""Serves streamlog.internal.v1.Replication: admits followers, and keeps one stream for each of them.
+
+A stream begins with the follower's hello: of this cluster, meant for this node, and of the registration that the
+metadata hold (KIP-903). A hello of a newer registration than this node knows waits for the metadata; an older one is
+refused, and so is, at once, a stream that was admitted before the follower registered anew. A follower that opens
+another stream has lost the former one, whether that is known here or not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from streamlog.api.pb import replication_pb2 as pb
+from streamlog.api.service import Call, Method, Service
+from streamlog.broker import replica_wire as wire
+from streamlog.broker.isr_changes import IsrChanges
+from streamlog.broker.leader_replica import LeaderReplica
+from streamlog.broker.leader_stream import LeaderStream
+from streamlog.broker.replica_wire import Hello
+from streamlog.broker.throttle import Throttle
+from streamlog.errors import InconsistentClusterError, InvalidRequestError, StaleBrokerEpochError
+from streamlog.metadata.delta import MetadataDelta
+from streamlog.metadata.image import MetadataImage
+from streamlog.metadata.view import MetadataView
+from streamlog.model import BrokerId, PartitionId, TopicId
+from streamlog.ports import Clock, Probe, RpcError, Stream
+
+HELLO_TIMEOUT_S: Final = 2.0
+"""For the hello, and again for the metadata of its registration."""
+
+
+class Leaders(Protocol):
+    """The partition table."""
+
+    def leader(self, topic: str, topic_id: TopicId | None, partition: PartitionId) -> LeaderReplica:
+        """UnknownTopicOrPartitionError, UnknownTopicIdError, NotLeaderError, StorageError."""
+        ...
+
+
+class ReplicationService:
+    """Owned by the node; lives as long as its server."""
+
+    def __init__(
+        self,
+        me: BrokerId,
+        cluster_id: str,
+        view: MetadataView,
+        leaders: Leaders,
+        isr: IsrChanges,
+        *,
+        throttle: Throttle,
+        fetch_bytes_max: Callable[[], int],
+        on_broken: Callable[[BrokerId], None],
+        clock: Clock,
+        probe: Probe,
+    ) -> None:
+        """`throttle`: leader.replication.throttled.rate, for all streams. `fetch_bytes_max`: replica.fetch.max.bytes,
+        asked for at the begin of each stream. `on_broken`: the stream of this follower broke.
+        """
+        self._me = me
+        self._cluster_id = cluster_id
+        self._view = view
+        self._leaders = leaders
+        self._isr = isr
+        self._throttle = throttle
+        self._fetch_bytes_max = fetch_bytes_max
+        self._on_broken = on_broken
+        self._clock = clock
+        self._probe = probe
+        self._streams: dict[BrokerId, LeaderStream] = {}
+        view.listen(self._on_metadata)
+
+    def service(self) -> Service:
+        """For the node's server. Its messages are read and written by `replica_wire`."""
+        method = Method(
+            name="Replicate",
+            request_type=pb.ReplicateRequest,
+            response_type=pb.ReplicateResponse,
+            client_streaming=True,
+            server_streaming=True,
+            on_unary=None,
+            on_stream=self._serve,
+        )
+        return Service(pb.DESCRIPTOR.services_by_name["Replication"], self._clock, [method])
+
+    async def _serve(self, stream: Stream, call: Call) -> None:
+        try:
+            hello = await self._admitted(stream)
+        except TimeoutError:
+            raise StaleBrokerEpochError("no hello came, or its registration is not known here") from None
+        one = LeaderStream(
+            hello,
+            stream,
+            find_leader=self._find_leader,
+            isr=self._isr,
+            throttle=self._throttle,
+            fetch_bytes_max=self._fetch_bytes_max(),
+        )
+        former = self._streams.get(hello.node_id)
+        if former is not None:
+            former.close()
+        self._streams[hello.node_id] = one
+        self._probe("follower_connected", follower=hello.node_id, broker_epoch=hello.broker_epoch)
+        try:
+            await one.run()
+        except RpcError:
+            if self._streams.get(hello.node_id) is one:
+                self._on_broken(hello.node_id)
+            raise
+        finally:
+            if self._streams.get(hello.node_id) is one:
+                del self._streams[hello.node_id]
+
+    async def _admitted(self, stream: Stream) -> Hello:
+        """The follower's hello. InvalidRequestError, InconsistentClusterError, StaleBrokerEpochError,
+        BrokerIdNotRegisteredError, RpcError, TimeoutError.
+        """
+        async with asyncio.timeout(HELLO_TIMEOUT_S):
+            data = await stream.recv()
+        hello = None if data is None else wire.decode_request(data).hello
+        if hello is None:
+            raise InvalidRequestError("a replication stream begins with a hello", field="hello")
+        if hello.cluster_id != self._cluster_id:
+            raise InconsistentClusterError(
+                f"node {hello.node_id} is of cluster {hello.cluster_id!r}, this one of {self._cluster_id!r}",
+                field="cluster_id",
+            )
+        if hello.leader_id != self._me or hello.node_id == self._me:
+            raise InvalidRequestError(f"this is node {self._me}, not {hello.leader_id}", field="leader_id")
+        async with asyncio.timeout(HELLO_TIMEOUT_S):
+            image = await self._view.wait_until(lambda image: image.index >= hello.broker_epoch)
+        image.require_broker(hello.node_id, hello.broker_epoch)
+        return hello
+
+    def _find_leader(self, topic_id: TopicId, partition: PartitionId) -> LeaderReplica:
+        return self._leaders.leader(self._view.image.require_topic_id(topic_id).name, topic_id, partition)
+
+    def _on_metadata(self, image: MetadataImage, delta: MetadataDelta | None) -> None:
+        if delta is not None and not any(True for _ in delta.changed_brokers()):
+            return
+        for follower, stream in self._streams.items():
+            broker = image.brokers.get(follower)
+            if broker is None or broker.epoch != stream.broker_epoch:
+                stream.close(
+                    StaleBrokerEpochError(
+                        f"node {follower} has registered anew since broker epoch {stream.broker_epoch}",
+                        field="broker_epoch",
+                    )
+                )

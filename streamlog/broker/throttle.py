@@ -1,0 +1,62 @@
+"""Bytes a second that a node gives to, or takes for, replicas that are not in sync: moved, or catching up.
+
+    leader.replication.throttled.rate      the leader asks before it sends
+    follower.replication.throttled.rate    the follower asks before it grants credit (replication.proto)
+
+A bucket with debt: who asks while it holds something may take more than that, and the next ones wait until it is paid
+back. So a batch that is larger than the bucket goes through, and the rate holds over any time that is longer than the
+burst. Replicas in sync never come here: what holds them up holds up the producers.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from streamlog.ports import Clock
+
+UNLIMITED: Final = 2**63 - 1
+"""The default of both settings."""
+BURST_S: Final = 0.1
+"""What has not been used is kept for so long."""
+
+
+class Throttle:
+    """One a node and direction, shared by all its streams."""
+
+    def __init__(self, clock: Clock, rate: int = UNLIMITED) -> None:
+        """`rate` in bytes a second, at least 1."""
+        self._clock = clock
+        self._rate = rate
+        self._level = self._capacity  # bytes; below 0: owed
+        self._filled_s = clock.monotonic()
+
+    @property
+    def limited(self) -> bool:
+        return self._rate < UNLIMITED
+
+    @property
+    def _capacity(self) -> float:
+        return max(1.0, self._rate * BURST_S)
+
+    def set_rate(self, rate: int) -> None:
+        """The setting has changed. What was owed under the old rate is paid back under the new one."""
+        self._fill()
+        self._rate = rate
+        self._level = min(self._level, self._capacity)
+
+    def wait_s(self) -> float:
+        """0: go on, and `charge`. Else ask again after so many seconds."""
+        if not self.limited:
+            return 0.0
+        self._fill()
+        return 0.0 if self._level > 0 else (1 - self._level) / self._rate
+
+    def charge(self, size: int) -> None:
+        """So many bytes go."""
+        if self.limited:
+            self._level -= size
+
+    def _fill(self) -> None:
+        now_s = self._clock.monotonic()
+        self._level = min(self._capacity, self._level + (now_s - self._filled_s) * self._rate)
+        self._filled_s = now_s

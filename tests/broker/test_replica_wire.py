@@ -1,0 +1,125 @@
+"""The replication stream's messages against protobuf's own code."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamlog.api.pb import replication_pb2 as pb
+from streamlog.broker.replica_wire import (
+    Divergence,
+    Follow,
+    Hello,
+    News,
+    Position,
+    Request,
+    decode_request,
+    decode_response,
+    encode_request,
+    encode_response,
+)
+from streamlog.errors import CorruptMessageError, InvalidRequestError, OffsetOutOfRangeError, RequestTooLargeError
+from streamlog.model import BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionId, TopicId
+
+uint32 = st.integers(0, 2**32 - 1)
+uint64 = st.integers(0, 2**63 - 1)
+offsets = uint64.map(Offset)
+batches = st.lists(st.binary(min_size=1), max_size=3)
+plain_news = st.builds(lambda *fields: News(*fields), uint32, offsets, offsets, batches)
+divergences = st.builds(Divergence, st.integers(-1, 2**31 - 1).map(LeaderEpoch), offsets)
+ended_news = st.builds(lambda *fields: News(*fields), uint32, offsets, offsets, st.just(()), divergences)
+credit = st.none() | uint64
+follows = st.builds(
+    Follow,
+    slot=uint32,
+    topic_id=st.binary(min_size=16, max_size=16).map(TopicId),
+    partition=uint32.map(PartitionId),
+    leader_epoch=uint32.map(LeaderEpoch),
+    fetch_offset=offsets,
+    last_epoch=st.integers(-1, 2**31 - 1).map(LeaderEpoch),
+    stable_end=offsets,
+    log_start=offsets,
+    credit_bytes=credit,
+)
+hellos = st.builds(Hello, st.text(max_size=20), uint32.map(BrokerId), uint64.map(BrokerEpoch), uint32.map(BrokerId))
+requests = st.builds(
+    Request,
+    hello=st.none() | hellos,
+    follows=st.lists(follows, max_size=3),
+    positions=st.lists(st.builds(Position, uint32, offsets, credit), max_size=3),
+    unfollow=st.lists(uint32, max_size=3),
+)
+
+
+def joined(news: News) -> tuple[object, ...]:
+    return (*news[:3], b"".join(news.batches), news.divergence)
+
+
+def generated(items: list[News]) -> bytes:
+    message = pb.ReplicateResponse()
+    for item in items:
+        one = message.partitions.add(
+            slot=item.slot,
+            high_watermark=item.high_watermark,
+            log_start=item.log_start,
+            batches=b"".join(item.batches),
+        )
+        if item.divergence is not None:
+            one.diverging_epoch.leader_epoch, one.diverging_epoch.end_offset = item.divergence
+    return message.SerializeToString(deterministic=True)
+
+
+@given(st.lists(plain_news | ended_news, max_size=4))
+def test_responses_are_what_generated_code_writes_and_reads(items: list[News]) -> None:
+    ours = encode_response(items)
+    assert ours == generated(items)
+    assert [joined(news) for news in decode_response(ours)] == [joined(news) for news in items]
+
+
+@given(st.lists(plain_news, min_size=1, max_size=3), st.data())
+def test_damaged_responses_are_refused_or_read_never_worse(items: list[News], data: st.DataObject) -> None:
+    whole = encode_response(items)
+    cut = data.draw(st.integers(0, len(whole) - 1)) if whole else 0
+    flipped = bytearray(whole)
+    if flipped:
+        flipped[cut] ^= data.draw(st.integers(1, 255))
+    for damaged in (whole[:cut], bytes(flipped)):
+        try:
+            found = decode_response(damaged)
+        except CorruptMessageError:
+            continue
+        assert sum(len(batch) for news in found for batch in news.batches) <= len(damaged)
+
+
+def test_an_error_ends_a_slot_with_its_details() -> None:
+    error = OffsetOutOfRangeError("not there", field="offset", log_start=3, log_end=9)
+    (news,) = decode_response(encode_response([News(7, Offset(5), Offset(3), error=error)]))
+    assert news.slot == 7
+    assert isinstance(news.error, OffsetOutOfRangeError)
+    assert (news.error.details["log_start"], news.error.details["log_end"]) == (3, 9)
+
+
+def test_a_field_of_a_newer_release_is_passed_over() -> None:
+    inner = pb.ReplicaBatches(slot=3, high_watermark=4, batches=b"abc").SerializeToString() + b"\xa0\x06\x01"
+    (news,) = decode_response(bytes((1 << 3 | 2, len(inner))) + inner)
+    assert joined(news) == (3, 4, 0, b"abc", None)
+
+
+def test_a_missing_batch_field_and_an_empty_one_are_the_same() -> None:
+    assert encode_response([News(0, Offset(0), Offset(0))]) == b"\x0a\x00"
+    assert decode_response(b"\x0a\x02\x7a\x00") == [News(0, Offset(0), Offset(0))]
+
+
+@given(requests)
+def test_requests_come_back(request: Request) -> None:
+    assert decode_request(encode_request(request)) == request
+
+
+def test_bad_requests_are_refused() -> None:
+    with pytest.raises(InvalidRequestError):
+        decode_request(b"\xff")
+    with pytest.raises(InvalidRequestError, match="16 bytes"):
+        decode_request(pb.ReplicateRequest(follow=[pb.Follow(topic_id=b"x")]).SerializeToString())
+    with pytest.raises(RequestTooLargeError):
+        decode_request(bytes(2 << 20))
