@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 TARGETS = {
     "streamlog/internal/v1/controller.proto": "streamlog/api/pb",
-    "streamlog/internal/v1/identity.proto": "streamlog/api/pb",
+    "streamlog/internal/v1/identification.proto": "streamlog/api/pb",
     "streamlog/internal/v1/metadata.proto": "streamlog/metadata/pb",
     "streamlog/internal/v1/raft.proto": "streamlog/raft/pb",
     "streamlog/internal/v1/replication.proto": "streamlog/api/pb",

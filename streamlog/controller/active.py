@@ -83,11 +83,12 @@ class ActiveController:
         return self._reign is not None
 
     async def run(self) -> None:
-        """For ever. An InvariantError of a decision ends the node."""
+        """As long as the quorum runs. An InvariantError of a decision ends the node."""
         ruling: asyncio.Task[None] | None = None
         async with asyncio.TaskGroup() as tasks:
             async for leadership in self._quorum.watch_leadership():
-                self._view.set_controller(leadership.leader, leadership.address)
+                if not leadership.is_self:
+                    self._view.set_controller(leadership.leader, leadership.address)
                 if ruling is not None:
                     ruling.cancel()
                     await asyncio.wait([ruling])
@@ -105,12 +106,14 @@ class ActiveController:
                 context_of=self._context_of,
                 probe=self._probe,
             )
+            self._view.set_controller(self._node_id, leadership.address)
             try:
                 await self._reign.run()
             except StreamlogError as error:
                 self._probe("controller_inactive", term=leadership.term, reason=str(error))
             finally:
                 self._reign = None
+                self._view.set_controller(None, None)
             await asyncio.sleep(RETRY_S)
 
     def _context_of(self, sessions: Collection[BrokerId]) -> Context:

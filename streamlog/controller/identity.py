@@ -1,11 +1,11 @@
-"""Who is at an address (streamlog.internal.v1.Identity), and the second look at a node that may be gone."""
+"""Who is at an address (streamlog.internal.v1.Identification), and the second look at a node that may be gone."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
 
-from streamlog.api.pb import identity_pb2 as pb
+from streamlog.api.pb import identification_pb2 as pb
 from streamlog.api.service import parse
 from streamlog.errors import Status
 from streamlog.metadata.records import Broker
@@ -13,7 +13,7 @@ from streamlog.metadata.view import address
 from streamlog.model import BrokerId
 from streamlog.ports import Network, RpcError
 
-IDENTIFY: Final = "/streamlog.internal.v1.Identity/Identify"
+IDENTIFY: Final = "/streamlog.internal.v1.Identification/Identify"
 SECOND_LOOK_S: Final = 1.0
 """A process that lives answers within milliseconds. One that hangs is left to its session."""
 _RESPONSE_BYTES_MAX: Final = 16 << 10

@@ -8,7 +8,8 @@ What is repeated, and why it does no harm where the first attempt was carried ou
 
     Register                one incarnation registers once
     Heartbeat               says the same again
-    AlterPartition          refused the second time by its partition epoch: the leader learns the rest from the metadata
+    AlterPartition          is not repeated once it may have got there, but OutcomeUnknownError: whoever leads must tell
+                            refused from unknown
     ReportOfflineReplicas   they are offline already
     AllocateProducerIds     a block of ids is never used
     CreateInternalTopic     answered with the topic that is there
@@ -27,7 +28,7 @@ from typing import Final, TypeVar
 from streamlog.api.convert import controller as convert
 from streamlog.api.errors import from_rpc
 from streamlog.api.pb import controller_pb2 as pb
-from streamlog.api.pb import identity_pb2
+from streamlog.api.pb import identification_pb2
 from streamlog.api.service import parse
 from streamlog.controller.active import ActiveController, Registration
 from streamlog.controller.identity import IDENTIFY
@@ -46,7 +47,7 @@ from streamlog.metadata.liveness import Heartbeat, HeartbeatResponse
 from streamlog.metadata.registration import RegisterBroker
 from streamlog.metadata.roles import PartitionKey
 from streamlog.metadata.view import MetadataView
-from streamlog.model import BrokerEpoch, BrokerId, RaftIndex, TopicId
+from streamlog.model import BrokerEpoch, BrokerId, ProducerId, RaftIndex, TopicId
 from streamlog.ports import Channel, Clock, Network, Random, RpcError
 
 FORWARDED: Final = "streamlog-forwarded"
@@ -124,14 +125,18 @@ class ControllerLink:
     async def alter_partition(
         self, proposals: Sequence[IsrProposal], *, timeout_s: float = TIMEOUT_S
     ) -> tuple[IsrResult, ...]:
-        """One result for each, in their order; at most 2,000. StaleBrokerEpochError, InvalidRequestError for all."""
+        """One result for each, in their order; at most 2,000. StaleBrokerEpochError, InvalidRequestError,
+        QuorumUnavailableError: none was carried out; OutcomeUnknownError: perhaps they were.
+        """
         command = AlterPartition(broker_id=self._node_id, broker_epoch=self._registered(), proposals=tuple(proposals))
 
         def decode(data: bytes) -> tuple[IsrResult, ...]:
             return convert.isr_results(parse(pb.AlterPartitionResponse, data, RESPONSE_BYTES_MAX))
 
         request = convert.to_alter_partition(command).SerializeToString()
-        return await self._ask("AlterPartition", request, decode, lambda active: active.submit(command), timeout_s)
+        return await self._ask(
+            "AlterPartition", request, decode, lambda active: active.submit(command), timeout_s, once=True
+        )
 
     async def report_offline_replicas(
         self, partitions: Sequence[PartitionKey], *, timeout_s: float = TIMEOUT_S
@@ -143,8 +148,8 @@ class ControllerLink:
         request = convert.to_offline_replicas(command).SerializeToString()
         await self._ask("ReportOfflineReplicas", request, _nothing, lambda active: active.submit(command), timeout_s)
 
-    async def allocate_producer_ids(self, *, timeout_s: float = TIMEOUT_S) -> ProducerIds:
-        """Ids that nobody else gets, ever. StaleBrokerEpochError."""
+    async def allocate_producer_ids(self, *, timeout_s: float = TIMEOUT_S) -> tuple[ProducerId, int]:
+        """Ids that nobody else gets, ever: the first, and how many. StaleBrokerEpochError."""
         command = AllocateProducerIds(broker_id=self._node_id, broker_epoch=self._registered())
 
         def decode(data: bytes) -> ProducerIds:
@@ -152,7 +157,8 @@ class ControllerLink:
 
         message = pb.AllocateProducerIdsRequest(node_id=command.broker_id, broker_epoch=command.broker_epoch)
         request = message.SerializeToString()
-        return await self._ask("AllocateProducerIds", request, decode, lambda active: active.submit(command), timeout_s)
+        ids = await self._ask("AllocateProducerIds", request, decode, lambda active: active.submit(command), timeout_s)
+        return ids.first, ids.count
 
     async def create_internal_topic(self, name: str, *, timeout_s: float = TIMEOUT_S) -> TopicId:
         """The topic's id; it may be there already. InvalidTopicError, InvalidReplicationFactorError."""
@@ -177,7 +183,10 @@ class ControllerLink:
         decode: Callable[[bytes], T],
         local: Callable[[ActiveController], Awaitable[T]],
         timeout_s: float,
+        *,
+        once: bool = False,
     ) -> T:
+        """`once`: not repeated where it may have been carried out."""
         search = _Search(self, timeout_s)
         while True:
             try:
@@ -188,11 +197,16 @@ class ControllerLink:
                 data = await self._channel(where).unary(SERVICE + method, request, timeout_s=search.attempt_s())
                 return decode(data)
             except TimeoutError:
-                await search.failed(QuorumUnavailableError("the active controller cannot commit"))
+                failure: StreamlogError | RpcError = OutcomeUnknownError(
+                    "the active controller could not commit in time"
+                )
             except RpcError as error:
-                await search.failed(from_rpc(error))
+                failure = from_rpc(error)
             except _AGAIN as error:
-                await search.failed(error)
+                failure = error
+            if once and _may_have_been_done(failure):
+                raise _unknown(method)
+            await search.failed(failure)
 
     # What clients ask.
 
@@ -218,7 +232,7 @@ class ControllerLink:
                 if isinstance(cause, NotControllerError):
                     await search.failed(cause)
                     continue
-                raise _unknown(method) if isinstance(cause, RpcError) and cause.status in _GONE else cause from None
+                raise _unknown(method) if _may_have_been_done(cause) else cause from None
             answer = parse(pb.ForwardResponse, data, RESPONSE_BYTES_MAX)
             await self._wait_until_applied(RaftIndex(answer.applied_index), search.left_s())
             return answer.response
@@ -312,6 +326,10 @@ def _nothing(data: bytes) -> None:
     """There is nothing in the answer."""
 
 
+def _may_have_been_done(failure: StreamlogError | RpcError) -> bool:
+    return isinstance(failure, OutcomeUnknownError) or (isinstance(failure, RpcError) and failure.status in _GONE)
+
+
 def _unknown(method: str) -> StreamlogError:
     name = method.rpartition("/")[2]
     return OutcomeUnknownError(
@@ -320,4 +338,4 @@ def _unknown(method: str) -> StreamlogError:
     )
 
 
-_WHO: Final = identity_pb2.IdentifyRequest().SerializeToString()
+_WHO: Final = identification_pb2.IdentifyRequest().SerializeToString()

@@ -81,6 +81,16 @@ class LogDirectories:
         return iter(self._directories)
 
     @property
+    def cluster_id(self) -> str | None:
+        """Of the cluster that they belong to; None: they have never met one."""
+        return next((d.meta.cluster_id for d in self._directories if d.meta.cluster_id is not None), None)
+
+    async def join(self, cluster_id: str) -> None:
+        """Belong to this cluster from now on, durably. InconsistentClusterError where they belong to another one."""
+        for directory in self.online:
+            await directory.join(cluster_id)
+
+    @property
     def online(self) -> list[LogDirectory]:
         return [directory for directory in self._directories if directory.failure is None]
 

@@ -125,6 +125,14 @@ class LogDirectory:
             self._points_found = self._points_found and name != names.RECOVERY_POINTS
             return {}
 
+    async def join(self, cluster_id: str) -> None:
+        """Belong to this cluster from now on, durably. InconsistentClusterError, DamagedFileError, StorageError."""
+        self.check()
+        try:
+            self.meta = await claim(self._fs, self.path, self.meta.node_id, cluster_id, self._random)
+        except OSError as e:
+            raise self.fail(e) from e
+
     # -- logs
 
     async def open_logs(self, config_of: Callable[[TopicPartition], LogConfig]) -> None:

@@ -1,0 +1,164 @@
+"""How a node learns the id of its cluster, without a format step, so that two clusters can never form from one.
+
+    the log directories have it            it is that
+    another voter tells it                 it is taken, made durable, and told from then on
+    the voter with the lowest id           asks the others; when a majority of the voters, itself included, has answered
+                                           that it has none, it draws one
+    all others                             wait until somebody tells it
+
+A majority of an existing cluster has its id. So a voter that hears "none" from a majority is not in a cluster that has
+ever committed anything, and as there is one lowest id, one voter draws. It tells the id when it is durable with it: one
+that was drawn and forgotten by a crash was never told.
+
+A node without a vote asks the voters, or `controller.quorum.bootstrap.servers`, who tell it the voters as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from streamlog.api.pb import identification_pb2 as pb
+from streamlog.api.service import Call, Service, unary
+from streamlog.controller.identity import Identified, identify
+from streamlog.errors import InconsistentClusterError, StreamlogError
+from streamlog.model import BrokerId
+from streamlog.ports import Clock, Network, Probe, Random, RpcError
+from streamlog.raft.voters import Voter, VoterSet
+from streamlog.storage.meta_properties import new_id
+
+ATTEMPT_S: Final = 0.5
+WAIT_S: Final = 2.0
+"""How long who waits for an id lets the other side hold the call."""
+WAIT_MS_MAX: Final = 10_000
+PAUSE_S: Final = (0.03, 0.3)
+"""Between two attempts to reach a node: the first, doubled up to the longest."""
+
+
+class Identity:
+    """Who this process is. Owned by the node, served from its first moment."""
+
+    def __init__(self, node_id: BrokerId, incarnation_id: bytes) -> None:
+        self._node_id = node_id
+        self._incarnation_id = incarnation_id
+        self._cluster_id = ""
+        self._voters = ""
+        self._known = asyncio.Event()
+
+    def set_cluster(self, cluster_id: str, voters: VoterSet) -> None:
+        """From here on it is told. It must be durable."""
+        self._cluster_id = cluster_id
+        self._voters = str(voters)
+        self._known.set()
+
+    def service(self, clock: Clock) -> Service:
+        return Service(
+            pb.DESCRIPTOR.services_by_name["Identification"],
+            clock,
+            [unary("Identify", pb.IdentifyRequest, pb.IdentifyResponse, self._identify)],
+        )
+
+    async def _identify(self, request: pb.IdentifyRequest, call: Call) -> pb.IdentifyResponse:
+        if request.wait_ms and not self._known.is_set():
+            try:
+                async with asyncio.timeout(min(request.wait_ms, WAIT_MS_MAX) / 1000):
+                    await self._known.wait()
+            except TimeoutError:
+                pass
+        return pb.IdentifyResponse(
+            node_id=self._node_id,
+            incarnation_id=self._incarnation_id,
+            cluster_id=self._cluster_id,
+            voters=self._voters,
+        )
+
+
+class Formation:
+    """One search for the cluster's id."""
+
+    def __init__(self, node_id: BrokerId, *, network: Network, random: Random, probe: Probe) -> None:
+        self._node_id = node_id
+        self._network = network
+        self._random = random
+        self._probe = probe
+
+    async def as_voter(self, voters: VoterSet) -> str:
+        """The id, told or drawn: the caller makes it durable. InconsistentClusterError where two are told."""
+        others = [voter for voter in voters if voter.node_id != self._node_id]
+        if self._node_id == voters.voters[0].node_id:
+            return await self._draw_unless_told(others, voters.majority)
+        return (await self._until_told([voter.address for voter in others])).cluster_id
+
+    async def as_observer(self, addresses: Sequence[str]) -> Identified:
+        """What the first node says that knows its cluster."""
+        return await self._until_told(addresses)
+
+    async def _draw_unless_told(self, others: Sequence[Voter], majority: int) -> str:
+        pause = _Pause(self._random)
+        while True:
+            answers = await asyncio.gather(*(self._try(voter.address) for voter in others))
+            # An answer of somebody else (a voter's address that was given away) counts for nothing.
+            valid = [
+                answer
+                for voter, answer in zip(others, answers, strict=True)
+                if answer is not None and answer.node_id == voter.node_id
+            ]
+            told = sorted({answer.cluster_id for answer in valid if answer.cluster_id})
+            if len(told) > 1:
+                raise InconsistentClusterError(
+                    f"the voters belong to different clusters: {', '.join(told)}", field="controller.quorum.voters"
+                )
+            if told:
+                return told[0]
+            if 1 + len(valid) >= majority:
+                cluster_id = new_id(self._random)
+                self._probe("cluster_id_drawn", cluster=cluster_id, answered=len(valid))
+                return cluster_id
+            await pause.wait()
+
+    async def _try(self, address: str) -> Identified | None:
+        try:
+            return await identify(self._network, address, timeout_s=ATTEMPT_S)
+        except (RpcError, StreamlogError):
+            return None
+
+    async def _until_told(self, addresses: Sequence[str]) -> Identified:
+        found: list[Identified] = []
+
+        async def ask(address: str) -> None:
+            found.append(await self._ask_until_told(address))
+            raise _Found
+
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for address in addresses:
+                    tasks.create_task(ask(address))
+        except* _Found:
+            pass
+        return found[0]
+
+    async def _ask_until_told(self, address: str) -> Identified:
+        pause = _Pause(self._random)
+        while True:
+            try:
+                answer = await identify(self._network, address, timeout_s=ATTEMPT_S, wait_s=WAIT_S)
+            except (RpcError, StreamlogError):
+                await pause.wait()
+                continue
+            if answer.cluster_id:
+                return answer
+
+
+class _Found(Exception):
+    """Ends the others of a group."""
+
+
+class _Pause:
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._next_s = PAUSE_S[0]
+
+    async def wait(self) -> None:
+        await asyncio.sleep(self._random.uniform(0.5, 1.0) * self._next_s)
+        self._next_s = min(2 * self._next_s, PAUSE_S[1])

@@ -1,0 +1,207 @@
+"""How a node follows the metadata: as a voter of the quorum, or as an observer of it.
+
+Both feed the node's view. A voter may become the active controller; an observer has none, and says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from streamlog.config import Config
+from streamlog.config import node_settings as settings
+from streamlog.controller import ActiveController
+from streamlog.errors import NotControllerError
+from streamlog.metadata.controller import Command
+from streamlog.metadata.node_configs import NodeConfigs
+from streamlog.metadata.view import MetadataView
+from streamlog.model import BrokerId, RaftIndex, RaftTerm
+from streamlog.ports import Ports, StreamHandler
+from streamlog.raft.node import QuorumConfig, RaftNode
+from streamlog.raft.observers import Observer
+from streamlog.raft.port import Leadership
+from streamlog.raft.settings import QuorumSettings
+from streamlog.raft.storage import Owner
+from streamlog.raft.voters import Voter, VoterSet
+
+DIRECTORY: Final = "__cluster_metadata"
+"""Below metadata.log.dir, or the first log directory. No partition's directory is called so: it has no number."""
+HAND_OVER_S: Final = 1.0
+
+
+class Member(Protocol):
+    """What the node runs of the quorum, and what its services ask."""
+
+    @property
+    def active(self) -> ActiveController | None: ...
+
+    async def run(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    def streaming_handlers(self) -> Mapping[str, StreamHandler]: ...
+
+    # For operators (streamlog.services.needs.Quorum and Controller).
+
+    @property
+    def applied_index(self) -> RaftIndex: ...
+
+    def leadership(self) -> Leadership: ...
+
+    def voters(self) -> VoterSet: ...
+
+    async def add_voter(self, voter: Voter) -> RaftIndex: ...
+
+    async def remove_voter(self, node_id: BrokerId) -> RaftIndex: ...
+
+    async def replace_voter(self, node_id: BrokerId, voter: Voter) -> RaftIndex: ...
+
+    async def submit(self, command: Command) -> Any: ...
+
+
+class VoterMember:
+    def __init__(self, owner: Owner, directory: str, *, view: MetadataView, configs: NodeConfigs, ports: Ports) -> None:
+        config = QuorumConfig(owner=owner, directory=directory, settings=quorum_settings(configs.node))
+        self._configured = owner.voters
+        self._view = view
+        self._raft = RaftNode(config, view.machine, ports)
+        self._up = False
+        self._running: asyncio.Task[None] | None = None
+        self.active: ActiveController = ActiveController(
+            owner.node_id,
+            owner.cluster_id,
+            quorum=self._raft,
+            view=view,
+            configs=configs,
+            network=ports.network,
+            random=ports.random,
+            probe=ports.probe,
+        )
+
+    async def run(self) -> None:
+        """Until `stop`, or an error that ends the node."""
+        async with asyncio.TaskGroup() as tasks:
+            self._running = tasks.create_task(self._raft.run())
+            await self._raft.wait_until_up()
+            self._up = True
+            await self.active.run()
+        self._up = False
+
+    async def stop(self) -> None:
+        """Hand over the leadership, then end `run` in good order."""
+        if self._up and self._raft.leadership().is_self and len(self._raft.voters()) > 1:
+            await self._raft.transfer_leadership()
+            try:
+                async with asyncio.timeout(HAND_OVER_S):
+                    await self._view.wait_for_controller_change()
+            except TimeoutError:
+                pass  # nobody is there to take it
+        self._raft.stop()
+        if self._running is not None:
+            await asyncio.wait([self._running])
+
+    def streaming_handlers(self) -> Mapping[str, StreamHandler]:
+        return self._raft.streaming_handlers()
+
+    @property
+    def applied_index(self) -> RaftIndex:
+        return self._raft.applied_index
+
+    def leadership(self) -> Leadership:
+        return self._raft.leadership()
+
+    def voters(self) -> VoterSet:
+        return self._raft.voters() if self._up else self._configured
+
+    async def add_voter(self, voter: Voter) -> RaftIndex:
+        return await self._raft.add_voter(voter)
+
+    async def remove_voter(self, node_id: BrokerId) -> RaftIndex:
+        return await self._raft.remove_voter(node_id)
+
+    async def replace_voter(self, node_id: BrokerId, voter: Voter) -> RaftIndex:
+        return await self._raft.replace_voter(node_id, voter)
+
+    async def submit(self, command: Command) -> Any:
+        return await self.active.submit(command)
+
+
+class ObserverMember:
+    def __init__(self, cluster_id: str, voters: VoterSet, *, view: MetadataView, ports: Ports) -> None:
+        self.active: ActiveController | None = None
+        self._voters = voters
+        self._view = view
+        self._observer = Observer(
+            view.machine,
+            voters,
+            cluster_id=cluster_id,
+            network=ports.network,
+            clock=ports.clock,
+            random=ports.random,
+            workers=ports.workers,
+            probe=ports.probe,
+        )
+
+    async def run(self) -> None:
+        await self._observer.run()
+
+    async def stop(self) -> None:
+        """There is nothing to save."""
+
+    def streaming_handlers(self) -> Mapping[str, StreamHandler]:
+        return {}
+
+    @property
+    def applied_index(self) -> RaftIndex:
+        return self._observer.applied_index
+
+    def leadership(self) -> Leadership:
+        """As far as the node has met the controller; the term is not known here."""
+        view = self._view
+        return Leadership(
+            term=RaftTerm(0),
+            leader=view.controller,
+            address=view.controller_address,
+            is_self=False,
+            is_ready=False,
+        )
+
+    def voters(self) -> VoterSet:
+        return self._voters
+
+    async def add_voter(self, voter: Voter) -> RaftIndex:
+        raise self._not_controller()
+
+    async def remove_voter(self, node_id: BrokerId) -> RaftIndex:
+        raise self._not_controller()
+
+    async def replace_voter(self, node_id: BrokerId, voter: Voter) -> RaftIndex:
+        raise self._not_controller()
+
+    async def submit(self, command: Command) -> Any:
+        raise self._not_controller()
+
+    def _not_controller(self) -> NotControllerError:
+        return NotControllerError(
+            "this node has no vote, and never is the controller",
+            leader=self._view.controller,
+            address=self._view.controller_address,
+        )
+
+
+def quorum_settings(config: Config) -> QuorumSettings:
+    election_ms = config[settings.CONTROLLER_QUORUM_ELECTION_TIMEOUT_MS]
+    heartbeat_ms = config[settings.CONTROLLER_QUORUM_HEARTBEAT_INTERVAL_MS]
+    defaults = QuorumSettings()
+    return QuorumSettings(
+        election_timeout_min_ms=election_ms,
+        election_timeout_max_ms=2 * election_ms,
+        heartbeat_ms=heartbeat_ms,
+        idle_heartbeat_ms=max(heartbeat_ms, defaults.idle_heartbeat_ms),
+        snapshot_journal_bytes=config[settings.METADATA_LOG_MAX_RECORD_BYTES_BETWEEN_SNAPSHOTS],
+    )
+
+
+def addresses_of(voters: VoterSet) -> Sequence[str]:
+    return [voter.address for voter in voters]

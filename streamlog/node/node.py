@@ -1,0 +1,311 @@
+"""Node: one node of a cluster, from its first lock to its last sync.
+
+    1  lock and check the log directories                   refused: another process, another node's or cluster's
+    2  listen; until it serves, a call is told to try another node, but for Identity and health
+    3  learn the cluster's id (forming), make it durable
+    4  follow the metadata (membership); meanwhile the logs are opened, and recovered
+    5  register, and apply the registration
+    6  run the replicas, connect the services
+    7  say that it can serve: unfenced, healthy, ready
+
+    stopping: not healthy any more; controlled shutdown; the quorum's leadership handed over; replicas ended; the
+    listener closed; logs synced, and the mark of a clean stop written last.
+
+`stop` before it is ready drops what was begun: a start may be cut anywhere, by `stop` as by a crash.
+
+The node is fail-stop. What ends any of its tasks ends the node: `run` raises it, nothing is marked as clean, and
+whoever runs the node ends the process. A handler that raises what it must not counts as one (`fail`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import Final
+
+from streamlog.api.health import Health
+from streamlog.api.service import Service
+from streamlog.config import Loaded, log_settings
+from streamlog.config import node_settings as settings
+from streamlog.config.addresses import Address
+from streamlog.controller import ActiveController, ControllerLink, ControllerService
+from streamlog.metadata.features import METADATA_VERSION_MAX, METADATA_VERSION_MIN
+from streamlog.metadata.node_configs import NodeConfigs
+from streamlog.metadata.records import EPOCH_FROM_INDEX
+from streamlog.metadata.registration import RegisterBroker
+from streamlog.metadata.view import MetadataView
+from streamlog.model import BrokerEpoch, BrokerId, RaftIndex
+from streamlog.node import announced
+from streamlog.node.addresses import advertised_address, bootstrap_addresses, configured_voters, listen_address
+from streamlog.node.data_plane import DataPlane, directory_ids
+from streamlog.node.forming import Formation, Identity
+from streamlog.node.membership import DIRECTORY, Member, ObserverMember, VoterMember, addresses_of
+from streamlog.node.registration import Registration
+from streamlog.node.switchboard import Switchboard
+from streamlog.ports import Ports, Server
+from streamlog.raft.storage import Owner
+from streamlog.raft.voters import VoterSet, parse_voters
+from streamlog.storage.directories import LogDirectories
+
+CLOSE_GRACE_S: Final = 0.25
+"""For calls that are being answered when the listener closes. Streams have no end of their own, and are cut."""
+
+
+class Node:
+    """`run` once. `config` names its directories by absolute paths."""
+
+    def __init__(self, config: Loaded, ports: Ports) -> None:
+        """InvalidConfigError."""
+        self._ports = ports
+        self._config = config.config  # as it was at the start
+        self._node_id = BrokerId(config.config[settings.NODE_ID])
+        self._incarnation_id = ports.random.getrandbits(128).to_bytes(16, "big")
+        self._view = MetadataView()
+        self._configs = NodeConfigs(config.given, self._node_id, self._view)
+        self._identity = Identity(self._node_id, self._incarnation_id)
+        self._health = Health(announced.client_services())
+        self._switchboard = Switchboard(announced.unary_methods(), announced.streaming_methods())
+        self._address: Address | None = None
+        self._cluster_id = ""
+        self._member: Member | None = None
+        self._life: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
+        self._ready = asyncio.Event()
+        self._failure: BaseException | None = None
+        # Written into the log directories when they are closed; None: the stop is not a clean one.
+        self._clean_epoch: BrokerEpoch | None = None
+
+    @property
+    def node_id(self) -> BrokerId:
+        return self._node_id
+
+    @property
+    def address(self) -> str:
+        """`host:port` where others find it. Empty until it listens."""
+        return "" if self._address is None else str(self._address)
+
+    @property
+    def cluster_id(self) -> str:
+        """Empty until it is known."""
+        return self._cluster_id
+
+    @property
+    def view(self) -> MetadataView:
+        return self._view
+
+    @property
+    def controller(self) -> ActiveController | None:
+        """The node's own; None before it takes part, and where it has no vote."""
+        return None if self._member is None else self._member.active
+
+    @property
+    def is_ready(self) -> bool:
+        return self._ready.is_set() and not self._stopping.is_set()
+
+    async def wait_until_ready(self) -> None:
+        """Until it serves. For ever where it does not get there: watch `run` beside it."""
+        await self._ready.wait()
+
+    # Life.
+
+    async def run(self) -> None:
+        """Until `stop`; or raises what ended the node."""
+        if self._failure is None and not self._stopping.is_set():
+            self._life = asyncio.create_task(self._live())
+            try:
+                await asyncio.wait([self._life])
+            finally:
+                await self._end(self._life)
+        if self._failure is not None:
+            raise _first(self._failure)
+
+    def stop(self) -> None:
+        """Let `run` end in good order."""
+        self._stopping.set()
+        if self._life is not None and not self._ready.is_set():
+            self._life.cancel()
+
+    def fail(self, error: BaseException) -> None:
+        """Something that belongs to the node has failed: it ends at once. For `on_crash` of the network."""
+        if self._failure is None:
+            self._failure = error
+        if self._life is not None:
+            self._life.cancel()
+
+    async def _end(self, life: asyncio.Task[None]) -> None:
+        if not life.done():  # `run` itself is cancelled
+            life.cancel()
+            await asyncio.wait([life])
+        if self._failure is None and not life.cancelled():
+            self._failure = life.exception()
+        self._ports.probe(
+            "node_stopped",
+            node=self._node_id,
+            clean=self._clean_epoch is not None,
+            reason="" if self._failure is None else str(_first(self._failure)),
+        )
+
+    async def _live(self) -> None:
+        self._ports.probe("node_starting", node=self._node_id)
+        async with AsyncExitStack() as cleanup:
+            directories = await self._open_directories()
+            plane = DataPlane(directories)
+            cleanup.push_async_callback(self._close_logs, plane)
+            server = await self._listen()
+            cleanup.push_async_callback(server.close, grace_s=CLOSE_GRACE_S)
+            voters = await self._join(directories)
+            self._member = member = self._member_of(voters)
+            link = self._link_of(member)
+            cleanup.push_async_callback(link.close)
+            await self._take_part(member, link, plane, directories)
+
+    async def _close_logs(self, plane: DataPlane) -> None:
+        await plane.close(self._clean_epoch if self._failure is None else None)
+
+    # Starting.
+
+    async def _open_directories(self) -> LogDirectories:
+        ports = self._ports
+        return await LogDirectories.open(
+            ports.fs,
+            self._log_dirs(),
+            clock=ports.clock,
+            random=ports.random,
+            probe=ports.probe,
+            node_id=self._node_id,
+        )
+
+    def _log_dirs(self) -> tuple[str, ...]:
+        return self._config[log_settings.LOG_DIRS] or self._config[log_settings.LOG_DIR]
+
+    async def _listen(self) -> Server:
+        """OSError where the address cannot be had."""
+        clock = self._ports.clock
+        self._switchboard.connect([self._identity.service(clock), self._health.service(clock)])
+        server = await self._ports.network.listen(
+            listen_address(self._config), unary=self._switchboard.unary(), streaming=self._switchboard.streaming()
+        )
+        self._address = advertised_address(self._config, server.address)
+        self._ports.probe("listening", node=self._node_id, address=server.address, advertised=str(self._address))
+        return server
+
+    async def _join(self, directories: LogDirectories) -> VoterSet:
+        """Know the cluster's id, and those who vote on its metadata."""
+        assert self._address is not None
+        voters = configured_voters(self._config, self._node_id, self._address)
+        cluster_id = directories.cluster_id
+        if cluster_id is None or not voters.voters:
+            self._ports.probe("cluster_wanted", node=self._node_id, voters=str(voters))
+            cluster_id, voters = await self._find_cluster(cluster_id, voters)
+        await directories.join(cluster_id)
+        self._cluster_id = cluster_id
+        self._identity.set_cluster(cluster_id, voters)
+        self._ports.probe("cluster_joined", node=self._node_id, cluster=cluster_id, voters=str(voters))
+        return voters
+
+    async def _find_cluster(self, cluster_id: str | None, voters: VoterSet) -> tuple[str, VoterSet]:
+        ports = self._ports
+        formation = Formation(self._node_id, network=ports.network, random=ports.random, probe=ports.probe)
+        if voters.get(self._node_id) is not None:
+            return cluster_id or await formation.as_voter(voters), voters
+        told = await formation.as_observer(addresses_of(voters) or bootstrap_addresses(self._config))
+        return cluster_id or told.cluster_id, voters if voters.voters else parse_voters(told.voters)
+
+    def _member_of(self, voters: VoterSet) -> Member:
+        if voters.get(self._node_id) is None:
+            return ObserverMember(self._cluster_id, voters, view=self._view, ports=self._ports)
+        owner = Owner(cluster_id=self._cluster_id, node_id=self._node_id, voters=voters)
+        above = self._config[settings.METADATA_LOG_DIR] or self._log_dirs()[0]
+        member = VoterMember(
+            owner, f"{above.rstrip('/')}/{DIRECTORY}", view=self._view, configs=self._configs, ports=self._ports
+        )
+        self._switchboard.connect_handlers({}, member.streaming_handlers())
+        return member
+
+    def _link_of(self, member: Member) -> ControllerLink:
+        return ControllerLink(
+            self._node_id,
+            view=self._view,
+            active=member.active,
+            voters=lambda: addresses_of(member.voters()),
+            network=self._ports.network,
+            clock=self._ports.clock,
+            random=self._ports.random,
+        )
+
+    async def _take_part(
+        self, member: Member, link: ControllerLink, plane: DataPlane, directories: LogDirectories
+    ) -> None:
+        """From the quorum to the end of the node."""
+        async with asyncio.TaskGroup() as tasks:
+            following = tasks.create_task(member.run())
+            self._switchboard.connect(self._services(member))
+            await plane.open()
+            registration = self._registration(link, plane, directories)
+            epoch = await registration.register()
+            beating = tasks.create_task(registration.run())
+            await self._view.wait_until_applied(RaftIndex(epoch))
+            serving = tasks.create_task(plane.run())
+            self._switchboard.connect(plane.services())
+            await registration.serve()
+            self._tell_ready()
+            await self._stopping.wait()
+            await self._take_leave(registration)
+            beating.cancel()
+            serving.cancel()
+            await member.stop()
+            following.cancel()
+
+    def _services(self, member: Member) -> list[Service]:
+        """Those that are needed before the node is a member of the cluster."""
+        if member.active is None:
+            return []
+        return [ControllerService(member.active, self._view, {}).service(self._ports.clock)]
+
+    def _registration(self, link: ControllerLink, plane: DataPlane, directories: LogDirectories) -> Registration:
+        assert self._address is not None
+        asked = RegisterBroker(
+            cluster_id=self._cluster_id,
+            broker_id=self._node_id,
+            incarnation_id=self._incarnation_id,
+            host=self._address.host,
+            port=self._address.port,
+            rack=self._config[settings.BROKER_RACK],
+            metadata_version_min=METADATA_VERSION_MIN,
+            metadata_version_max=METADATA_VERSION_MAX,
+            directory_ids=directory_ids(directories),
+            previous_broker_epoch=plane.clean_epoch or EPOCH_FROM_INDEX,
+        )
+        return Registration(
+            asked,
+            link=link,
+            view=self._view,
+            config=lambda: self._configs.node,
+            clock=self._ports.clock,
+            random=self._ports.random,
+            probe=self._ports.probe,
+        )
+
+    def _tell_ready(self) -> None:
+        for service in announced.client_services():
+            self._health.set_serving(service, True)
+        self._ready.set()
+        self._ports.probe("node_ready", node=self._node_id, address=self.address, cluster=self._cluster_id)
+
+    # Stopping.
+
+    async def _take_leave(self, registration: Registration) -> None:
+        self._ports.probe("node_stopping", node=self._node_id)
+        self._health.stop()
+        if self._config[settings.CONTROLLED_SHUTDOWN_ENABLE]:
+            left = await registration.leave(self._config[settings.CONTROLLED_SHUTDOWN_TIMEOUT_MS] / 1000)
+            if not left:
+                self._ports.probe("controlled_shutdown_given_up", node=self._node_id)
+        self._clean_epoch = registration.broker_epoch
+
+
+def _first(error: BaseException) -> BaseException:
+    """What went wrong first, without the groups that the tasks have put around it."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,196 @@
+"""A node's standing in the cluster: it registers, heartbeats, is unfenced, and takes its leave (SEMANTICS 8).
+
+    unregistered --register--> fenced --serving, caught up--> unfenced --told to stop--> leaving --leads nothing--> left
+         ^                        |                              |
+         +---- the controller knows another registration, or none ----+
+
+Owned by the node; what it knows is in memory alone. The broker epoch of a clean stop is written by the log directories,
+whose mark it goes into, and handed in at the next start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from streamlog.config import Config
+from streamlog.config import node_settings as settings
+from streamlog.controller import ControllerLink
+from streamlog.errors import (
+    BrokerIdNotRegisteredError,
+    DuplicateBrokerIdError,
+    QuorumUnavailableError,
+    StaleBrokerEpochError,
+    StreamlogError,
+)
+from streamlog.metadata.image import MetadataImage
+from streamlog.metadata.liveness import Heartbeat, HeartbeatResponse
+from streamlog.metadata.records import EPOCH_FROM_INDEX
+from streamlog.metadata.registration import RegisterBroker
+from streamlog.metadata.view import MetadataView
+from streamlog.model import BrokerEpoch
+from streamlog.ports import Clock, Probe, Random, RpcError
+
+REGISTER_S: Final = 2.0
+"""Of one call; it is repeated."""
+RETRY_S: Final = 0.25
+"""A node whose id another process has asks again after so long."""
+LEAVING_S: Final = 0.1
+"""Between two heartbeats of a node that waits to be let go."""
+
+
+class Registration:
+    """`register`, then `run` beside it for the node's life, `leave` at its end."""
+
+    def __init__(
+        self,
+        asked: RegisterBroker,
+        *,
+        link: ControllerLink,
+        view: MetadataView,
+        config: Callable[[], Config],
+        clock: Clock,
+        random: Random,
+        probe: Probe,
+    ) -> None:
+        self._asked = asked  # with which the next registration is asked for
+        self._link = link
+        self._view = view
+        self._config = config
+        self._clock = clock
+        self._random = random
+        self._probe = probe
+        self._epoch: BrokerEpoch | None = None
+        self._serving = False  # the node has said that it can
+        self._unfenced = False  # as the controller said last
+        self._leaving = False
+        self._left = asyncio.Event()
+        self._alone_since: float | None = None  # no controller has answered since then
+        self._nudge = asyncio.Event()  # heartbeat now
+
+    @property
+    def broker_epoch(self) -> BrokerEpoch | None:
+        """Of the present registration; None before the first."""
+        return self._epoch
+
+    @property
+    def unfenced(self) -> bool:
+        return self._unfenced
+
+    async def register(self) -> BrokerEpoch:
+        """Until it is done, or `initial.broker.registration.timeout.ms` is over.
+
+        InconsistentClusterError, UnsupportedVersionError, InvalidRequestError; DuplicateBrokerIdError and
+        QuorumUnavailableError when the time is over.
+        """
+        config = self._config()
+        deadline = self._clock.monotonic() + config[settings.INITIAL_BROKER_REGISTRATION_TIMEOUT_MS] / 1000
+        while True:
+            try:
+                done = await self._link.register(self._asked, timeout_s=REGISTER_S)
+            except (DuplicateBrokerIdError, QuorumUnavailableError) as error:
+                if self._clock.monotonic() >= deadline:
+                    raise
+                self._probe("registration_waits", broker=self._asked.broker_id, reason=str(error))
+                await asyncio.sleep(self._random.uniform(0.5, 1.0) * RETRY_S)
+                continue
+            self._epoch = self._link.broker_epoch = done.broker_epoch
+            self._unfenced = False
+            # Were this registration lost, the one after it would not be that of a clean stop.
+            self._asked = replace(self._asked, previous_broker_epoch=EPOCH_FROM_INDEX)
+            self._probe("registered", broker=self._asked.broker_id, epoch=done.broker_epoch)
+            return done.broker_epoch
+
+    async def run(self) -> None:
+        """Heartbeats, for ever. What `register` raises."""
+        while True:
+            self._nudge.clear()
+            await self._beat()
+            interval_s = self._config()[settings.BROKER_HEARTBEAT_INTERVAL_MS] / 1000
+            try:
+                async with asyncio.timeout(min(interval_s, LEAVING_S) if self._leaving else interval_s):
+                    await self._nudge.wait()
+            except TimeoutError:
+                pass
+
+    async def serve(self) -> None:
+        """The node can serve now: until it is unfenced, and its own image shows it."""
+        self._serving = True
+        self._nudge.set()
+        await self._view.wait_until(self._shows_unfenced)
+
+    async def leave(self, timeout_s: float) -> bool:
+        """Controlled shutdown: True once nothing depends on this node any more.
+
+        False when the time is over, or no controller has answered for `broker.session.timeout.ms`: the node is the
+        last one, or cut off, and nobody could take over.
+        """
+        self._leaving = True
+        self._nudge.set()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._left.wait()
+        except TimeoutError:
+            return False
+        return not self._gave_up()
+
+    async def _beat(self) -> None:
+        if self._epoch is None:
+            return
+        config = self._config()
+        command = Heartbeat(
+            broker_id=self._asked.broker_id,
+            broker_epoch=self._epoch,
+            applied_index=self._view.image.index,
+            want_fence=not self._serving,
+            want_shut_down=self._leaving,
+        )
+        try:
+            timeout_s = config[settings.BROKER_SESSION_TIMEOUT_MS] / 3_000
+            response = await self._link.heartbeat(command, timeout_s=timeout_s)
+        except (BrokerIdNotRegisteredError, StaleBrokerEpochError) as error:
+            await self._lost(error)
+        except (StreamlogError, RpcError) as error:
+            self._unanswered(error)
+        else:
+            self._answered(response)
+
+    async def _lost(self, error: StreamlogError) -> None:
+        self._unfenced = False
+        self._probe("registration_lost", broker=self._asked.broker_id, epoch=self._epoch, reason=str(error))
+        if self._leaving:
+            self._left.set()
+            return
+        await self.register()
+        self._nudge.set()
+
+    def _unanswered(self, error: StreamlogError | RpcError) -> None:
+        if self._alone_since is None:
+            self._alone_since = self._clock.monotonic()
+            self._probe("heartbeat_unanswered", broker=self._asked.broker_id, reason=str(error))
+        if self._leaving and self._gave_up():
+            self._left.set()
+        self._nudge.set()  # the link has waited already
+
+    def _gave_up(self) -> bool:
+        if self._alone_since is None:
+            return False
+        session_s = self._config()[settings.BROKER_SESSION_TIMEOUT_MS] / 1000
+        return self._clock.monotonic() - self._alone_since >= session_s
+
+    def _answered(self, response: HeartbeatResponse) -> None:
+        self._alone_since = None
+        unfenced = not response.fenced
+        if unfenced != self._unfenced and not self._leaving:
+            self._probe("unfenced" if unfenced else "fenced", broker=self._asked.broker_id, epoch=self._epoch)
+        self._unfenced = unfenced
+        if response.should_shut_down:
+            self._left.set()
+        elif self._serving and not unfenced and not self._leaving:
+            self._probe("fenced_still", broker=self._asked.broker_id, caught_up=response.caught_up)
+
+    def _shows_unfenced(self, image: MetadataImage) -> bool:
+        broker = image.brokers.get(self._asked.broker_id)
+        return broker is not None and broker.epoch == self._epoch and not broker.fenced

@@ -1,0 +1,72 @@
+"""The node's one listener from its first moment: every method has its name there before there is who answers it.
+
+A node listens before it knows its cluster (others ask it for the cluster's id, `forming`), and what serves most methods
+is made after. Until then, and once the node has stopped, they end with UNAVAILABLE: the caller tries another node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable, Mapping
+
+from streamlog.api.service import Service, stream_handlers, unary_handlers
+from streamlog.errors import InvariantError, Status
+from streamlog.ports import CallInfo, RpcError, Stream, StreamHandler, UnaryHandler
+
+
+class Switchboard:
+    """Names are given when it is made, handlers when they are there."""
+
+    def __init__(self, unary: Iterable[str], streaming: Iterable[str]) -> None:
+        """Full names of the methods."""
+        self._unary: dict[str, UnaryHandler] = dict.fromkeys(unary, _not_now)
+        self._streaming: dict[str, StreamHandler] = dict.fromkeys(streaming, _not_now_stream)
+
+    def unary(self) -> Mapping[str, UnaryHandler]:
+        """For `Network.listen`."""
+        return {name: self._to_unary(name) for name in self._unary}
+
+    def streaming(self) -> Mapping[str, StreamHandler]:
+        return {name: self._to_stream(name) for name in self._streaming}
+
+    def connect(self, services: Iterable[Service]) -> None:
+        """From now on they answer. InvariantError for a method that has no name here."""
+        served = list(services)
+        self.connect_handlers(unary_handlers(served), stream_handlers(served))
+
+    def connect_handlers(self, unary: Mapping[str, UnaryHandler], streaming: Mapping[str, StreamHandler]) -> None:
+        missing = sorted((unary.keys() - self._unary.keys()) | (streaming.keys() - self._streaming.keys()))
+        if missing:
+            raise InvariantError(f"served, and not announced: {', '.join(missing)}")
+        self._unary.update(unary)
+        self._streaming.update(streaming)
+
+    def unconnected(self) -> list[str]:
+        """Methods that nobody answers, sorted."""
+        idle = [name for name, handler in self._unary.items() if handler is _not_now]
+        return sorted(idle + [name for name, handler in self._streaming.items() if handler is _not_now_stream])
+
+    # A handler is called with each call anew, so that it may change; nothing is awaited in between.
+
+    def _to_unary(self, name: str) -> UnaryHandler:
+        handlers = self._unary
+
+        def handle(request: bytes, info: CallInfo) -> Awaitable[bytes]:
+            return handlers[name](request, info)
+
+        return handle
+
+    def _to_stream(self, name: str) -> StreamHandler:
+        handlers = self._streaming
+
+        def handle(stream: Stream, info: CallInfo) -> Awaitable[None]:
+            return handlers[name](stream, info)
+
+        return handle
+
+
+async def _not_now(request: bytes, info: CallInfo) -> bytes:
+    raise RpcError(Status.UNAVAILABLE, "the node is starting or stopping: try another one")
+
+
+async def _not_now_stream(stream: Stream, info: CallInfo) -> None:
+    raise RpcError(Status.UNAVAILABLE, "the node is starting or stopping: try another one")
