@@ -55,8 +55,9 @@ MAX_MESSAGE_BYTES: Final = Setting(
     "max.message.bytes", size_bytes(), (1 << 20) + 12, update=_CHANGES,
     doc="The largest record batch, as it is stored.")
 COMPRESSION_TYPE: Final = Setting(
-    "compression.type", Choice(("producer",)), "producer", update=_CHANGES, kafka="the node can compress anew",
-    doc="How batches are stored: as the producer has compressed them.")
+    "compression.type", Choice(("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")), "producer",
+    update=_CHANGES,
+    doc="How batches are stored: as the producer has compressed them, or compressed anew by the leader.")
 MESSAGE_TIMESTAMP_TYPE: Final = Setting(
     "message.timestamp.type", Choice(("CreateTime", "LogAppendTime")), "CreateTime", update=_CHANGES,
     doc="Whether a record's time is when the producer made it or when the leader appended it.")

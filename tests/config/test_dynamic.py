@@ -40,7 +40,12 @@ class TestSet:
             ("retention.ms", "-2", "retention.ms='-2': must be in -1..9223372036854775807", "-1.."),
             ("segment.bytes", "7", "segment.bytes='7': must be in 1048576..2147483647", "1048576.."),
             ("segment.index.bytes", "11", "segment.index.bytes='11': must be in 12..2147483647", "12.."),
-            ("compression.type", "gzip", "compression.type='gzip': must be one of producer", "producer"),
+            (
+                "compression.type",
+                "none",
+                "compression.type='none': must be one of producer, uncompressed, gzip, snappy, lz4, zstd",
+                "producer, uncompressed, gzip, snappy, lz4, zstd",
+            ),
             ("min.insync.replicas", "0", "min.insync.replicas='0': must be in 1..1000", "1..1000"),
             ("cleanup.policy", "", "cleanup.policy='': must not be empty", "list of: delete, compact; not empty"),
         ],

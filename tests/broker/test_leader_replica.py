@@ -1,0 +1,350 @@
+"""What producers and readers meet at a leader (SEMANTICS 1, 5, 6; KIP-101, KIP-207, KIP-320)."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+import pytest
+
+from streamlog.api.requests import OffsetPlace
+from streamlog.errors import (
+    CorruptMessageError,
+    InvalidRecordError,
+    LeaderNotAvailableError,
+    MessageTooLargeError,
+    NotEnoughReplicasError,
+    NotLeaderError,
+    OffsetOutOfRangeError,
+    OutcomeUnknownError,
+    OutOfOrderSequenceError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
+from streamlog.model import Acks, LeaderEpoch, Offset, PartitionId
+from streamlog.records import BatchFields, Codec, codec_of, decode_batch, encode_batch, read_header
+from tests.broker.rig import ME, OTHER, P0, THIRD, UNCOMMITTED, Recorder, Rig, topic_id
+from tests.storage.batches import batch
+
+
+def values_in(data: bytes) -> list[bytes | None]:
+    return [record.value for record in decode_batch(data)]
+
+
+def test_acks_all_waits_for_the_sync_of_the_only_replica(rig: Rig) -> None:
+    rig.create()
+    rig.rest()
+    appended = rig.append(b"a", b"b", acks=Acks.ALL)
+    assert (appended.first_offset, appended.next_offset) == (0, 2)
+    assert rig.leader().high_watermark == 0
+    rig.rest()
+    assert rig.leader().high_watermark == 2
+    assert values_in(rig.read()) == [b"a", b"b"]
+
+
+def test_watchers_hear_of_bytes_then_of_the_high_watermark_then_of_the_end(rig: Rig) -> None:
+    rig.create()
+    rig.rest()
+    watcher = Recorder()
+    rig.leader().watch(watcher)
+    rig.produce(b"a")
+    assert watcher.heard == ["appended 0..1", "readable 0..1"]
+    assert watcher.appended == rig.read()
+    rig.change(leader=OTHER, replicas=(ME, OTHER), isr=(ME, OTHER))
+    assert watcher.heard[2:] == ["ended"]
+    assert isinstance(watcher.error, NotLeaderError)
+    assert watcher.error.details["leader"] == OTHER
+    assert watcher.error.details["address"] == "node2:9092"
+
+
+def test_the_high_watermark_waits_for_all_in_sync(rig: Rig) -> None:
+    rig.create(replicas=(ME, OTHER, THIRD))
+    rig.rest()
+    leader = rig.leader()
+    rig.append(b"a", acks=Acks.ALL)
+    rig.rest()
+    rig.do(lambda: leader.on_position(OTHER, Offset(1)))
+    assert leader.high_watermark == 0
+    assert rig.read() == b""  # not readable yet
+    rig.do(lambda: leader.on_position(THIRD, Offset(1)))
+    assert leader.high_watermark == 1
+    assert values_in(rig.read()) == [b"a"]
+
+
+def test_too_few_in_sync_refuse_acks_all_before_the_append_and_take_the_rest(rig: Rig) -> None:
+    rig.create(replicas=(ME, OTHER, THIRD), isr=(ME,))
+    rig.rest()
+    with pytest.raises(NotEnoughReplicasError):
+        rig.append(b"a", acks=Acks.ALL)
+    assert rig.append(b"a", acks=Acks.LEADER).first_offset == 0
+    assert rig.append(b"b", acks=Acks.NONE).first_offset == 1
+
+
+def test_min_insync_replicas_changes_while_running(rig: Rig) -> None:
+    rig.create(replicas=(ME, OTHER, THIRD), isr=(ME,))
+    rig.rest()
+    rig.configure("min.insync.replicas", "1")
+    rig.produce(b"a")
+    rig.configure("min.insync.replicas", "2")
+    with pytest.raises(NotEnoughReplicasError):
+        rig.append(b"a", acks=Acks.ALL)
+
+
+def test_another_isr_within_the_leadership_lets_producers_on(rig: Rig) -> None:
+    rig.create(replicas=(ME, OTHER))
+    rig.rest()
+    leader = rig.leader()
+    waiting = rig.do(lambda: leader.wait_for(leader.append(batch([b"a"]), acks=Acks.ALL)))
+    rig.rest()
+    assert not waiting.done()
+    rig.change(isr=(ME,))
+    assert rig.leader() is leader
+    assert waiting.done()
+
+
+def test_a_replica_that_a_reassignment_brings_may_join(rig: Rig) -> None:
+    rig.create()
+    rig.rest()
+    rig.produce(b"a")
+    rig.change(replicas=(ME, OTHER), adding=(OTHER,))
+    leader = rig.leader()
+    rig.do(lambda: leader.on_position(THIRD, Offset(1)))  # none of the replicas: passed over
+    assert rig.isr.proposals == []
+    rig.do(lambda: leader.on_position(OTHER, Offset(1)))
+    assert [proposal.isr for proposal in rig.isr.proposals] == [(ME, OTHER)]
+
+
+def test_who_lags_is_proposed_out(rig: Rig) -> None:
+    rig.create(replicas=(ME, OTHER, THIRD))
+    rig.rest()
+    rig.append(b"a")
+    rig.rest()
+    leader = rig.leader()
+    rig.do(lambda: leader.on_position(OTHER, Offset(1)))
+    rig.rest(61)  # replica.lag.time.max.ms is 30 s; looked at each half of it
+    assert [proposal.isr for proposal in rig.isr.proposals] == [(ME, OTHER)]
+    assert leader.high_watermark == 0  # the larger set governs until the quorum has decided
+    rig.do(lambda: leader.on_isr((ME, OTHER), 1))
+    assert leader.high_watermark == 1
+
+
+def test_the_end_of_a_leadership_leaves_the_outcome_open(rig: Rig) -> None:
+    rig.create(replicas=(ME, OTHER))
+    rig.rest()
+    leader = rig.leader()
+    appended = rig.append(b"a", acks=Acks.ALL)
+    waiting = rig.do(lambda: leader.wait_for(appended))
+    rig.change(leader=OTHER)
+    assert isinstance(waiting.exception(), OutcomeUnknownError)
+    late = rig.do(lambda: leader.wait_for(appended))
+    assert isinstance(late.exception(), OutcomeUnknownError)
+    with pytest.raises(NotLeaderError):
+        rig.do(lambda: leader.append(batch([b"b"]), acks=Acks.LEADER))
+
+
+def test_retries_get_their_first_offsets_and_gaps_are_refused(rig: Rig) -> None:
+    rig.create()
+    rig.rest()
+    leader, watcher = rig.leader(), Recorder()
+    first = batch([b"a", b"b"], producer=(9, 0, 0))
+    assert rig.do(lambda: leader.append(first, acks=Acks.ALL)).first_offset == 0
+    leader.watch(watcher)
+    again = rig.do(lambda: leader.append(first, acks=Acks.ALL))
+    assert (again.first_offset, again.next_offset, again.duplicate) == (0, 2, True)
+    assert watcher.heard == []
+    with pytest.raises(OutOfOrderSequenceError):
+        rig.do(lambda: leader.append(batch([b"c"], producer=(9, 0, 7)), acks=Acks.ALL))
+
+
+def test_producers_are_known_to_the_next_leader(rig: Rig) -> None:
+    rig.create(replicas=(ME, OTHER))
+    rig.rest()
+    sent = batch([b"a"], producer=(9, 0, 0))
+    rig.do(lambda: rig.leader().append(sent, acks=Acks.LEADER))
+    rig.crash()
+    rig.rest()
+    rig.change(leader=ME)
+    rig.rest()
+    assert rig.do(lambda: rig.leader().append(sent, acks=Acks.LEADER)).duplicate
+
+
+def test_bad_input_is_refused_and_nothing_is_written(rig: Rig) -> None:
+    rig.create(configs={"max.message.bytes": "1000"})
+    rig.rest()
+    leader = rig.leader()
+    good = batch([b"a"])
+    for data, error in (
+        (b"", InvalidRecordError),
+        (good[:-1], CorruptMessageError),
+        (good + b"x", CorruptMessageError),
+        (good[:-1] + b"\xff", CorruptMessageError),
+        (batch([bytes(1000)]), MessageTooLargeError),
+    ):
+        assert not leader.needs_workers(data)
+        with pytest.raises(error):
+            rig.do(partial(leader.append, data, acks=Acks.ALL))
+    assert leader.log_end_offset == 0
+    rig.configure("max.message.bytes", "2000")
+    rig.do(lambda: leader.append(batch([bytes(1000)]), acks=Acks.ALL))
+
+
+def test_offsets_outside_the_log_are_refused_with_both_ends(rig: Rig) -> None:
+    rig.create(replicas=(ME, OTHER))
+    rig.rest()
+    rig.append(b"a")
+    assert rig.read(1) == rig.read(0) == b""  # committed by nobody yet: to be waited for
+    with pytest.raises(OffsetOutOfRangeError) as refused:
+        rig.read(2)
+    assert (refused.value.details["log_start"], refused.value.details["log_end"]) == (0, 1)
+
+
+def test_places_and_times(rig: Rig) -> None:
+    rig.create()
+    rig.rest()
+    for index in range(3):
+        data = batch([b"v"], timestamp=1000 + 10 * index)
+        rig.do(partial(rig.leader().append, data, acks=Acks.LEADER))
+    rig.rest()
+    leader = rig.leader()
+
+    def offset_of(place: OffsetPlace | int) -> tuple[int, int]:
+        found = rig.machine.run(leader.offset_for(place, UNCOMMITTED))
+        return found.offset, found.timestamp_ms
+
+    assert offset_of(OffsetPlace.EARLIEST) == (0, -1)
+    assert offset_of(OffsetPlace.LATEST) == (3, -1)
+    assert offset_of(OffsetPlace.MAX_TIMESTAMP) == (2, 1020)
+    assert offset_of(1005) == (1, 1010)
+    assert offset_of(1021) == (-1, -1)
+
+
+def test_kip_207_a_new_leader_waits_before_it_tells_the_end(rig: Rig) -> None:
+    rig.create(replicas=(ME, OTHER))
+    rig.rest()
+    rig.append(b"a")
+    rig.change(leader=ME)  # a new epoch; what is in the log was committed by the old leader, for all this one knows
+    leader = rig.leader()
+
+    async def latest() -> int:
+        return (await leader.offset_for(OffsetPlace.LATEST, UNCOMMITTED)).offset
+
+    async def asking() -> tuple[bool, int]:
+        asked = asyncio.get_running_loop().create_task(latest())
+        await asyncio.sleep(1)
+        early = asked.done()
+        leader.on_position(OTHER, Offset(1))
+        return early, await asked
+
+    assert rig.machine.run(asking()) == (False, 1)
+
+
+def test_kip_320_divergence_and_ends_of_epochs(rig: Rig) -> None:
+    rig.create()
+    rig.rest()
+    rig.produce(b"a")
+    rig.change(leader=ME)
+    rig.produce(b"b")
+    leader = rig.leader()
+    assert leader.leader_epoch == 1
+    end = leader.end_offset_for(LeaderEpoch(0))
+    assert (end.epoch, end.end_offset) == (0, 1)
+    assert leader.divergence(LeaderEpoch(0), Offset(1)) is None
+    diverging = leader.divergence(LeaderEpoch(0), Offset(2))
+    assert diverging is not None
+    assert (diverging.epoch, diverging.end_offset) == (0, 1)
+
+
+def test_compacted_topics_refuse_records_without_a_key(rig: Rig) -> None:
+    rig.create(configs={"cleanup.policy": "compact"})
+    rig.rest()
+    leader = rig.leader()
+    with pytest.raises(InvalidRecordError):
+        rig.append(b"a")
+    packed = encode_batch([b"v", b"w"], [b"k", None], timestamps=1, fields=BatchFields(codec=Codec.ZSTD))
+    assert leader.needs_workers(packed)
+    with pytest.raises(InvalidRecordError):
+        rig.machine.run(leader.append_slow(packed, acks=Acks.ALL))
+    keyed = encode_batch([b"v"], [b"k"], timestamps=1, fields=BatchFields(codec=Codec.ZSTD))
+    assert rig.machine.run(leader.append_slow(keyed, acks=Acks.ALL)).first_offset == 0
+
+
+def test_a_topic_with_a_codec_of_its_own_packs_anew(rig: Rig) -> None:
+    rig.create(configs={"compression.type": "zstd"})
+    rig.rest()
+    leader = rig.leader()
+    plain = batch([b"a" * 100, b"b" * 100], producer=(5, 0, 0))
+    assert leader.needs_workers(plain)
+    rig.machine.run(leader.append_slow(plain, acks=Acks.ALL))
+    rig.rest()
+    data = rig.read()
+    header = read_header(data, 0)
+    assert codec_of(header.attributes) is Codec.ZSTD
+    assert (header.producer_id, header.base_sequence, header.record_count) == (5, 0, 2)
+    assert values_in(data) == [b"a" * 100, b"b" * 100]
+    rig.configure("compression.type", "uncompressed")
+    assert not leader.needs_workers(plain)
+    rig.machine.run(
+        leader.append_slow(encode_batch([b"c"], timestamps=1, fields=BatchFields(codec=Codec.GZIP)), acks=Acks.ALL)
+    )
+    rig.rest()
+    assert codec_of(read_header(rig.read(2), 0).attributes) is Codec.NONE
+
+
+def test_slow_appends_are_not_overtaken(rig: Rig) -> None:
+    rig.create(configs={"compression.type": "zstd"})
+    rig.rest()
+    leader = rig.leader()
+
+    async def producing() -> list[int]:
+        slow = batch([b"slow"])
+        fast = encode_batch([b"fast"], timestamps=1, fields=BatchFields(codec=Codec.ZSTD))
+        assert not leader.needs_workers(fast)
+        first = asyncio.get_running_loop().create_task(leader.append_slow(slow, acks=Acks.ALL))
+        await asyncio.sleep(0)
+        assert leader.needs_workers(fast)
+        second = asyncio.get_running_loop().create_task(leader.append_slow(fast, acks=Acks.ALL))
+        return [(await first).first_offset, (await second).first_offset]
+
+    assert rig.machine.run(producing()) == [0, 1]
+
+
+def test_a_leadership_that_ends_while_the_workers_work_appends_nothing(rig: Rig) -> None:
+    rig.create(replicas=(ME, OTHER), configs={"compression.type": "zstd"})
+    rig.rest()
+    leader = rig.leader()
+
+    async def producing() -> None:
+        slow = asyncio.get_running_loop().create_task(leader.append_slow(batch([b"a"]), acks=Acks.LEADER))
+        await asyncio.sleep(0)
+        leader.end(NotLeaderError("gone"))
+        await slow
+
+    with pytest.raises(NotLeaderError):
+        rig.machine.run(producing())
+    assert leader.log_end_offset == 0
+
+
+def test_who_does_not_lead_says_who_does(rig: Rig) -> None:
+    rig.create(replicas=(OTHER, ME), leader=OTHER)
+    rig.create("nobody", 2, replicas=(OTHER, ME), leader=OTHER)
+    rig.change(2, leader=-1)
+    rig.rest()
+    with pytest.raises(NotLeaderError) as refused:
+        rig.leader()
+    assert dict(refused.value.details) == {"leader": OTHER, "address": "node2:9092", "leader_epoch": 0}
+    with pytest.raises(LeaderNotAvailableError):
+        rig.leader("nobody")
+    with pytest.raises(UnknownTopicOrPartitionError):
+        rig.leader("other")
+    with pytest.raises(UnknownTopicOrPartitionError):
+        rig.replicas.leader("t", None, PartitionId(1))
+    with pytest.raises(UnknownTopicIdError):
+        rig.leader("t", 2)
+    with pytest.raises(UnknownTopicIdError):
+        rig.replicas.leader("", topic_id(9), P0)
+
+
+def test_a_leader_is_found_by_name_and_by_id(rig: Rig) -> None:
+    rig.create()
+    rig.rest()
+    assert rig.replicas.leader("", topic_id(1), P0) is rig.leader("t") is rig.leader("t", 1)

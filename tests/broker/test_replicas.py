@@ -1,0 +1,488 @@
+"""The partition table: from what the metadata wants to what stands on the disk, through starts, cuts and failures."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+
+import pytest
+
+from streamlog.broker.identity import format_identity
+from streamlog.errors import (
+    DamagedFileError,
+    FencedLeaderEpochError,
+    LeaderNotAvailableError,
+    NotLeaderError,
+    OffsetOutOfRangeError,
+    StorageError,
+    UnknownTopicOrPartitionError,
+)
+from streamlog.metadata.convert import encode_batch
+from streamlog.metadata.records import PartitionChangeRecord
+from streamlog.model import NO_BROKER, Acks, BrokerEpoch, LeaderEpoch, Offset, RaftIndex
+from streamlog.records import decode_batch
+from streamlog.sim.process import Killed
+from streamlog.storage.checkpoints import parse_offsets
+from tests.broker.rig import ME, OTHER, P0, THIRD, Recorder, Rig, topic_id
+from tests.storage.batches import batch
+
+
+def values_in(data: bytes) -> list[bytes | None]:
+    return [record.value for record in decode_batch(data)]
+
+
+# -- topics and their logs
+
+
+def test_a_new_topic_gets_a_log_with_its_id(rig: Rig) -> None:
+    rig.create()
+    with pytest.raises(LeaderNotAvailableError):
+        rig.leader()  # not before its log is durable
+    rig.rest()
+    assert rig.leader().topic_id == topic_id(1)
+    content = rig.machine.fs.open("/data0/t-0/partition.metadata").pread(100, 0)
+    assert content == format_identity(topic_id(1)) == b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n"
+
+
+def test_a_topic_deleted_is_renamed_and_removed_later(rig: Rig) -> None:
+    rig.create()
+    rig.rest()
+    leader, watcher = rig.leader(), Recorder()
+    leader.watch(watcher)
+    rig.delete()
+    assert isinstance(watcher.error, UnknownTopicOrPartitionError)
+    with pytest.raises(UnknownTopicOrPartitionError):
+        rig.leader()
+    rig.rest()
+    assert rig.names() == ["t-0-delete"]
+    rig.rest(120)
+    assert rig.names() == []
+
+
+def test_a_topic_made_anew_does_not_inherit_the_log(rig: Rig) -> None:
+    rig.create()
+    rig.rest()
+    rig.produce(b"old")
+    rig.delete()
+    rig.create(number=2)
+    rig.rest()
+    assert rig.leader().topic_id == topic_id(2)
+    assert rig.leader().log_end_offset == 0
+    assert rig.names() == ["t-0", "t-0-delete"]
+
+
+def test_a_topic_made_anew_in_the_command_that_deletes_it(rig: Rig) -> None:
+    rig.create()
+    rig.rest()
+    rig.produce(b"old")
+    rig.stop()
+    rig.delete()
+    rig.create(number=2)
+    rig.start()
+    rig.rest()
+    assert rig.leader().topic_id == topic_id(2)
+    assert rig.leader().log_end_offset == 0
+    assert rig.names() == ["t-0", "t-0-stray"]  # nobody here saw the deletion: it is kept
+
+
+def test_logs_that_nobody_wants_at_the_start_are_kept_as_strays(rig: Rig) -> None:
+    rig.create()
+    rig.rest()
+    rig.stop()
+    rig.delete()
+    rig.start()
+    rig.rest(600)
+    assert rig.names() == ["t-0-stray"]
+
+
+def test_a_replica_moved_away_goes(rig: Rig) -> None:
+    rig.create(replicas=(ME, OTHER))
+    rig.rest()
+    rig.change(replicas=(OTHER,), isr=(OTHER,), leader=OTHER)
+    rig.rest()
+    assert rig.names() == ["t-0-delete"]
+    with pytest.raises(NotLeaderError):
+        rig.leader()
+
+
+def test_a_making_cut_short_is_finished_at_the_next_start() -> None:
+    for changes in range(40):
+        rig = Rig(changes)
+        rig.create()
+        rig.machine.cut_after(changes)
+        with contextlib.suppress(Killed):
+            rig.start()
+        with contextlib.suppress(Killed):
+            if rig.machine.process.alive:
+                rig.rest()
+        if not rig.machine.process.alive:
+            rig.power_cut()
+            rig.rest()
+        rig.machine.cut_after(None)
+        rig.produce(b"a")
+        assert rig.leader().topic_id == topic_id(1)
+        rig.stop()
+        rig.machine.close()
+
+
+def test_a_log_without_an_id_is_adopted(rig: Rig) -> None:
+    rig.create()
+    rig.rest()
+    rig.produce(b"a")
+    rig.stop()
+    rig.machine.fs.unlink("/data0/t-0/partition.metadata")
+    rig.start()
+    rig.rest()
+    assert values_in(rig.read()) == [b"a"]
+    assert rig.machine.fs.exists("/data0/t-0/partition.metadata")
+
+
+def test_a_log_with_a_damaged_id_is_touched_by_nobody(rig: Rig) -> None:
+    rig.create()
+    rig.rest()
+    rig.produce(b"a")
+    rig.stop()
+    rig.machine.disk.damage("/data0/t-0/partition.metadata", 0, b"#")
+    rig.start()
+    rig.rest()
+    with pytest.raises(StorageError):
+        rig.leader()
+    assert rig.controller.reported[0] == (topic_id(1), P0)
+    assert rig.names() == ["t-0"]
+
+
+# -- roles
+
+
+def test_roles_follow_the_metadata(rig: Rig) -> None:
+    rig.create(replicas=(ME, OTHER))
+    rig.rest()
+    first = rig.leader()
+    rig.change(leader=OTHER)
+    follower = rig.follower
+    assert (follower.leader, follower.leader_epoch, follower.topic_id) == (OTHER, 1, topic_id(1))
+    assert first.ended is not None
+    rig.change(isr=(ME, OTHER))  # nothing for a follower
+    assert rig.follower is follower
+    rig.change(leader=OTHER)  # another epoch: another time of following
+    assert rig.follower is not follower
+    assert follower.ended
+    rig.change(leader=NO_BROKER)
+    assert rig.links.following == []
+    rig.change(leader=ME)
+    assert rig.leader().leader_epoch == 4
+    assert rig.links.following == []
+
+
+def test_what_a_follower_got_is_led_with_its_high_watermark(rig: Rig) -> None:
+    rig.create(replicas=(OTHER, ME), leader=OTHER)
+    rig.rest()
+    follower, moves = rig.follower, []
+    follower.on_stable = lambda: moves.append(follower.position().stable_end)
+    rig.do(lambda: follower.on_batches(batch([b"a", b"b"], epoch=0), Offset(1), Offset(0)))
+    assert moves == []
+    rig.rest()
+    assert moves == [2]
+    rig.change(leader=ME)
+    assert rig.leader().high_watermark == 1
+    with pytest.raises(FencedLeaderEpochError):
+        rig.do(lambda: follower.on_batches(batch([b"c"], base_offset=2, epoch=0), Offset(1), Offset(0)))
+    assert rig.leader().log_end_offset == 2
+
+
+def test_a_cut_under_way_ends_before_the_next_role_begins(rig: Rig) -> None:
+    """Were it not so, the new leader's log would be cut below what it has just appended."""
+    rig.create(replicas=(OTHER, ME), leader=OTHER)
+    rig.rest()
+    follower = rig.follower
+    rig.do(
+        lambda: follower.on_batches(
+            batch([b"a"], epoch=0) + batch([b"b"], base_offset=1, epoch=0), Offset(1), Offset(0)
+        )
+    )
+    rig.rest(6)  # a checkpoint: the cut has to lower it first, which takes time
+
+    leader_change = encode_batch([PartitionChangeRecord(topic_id=topic_id(1), partition_id=P0, leader=ME)])
+
+    async def cutting() -> tuple[bool, bool]:
+        cut = asyncio.get_running_loop().create_task(follower.on_diverging(LeaderEpoch(0), Offset(1)))
+        await asyncio.sleep(0)
+        busy = follower.busy
+        rig.view.machine.apply(RaftIndex(rig.index + 1), leader_change)
+        early = list(rig.replicas.leaders())
+        await cut
+        return busy, bool(early)
+
+    assert rig.machine.run(cutting()) == (True, False)
+    rig.rest()
+    assert rig.leader().log_end_offset == 1
+
+
+def test_a_snapshot_of_the_metadata_is_carried_out_whole(rig: Rig) -> None:
+    rig.create()
+    rig.create("u", 2)
+    rig.rest()
+    leader = rig.leader()
+    other = Rig("other")
+    other.create()
+    other.create("v", 3)
+    other.start()
+    picture = other.view.image
+    rig.do(lambda: rig.view.machine.install(picture.index, picture))
+    rig.rest()
+    assert rig.leader() is leader
+    assert rig.leader("v").topic_id == topic_id(3)
+    assert rig.names() == ["t-0", "u-0-delete", "v-0"]
+    other.stop()
+    other.machine.close()
+
+
+# -- high watermarks
+
+
+def checkpoint_of(rig: Rig) -> dict[str, int]:
+    path = "/data0/replication-offset-checkpoint"
+    if not rig.machine.fs.exists(path):
+        return {}
+    content = rig.machine.fs.open(path).pread(10_000, 0)
+    return {str(partition): offset for partition, offset in parse_offsets(path, content).items()}
+
+
+def test_high_watermarks_are_written_now_and_then_and_at_the_stop(rig: Rig) -> None:
+    rig.create(replicas=(ME, OTHER))
+    rig.rest()
+    leader = rig.leader()
+    rig.append(b"a")
+    rig.rest()
+    rig.do(lambda: leader.on_position(OTHER, Offset(1)))
+    rig.rest(6)
+    assert checkpoint_of(rig) == {"t-0": 1}
+    rig.crash()
+    rig.rest()
+    assert rig.leader().high_watermark == 1
+    rig.append(b"b")
+    rig.rest()
+    again = rig.leader()
+    rig.do(lambda: again.on_position(OTHER, Offset(2)))
+    rig.stop()
+    assert checkpoint_of(rig) == {"t-0": 2}
+    rig.start()
+
+
+def test_the_next_topic_of_the_name_does_not_inherit_the_high_watermark(rig: Rig) -> None:
+    rig.create(replicas=(ME, OTHER))
+    rig.rest()
+    rig.append(b"a")
+    rig.rest()
+    leader = rig.leader()
+    rig.do(lambda: leader.on_position(OTHER, Offset(1)))
+    rig.rest(6)
+    rig.delete()
+    rig.create(number=2, replicas=(ME, OTHER))
+    rig.rest(0.1)
+    assert checkpoint_of(rig) == {}
+    rig.append(b"uncommitted")
+    rig.rest(0.1)
+    rig.crash()
+    rig.rest(0.1)
+    assert rig.leader().log_end_offset == 1
+    assert rig.leader().high_watermark == 0
+
+
+# -- configurations, retention
+
+
+def test_topic_configs_reach_the_log_while_it_runs(rig: Rig) -> None:
+    rig.create(configs={"retention.ms": "1000", "segment.bytes": "1048576"})
+    rig.rest()
+    assert rig.leader().log.config.retention_ms == 1000
+    rig.configure("retention.ms", "5000")
+    assert rig.leader().log.config.retention_ms == 5000
+    rig.configure("flush.messages", "9223372036854775807")
+    appended = rig.append(b"a", acks=Acks.ALL)
+    assert rig.leader().high_watermark == appended.next_offset  # the page cache is enough now
+    rig.configure("flush.messages", "1")
+    rig.rest()
+    assert rig.leader().log.stable_end_offset == 1
+
+
+def test_retention_stops_at_the_high_watermark_and_tells_readers(rig: Rig) -> None:
+    rig.create(replicas=(ME, OTHER), configs={"retention.ms": "1000"})
+    rig.rest()
+    leader, watcher = rig.leader(), Recorder()
+    rig.append(b"old")
+    rig.rest(700)
+    assert leader.log_start_offset == 0  # not replicated: not deleted
+    rig.do(lambda: leader.on_position(OTHER, Offset(1)))
+    leader.watch(watcher)
+    rig.rest(300)
+    assert leader.log_start_offset == 1
+    assert watcher.heard == ["readable 1..1"]
+    with pytest.raises(OffsetOutOfRangeError):
+        rig.read(0)
+
+
+# -- failures
+
+
+def test_a_failed_disk_takes_its_replicas_and_leaves_the_others() -> None:
+    rig = Rig("disks", directories=2)
+    rig.start()
+    rig.create("t", 1, replicas=(ME, OTHER))
+    rig.rest()
+    rig.create("u", 2, replicas=(ME, OTHER))
+    rig.rest()
+    assert (rig.names(0), rig.names(1)) == (["t-0"], ["u-0"])
+    leader, watcher = rig.leader("t"), Recorder()
+    leader.watch(watcher)
+    appended = rig.append(b"lost", acks=Acks.ALL, name="t")
+    waiting = rig.do(lambda: leader.wait_for(appended))
+    rig.machine.disk.faults.sync_errors = 1
+    rig.rest()
+    assert isinstance(watcher.error, StorageError)
+    assert waiting.done()
+    assert waiting.exception() is not None
+    with pytest.raises(StorageError):
+        rig.leader("t")
+    assert rig.controller.reported == [(topic_id(1), P0)]
+    rig.change(1, offline=(ME,), isr=(OTHER,), leader=OTHER)
+    rig.rest(5)
+    told = len(rig.controller.reported)
+    rig.rest(5)
+    assert len(rig.controller.reported) == told  # the cluster knows
+    with pytest.raises(NotLeaderError):
+        rig.leader("t")
+    rig.append(b"fine", name="u")
+    errors = [description.error for description in rig.replicas.describe_log_dirs()]
+    assert isinstance(errors[0], StorageError)
+    assert errors[1] is None
+    # A new registration of this node clears the mark: then it is told again.
+    rig.change(1, offline=())
+    rig.rest()
+    assert len(rig.controller.reported) == told + 1
+    rig.stop()
+    rig.machine.close()
+
+
+def test_the_node_ends_with_its_last_disk(rig: Rig) -> None:
+    rig.create()
+    rig.rest()
+    rig.append(b"a")
+    rig.machine.disk.faults.sync_errors = 1
+    rig.rest()
+    assert rig.task.done()
+    assert isinstance(rig.task.exception(), StorageError)
+    rig.commit()  # the metadata goes on until the node is gone
+    rig.machine.run(rig.replicas.close())
+
+
+def test_what_may_be_on_a_missing_disk_is_not_made_anew() -> None:
+    rig = Rig("missing", directories=2)
+    rig.start()
+    rig.create("t", 1, replicas=(ME, OTHER))
+    rig.rest()
+    rig.create("u", 2, replicas=(ME, OTHER))
+    rig.rest()
+    rig.stop()
+    rig.machine.disk.faults.sync_errors = 1  # the first directory cannot be opened
+    rig.start()
+    rig.rest()
+    assert list(rig.directories.offline) == ["/data0"]
+    with pytest.raises(StorageError):
+        rig.leader("t")
+    assert rig.leader("u").topic_id == topic_id(2)
+    assert (topic_id(1), P0) in rig.controller.reported
+    rig.create("v", 3)  # a new one cannot be there
+    rig.rest()
+    assert rig.leader("v").topic_id == topic_id(3)
+    rig.stop()
+    rig.machine.close()
+
+
+def damage_the_middle(rig: Rig) -> None:
+    """Three batches, synced; the first byte of the second one's records is rotten, and the stop was not clean."""
+    for value in (b"a", b"b", b"c"):
+        rig.produce(value)
+    rig.rest(6)  # the checkpoint says that they are durable
+    size = len(batch([b"a"]))
+    rig.machine.disk.damage("/data0/t-0/00000000000000000000.log", size + 62, b"\xff\xff")
+
+
+def test_damage_in_a_follower_is_cut_away_and_fetched(rig: Rig) -> None:
+    rig.create()
+    rig.rest()
+    damage_the_middle(rig)
+    rig.change(replicas=(ME, OTHER), isr=(OTHER,), leader=NO_BROKER)
+    rig.crash()
+    rig.rest()
+    assert rig.replicas.clean_epoch is None
+    rig.change(leader=OTHER)
+    rig.rest()
+    follower = rig.follower
+    assert follower.log.damage is None
+    assert follower.position().fetch_offset == 1
+
+
+def test_a_damaged_replica_does_not_lead_where_another_may(rig: Rig) -> None:
+    rig.create(replicas=(ME, OTHER), isr=(ME,))
+    rig.rest()
+    damage_the_middle(rig)
+    rig.crash()
+    rig.rest()
+    assert rig.replicas.clean_epoch is None
+    with pytest.raises(StorageError):
+        rig.leader()
+    assert (topic_id(1), P0) in rig.controller.reported
+
+
+def test_the_only_replica_serves_what_is_sound(rig: Rig) -> None:
+    rig.create()
+    rig.rest()
+    damage_the_middle(rig)
+    rig.crash()
+    rig.rest()
+    assert values_in(rig.read()) == [b"a"]
+    with pytest.raises(DamagedFileError):
+        rig.append(b"d")
+
+
+# -- for people
+
+
+def test_digests_of_equal_ranges_are_equal(rig: Rig) -> None:
+    rig.create()
+    rig.rest()
+    for value in (b"a", b"b", b"c"):
+        rig.produce(value)
+    found = rig.machine.run(rig.replicas.digest("t", None, P0))
+    assert (found.start_offset, found.end_offset, found.batch_count) == (0, 3, 3)
+    assert found.digest == hashlib.sha256(rig.read()).digest()
+    assert [tuple(entry) for entry in found.epochs] == [(0, 0)]
+    part = rig.machine.run(rig.replicas.digest("t", None, P0, Offset(1), Offset(2)))
+    assert part.batch_count == 1
+    assert part.digest == hashlib.sha256(rig.read()[len(batch([b"a"])) : 2 * len(batch([b"a"]))]).digest()
+    with pytest.raises(OffsetOutOfRangeError):
+        rig.machine.run(rig.replicas.digest("t", None, P0, Offset(0), Offset(9)))
+
+
+def test_log_dirs_are_described(rig: Rig) -> None:
+    rig.create()
+    rig.create("u", 2)
+    rig.rest()
+    rig.produce(b"a")
+    (described,) = rig.replicas.describe_log_dirs(["t"])
+    (replica,) = described.replicas
+    assert (str(replica.partition), replica.log_end) == ("t-0", 1)
+    assert replica.size_bytes == len(batch([b"a"]))
+    assert len(described.directory_id) == 16
+    assert described.usable_bytes > 0
+
+
+def test_a_clean_stop_is_known_at_the_next_start(rig: Rig) -> None:
+    rig.create(replicas=(ME, OTHER, THIRD))
+    rig.rest()
+    rig.restart()
+    assert rig.replicas.clean_epoch == BrokerEpoch(7)
+    rig.crash()
+    assert rig.replicas.clean_epoch is None
