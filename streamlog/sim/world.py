@@ -90,8 +90,10 @@ class Host:
         return self._ports
 
     def start(self, factory: Callable[[Ports], NodeT]) -> NodeT:
-        """Boot, make the node and run it."""
-        node = factory(self.boot())
+        """Boot, make the node and run it, all as the new process."""
+        ports = self.boot()
+        assert self.process is not None
+        node = self.process.context().run(factory, ports)
         self.node = node
         self.task = self.spawn(node.run())
         return node

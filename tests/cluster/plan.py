@@ -72,6 +72,8 @@ class Plan:
     settings: Mapping[str, str]  # of every node
     topics: tuple[TopicPlan, ...]
     load: Load
+    tunes: bool  # an operator writes a config over and over
+    moves: bool  # and one moves replicas
     faults: tuple[Fault, ...]
 
     @property
@@ -96,6 +98,8 @@ def make_plan(seed: int) -> Plan:
         settings=_settings(random.Random(f"cluster/{seed}/settings")),
         topics=_topics(random.Random(f"cluster/{seed}/topics")),
         load=_load(random.Random(f"cluster/{seed}/load")),
+        tunes=rng.random() < 0.3,
+        moves=size > 3 and rng.random() < 0.6,
         faults=tuple(_faults(random.Random(f"cluster/{seed}/faults"), nodes)),
     )
 

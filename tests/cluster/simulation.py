@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections import Counter
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import Final, TypeVar
 
 from streamlog.errors import CorruptMessageError
 from streamlog.metadata.image import MetadataImage
+from streamlog.metadata.records import ConfigResource, ResourceType
 from streamlog.model import BrokerId, Offset, PartitionId, TopicPartition
 from streamlog.sim import SimLoop
 from streamlog.sim.history import History, Row
@@ -21,8 +22,10 @@ from streamlog.sim.nemesis import Nemesis, Strike
 from streamlog.sim.process import Process
 from streamlog.sim.world import Host, World
 
-from . import nodes
 from .checks import Evidence, Violation, violations
+from .crew import Crew
+from .nodes import make_node
+from .operators import SETTING
 from .plan import (
     BEGIN_S,
     CLIENTS,
@@ -39,7 +42,7 @@ from .plan import (
 from .quorum import Quorum
 from .replicas import Replica, read_replica
 from .watch import Watch, undisturbed
-from .workload import Consumer, Producer, Target, slow_or_unanswered
+from .workload import slow_or_unanswered
 
 T = TypeVar("T")
 
@@ -64,6 +67,7 @@ class Simulation:
         self.quorum = Quorum(self.world)
         self.stats: Counter[str] = Counter()
         self.story: list[str] = []
+        self.crew = Crew(plan, self.world, self.history, self.watch)
         self._tells = tells
         self._digest = 0
         self.world.listeners.append(self._on_event)
@@ -80,7 +84,7 @@ class Simulation:
 
     def _start(self, name: str) -> None:
         self.tell(f"{name} starts")
-        self.world.host(name).start(partial(nodes.make_node, self.plan, name))
+        self.world.host(name).start(partial(make_node, self.plan, name))
 
     def _dies(self, strike: Strike) -> None:
         host = strike.host
@@ -128,85 +132,32 @@ class Simulation:
                 return f"n{followers[0]}"
         return None
 
-    # Clients.
-
-    async def _make_clients(self) -> tuple[list[Producer], list[Consumer]]:
-        producers, consumers = [], []
-        for number in range(self.plan.load.producers):
-            producers.append(await self._producer(f"p{number}", CLIENTS[number % len(CLIENTS)]))
-        for number in range(self.plan.load.consumers):
-            consumers.append(await self._consumer(f"r{number}", CLIENTS[-1 - number % len(CLIENTS)]))
-        return producers, consumers
-
-    async def _producer(self, name: str, host: str) -> Producer:
-        sender = await self.on(host, nodes.make_sender(self.plan, self.world.host(host).ports))
-        return Producer(name, sender, self.history, self.watch, self.world.stream(f"producer/{name}"))
-
-    async def _consumer(self, name: str, host: str) -> Consumer:
-        partitions = [target.partition for target in self.targets]
-        reader = await self.on(host, nodes.make_reader(self.plan, self.world.host(host).ports, partitions))
-        return Consumer(name, reader, self.history, self.watch)
-
-    async def on(self, host: str, work: Awaitable[T]) -> T:
-        """Do it as the process of that client host."""
-
-        async def do() -> T:
-            return await work
-
-        return await self.world.host(host).spawn(do())
-
-    @property
-    def targets(self) -> list[Target]:
-        return [
-            Target(
-                partition=TopicPartition(topic.name, PartitionId(partition)),
-                keyed=topic.compacted,
-                min_insync_replicas=topic.min_insync_replicas,
-            )
-            for topic in self.plan.topics
-            for partition in range(topic.partitions)
-        ]
-
     # The run.
 
     async def run(self) -> None:
-        for host in CLIENTS:
-            self.world.host(host).boot()
         self.nemesis.start_all()
         await self._create_topics()
-        producers, consumers = await self._make_clients()
-        working = [
-            *(self.world.host(CLIENTS[i % len(CLIENTS)]).spawn(p.run(self.targets, self.plan.load))
-              for i, p in enumerate(producers)),
-            *(self.world.host(CLIENTS[-1 - i % len(CLIENTS)]).spawn(c.run()) for i, c in enumerate(consumers)),
-        ]  # fmt: skip
+        await self.crew.begin()
         await self._strike()
         await self._until(HEAL_S)
         self.tell("all is healed")
         self.nemesis.heal()
+        self.crew.stop_operating()
         await self._comes_back()
         await self._until(LOAD_END_S)
-        for producer in producers:
-            producer.stopping = True
-        for consumer in consumers:
-            consumer.stopping = True
-        await asyncio.wait(working)
+        await self.crew.end()
         await self._calm()
-        await self._close(producers, consumers)
         await self._quiet()
         await self._last_reader()
         await self._until(END_S)
         self._look_at_the_end()
         self.world.stop()
-        for task in working:
-            task.result()
 
     async def _until(self, at_s: float) -> None:
         await asyncio.sleep(max(0.0, at_s - self.loop.now))
 
     async def _create_topics(self) -> None:
-        host = CLIENTS[0]
-        await self.on(host, nodes.create_topics(self.plan, self.world.host(host).ports))
+        await self.crew.create_topics()
         self.tell("topics are created")
         if self.loop.now > BEGIN_S:
             self.watch.wrong("I19", f"topics were created at {self.loop.now:.1f} s only, without a fault")
@@ -221,40 +172,32 @@ class Simulation:
 
     async def _comes_back(self) -> None:
         """I19: within AFTER_HEAL_S every partition takes records again, from a producer that knows of no fault."""
-        host = CLIENTS[0]
-        producer = await self._producer("healed", host)
-        since = self.loop.now
-        rows = [await self.on(host, producer.send(target, 0)) for target in self.targets]
-        await self.on(host, producer.until_answered())
+        host, crew, since = CLIENTS[0], self.crew, self.loop.now
+        producer = await crew.producer("healed", host)
+        rows = [await crew.on(host, producer.send(target, 0)) for target in crew.targets]
+        await crew.on(host, producer.until_answered())
         for row in slow_or_unanswered(rows, AFTER_HEAL_S):
-            self.watch.wrong("I19", f"{row.partition} after the heal at {since:.1f}: {_fate(row)}")
-        await self.on(host, producer.close())
+            self.watch.wrong("I19", f"after the heal at {since:.1f}: {_fate(row)}")
+        await crew.on(host, producer.close())
 
     async def _calm(self) -> None:
         """I19: pairs of requests some ms apart, then silence: no other request hides a wake-up that was lost."""
-        host, rng = CLIENTS[0], self.world.stream("calm")
-        pair = [await self._producer(f"calm{number}", host) for number in range(2)]
+        host, crew, rng = CLIENTS[0], self.crew, self.world.stream("calm")
+        pair = [await crew.producer(f"calm{number}", host) for number in range(2)]
         rows: list[Row] = []
         for number in range(PAIRS):
-            target = self.targets[number % len(self.targets)]
+            target = crew.targets[number % len(crew.targets)]
             for producer in pair:
-                rows.append(await self.on(host, producer.send(target, 0)))
+                rows.append(await crew.on(host, producer.send(target, 0)))
                 await asyncio.sleep(rng.uniform(0, 0.005))
             await asyncio.sleep(SILENCE_S)
         for producer in pair:
-            await self.on(host, producer.until_answered())
-            await self.on(host, producer.close())
-        warm = len(self.targets) * len(pair)  # the first ones find the leader, and get a producer id
+            await crew.on(host, producer.until_answered())
+            await crew.on(host, producer.close())
+        warm = len(crew.targets) * len(pair)  # the first ones find the leader, and get a producer id
         slow = slow_or_unanswered(rows[warm:], PAIR_WITHIN_S)
         if slow:
             self.watch.wrong("I19", f"{len(slow)} of {len(rows)} in a calm cluster, such as {_fate(slow[0])}")
-
-    async def _close(self, producers: Sequence[Producer], consumers: Sequence[Consumer]) -> None:
-        for i, producer in enumerate(producers):
-            await self.on(CLIENTS[i % len(CLIENTS)], producer.close())
-        for i, consumer in enumerate(consumers):
-            self.stats["errors of polls"] += len(consumer.errors)
-            await self.on(CLIENTS[-1 - i % len(CLIENTS)], consumer.close())
 
     async def _quiet(self) -> None:
         """Until all replicas have the same, which I8 then looks at; not for ever."""
@@ -264,7 +207,7 @@ class Simulation:
 
     def _is_quiet(self) -> bool:
         wanted = {
-            target.partition: self.plan.topic(target.partition.topic).replication_factor for target in self.targets
+            target.partition: self.plan.topic(target.partition.topic).replication_factor for target in self.crew.targets
         }
         ends: dict[TopicPartition, list[tuple[Offset, Offset]]] = {partition: [] for partition in wanted}
         for host in self.living():
@@ -277,18 +220,18 @@ class Simulation:
         )
 
     async def _last_reader(self) -> None:
-        host = CLIENTS[1]
-        consumer = await self._consumer("last", host)
+        host, crew = CLIENTS[1], self.crew
+        consumer = await crew.consumer("last", host, [target.partition for target in crew.targets])
         ends = {replica.partition: replica.high_watermark for replica in self._replicas()}
-        for target in self.targets:
+        for target in crew.targets:
             if target.keyed:  # what was there last may have been compacted away
                 ends.pop(target.partition, None)
         try:
             async with asyncio.timeout(READ_S):
-                await self.on(host, consumer.read_until(ends.items()))
+                await crew.on(host, consumer.read_until(ends.items()))
         except TimeoutError:
             self.watch.wrong("I7", f"the last reader has come to {consumer.positions}, the ends are {ends}")
-        await self.on(host, consumer.close())
+        await crew.on(host, consumer.close())
 
     # The end.
 
@@ -306,8 +249,11 @@ class Simulation:
     def _look_at_the_end(self) -> None:
         self.quorum.check_now()
         self.quorum.compare_images(self.living())
-        for violation in self.nemesis.bad_stops:
-            self.watch.wrong("stop", violation)
+        for stop in self.nemesis.bad_stops:
+            self.watch.wrong("stop", stop)
+        if self.crew.tuner is not None:
+            for problem in self.crew.tuner.problems({host.name: self._setting(host) for host in self.living()}):
+                self.watch.wrong("I12", problem)
         replicas = self._replicas()
         for topic in self.plan.topics:
             for number in range(topic.partitions):
@@ -323,6 +269,11 @@ class Simulation:
         )
         self.watch.violations += violations(evidence)
         self.watch.violations += [Violation("I13", problem) for problem in self.quorum.truth.problems]
+
+    def _setting(self, host: Host) -> str:
+        """What the tuner wrote, as this node has it."""
+        image = self.quorum.image(host)
+        return "" if image is None else image.config(ConfigResource(ResourceType.TOPIC, PLAIN)).get(SETTING, "")
 
     def fingerprint(self) -> int:
         rows = [(row.value, row.outcome.value, row.offset, row.completed) for row in self.history.rows]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 from streamlog.config import load_consumer, load_producer
 from streamlog.config.topic_settings import TOPIC
@@ -29,7 +30,7 @@ def test_plans_meet_everything() -> None:
     assert {(len(plan.nodes), plan.voters) for plan in PLANS} == {(3, 3), (4, 3), (5, 3), (5, 5)}
     assert {plan.order for plan in PLANS} == set(Order)
     assert {topic.name for plan in PLANS for topic in plan.topics} == {"plain", "pair", "keyed"}
-    assert any(plan.compacted for plan in PLANS)
+    assert {(bool(plan.compacted), plan.tunes, plan.moves) for plan in PLANS} == set(product((True, False), repeat=3))
 
 
 def test_a_fault_can_be_left_out_without_a_change_of_the_rest() -> None:
