@@ -4,7 +4,8 @@ Peers are the voters but itself, and a learner, if there is one: a node that cat
 sent entries ahead of its answers within a window of bytes and entries; a heartbeat when nothing was sent for its
 interval; a snapshot, chunk after chunk, when what it needs is no longer in the log. When nothing has been committed for
 a while heartbeats become rare: each message announces the longest silence that may follow it. (A message over gRPC
-costs some 0.3 ms of CPU at either end; ten a second to each peer would be most of what an idle node takes.)
+costs some 0.3 ms of CPU at either end; ten a second to each peer would be most of what an idle node takes.) A heartbeat
+that is due takes those with it that soon will be: the node wakes once for all of them.
 
 An answer to entries waits for the peer's disk, one to a heartbeat does not (append). So a peer that owes answers is
 sent a heartbeat when it has not been heard for an interval, whatever else was sent to it: a leader loses its majority
@@ -216,22 +217,24 @@ class Replication:
         """Send each peer what it can take, and what is due."""
         now = self._raft.now()
         self._interval_s = self._heartbeat_s if self._is_busy(now) else self._idle_heartbeat_s
-        for progress in self._peers.values():
-            if progress.peer in self._raft.connected:
-                self._send_to(progress, now)
+        peers = [progress for progress in self._peers.values() if progress.peer in self._raft.connected]
+        is_due = any(progress.due_at <= now for progress in peers)
+        for progress in peers:
+            self._send_to(progress, now, now + self._interval_s / 2 if is_due else now)
 
     def _is_busy(self, now: float) -> bool:
         uncommitted = self._raft.commit_index < self._raft.log.last.index
         return uncommitted or self._learner is not None or now < self._committed_at + self._idle_after_s
 
-    def _send_to(self, progress: Progress, now: float) -> None:
+    def _send_to(self, progress: Progress, now: float, due_until: float) -> None:
         if progress.snapshot is None and progress.next_index <= self._raft.log.base.index:
             self._begin_snapshot(progress)
         if progress.snapshot is not None:
             self._send_chunk(progress, progress.snapshot, now)
         else:
             self._send_entries(progress, now)
-        if now >= min(progress.due_at, self._overdue_at(progress)) or self._owes_commit(progress, now):
+        is_due = progress.due_at <= due_until or self._overdue_at(progress) <= now
+        if is_due or self._owes_commit(progress, now):
             self._send_append(progress, 0, now)
 
     def _send_entries(self, progress: Progress, now: float) -> None:
@@ -317,11 +320,13 @@ class Replication:
 
     def next_deadline(self) -> float:
         """When `send` has something to do by itself."""
-        deadline = min(self._raft.now() + self._interval_s, self._quorum_until)
+        deadline = self._raft.now() + self._interval_s
         commit_index = self._raft.commit_index
         for progress in self._peers.values():
             if progress.peer in self._raft.connected:
                 deadline = min(deadline, progress.due_at, self._overdue_at(progress))
                 if progress.sent_commit < commit_index:
                     deadline = min(deadline, self._committed_at + self._notice_s)
-        return deadline
+        if self._quorum_until < deadline:  # by what was known when it was last looked at
+            self._quorum_until = self._quorum_lapses_at()
+        return min(deadline, self._quorum_until)

@@ -36,8 +36,8 @@ T = TypeVar("T")
 
 INBOX_MAX: Final = 1024
 """Messages taken from the links and not given to the core yet; then the links wait."""
-SHORTEST_SLEEP_S: Final = 0.001
-"""Timers may fire a little early; do not spin until the deadline is there."""
+TIMER_TICK_S: Final = 0.001
+"""Timers may fire so much early, and a turn before the deadline is a turn for nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +249,7 @@ class Runner:
         if deadline is None:
             await self._work.wait()
             return
-        delay_s = max(SHORTEST_SLEEP_S, deadline - self._clock.monotonic())
+        delay_s = TIMER_TICK_S + max(0.0, deadline - self._clock.monotonic())
         alarm = asyncio.get_running_loop().call_later(delay_s, self._work.set)
         try:
             await self._work.wait()

@@ -19,6 +19,7 @@ from streamlog.raft.settings import QuorumSettings
 from streamlog.raft.voters import VoterSet
 from streamlog.sim import SimLoop
 from streamlog.sim import run as run_simulation
+from streamlog.sim.call import WINDOW_BYTES
 from streamlog.sim.world import World
 
 from .kit import PORT, Cluster, voters
@@ -154,13 +155,14 @@ def test_an_observer_that_is_too_far_behind_gets_a_snapshot() -> None:
         await cluster.put("k=0")
         await caught_up(cluster, follower)
         cluster.world.host("b").pause()
-        for number in range(60):
-            await cluster.put(f"k{number}={'x' * 100}")
+        for number in range(60):  # more than the buffer and the window of its stream take together
+            await cluster.put(f"k{number}={'x' * 2_000}")
         cluster.world.host("b").resume()
         await caught_up(cluster, follower)
         assert len(follower.machine.installed) >= 2
 
-    tell(story, observer_buffer_bytes=2_000, observer_message_bytes=500)
+    assert 60 * 2_000 > WINDOW_BYTES + 40_000
+    tell(story, observer_buffer_bytes=20_000, observer_message_bytes=5_000)
 
 
 def test_what_the_hub_keeps_is_bounded() -> None:
