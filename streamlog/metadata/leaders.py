@@ -50,7 +50,7 @@ class ElectLeaders:
 class ElectionResult:
     topic: str
     partition_id: PartitionId
-    leader: BrokerId = NO_BROKER
+    leader: BrokerId = NO_BROKER  # that it has now, elected or not
     error: StreamlogError | None = None
 
 
@@ -85,7 +85,8 @@ def elect_leaders(
             records.append(record)
             results.append(_elected(image, record))
         except StreamlogError as error:
-            results.append(ElectionResult(topic=name, partition_id=partition_id, error=error))
+            leader = _leader_of(image, name, partition_id)
+            results.append(ElectionResult(topic=name, partition_id=partition_id, leader=leader, error=error))
     return _decided(results, records)
 
 
@@ -152,3 +153,9 @@ def _elect(
 def _elected(image: MetadataImage, record: PartitionChangeRecord) -> ElectionResult:
     leader = NO_BROKER if record.leader is None else record.leader
     return ElectionResult(topic=image.topics[record.topic_id].name, partition_id=record.partition_id, leader=leader)
+
+
+def _leader_of(image: MetadataImage, name: str, partition_id: PartitionId) -> BrokerId:
+    topic = image.topic_named(name)
+    partition = None if topic is None else topic.partitions.get(partition_id)
+    return NO_BROKER if partition is None else partition.leader

@@ -211,6 +211,7 @@ def test_elections_of_named_partitions() -> None:
         first, second = await bench.admin.elect_leaders([T0, T1])
         assert (first.at, first.leader, first.error) == (T0, 1, None)
         assert isinstance(second.error, ElectionNotNeededError)
+        assert second.leader == 2
 
     play(scenario)
 
