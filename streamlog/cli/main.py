@@ -15,15 +15,20 @@ class _Command(NamedTuple):
 
 
 _COMMANDS: Final = {
+    "topic": _Command("streamlog.cli.topic", "Create, list, describe, alter and delete topics."),
+    "config": _Command("streamlog.cli.config", "Show and change configs of topics and nodes."),
+    "cluster": _Command("streamlog.cli.cluster", "Nodes, quorum, disks; drain and forget nodes."),
+    "partition": _Command("streamlog.cli.partition", "Elect leaders, move replicas, compare replicas."),
     "dump": _Command("streamlog.cli.dump", "Print what is in the files of a log, and what is wrong with them."),
+    "completion": _Command("streamlog.cli.completion", "Print the completion script of a shell."),
 }
 
 
 class LazyGroup(click.Group):
-    """Loads a command when it is called, not when it is listed."""
+    """Loads a command when it is called, not when it is listed. Lists in the table's order."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(_COMMANDS)
+        return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         entry = _COMMANDS.get(cmd_name)

@@ -1,4 +1,4 @@
-"""A bar on standard error while a long file is read: only where a person looks at it and nothing else writes there."""
+"""Bars on standard error while something takes long: only where a person looks at it and nothing else writes there."""
 
 from __future__ import annotations
 
@@ -35,3 +35,21 @@ def progress(title: str, total_bytes: int) -> Iterator[Callable[[int], None]]:
                 bar.update(task, completed=position)
 
         yield advance
+
+
+@contextmanager
+def counting(title: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
+    """A bar over things that are counted. Gives a function to call with how many are done; it does nothing unless
+    standard error is a terminal.
+    """
+    if total == 0 or not sys.stderr.isatty():
+        yield lambda _done: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
+    console = Console(stderr=True)
+    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True, redirect_stdout=False) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda done: bar.update(task, completed=done)

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from streamlog.cli.main import main
+from tests.cli.served import ServedCluster
 
 Dump = Callable[..., Result]
 
@@ -19,3 +20,10 @@ def dump() -> Dump:
         return CliRunner().invoke(main, ["dump", *map(str, arguments)])
 
     return run
+
+
+@pytest.fixture
+def served() -> Iterator[ServedCluster]:
+    """Nodes 1, 2 and 3, without a topic."""
+    with ServedCluster() as cluster:
+        yield cluster

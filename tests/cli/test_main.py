@@ -23,7 +23,9 @@ USAGE = 2
 def test_help_names_every_command() -> None:
     done = CliRunner().invoke(main, ["--help"])
     assert done.exit_code == 0
-    assert "dump  Print what is in the files of a log" in done.stdout
+    for name in ("topic", "config", "cluster", "partition", "dump", "completion"):
+        assert f"\n  {name} " in done.stdout
+    assert "Print what is in the files of a log" in done.stdout
 
 
 def test_help_of_dump_has_examples(dump: Dump) -> None:
@@ -142,3 +144,10 @@ def test_a_bar_on_a_terminal_for_a_long_file_only(tmp_path: Path) -> None:
     assert lines.read_bytes().count(b"baseOffset") == len(batches)
     assert dump_before_a_terminal(short, lines) == b""
     assert b"MB" not in dump_before_a_terminal(long, None), "the lines have the terminal to themselves"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_of_every_shell(shell: str) -> None:
+    done = CliRunner().invoke(main, ["completion", shell])
+    assert done.exit_code == 0
+    assert "_STREAMLOGCTL_COMPLETE" in done.stdout

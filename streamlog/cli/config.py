@@ -1,0 +1,202 @@
+"""`streamlogctl config`: what is set for topics and nodes, where it comes from, and changes while they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+import click
+
+from streamlog.cli.failures import end_with
+from streamlog.cli.nouns import Noun, key_values
+from streamlog.cli.output import Output, Row, output_option, show_rows
+from streamlog.cli.session import with_admin
+from streamlog.cli.target import Target, cluster_options
+from streamlog.client.admin_values import (
+    ConfigAlteration,
+    ConfigChange,
+    ConfigDescription,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    ResourceType,
+)
+from streamlog.config import Operation
+from streamlog.model import INT32_MAX
+
+Command = TypeVar("Command", bound=Callable[..., object])
+
+_COLUMNS: Final = ("of", "name", "value", "source")
+_LONG_COLUMNS: Final = ("of", "name", "value", "source", "default", "changes", "says")
+# What somebody has set while the cluster runs: all that is described without --all.
+_SET: Final = (ConfigSource.TOPIC, ConfigSource.DYNAMIC_BROKER, ConfigSource.DYNAMIC_ALL_BROKERS)
+_ENTITIES: Final = ("topics", "brokers")
+
+
+@click.group(cls=Noun)
+def config() -> None:
+    """Show and change configs of topics and nodes."""
+
+
+def _resource_options(command: Command) -> Command:
+    options = (
+        click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Of this topic; repeatable."),
+        click.option("--broker", "brokers", type=click.IntRange(0, INT32_MAX), multiple=True, help="Of this node."),
+        click.option("--broker-defaults", "--all-brokers", "all_brokers", is_flag=True, help="Of all nodes."),
+        click.option("--entity-type", type=click.Choice(_ENTITIES), help="As Kafka's tool has it."),
+        click.option("--entity-name", "entity_names", metavar="NAME", multiple=True, help="With --entity-type."),
+        click.option("--entity-default", is_flag=True, help="With --entity-type brokers: all nodes."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _resources(
+    topics: Sequence[str],
+    brokers: Sequence[int],
+    entity_type: str | None,
+    entity_names: Sequence[str],
+    *,
+    all_brokers: bool,
+) -> list[ConfigResource]:
+    found = [ConfigResource.topic(name) for name in topics]
+    found += [ConfigResource.broker(node_id) for node_id in brokers]
+    if all_brokers:
+        found.append(ConfigResource.all_brokers())
+    if entity_names and entity_type is None:
+        raise click.UsageError("--entity-name needs --entity-type topics or --entity-type brokers.")
+    kind = ResourceType.BROKER if entity_type == "brokers" else ResourceType.TOPIC
+    found += [ConfigResource(kind, name) for name in entity_names]
+    if not found:
+        raise click.UsageError("Say whose configs: --topic TOPIC, --broker ID or --all-brokers.")
+    return list(dict.fromkeys(found))
+
+
+@config.command
+@_resource_options
+@click.option("--all", "everything", is_flag=True, help="All configs, not only those that somebody has set.")
+@click.option("--name", "names", metavar="CONFIG", multiple=True, help="Only this config; repeatable.")
+@click.option("--long", "with_docs", is_flag=True, help="With default, range and what the config does.")
+@output_option
+@cluster_options
+def describe(
+    target: Target,
+    output: Output,
+    topics: tuple[str, ...],
+    brokers: tuple[int, ...],
+    entity_type: str | None,
+    entity_names: tuple[str, ...],
+    names: tuple[str, ...],
+    *,
+    all_brokers: bool,
+    entity_default: bool,
+    everything: bool,
+    with_docs: bool,
+) -> None:
+    """Show configs and where each value comes from.
+
+    \b
+    Examples:
+      streamlogctl config describe --topic orders
+      streamlogctl config describe --topic orders --all --long
+      streamlogctl config describe --broker 1 --name log.retention.ms
+    """
+    wanted = _resources(topics, brokers, entity_type, entity_names, all_brokers=all_brokers or entity_default)
+    found = with_admin(target, lambda admin: admin.describe_configs(wanted, names=names))
+    rows = [_row(one, entry) for one in found for entry in one.entries if everything or names or entry.source in _SET]
+    show_rows(output, rows, columns=_LONG_COLUMNS if with_docs else _COLUMNS)
+    end_with((_title(one.resource), one.error) for one in found)
+
+
+def _row(description: ConfigDescription, entry: ConfigEntry) -> Row:
+    value = "[hidden]" if entry.sensitive else entry.value
+    says = f"{entry.documentation} ({entry.type}{entry.valid_values and ', ' + entry.valid_values})"
+    return {
+        "of": _title(description.resource),
+        "name": entry.name,
+        "value": value,
+        "source": entry.source.value,
+        "default": entry.default_value,
+        "changes": "at start" if entry.read_only else "while running",
+        "says": says,
+    }
+
+
+def _title(resource: ConfigResource) -> str:
+    if resource.type is ResourceType.TOPIC:
+        return f"topic {resource.name}"
+    return f"broker {resource.name}" if resource.name else "all brokers"
+
+
+@config.command
+@_resource_options
+@click.option("--add-config", "added", metavar="NAME=VALUE,...", multiple=True, help="Set configs; [a,b] holds commas.")
+@click.option("--set", "assigned", metavar="NAME=VALUE", multiple=True, help="Set one config, commas and all.")
+@click.option("--delete-config", "deleted", metavar="NAME,...", multiple=True, help="Back to what holds without it.")
+@click.option("--append", "appended", metavar="NAME=ITEM,...", multiple=True, help="Add items to a list.")
+@click.option("--subtract", "subtracted", metavar="NAME=ITEM,...", multiple=True, help="Take items from a list.")
+@click.option("--validate-only", is_flag=True, help="Check everything, change nothing.")
+@cluster_options
+def alter(
+    target: Target,
+    topics: tuple[str, ...],
+    brokers: tuple[int, ...],
+    entity_type: str | None,
+    entity_names: tuple[str, ...],
+    added: tuple[str, ...],
+    assigned: tuple[str, ...],
+    deleted: tuple[str, ...],
+    appended: tuple[str, ...],
+    subtracted: tuple[str, ...],
+    *,
+    all_brokers: bool,
+    entity_default: bool,
+    validate_only: bool,
+) -> None:
+    """Change configs while they are used. Of one topic or node, all changes are made or none.
+
+    \b
+    Examples:
+      streamlogctl config alter --topic orders --set retention.ms=3600000
+      streamlogctl config alter --topic orders --append cleanup.policy=compact
+      streamlogctl config alter --all-brokers --add-config log.retention.hours=24,log.segment.bytes=1048576
+      streamlogctl config alter --broker 1 --delete-config log.retention.hours
+    """
+    wanted = _resources(topics, brokers, entity_type, entity_names, all_brokers=all_brokers or entity_default)
+    assignments = [one for text in added for one in _split(text)] + list(assigned)
+    changes = [ConfigChange(name=name, value=value) for name, value in key_values(assignments, "--set").items()]
+    changes += [_delete(name) for text in deleted for name in text.split(",")]
+    for texts, operation in ((appended, Operation.APPEND), (subtracted, Operation.SUBTRACT)):
+        for name, value in key_values(texts, f"--{operation.name.lower()}").items():
+            changes.append(ConfigChange(name=name, operation=operation, value=value))
+    if not changes:
+        raise click.UsageError("Say what to change: --set, --delete-config, --append or --subtract.")
+    alterations = [ConfigAlteration(resource=resource, changes=changes) for resource in wanted]
+    results = with_admin(target, lambda admin: admin.alter_configs(alterations, validate_only=validate_only))
+    for result in results:
+        if result.error is None:
+            done = "can be altered" if validate_only else "altered"
+            click.echo(f"Configs of {_title(result.resource)} {done}.")
+    end_with((_title(result.resource), result.error) for result in results)
+
+
+def _delete(name: str) -> ConfigChange:
+    return ConfigChange(name=name.strip(), operation=Operation.DELETE)
+
+
+def _split(text: str) -> list[str]:
+    """Of Kafka's `a=1,b=[x,y]`: separated by commas outside of brackets, which fall away."""
+    parts, depth, start = [], 0, 0
+    for at, letter in enumerate(text):
+        depth += (letter == "[") - (letter == "]")
+        if letter == "," and depth == 0:
+            parts.append(text[start:at])
+            start = at + 1
+    parts.append(text[start:])
+    return [_unbracketed(part) for part in parts if part]
+
+
+def _unbracketed(part: str) -> str:
+    name, equals, value = part.partition("=")
+    return f"{name}{equals}{value[1:-1]}" if value.startswith("[") and value.endswith("]") else part

@@ -1,0 +1,127 @@
+"""Results on standard output: a table for eyes, tab-separated lines for pipes, JSON for programs.
+
+    auto    table on a terminal, text elsewhere
+    table   rich's, with colour where the terminal has it
+    text    a line a row, tab-separated, a heading first where there are several columns
+    json    one document; names of fields as in the Python client
+
+What a command found is a list of rows: plain values (text, numbers, booleans, None, lists of these) by column.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeAlias, TypeVar
+
+import click
+
+Cell: TypeAlias = "str | int | float | bool | Sequence[Cell] | Mapping[str, Cell] | None"
+Row: TypeAlias = Mapping[str, Cell]
+Command = TypeVar("Command", bound=Callable[..., object])
+
+# Cells that shall be seen at once, by their text.
+_STYLES: Final = {
+    "active": "green",
+    "fenced": "red",
+    "stopping": "yellow",
+    "offline": "red",
+    "none": "red",
+    "ok": "green",
+    "differs": "bold red",
+    "failed": "bold red",
+    "running": "green",
+    "stopped": "red",
+}
+
+
+class Output(enum.Enum):
+    TABLE = "table"
+    TEXT = "text"
+    JSON = "json"
+
+
+def output_option(command: Command) -> Command:
+    """Adds `--output`; the command gets an Output as `output`."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(["auto", *(one.value for one in Output)]),
+        default="auto",
+        show_default=True,
+        callback=lambda _context, _parameter, value: _chosen(value),
+        help="auto: a table on a terminal, tab-separated text in a pipe.",
+    )(command)
+
+
+def _chosen(value: str) -> Output:
+    if value == "auto":
+        return Output.TABLE if sys.stdout.isatty() else Output.TEXT
+    return Output(value)
+
+
+def show_rows(output: Output, rows: Sequence[Row], *, columns: Sequence[str], title: str = "") -> None:
+    """`columns`: of table and text, in this order; JSON has all that the rows hold."""
+    match output:
+        case Output.JSON:
+            show_json(list(rows))
+        case Output.TEXT:
+            if len(columns) > 1:
+                click.echo("\t".join(column.upper() for column in columns))
+            for row in rows:
+                click.echo("\t".join(cell_text(row.get(column)) for column in columns))
+        case Output.TABLE:
+            show_table(rows, columns=columns, title=title)
+
+
+def show_facts(output: Output, facts: Row) -> None:
+    """One thing: a line a fact."""
+    if output is Output.JSON:
+        show_json(facts)
+        return
+    width = max(len(name) for name in facts) + 2 if output is Output.TABLE else 0
+    for name, value in facts.items():
+        text = cell_text(value)
+        if output is Output.TEXT:
+            click.echo(f"{name}\t{text}")
+        else:
+            click.echo(click.style(f"{name}:".ljust(width), bold=True) + text)
+
+
+def show_json(document: Cell) -> None:
+    click.echo(json.dumps(document, ensure_ascii=False, indent=2))
+
+
+def show_table(rows: Sequence[Row], *, columns: Sequence[str], title: str = "") -> None:
+    # Loaded here: most runs print no table, and start sooner without.
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title or None, title_justify="left", header_style="bold")
+    for column in columns:
+        numeric = bool(rows) and all(isinstance(row.get(column), int | float) for row in rows)
+        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        texts = [cell_text(row.get(column)) for column in columns]
+        table.add_row(*(Text(text, style=_STYLES.get(text, "")) for text in texts))
+    Console().print(table)
+
+
+def cell_text(value: Cell) -> str:
+    """For people: lists with commas, as Kafka's tools print them."""
+    match value:
+        case None:
+            return "none"
+        case bool():
+            return "yes" if value else "no"
+        case str():
+            return value
+        case Mapping():
+            return ",".join(f"{name}={cell_text(one)}" for name, one in value.items())
+        case Sequence():
+            return ",".join(cell_text(one) for one in value)
+        case _:
+            return f"{value:,.1f}" if isinstance(value, float) else str(value)

@@ -1,0 +1,314 @@
+"""`streamlogctl partition`: elect leaders, move replicas, compare replicas."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import click
+
+from streamlog.cli.failures import FAILED, complain, end_with
+from streamlog.cli.nouns import Noun, all_names, node_ids, topic_partition
+from streamlog.cli.output import Output, Row, output_option, show_json, show_rows
+from streamlog.cli.progress import counting
+from streamlog.cli.session import with_admin
+from streamlog.cli.target import Target, cluster_options
+from streamlog.client.admin import AsyncAdmin
+from streamlog.client.admin_values import (
+    Election,
+    ElectionType,
+    PartitionDigests,
+    Reassignment,
+    ReplicaDigest,
+)
+from streamlog.errors import ElectionNotNeededError, StreamlogError
+from streamlog.model import PartitionId, TopicPartition
+
+_ELECTED_COLUMNS: Final = ("partition", "leader", "outcome")
+_MOVE_COLUMNS: Final = ("partition", "replicas", "adding", "removing", "isr")
+_DIGEST_COLUMNS: Final = ("partition", "node", "state", "offsets", "batches", "log_end", "digest")
+_ASK_AGAIN_S: Final = 0.5
+# Of one partition: its replicas are read from the disk.
+_DIGEST_TIMEOUT_S: Final = 3_600.0
+
+
+@click.group(cls=Noun)
+def partition() -> None:
+    """Elect leaders, move replicas, compare replicas."""
+
+
+@partition.command
+@click.argument("partitions", metavar="[TOPIC-PARTITION]...", nargs=-1)
+@click.option("--topic", help="With --partition: that partition.")
+@click.option("--partition", "index", type=click.IntRange(0), help="With --topic: that partition.")
+@click.option("--all-topic-partitions", "--all", "everything", is_flag=True, help="All partitions that need it.")
+@click.option(
+    "--election-type",
+    type=click.Choice([one.value for one in ElectionType]),
+    default=ElectionType.PREFERRED.value,
+    show_default=True,
+    help="preferred: the first replica. unclean: any live one where there is no leader; records may be lost.",
+)
+@output_option
+@cluster_options
+def elect(
+    target: Target,
+    output: Output,
+    partitions: tuple[str, ...],
+    topic: str | None,
+    index: int | None,
+    *,
+    everything: bool,
+    election_type: str,
+) -> None:
+    """Elect leaders anew: give leadership back to the preferred replicas.
+
+    \b
+    Examples:
+      streamlogctl partition elect --all
+      streamlogctl partition elect orders-0 orders-1
+      streamlogctl partition elect orders-0 --election-type unclean
+    """
+    named = _partitions(partitions, topic, index)
+    if everything == bool(named):
+        raise click.UsageError("Name partitions, such as orders-0, or give --all.")
+    kind = ElectionType(election_type)
+    found = with_admin(target, lambda admin: admin.elect_leaders(None if everything else named, kind=kind))
+    rows = [_elected_row(one) for one in found]
+    if rows or output is Output.JSON:
+        show_rows(output, rows, columns=_ELECTED_COLUMNS)
+    else:
+        click.echo("No partition needed it.")
+    end_with(("", one.error) for one in found if not isinstance(one.error, ElectionNotNeededError))
+
+
+def _elected_row(one: Election) -> Row:
+    outcome = "elected" if one.error is None else "failed"
+    if isinstance(one.error, ElectionNotNeededError):
+        outcome = "leads already"
+    return {"partition": str(one.at), "leader": one.leader, "outcome": outcome}
+
+
+def _partitions(texts: Sequence[str], topic: str | None, index: int | None) -> list[TopicPartition]:
+    found = [topic_partition(text) for text in texts]
+    if (topic is None) != (index is None):
+        raise click.UsageError("--topic and --partition go together: give both.")
+    if topic is not None and index is not None:
+        found.append(TopicPartition(topic, PartitionId(index)))
+    return list(dict.fromkeys(found))
+
+
+@partition.command
+@click.argument("partitions", metavar="[TOPIC-PARTITION]...", nargs=-1)
+@click.option("--replicas", metavar="1,2,3", help="The nodes that are to have it, the preferred leader first.")
+@click.option(
+    "--reassignment-json-file",
+    "file",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help='As Kafka\'s tool: {"partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2]}]}.',
+)
+@click.option("--list", "listing", is_flag=True, help="Change nothing, show what moves.")
+@click.option("--cancel", is_flag=True, help="Call the moves of these partitions off.")
+@click.option("--wait", is_flag=True, help="Stay until the replicas have moved.")
+@output_option
+@cluster_options
+def reassign(
+    target: Target,
+    output: Output,
+    partitions: tuple[str, ...],
+    *,
+    replicas: str | None,
+    file: str | None,
+    listing: bool,
+    cancel: bool,
+    wait: bool,
+) -> None:
+    """Move replicas to other nodes. Copying goes on in the background.
+
+    \b
+    Examples:
+      streamlogctl partition reassign orders-0 --replicas 1,2,4 --wait
+      streamlogctl partition reassign --reassignment-json-file moves.json
+      streamlogctl partition reassign --list
+      streamlogctl partition reassign orders-0 --cancel
+    """
+    named = [topic_partition(text) for text in partitions]
+    if listing:
+        _show_moves(target, output, named)
+        return
+    wanted = _from_file(file, cancel=cancel) if file is not None else _from_options(named, replicas, cancel=cancel)
+    results = with_admin(target, lambda admin: admin.alter_partition_reassignments(wanted))
+    for result in results:
+        if result.error is None:
+            click.echo(f"{'Cancelled the move of' if cancel else 'Moving'} {result.at}.")
+    end_with((str(result.at), result.error) for result in results)
+    if wait and not cancel:
+        with_admin(target, lambda admin: _moved(admin, [one.at for one in wanted]))
+        click.echo("All replicas are where they are to be.")
+
+
+def _from_options(named: Sequence[TopicPartition], replicas: str | None, *, cancel: bool) -> list[Reassignment]:
+    if not named or (replicas is None) != cancel:
+        raise click.UsageError("Name partitions, such as orders-0, and give --replicas 1,2,3 or --cancel.")
+    target = None if replicas is None else node_ids(replicas, "--replicas")
+    return [Reassignment(at=at, replicas=target) for at in dict.fromkeys(named)]
+
+
+def _from_file(path: str, *, cancel: bool) -> list[Reassignment]:
+    try:
+        document = json.loads(Path(path).read_text(encoding="utf-8"))
+        return [
+            Reassignment(
+                at=TopicPartition(str(one["topic"]), PartitionId(int(one["partition"]))),
+                replicas=None if cancel else [int(node) for node in one["replicas"]],
+            )
+            for one in document["partitions"]
+        ]
+    except (ValueError, KeyError, TypeError) as problem:
+        raise click.UsageError(
+            f"{path} is no list of reassignments ({type(problem).__name__}: {problem}): it must look like "
+            '{"partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2]}]}.'
+        ) from None
+
+
+def _show_moves(target: Target, output: Output, named: Sequence[TopicPartition]) -> None:
+    found = with_admin(target, lambda admin: admin.list_partition_reassignments(named))
+    rows: list[Row] = [
+        {
+            "partition": f"{one.topic}-{one.partition.partition}",
+            "replicas": one.partition.replicas,
+            "adding": one.partition.adding,
+            "removing": one.partition.removing,
+            "isr": one.partition.isr,
+        }
+        for one in found
+    ]
+    if rows or output is Output.JSON:
+        show_rows(output, rows, columns=_MOVE_COLUMNS)
+    else:
+        click.echo("Nothing moves.")
+
+
+async def _moved(admin: AsyncAdmin, partitions: Sequence[TopicPartition]) -> None:
+    with counting("moving replicas", len(partitions), "partitions") as advance:
+        while moving := await admin.list_partition_reassignments(partitions):
+            advance(len(partitions) - len(moving))
+            await asyncio.sleep(_ASK_AGAIN_S)
+
+
+@partition.command
+@click.argument("names", metavar="[TOPIC]...", nargs=-1)
+@click.option("--topic", "flag_names", metavar="TOPIC", multiple=True, help="As TOPIC; can be repeated.")
+@click.option("--partition", "index", type=click.IntRange(0), help="Only this partition of each topic.")
+@output_option
+@cluster_options
+def verify(
+    target: Target, output: Output, names: tuple[str, ...], flag_names: tuple[str, ...], *, index: int | None
+) -> None:
+    """Compare the replicas of partitions byte for byte, by SHA-256 of what each node reads from its disk.
+
+    Without a topic: all topics but the cluster's own. What is compared is the range that all replicas have
+    and that is committed. Compacted replicas may differ in bytes and hold the same latest records.
+
+    \b
+    Examples:
+      streamlogctl partition verify
+      streamlogctl partition verify orders --partition 0
+
+    \b
+    Exit code: 0 all replicas are identical, 1 some differ or could not be read, 2 wrong usage.
+    """
+    wanted = all_names(names, flag_names, required=False)
+    found, failures = with_admin(target, lambda admin: _digests(admin, wanted, index))
+    if output is Output.JSON:
+        show_json([_digests_json(one) for one in found])
+    else:
+        rows = [_digest_row(one, replica) for one in found for replica in one.replicas]
+        show_rows(output, rows, columns=_DIGEST_COLUMNS)
+    for about, error in failures:
+        complain(error, about)
+    differing = [str(one.at) for one in found if not one.identical]
+    if differing:
+        click.echo(
+            f"Error: the replicas of {', '.join(differing)} are not identical: see which node differs, and move its "
+            "replica elsewhere with 'streamlogctl partition reassign'.",
+            err=True,
+        )
+    elif found and not failures and output is not Output.JSON:
+        click.echo(f"All replicas of {len(found)} partitions are identical.", err=output is Output.TEXT)
+    if differing or failures:
+        sys.exit(FAILED)
+
+
+async def _digests(
+    admin: AsyncAdmin, names: Sequence[str], index: int | None
+) -> tuple[list[PartitionDigests], list[tuple[str, StreamlogError]]]:
+    topics = await admin.describe_topics(names)
+    failures = [(topic.name, topic.error) for topic in topics if topic.error is not None]
+    partitions = [
+        (topic.name, at.partition)
+        for topic in topics
+        for at in topic.partitions
+        if index is None or at.partition == index
+    ]
+    found = []
+    with counting("comparing replicas", len(partitions), "partitions") as advance:
+        for done, (topic_name, at) in enumerate(partitions):
+            try:
+                found.append(await admin.digest_replicas(topic_name, at, timeout_s=_DIGEST_TIMEOUT_S))
+            except StreamlogError as error:
+                failures.append((f"{topic_name}-{at}", error))
+            advance(done + 1)
+    return found, failures
+
+
+def _state(one: PartitionDigests, replica: ReplicaDigest) -> str:
+    if replica.error is not None:
+        return "failed"
+    if one.identical:
+        return "ok"
+    first = next((other for other in one.replicas if other.error is None), replica)
+    return "ok" if (replica.digest, replica.epochs) == (first.digest, first.epochs) else "differs"
+
+
+def _digest_row(one: PartitionDigests, replica: ReplicaDigest) -> Row:
+    read = replica.error is None
+    return {
+        "partition": str(one.at),
+        "node": replica.node_id,
+        "state": _state(one, replica),
+        "offsets": f"{one.start_offset}..{one.end_offset}",
+        "batches": replica.batch_count,
+        "log_end": replica.log_end,
+        "digest": replica.digest.hex()[:16] if read else str(replica.error),
+    }
+
+
+def _digests_json(one: PartitionDigests) -> Row:
+    return {
+        "topic": one.at.topic,
+        "partition": one.at.partition,
+        "identical": one.identical,
+        "start_offset": one.start_offset,
+        "end_offset": one.end_offset,
+        "replicas": [
+            {
+                "node": replica.node_id,
+                "digest": replica.digest.hex(),
+                "batch_count": replica.batch_count,
+                "log_start": replica.log_start,
+                "high_watermark": replica.high_watermark,
+                "log_end": replica.log_end,
+                "epochs": [
+                    {"leader_epoch": epoch.leader_epoch, "start_offset": epoch.start_offset} for epoch in replica.epochs
+                ],
+                "error": None if replica.error is None else replica.error.message,
+            }
+            for replica in one.replicas
+        ],
+    }

@@ -1,0 +1,99 @@
+"""Which cluster a command speaks to, and how long it waits: the options that all such commands share."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from streamlog.config import PropertiesFile
+from streamlog.config.addresses import parse_address
+
+DEFAULT_SERVER: Final = "127.0.0.1:9092"
+ENVIRONMENT: Final = "STREAMLOG_BOOTSTRAP_SERVERS"
+_REQUEST_TIMEOUT_MS: Final = 30_000
+# Nobody waits at a terminal for nodes that are not there, yet a node that starts takes about a second.
+UNREACHABLE_MS: Final = 3_000
+
+T = TypeVar("T")
+Command = TypeVar("Command", bound=Callable[..., object])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    servers: tuple[str, ...]  # host:port, at least one
+    request_timeout_ms: int
+    client_file: PropertiesFile | None = None  # of --command-config
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """For a client of streamlog, over those of `client_file`."""
+        return {"bootstrap.servers": ",".join(self.servers), "client.id": "streamlogctl"}
+
+
+def cluster_options(command: Command) -> Command:
+    """Adds the options; the command gets a Target as `target`."""
+
+    @functools.wraps(command)
+    def with_target(
+        *arguments: object,
+        servers: tuple[str, ...],
+        request_timeout_ms: int,
+        command_config: str | None,
+        **rest: object,
+    ) -> object:
+        file = None if command_config is None else _read(command_config)
+        target = Target(servers=servers, request_timeout_ms=request_timeout_ms, client_file=file)
+        return command(*arguments, target=target, **rest)
+
+    decorated: Any = with_target
+    for option in reversed(_OPTIONS):
+        decorated = option(decorated)
+    return decorated  # type: ignore[no-any-return]  # the same command, as click's own decorators have it
+
+
+def _servers(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[str, ...]:
+    try:
+        return tuple(str(parse_address(one.strip())) for one in value.split(",") if one.strip()) or (DEFAULT_SERVER,)
+    except ValueError as problem:
+        raise click.BadParameter(f"{value!r}: {problem}.") from None
+
+
+def _read(path: str) -> PropertiesFile:
+    try:
+        return PropertiesFile(path, Path(path).read_text(encoding="utf-8"))
+    except UnicodeDecodeError:
+        raise click.BadParameter(f"{path} is no text in UTF-8.", param_hint="--command-config") from None
+
+
+_OPTIONS: Final = (
+    click.option(
+        "--bootstrap-server",
+        "--bootstrap-servers",
+        "servers",
+        metavar="HOST:PORT,...",
+        default=DEFAULT_SERVER,
+        envvar=ENVIRONMENT,
+        show_default=True,
+        show_envvar=True,
+        callback=_servers,
+        help="Nodes to ask; one that answers is enough.",
+    ),
+    click.option(
+        "--request-timeout-ms",
+        type=click.IntRange(1),
+        default=_REQUEST_TIMEOUT_MS,
+        show_default=True,
+        help="How long to wait for an answer.",
+    ),
+    click.option(
+        "--command-config",
+        metavar="FILE",
+        type=click.Path(exists=True, dir_okay=False),
+        help="Settings of the client, as a properties file.",
+    ),
+)

@@ -1,0 +1,97 @@
+"""Nodes, quorum and disks through streamlogctl."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from streamlog.api.errors import to_message
+from streamlog.api.pb import admin_pb2 as pb
+from streamlog.errors import StorageError
+from tests.cli.served import USAGE, ServedCluster, refused
+
+
+def test_describe(served: ServedCluster) -> None:
+    served.run("topic", "create", "t", "--partitions", "3")
+    served.cluster.rig.fence(3)
+    lines = served.run("cluster", "describe").stdout.splitlines()
+    assert "controller\t1" in lines
+    assert "under_replicated_partition_count\t3" in lines
+    assert lines[-4].startswith("NODE\tADDRESS\tRACK\tSTATE")
+    assert lines[-3].startswith("1\tnode1:9092\t\tactive\tyes\tno\t3\t")
+    assert lines[-1].split("\t")[3] == "fenced"
+
+
+def test_describe_for_programs(served: ServedCluster) -> None:
+    found = json.loads(served.run("cluster", "describe", "--output", "json").stdout)
+    assert found["cluster_id"] == "cluster-of-tests"
+    assert [node["state"] for node in found["nodes"]] == ["active"] * 3
+
+
+def test_quorum(served: ServedCluster) -> None:
+    lines = served.run("cluster", "quorum").stdout.splitlines()
+    assert lines[:2] == ["leader\t1", "term\t3"]
+    assert lines[-1] == "2\tnode2:9092\tvoter\tunknown\tunknown"
+
+
+def test_voters_come_and_go(served: ServedCluster) -> None:
+    assert served.run("cluster", "add-voter", "3").stdout == "Node 3 votes. Voters: 1,2,3.\n"
+    assert served.run("cluster", "remove-voter", "2").stdout == "Node 2 does not vote. Voters: 1,3.\n"
+    assert "streamlogctl cluster quorum" in refused(served.run("cluster", "remove-voter", "2"))
+
+
+def test_a_drain_is_begun_shown_and_called_off(served: ServedCluster) -> None:
+    served.run("topic", "create", "t", "--replica-assignment", "1:2,2:3,3:1")
+    done = served.run("cluster", "drain", "2")
+    assert done.stdout == "Node 2 is being drained: 2 replicas are left, 2 of them move now.\n"
+    assert "2 replicas are left" in served.run("cluster", "drain", "2", "--show").stdout
+    done = served.run("cluster", "drain", "2", "--cancel")
+    assert done.stdout == "Node 2 is not being drained; it has 2 replicas.\n"
+
+
+def test_a_drain_is_waited_for(served: ServedCluster) -> None:
+    done = served.run("cluster", "drain", "2", "--wait")
+    assert done.stdout == "Node 2 is empty: stop it, then forget it with 'streamlogctl cluster unregister 2'.\n"
+
+
+def test_a_node_that_cannot_be_drained_or_is_not_there(served: ServedCluster) -> None:
+    served.run("topic", "create", "t", "--replication-factor", "3")
+    assert "there is no other live node" in refused(served.run("cluster", "drain", "2"))
+    assert "streamlogctl cluster describe" in refused(served.run("cluster", "drain", "9"))
+
+
+def test_a_node_is_forgotten_once_it_is_stopped(served: ServedCluster) -> None:
+    refused(served.run("cluster", "unregister", "3"))
+    served.cluster.rig.fence(3)
+    assert served.run("cluster", "unregister", "3").stdout == "Node 3 is forgotten.\n"
+
+
+def test_log_directories(served: ServedCluster) -> None:
+    replica = pb.LogDirReplica(topic="t", partition=1, size_bytes=5, log_start=2, log_end=9)
+    works = pb.LogDir(path="/a", total_bytes=100, usable_bytes=-1, replicas=[replica])
+    failed = pb.LogDir(path="/b", error=to_message(StorageError("/b: no space left")))
+    served.cluster.log_dirs = [
+        pb.NodeLogDirs(node_id=1, log_dirs=[works, failed]),
+        pb.NodeLogDirs(node_id=2, error=to_message(StorageError("gone"))),
+    ]
+    done = served.run("cluster", "log-dirs")
+    assert done.stdout.splitlines()[1:] == [
+        "1\t/a\tactive\t1\t5\tunknown\t100",
+        "1\t/b\toffline\t0\t0\t0\t0",
+    ]
+    assert "Error: node 2: gone." in refused(done)
+    done = served.run("cluster", "log-dirs", "--broker", "1", "--replicas")
+    assert done.stdout.splitlines()[1:] == ["1\t/a\tt\t1\t5\t2\t9"]
+
+
+def test_release_and_level(served: ServedCluster) -> None:
+    assert "version\t0.1.0\n" in served.run("cluster", "api").stdout
+    assert served.run("cluster", "upgrade").stdout == "metadata.version is 1.\n"
+
+
+@pytest.mark.parametrize(
+    "arguments", [("drain",), ("drain", "x"), ("drain", "1", "--cancel", "--show"), ("unregister",), ("add-voter",)]
+)
+def test_wrong_usage(served: ServedCluster, arguments: tuple[str, ...]) -> None:
+    assert served.run("cluster", *arguments).exit_code == USAGE

@@ -1,0 +1,132 @@
+"""Elections, moves and comparisons of replicas through streamlogctl."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from streamlog.api.errors import to_message
+from streamlog.api.pb import admin_pb2 as pb
+from streamlog.errors import BrokerNotAvailableError
+from tests.cli.served import USAGE, ServedCluster, refused
+
+
+def _restarted_leader(served: ServedCluster) -> None:
+    """t-0 prefers node 1, and is led by node 2 since node 1 was away."""
+    served.run("topic", "create", "t", "--replica-assignment", "1:2,2:1")
+    served.cluster.rig.fence(1)
+    served.cluster.rig.start(1)
+    served.cluster.rig.alter_isr([1, 2], "t", 0)
+
+
+def test_leaderships_go_back_to_the_preferred_replicas(served: ServedCluster) -> None:
+    _restarted_leader(served)
+    done = served.run("partition", "elect", "--all")
+    assert done.stdout == "PARTITION\tLEADER\tOUTCOME\nt-0\t1\telected\n"
+    assert served.run("partition", "elect", "--all").stdout == "No partition needed it.\n"
+
+
+def test_a_partition_by_name_in_three_ways(served: ServedCluster) -> None:
+    _restarted_leader(served)
+    for named in (("t-0",), ("t:0",), ("--topic", "t", "--partition", "0")):
+        assert "t-0\t1\t" in served.run("partition", "elect", *named).stdout
+    done = served.run("partition", "elect", "t-1")
+    assert done.stdout.splitlines()[1] == "t-1\t2\tleads already"
+    assert done.exit_code == 0
+
+
+def test_an_election_without_anybody_to_elect(served: ServedCluster) -> None:
+    served.run("topic", "create", "t", "--replica-assignment", "1:2")
+    served.cluster.rig.fence(2)
+    served.cluster.rig.fence(1)
+    done = served.run("partition", "elect", "t-0")
+    assert "t-0\tnone\tfailed" in done.stdout
+    assert "t-0" in refused(done)
+    served.cluster.rig.start(2, clean=False)
+    assert "t-0\t2\telected" in served.run("partition", "elect", "t-0", "--election-type", "unclean").stdout
+
+
+def test_replicas_are_moved_listed_and_the_move_called_off(served: ServedCluster) -> None:
+    served.run("topic", "create", "t", "--replica-assignment", "1:2")
+    assert served.run("partition", "reassign", "--list").stdout == "Nothing moves.\n"
+    assert served.run("partition", "reassign", "t-0", "--replicas", "1,3").stdout == "Moving t-0.\n"
+    listed = served.run("partition", "reassign", "--list").stdout.splitlines()
+    assert listed[1].startswith("t-0\t")
+    assert listed[1].split("\t")[2:4] == ["3", "2"]
+    assert served.run("partition", "reassign", "t-0", "--cancel").stdout == "Cancelled the move of t-0.\n"
+    assert "reassign --list" in refused(served.run("partition", "reassign", "t-0", "--cancel"))
+
+
+def test_a_file_of_kafkas_tool(served: ServedCluster, tmp_path: Path) -> None:
+    served.run("topic", "create", "t", "--replica-assignment", "1:2")
+    file = tmp_path / "moves.json"
+    file.write_text('{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [3, 1]}]}')
+    assert served.run("partition", "reassign", "--reassignment-json-file", str(file)).stdout == "Moving t-0.\n"
+    file.write_text('{"partitions": [{"topic": "t"}]}')
+    done = served.run("partition", "reassign", "--reassignment-json-file", str(file))
+    assert done.exit_code == USAGE
+    assert "is no list of reassignments" in done.stderr
+
+
+def test_nodes_that_are_not_there(served: ServedCluster) -> None:
+    served.run("topic", "create", "t", "--replica-assignment", "1:2")
+    assert "streamlogctl cluster describe" in refused(served.run("partition", "reassign", "t-0", "--replicas", "1,9"))
+
+
+def _digest(node_id: int, letter: bytes) -> pb.ReplicaDigest:
+    return pb.ReplicaDigest(node_id=node_id, digest=letter * 32, batch_count=3, high_watermark=9, log_end=9)
+
+
+def test_replicas_that_are_identical(served: ServedCluster) -> None:
+    served.run("topic", "create", "t", "--replica-assignment", "1:2,2:1")
+    for index in (0, 1):
+        served.cluster.digests["t", index] = pb.DigestReplicasResponse(
+            end_offset=9, replicas=[_digest(1, b"a"), _digest(2, b"a")], identical=True
+        )
+    done = served.run("partition", "verify", "t")
+    assert done.exit_code == 0
+    assert done.stdout.splitlines()[1] == "t-0\t1\tok\t0..9\t3\t9\t" + "61" * 8
+    assert done.stderr == "All replicas of 2 partitions are identical.\n"
+    only = served.run("partition", "verify", "--topic", "t", "--partition", "1")
+    assert len(only.stdout.splitlines()) == 3
+
+
+def test_replicas_that_differ(served: ServedCluster) -> None:
+    served.run("topic", "create", "t", "--replica-assignment", "1:2")
+    served.cluster.digests["t", 0] = pb.DigestReplicasResponse(
+        end_offset=9, replicas=[_digest(1, b"a"), _digest(2, b"b")]
+    )
+    done = served.run("partition", "verify", "t")
+    assert "t-0\t2\tdiffers\t" in done.stdout
+    assert "the replicas of t-0 are not identical" in refused(done)
+    [found] = json.loads(served.run("partition", "verify", "-o", "json").stdout)
+    assert (found["identical"], found["replicas"][1]["digest"]) == (False, "62" * 32)
+
+
+def test_a_replica_that_cannot_be_read(served: ServedCluster) -> None:
+    served.run("topic", "create", "t", "--replica-assignment", "1:2")
+    gone = pb.ReplicaDigest(node_id=2, error=to_message(BrokerNotAvailableError("node 2 is not alive")))
+    served.cluster.digests["t", 0] = pb.DigestReplicasResponse(end_offset=9, replicas=[_digest(1, b"a"), gone])
+    done = served.run("partition", "verify", "t")
+    assert "t-0\t2\tfailed\t" in done.stdout
+    assert done.exit_code == 1
+    assert "topic 'missing' does not exist" in refused(served.run("partition", "verify", "missing"))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("elect",),
+        ("elect", "t-0", "--all"),
+        ("elect", "t"),
+        ("elect", "--topic", "t"),
+        ("reassign",),
+        ("reassign", "t-0"),
+        ("reassign", "t-0", "--replicas", "1,x"),
+        ("reassign", "t-0", "--replicas", "1", "--cancel"),
+    ],
+)
+def test_wrong_usage(served: ServedCluster, arguments: tuple[str, ...]) -> None:
+    assert served.run("partition", *arguments).exit_code == USAGE

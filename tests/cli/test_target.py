@@ -1,0 +1,58 @@
+"""Which cluster streamlogctl speaks to, and what it says when that does not answer."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+from click.testing import CliRunner
+
+from streamlog.cli import target
+from streamlog.cli.failures import sentence
+from streamlog.cli.main import main
+from streamlog.errors import InvariantError, QuorumUnavailableError, StreamlogError, all_errors
+from tests.cli.served import USAGE, ServedCluster, refused
+
+
+def test_the_option_goes_before_the_environment(served: ServedCluster) -> None:
+    done = served.run("topic", "list", "--bootstrap-server", "127.0.0.1:1,127.0.0.1:2")
+    assert "127.0.0.1:1, 127.0.0.1:2" in refused(done)
+    done = CliRunner().invoke(main, ["topic", "list", "--bootstrap-server", f"127.0.0.1:1,{served.address}"])
+    assert (done.exit_code, done.stderr) == (0, "")
+
+
+def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target, "UNREACHABLE_MS", 200)
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # and does not listen
+        address = f"127.0.0.1:{bound.getsockname()[1]}"
+        said = refused(CliRunner().invoke(main, ["topic", "list", "--bootstrap-server", address]))
+    assert said.startswith(f"Error: no node answers at {address}: ")
+    assert "streamlogctl local start" in said
+
+
+@pytest.mark.parametrize("servers", ["nohost", "host:0", "host:99999", ":9092", "a b:1"])
+def test_what_is_no_address(servers: str) -> None:
+    done = CliRunner().invoke(main, ["topic", "list", "--bootstrap-server", servers])
+    assert done.exit_code == USAGE
+    assert repr(servers) in done.stderr
+
+
+def test_no_answer_in_time(served: ServedCluster) -> None:
+    served.cluster.fails_with = [QuorumUnavailableError("no majority of the voters answers")] * 10_000
+    said = refused(served.run("topic", "list", "--request-timeout-ms", "100"))
+    assert "no majority of the voters answers: start the voters that are missing" in said
+
+
+@pytest.mark.parametrize("kind", all_errors().values(), ids=lambda kind: kind.__name__)
+def test_every_error_is_one_sentence(kind: type[StreamlogError]) -> None:
+    said = sentence(kind.restored("what is wrong", {}))
+    assert said.startswith("what is wrong")
+    assert said.endswith(".")
+    assert "\n" not in said
+
+
+def test_a_remedy_is_not_told_twice() -> None:
+    error = QuorumUnavailableError("there is no majority: see 'streamlogctl cluster quorum'")
+    assert sentence(error) == "there is no majority: see 'streamlogctl cluster quorum'."
+    assert not issubclass(InvariantError, StreamlogError)
