@@ -206,7 +206,7 @@ class LeaderReplica:
         if place is OffsetPlace.EARLIEST:
             start = self.log.log_start_offset
             return FoundOffset(start, NO_TIMESTAMP, self.log.epochs.epoch_of(start))
-        await self._wait_for_former_leaders()
+        await self.wait_for_former_leaders()
         if place is OffsetPlace.LATEST:
             return FoundOffset(self.readable_end(isolation), NO_TIMESTAMP, self.leader_epoch)
         time_ms = self._largest_timestamp() if isinstance(place, OffsetPlace) else place
@@ -221,7 +221,8 @@ class LeaderReplica:
         largest = max(segment.max_timestamp.timestamp_ms for segment in self.log.segments)
         return None if largest < 0 else largest
 
-    async def _wait_for_former_leaders(self) -> None:
+    async def wait_for_former_leaders(self) -> None:
+        """Until all that former leaders wrote, and that this one has, is committed. Raises what ended the leadership."""
         if self.state.high_watermark >= self._begun_at:
             return
         if self._committed_all is None:

@@ -71,6 +71,7 @@ class Replicas:
         self._image = view.image  # that has been carried out
         self._replicas: dict[TopicPartition, Replica] = {}
         self._leaders: dict[tuple[str, int], LeaderReplica] = {}
+        self._on_leading: tuple[Callable[[LeaderReplica], None], ...] = ()
         self._settings: dict[str, TopicSettings] = {}  # by topic; made when asked for
         self._tasks: asyncio.TaskGroup | None = None  # while running
         self._reports = OfflineReports(controller, ports.probe, self._unreported)
@@ -205,6 +206,13 @@ class Replicas:
         """All that this node leads now; the caller may wait in between."""
         return iter(tuple(self._leaders.values()))
 
+    def listen_for_leaders(self, listener: Callable[[LeaderReplica], None]) -> None:
+        """Tell `listener` of every leadership that begins from now on; of its end the leader's watchers are told.
+
+        Called on the event loop; must not wait.
+        """
+        self._on_leading = (*self._on_leading, listener)
+
     def followers(self) -> Iterator[FollowerReplica]:
         """All that this node follows now."""
         return iter([replica.follower for replica in self._replicas.values() if replica.follower is not None])
@@ -281,10 +289,12 @@ class Replicas:
     def _role_changed(self, replica: Replica) -> None:
         partition = replica.partition
         key = (partition.topic, partition.partition)
+        before = self._leaders.pop(key, None)
         if replica.leader is not None:
             self._leaders[key] = replica.leader
-        else:
-            self._leaders.pop(key, None)
+            if replica.leader is not before:
+                for listener in self._on_leading:
+                    listener(replica.leader)
         if replica.gone:
             self._replicas.pop(partition, None)
 
