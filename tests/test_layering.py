@@ -58,7 +58,7 @@ ALLOWED = {
         "services",
     },
     "daemon": {"model", "errors", "config", "ports", "node"},
-    "cli": {"model", "errors", "config", "ports", "records", "storage", "groups"},
+    "cli": {"model", "errors", "config", "ports", "records", "storage", "groups", "client", "daemon"},
 }
 
 # Third-party and system modules that only some places may see. Keys: module; values: where.
