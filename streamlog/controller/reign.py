@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -77,7 +77,7 @@ class _Group:
     data: list[bytes] = field(default_factory=list)  # encoded batches
     size_bytes: int = 0  # of data; <= BATCH_BYTES_MAX
     record_count: int = 0
-    applied: Awaitable[Applied] | None = None  # None: there is nothing to commit
+    applied: asyncio.Future[Applied] | None = None  # None: there is nothing to commit
 
     def has_room(self, data: bytes, record_count: int) -> bool:
         return not self.data or (
@@ -155,6 +155,8 @@ class Reign:
         self._timers.stop()
         for group in self._in_flight:
             group.fail(OutcomeUnknownError("the controller lost its leadership before the command was committed"))
+            if group.applied is not None:
+                group.applied.add_done_callback(_forgotten)
         for asked in self._queue:
             asked.refuse(NotControllerError("the leadership of the quorum has been lost"))
         self._in_flight.clear()
@@ -268,3 +270,9 @@ class Reign:
         self._probe("controller_timer", timer=type(timer).__name__, broker=getattr(timer, "broker_id", None))
         self._queue.append(_Asked(command_for(timer), None, timer))
         self._news.set()
+
+
+def _forgotten(applied: asyncio.Future[Applied]) -> None:
+    """Nobody waits for it any more, and its error is no news: asyncio would tell it as one that nobody took."""
+    if not applied.cancelled():
+        applied.exception()

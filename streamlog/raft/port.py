@@ -7,7 +7,8 @@ is applied once and answered with the first answer.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
@@ -88,7 +89,7 @@ class Quorum(Protocol):
         """
         ...
 
-    def submit(self, command: bytes) -> Awaitable[Applied]:
+    def submit(self, command: bytes) -> asyncio.Future[Applied]:
         """As `propose`, for a caller whose commands build on one another: they stand in the log in the order of the
         calls. What can be refused at once is raised at once.
         """
