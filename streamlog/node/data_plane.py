@@ -1,34 +1,132 @@
-"""The logs of a node and what serves them, as one part of it."""
+"""The replicas of a node, the streams between nodes, and the services of clients: one part of the node.
+
+    open      the logs are there, recovered; no metadata is needed
+    run       replicas follow the metadata, streams are served and kept, ISR changes go to the controller
+    close     logs synced and closed
+
+A failure in any of them is a failure of the node, but that of one log directory among several.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import Sequence
 
 from streamlog.api.service import Service
-from streamlog.model import BrokerEpoch
+from streamlog.broker.follower_links import FollowerLinks
+from streamlog.broker.isr_changes import IsrChanges
+from streamlog.broker.producer_ids import ProducerIds
+from streamlog.broker.replicas import Replicas
+from streamlog.broker.replication_service import ReplicationService
+from streamlog.broker.throttle import Throttle
+from streamlog.config import node_settings as settings
+from streamlog.controller import ControllerLink
+from streamlog.metadata.node_configs import NodeConfigs
+from streamlog.metadata.view import MetadataView
+from streamlog.model import BrokerEpoch, BrokerId
+from streamlog.node.membership import Member
+from streamlog.node.release import RELEASE
+from streamlog.node.suspicions import Suspicions
+from streamlog.ports import Ports
+from streamlog.services.everything import Parts, all_services
 from streamlog.storage.directories import LogDirectories
 
 
 class DataPlane:
-    def __init__(self, directories: LogDirectories) -> None:
-        self._directories = directories
+    def __init__(
+        self,
+        node_id: BrokerId,
+        cluster_id: str,
+        directories: LogDirectories,
+        *,
+        view: MetadataView,
+        configs: NodeConfigs,
+        link: ControllerLink,
+        ports: Ports,
+    ) -> None:
+        self._node_id = node_id
+        self._view = view
+        self._configs = configs
+        self._link = link
+        self._ports = ports
+        config = configs.node
+        self._sending = Throttle(ports.clock, config[settings.LEADER_REPLICATION_THROTTLED_RATE])
+        self._taking = Throttle(ports.clock, config[settings.FOLLOWER_REPLICATION_THROTTLED_RATE])
+        self._suspicions = Suspicions(link, view, ports.probe)
+        self._links = FollowerLinks(
+            node_id,
+            cluster_id,
+            view,
+            broker_epoch=lambda: link.broker_epoch,
+            throttle=self._taking,
+            on_broken=self._suspicions.suspect,
+            network=ports.network,
+            clock=ports.clock,
+            random=ports.random,
+            probe=ports.probe,
+        )
+        self._isr_changes = IsrChanges(link, view, node_id, clock=ports.clock, random=ports.random, probe=ports.probe)
+        self.replicas = Replicas(node_id, directories, view, configs, self._links, self._isr_changes, link, ports)
+        self._replication = ReplicationService(
+            node_id,
+            cluster_id,
+            view,
+            self.replicas,
+            self._isr_changes,
+            throttle=self._sending,
+            fetch_bytes_max=lambda: configs.node[settings.REPLICA_FETCH_MAX_BYTES],
+            on_broken=self._suspicions.suspect,
+            clock=ports.clock,
+            probe=ports.probe,
+        )
 
     async def open(self) -> None:
-        """Open, and recover, the logs."""
+        """InconsistentClusterError, StorageError."""
+        await self.replicas.open()
 
     @property
     def clean_epoch(self) -> BrokerEpoch | None:
-        return self._directories.clean_epoch
+        """After `open`: of the clean stop before this start."""
+        return self.replicas.clean_epoch
 
     async def run(self) -> None:
-        """Until it is cancelled, or the last log directory has failed: StorageError."""
+        """For ever; StorageError when the last log directory has failed."""
+        stop = self._configs.listen(self._on_configs)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._links.run())
+                tasks.create_task(self._isr_changes.run(self.replicas.leaders))
+                tasks.create_task(self._suspicions.run())
+                tasks.create_task(self.replicas.run())
+        finally:
+            stop()
 
-    def services(self) -> Sequence[Service]:
-        return []
+    def services(self, member: Member) -> Sequence[Service]:
+        parts = Parts(
+            node_id=self._node_id,
+            release=RELEASE,
+            ports=self._ports,
+            view=self._view,
+            configs=self._configs,
+            partitions=self.replicas,
+            disks=self.replicas,
+            controller=member,
+            link=self._link,
+            quorum=member,
+            producer_ids=ProducerIds(self._link),
+        )
+        return [self._replication.service(), *all_services(parts)]
 
     async def close(self, broker_epoch: BrokerEpoch | None) -> None:
-        await self._directories.close(broker_epoch)
+        """After `run` has ended. With a broker epoch the stop is a clean one."""
+        await self.replicas.close(broker_epoch)
+
+    def _on_configs(self, topics: Sequence[str] | None) -> None:
+        if topics is None:
+            config = self._configs.node
+            self._sending.set_rate(config[settings.LEADER_REPLICATION_THROTTLED_RATE])
+            self._taking.set_rate(config[settings.FOLLOWER_REPLICATION_THROTTLED_RATE])
 
 
 def directory_ids(directories: LogDirectories) -> tuple[bytes, ...]:

@@ -20,10 +20,12 @@ whoever runs the node ends the process. A handler that raises what it must not c
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import Final
 
 from streamlog.api.health import Health
+from streamlog.api.reflection import Reflection
 from streamlog.api.service import Service
 from streamlog.config import Loaded, log_settings
 from streamlog.config import node_settings as settings
@@ -68,6 +70,7 @@ class Node:
         self._address: Address | None = None
         self._cluster_id = ""
         self._member: Member | None = None
+        self._plane: DataPlane | None = None
         self._life: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
         self._ready = asyncio.Event()
@@ -149,18 +152,14 @@ class Node:
         self._ports.probe("node_starting", node=self._node_id)
         async with AsyncExitStack() as cleanup:
             directories = await self._open_directories()
-            plane = DataPlane(directories)
-            cleanup.push_async_callback(self._close_logs, plane)
+            cleanup.push_async_callback(self._close_logs, directories)
             server = await self._listen()
             cleanup.push_async_callback(server.close, grace_s=CLOSE_GRACE_S)
             voters = await self._join(directories)
             self._member = member = self._member_of(voters)
             link = self._link_of(member)
             cleanup.push_async_callback(link.close)
-            await self._take_part(member, link, plane, directories)
-
-    async def _close_logs(self, plane: DataPlane) -> None:
-        await plane.close(self._clean_epoch if self._failure is None else None)
+            await self._take_part(member, link, directories)
 
     # Starting.
 
@@ -233,20 +232,28 @@ class Node:
             random=self._ports.random,
         )
 
-    async def _take_part(
-        self, member: Member, link: ControllerLink, plane: DataPlane, directories: LogDirectories
-    ) -> None:
+    async def _take_part(self, member: Member, link: ControllerLink, directories: LogDirectories) -> None:
         """From the quorum to the end of the node."""
+        self._plane = plane = DataPlane(
+            self._node_id,
+            self._cluster_id,
+            directories,
+            view=self._view,
+            configs=self._configs,
+            link=link,
+            ports=self._ports,
+        )
+        services = plane.services(member)
         async with asyncio.TaskGroup() as tasks:
             following = tasks.create_task(member.run())
-            self._switchboard.connect(self._services(member))
+            self._serve_controller(member, services)
             await plane.open()
             registration = self._registration(link, plane, directories)
             epoch = await registration.register()
             beating = tasks.create_task(registration.run())
             await self._view.wait_until_applied(RaftIndex(epoch))
             serving = tasks.create_task(plane.run())
-            self._switchboard.connect(plane.services())
+            self._serve_clients(services)
             await registration.serve()
             self._tell_ready()
             await self._stopping.wait()
@@ -255,12 +262,26 @@ class Node:
             serving.cancel()
             await member.stop()
             following.cancel()
+        self._clean_epoch = registration.broker_epoch
 
-    def _services(self, member: Member) -> list[Service]:
-        """Those that are needed before the node is a member of the cluster."""
-        if member.active is None:
-            return []
-        return [ControllerService(member.active, self._view, {}).service(self._ports.clock)]
+    async def _close_logs(self, directories: LogDirectories) -> None:
+        """Those who served and wrote have ended."""
+        if self._plane is not None and self._failure is None:
+            await self._plane.close(self._clean_epoch)
+        else:
+            await directories.close()
+
+    def _serve_controller(self, member: Member, services: Sequence[Service]) -> None:
+        """Needed by all nodes, before this one is a member of the cluster."""
+        if member.active is not None:
+            admin = next(service for service in services if service.name == announced.ADMIN)
+            controller = ControllerService(member.active, self._view, admin.unary())
+            self._switchboard.connect([controller.service(self._ports.clock)])
+
+    def _serve_clients(self, services: Sequence[Service]) -> None:
+        clock = self._ports.clock
+        reflection = Reflection([*services, self._health.service(clock)])
+        self._switchboard.connect([*services, *reflection.services(clock)])
 
     def _registration(self, link: ControllerLink, plane: DataPlane, directories: LogDirectories) -> Registration:
         assert self._address is not None
@@ -301,7 +322,6 @@ class Node:
             left = await registration.leave(self._config[settings.CONTROLLED_SHUTDOWN_TIMEOUT_MS] / 1000)
             if not left:
                 self._ports.probe("controlled_shutdown_given_up", node=self._node_id)
-        self._clean_epoch = registration.broker_epoch
 
 
 def _first(error: BaseException) -> BaseException:

@@ -188,8 +188,6 @@ class Registration:
         self._unfenced = unfenced
         if response.should_shut_down:
             self._left.set()
-        elif self._serving and not unfenced and not self._leaving:
-            self._probe("fenced_still", broker=self._asked.broker_id, caught_up=response.caught_up)
 
     def _shows_unfenced(self, image: MetadataImage) -> bool:
         broker = image.brokers.get(self._asked.broker_id)

@@ -76,7 +76,7 @@ class Nodes:
 
     async def until(self, condition: Callable[[], bool], within_s: float = 30.0) -> None:
         async with asyncio.timeout(within_s):
-            while not condition():
+            while not condition():  # noqa: ASYNC110  what a test looks at is no event of the node's; the time is virtual
                 await asyncio.sleep(0.005)
 
     def controller(self) -> BrokerId | None:

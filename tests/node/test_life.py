@@ -1,0 +1,187 @@
+"""A node's life in a simulated world: clusters form, nodes come, are killed, come back, take their leave."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from streamlog.errors import InconsistentClusterError, LogDirectoryLockedError
+from streamlog.model import BrokerId
+from streamlog.node import Node
+
+from .kit import Nodes, properties, tell
+
+
+@pytest.mark.parametrize("voters", [1, 3, 5])
+def test_a_cluster_forms_without_a_format_step(voters: int) -> None:
+    async def story(nodes: Nodes) -> None:
+        nodes.start()
+        await nodes.ready()
+        ids = {node.cluster_id for node in nodes.alive()}
+        assert len(ids) == 1
+        assert len(nodes.events("cluster_id_drawn")) == 1
+        image = nodes.node(1).view.image
+        assert {broker.broker_id for broker in image.brokers.values() if broker.active} >= {BrokerId(1)}
+        assert image.cluster_id in ids
+
+    tell(story, voters=voters)
+
+
+def test_nobody_draws_an_id_before_a_majority_has_answered() -> None:
+    async def story(nodes: Nodes) -> None:
+        nodes.start(1)
+        await asyncio.sleep(20)
+        assert not nodes.node(1).cluster_id
+        nodes.start(3)
+        await nodes.ready(1, 3)
+        assert nodes.node(3).cluster_id == nodes.node(1).cluster_id
+        nodes.start(2)
+        await nodes.ready(2)
+        assert nodes.node(2).cluster_id == nodes.node(1).cluster_id
+
+    tell(story)
+
+
+def test_the_lowest_voter_with_an_empty_disk_is_told_the_id_that_there_is() -> None:
+    async def story(nodes: Nodes) -> None:
+        nodes.start()
+        await nodes.ready()
+        cluster_id = nodes.node(1).cluster_id
+        for node_id in (1, 2, 3):
+            nodes.host(node_id).crash()
+        other = Nodes(nodes.world, 3)
+        nodes.world.hosts["n1"].disk = nodes.world.host("spare").disk  # a new disk
+        other.start(1)
+        await asyncio.sleep(5)
+        assert not other.node(1).cluster_id  # alone it draws none
+        other.start(2, 3)
+        await other.ready(2, 3)
+        assert {other.node(n).cluster_id for n in (1, 2, 3)} == {cluster_id}
+        assert len(other.events("cluster_id_drawn")) == 0
+
+    tell(story)
+
+
+def test_an_observer_joins_by_bootstrap_servers() -> None:
+    async def story(nodes: Nodes) -> None:
+        nodes.start()
+        nodes.host(7).start(
+            lambda ports: Node(
+                properties(7, 3, controller_quorum_voters="", controller_quorum_bootstrap_servers="n9:9092,n2:9092"),
+                ports,
+            )
+        )
+        await nodes.ready()
+        assert nodes.node(7).cluster_id == nodes.node(1).cluster_id
+        assert nodes.node(7).controller is None
+        await nodes.until(lambda: nodes.node(1).view.address_of(BrokerId(7)) == "n7:9092")
+
+    tell(story)
+
+
+def test_a_node_of_another_cluster_is_refused() -> None:
+    async def story(nodes: Nodes) -> None:
+        nodes.start(1, 2, 3)
+        await nodes.ready()
+        nodes.host(1).crash()
+        stranger = Nodes(nodes.world, 1)
+        stranger.host(8).start(lambda ports: Node(properties(8, 1, controller_quorum_voters="8@n8:9092"), ports))
+        await stranger.ready(8)
+        await stranger.stopped(8)
+        nodes.host(8).start(lambda ports: Node(properties(8, 3), ports))
+        task = nodes.host(8).task
+        assert task is not None
+        with pytest.raises(InconsistentClusterError):
+            await task
+
+    tell(story)
+
+
+def test_a_second_process_on_the_same_directories_is_refused() -> None:
+    async def story(nodes: Nodes) -> None:
+        nodes.start()
+        await nodes.ready()
+        twin = Node(properties(1, 3), nodes.host(1).ports)
+        with pytest.raises(LogDirectoryLockedError):
+            await nodes.as_node(1, twin.run())
+
+    tell(story)
+
+
+def test_a_node_that_was_killed_comes_back_at_once() -> None:
+    """kill -9 and a start at the same moment: the session of its dead self has 3 s to go, and stands in no way."""
+
+    async def story(nodes: Nodes) -> None:
+        nodes.start()
+        await nodes.ready()
+        for node_id in (1, 2, 3):
+            epoch = nodes.node(node_id).view.image.brokers[BrokerId(node_id)].epoch
+            nodes.host(node_id).crash()
+            began = nodes.world.loop.now
+            nodes.start(node_id)
+            await nodes.ready(node_id)
+            assert nodes.world.loop.now - began < 1.5
+            assert nodes.node(node_id).view.image.brokers[BrokerId(node_id)].epoch > epoch
+
+    tell(story)
+
+
+def test_a_node_that_stops_leaves_before_it_ends() -> None:
+    async def story(nodes: Nodes) -> None:
+        nodes.start()
+        await nodes.ready()
+        controller = nodes.controller()
+        assert controller is not None
+        began = nodes.world.loop.now
+        await nodes.stopped(controller)
+        assert nodes.world.loop.now - began < 2
+        survivor = nodes.alive()[0]
+        assert survivor.view.image.brokers[controller].fenced
+        await nodes.until(lambda: nodes.controller() is not None)
+        assert nodes.world.loop.now - began < 2
+        nodes.start(controller)
+        await nodes.ready(controller)
+        await nodes.until(lambda: not survivor.view.image.brokers[controller].fenced)
+
+    tell(story)
+
+
+def test_the_last_one_does_not_wait_for_ever() -> None:
+    async def story(nodes: Nodes) -> None:
+        nodes.start()
+        await nodes.ready()
+        for node_id in (1, 2, 3):
+            began = nodes.world.loop.now
+            await nodes.stopped(node_id)
+            assert nodes.world.loop.now - began < 6
+        assert {fields["clean"] for _, _, fields in nodes.events("node_stopped")} == {True}
+        nodes.start()
+        await nodes.ready()
+
+    tell(story)
+
+
+def test_a_node_that_is_starting_can_be_stopped() -> None:
+    async def story(nodes: Nodes) -> None:
+        nodes.start(2)  # which waits for an id
+        await asyncio.sleep(1)
+        await nodes.stopped(2, within_s=2)
+
+    tell(story)
+
+
+def test_silence_is_fenced_after_the_session() -> None:
+    async def story(nodes: Nodes) -> None:
+        nodes.start()
+        await nodes.ready()
+        silent = next(n for n in (1, 2, 3) if n != nodes.controller())
+        witness = next(n for n in (1, 2, 3) if n != silent)
+        began = nodes.world.loop.now
+        nodes.host(silent).pause()
+        await nodes.until(lambda: nodes.node(witness).view.image.brokers[BrokerId(silent)].fenced)
+        assert 2 < nodes.world.loop.now - began < 4
+        nodes.host(silent).resume()
+        await nodes.until(lambda: not nodes.node(witness).view.image.brokers[BrokerId(silent)].fenced)
+
+    tell(story)
