@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import warnings
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
+
+import click
 
 from streamlog.cli.failures import failed
 from streamlog.cli.target import UNREACHABLE_MS, Target
 from streamlog.client.admin import AsyncAdmin
-from streamlog.client.any_node import AnyNode, AskTimes
-from streamlog.client.backoff import Backoff
-from streamlog.client.connections import Connections
 from streamlog.errors import StreamlogError
 from streamlog.ports import system
-from streamlog.ports.grpc_network import GrpcNetwork
 
 T = TypeVar("T")
 
@@ -22,16 +22,12 @@ def with_admin(target: Target, work: Callable[[AsyncAdmin], Awaitable[T]]) -> T:
     """What `work` gives. ClickException for its errors."""
 
     async def run() -> T:
-        network = GrpcNetwork(on_crash=_not_served)
-        clock, random = system.SystemClock(), system.system_random()
-        connections = Connections(network, clock, random, target.servers)
-        seconds = target.request_timeout_ms / 1_000
-        times = AskTimes(total_s=seconds, attempt_s=seconds, unreachable_s=UNREACHABLE_MS / 1_000)
-        try:
-            return await work(AsyncAdmin(AnyNode(connections, clock, Backoff(random), times)))
-        finally:
-            await connections.close()
-            await network.close()
+        timeout_ms = target.request_timeout_ms
+        settings = target.settings | {"default.api.timeout.ms": timeout_ms, "request.timeout.ms": timeout_ms}
+        with telling_warnings():
+            admin = AsyncAdmin(settings, unreachable_s=UNREACHABLE_MS / 1_000, client_version="streamlogctl")
+        async with admin:
+            return await work(admin)
 
     try:
         return system.run(run())
@@ -39,6 +35,11 @@ def with_admin(target: Target, work: Callable[[AsyncAdmin], Awaitable[T]]) -> T:
         raise failed(error) from None
 
 
-def _not_served(error: Exception) -> None:
-    """This process serves nothing, so nothing of it can crash."""
-    raise error
+@contextmanager
+def telling_warnings() -> Iterator[None]:
+    """What is odd about a client's settings goes to standard error, without the place in our code."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        yield
+    for one in found:
+        click.echo(f"Warning: {one.message}", err=True)

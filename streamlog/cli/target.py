@@ -12,6 +12,7 @@ import click
 
 from streamlog.config import PropertiesFile
 from streamlog.config.addresses import parse_address
+from streamlog.config.properties import parse_properties
 
 DEFAULT_SERVER: Final = "127.0.0.1:9092"
 ENVIRONMENT: Final = "STREAMLOG_BOOTSTRAP_SERVERS"
@@ -31,8 +32,12 @@ class Target:
 
     @property
     def settings(self) -> dict[str, object]:
-        """For a client of streamlog, over those of `client_file`."""
-        return {"bootstrap.servers": ",".join(self.servers), "client.id": "streamlogctl"}
+        """For a client of streamlog; the options go before the file."""
+        given: dict[str, object] = {"client.id": "streamlogctl"}
+        if self.client_file is not None:
+            entries = parse_properties(self.client_file.text, self.client_file.name)
+            given |= {entry.key: entry.value for entry in entries}
+        return given | {"bootstrap.servers": ",".join(self.servers)}
 
 
 def cluster_options(command: Command) -> Command:

@@ -8,13 +8,17 @@ Those for one thing (`create_topic`, `describe_topic`, ...) raise its error.
 What is changed holds when the answer comes, on the node that was asked; other nodes may need a moment more. Lists come
 whole: the pages they travel in are fetched here.
 
-The object has no state but the way to the nodes, so any number of tasks may use it.
+    async with AsyncAdmin(bootstrap_servers="127.0.0.1:9092") as admin:
+        await admin.create_topic("orders", partitions=3)
+
+It has no state but the way to the nodes, so any number of tasks may use it.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from typing import Final, Protocol, TypeVar
+from types import TracebackType
+from typing import Final, Protocol, Self, TypeVar
 
 from streamlog.api.calls import Message, UnaryCall, unary
 from streamlog.api.pb import admin_pb2 as pb
@@ -22,7 +26,11 @@ from streamlog.api.pb import cluster_pb2
 from streamlog.client import admin_answers as answers
 from streamlog.client import admin_requests as requests
 from streamlog.client import admin_values as values
-from streamlog.client.any_node import AnyNode
+from streamlog.client import settings as client_config
+from streamlog.client.any_node import AnyNode, AskTimes
+from streamlog.client.client_ports import ClientPorts, RealPorts, real_ports
+from streamlog.client.connections import Connections
+from streamlog.config import client_settings, consumer_settings, load_admin
 from streamlog.errors import StreamlogError, UnknownServerError
 from streamlog.model import Offset, PartitionId, TopicId, TopicPartition
 
@@ -64,11 +72,60 @@ Result = TypeVar("Result", bound=_Result)
 
 
 class AsyncAdmin:
-    """All methods raise StreamlogError."""
+    """Settings by Kafka's names: `bootstrap_servers="host:port,..."`, or `{"bootstrap.servers": ...}`.
 
-    def __init__(self, nodes: AnyNode, *, client_version: str = "") -> None:
-        self._nodes = nodes
+    All methods raise StreamlogError. Open it by `start`, or `async with`; it belongs to one event loop then.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, object] | None = None,
+        *,
+        ports: ClientPorts | None = None,
+        unreachable_s: float | None = None,
+        client_version: str = "",
+        **settings: object,
+    ) -> None:
+        """InvalidConfigError. `ports`: of a simulation; None: the real world. `unreachable_s`: when to give up while no
+        node at all can be reached; None: as for any call, default.api.timeout.ms. `client_version`: for nodes' logs.
+        """
+        self._config = client_config.loaded(load_admin, config, settings)
+        self._given_ports = ports
+        self._own_ports: RealPorts | None = None
+        self._unreachable_s = unreachable_s
         self._client_version = client_version
+
+    async def start(self) -> Self:
+        """Does not wait for a connection."""
+        ports = self._given_ports
+        if ports is None:
+            ports = self._own_ports = real_ports(self._config)
+        backoff = client_config.backoff(self._config, ports.random)
+        self._connections = Connections(
+            ports.network, ports.clock, ports.random, client_config.bootstrap(self._config), backoff=backoff
+        )
+        total_s = self._config[consumer_settings.DEFAULT_API_TIMEOUT_MS] / 1000
+        times = AskTimes(
+            total_s=total_s,
+            attempt_s=self._config[client_settings.REQUEST_TIMEOUT_MS] / 1000,
+            unreachable_s=total_s if self._unreachable_s is None else self._unreachable_s,
+        )
+        self._nodes = AnyNode(self._connections, ports.clock, backoff, times)
+        return self
+
+    async def close(self) -> None:
+        """Calls that go on end with ClientClosedError or NetworkError."""
+        await self._connections.close()
+        if self._own_ports is not None:
+            await self._own_ports.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
 
     # -- topics
 

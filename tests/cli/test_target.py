@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -36,6 +37,17 @@ def test_what_is_no_address(servers: str) -> None:
     done = CliRunner().invoke(main, ["topic", "list", "--bootstrap-server", servers])
     assert done.exit_code == USAGE
     assert repr(servers) in done.stderr
+
+
+def test_settings_of_a_file(served: ServedCluster, tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("client.id=orders\nretry.backoff.msx=5\n")
+    done = served.run("topic", "list", "--command-config", str(file))
+    assert done.exit_code == 0
+    assert done.stderr.startswith("Warning: ")
+    assert "retry.backoff.ms" in done.stderr
+    file.write_text("security.protocol=SSL\n")
+    assert "PLAINTEXT" in refused(served.run("topic", "list", "--command-config", str(file)))
 
 
 def test_no_answer_in_time(served: ServedCluster) -> None:

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from streamlog.api.service import stream_handlers, unary_handlers
 from streamlog.client.admin import AsyncAdmin
-from streamlog.client.any_node import AnyNode, AskTimes
-from streamlog.client.backoff import Backoff
-from streamlog.client.connections import Connections
-from streamlog.sim import Process, SimLoop, run
+from streamlog.sim import Process, SimLoop, SimWorkers, run
 from streamlog.sim.clock import SimClock
 from streamlog.sim.fabric import Fabric
 from streamlog.sim.network import SimNetwork
 from tests.client.fake_cluster import FakeCluster
 
 NODES: Final = ("node1:9092", "node2:9092")
-TIMES: Final = AskTimes(total_s=20, attempt_s=5, unreachable_s=10)
+TOTAL_S: Final = 20
+UNREACHABLE_S: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ports:
+    network: SimNetwork
+    clock: SimClock
+    random: random.Random
+    workers: SimWorkers
 
 
 class Bench:
@@ -28,11 +35,20 @@ class Bench:
         self.client = Process("client")
         self._fabric = Fabric(loop, random.Random(seed))
         self._nodes: dict[str, Process] = {}
-        network = SimNetwork(self._fabric, self.client, "client")
-        dice = random.Random(seed)
-        self.connections = Connections(network, self.clock, dice, NODES)
-        nodes = AnyNode(self.connections, self.clock, Backoff(dice), TIMES)
-        self.admin = AsyncAdmin(nodes, client_version="tests/1")
+        ports = _Ports(
+            network=SimNetwork(self._fabric, self.client, "client"),
+            clock=self.clock,
+            random=random.Random(seed),
+            workers=SimWorkers(self.client, random.Random(seed)),
+        )
+        self.admin = AsyncAdmin(
+            bootstrap_servers=",".join(NODES),
+            default_api_timeout_ms=TOTAL_S * 1000,
+            request_timeout_ms=5_000,
+            unreachable_s=UNREACHABLE_S,
+            client_version="tests/1",
+            ports=ports,
+        )
 
     async def start(self, address: str) -> None:
         process = self._nodes[address] = Process(address)
@@ -58,8 +74,8 @@ def play(scenario: Scenario, *, nodes: tuple[str, ...] = NODES, seed: int = 0) -
             await bench.start(address)
 
         async def act() -> None:
-            await scenario(bench)
-            await bench.connections.close()
+            async with bench.admin:
+                await scenario(bench)
 
         await loop.create_task(act(), context=bench.client.context())
         bench.close()
