@@ -20,6 +20,7 @@ from streamlog.errors import (
     CorruptMessageError,
     InvalidRecordError,
     MessageTooLargeError,
+    StorageError,
     UnsupportedCompressionError,
 )
 from streamlog.model import INT32_MAX, Offset
@@ -119,24 +120,28 @@ class Cleaner:
     async def clean(self, log: Log, filth: Filth) -> CleaningStats | None:
         """Clean `log`; None where it changed meanwhile (cut, removed), or is damaged, and was left as it is."""
         try:
-            key_map = await self._map(log, filth)
-            end = key_map.end_offset
-            segments = [s for s in log.segments.closed() if s.base_offset < end]
-            before = after = records_before = records_after = 0
-            for group in _groups(segments, log):
-                done = await self._clean_group(log, group, key_map)
-                if done is None:
-                    return None
-                before += sum(s.size_bytes for s in group)
-                after += done[0]
-                records_before += done[1]
-                records_after += done[2]
+            with log.in_use():
+                return await self._clean(log, filth)
         except UNREADABLE as e:
             self._uncleanable.add(str(log.partition))
             self._probe("cleaning_gave_up", path=log.directory, reason=str(e))
-            return None
-        except OSError as e:
-            raise self._directory.fail(e) from e
+        except StorageError:
+            self._directory.check()  # the disk; otherwise it is the log that is being removed
+        return None
+
+    async def _clean(self, log: Log, filth: Filth) -> CleaningStats | None:
+        key_map = await self._map(log, filth)
+        end = key_map.end_offset
+        segments = [s for s in log.segments.closed() if s.base_offset < end]
+        before = after = records_before = records_after = 0
+        for group in _groups(segments, log):
+            done = await self._clean_group(log, group, key_map)
+            if done is None:
+                return None
+            before += sum(s.size_bytes for s in group)
+            after += done[0]
+            records_before += done[1]
+            records_after += done[2]
         self._directory.was_cleaned(log, end)
         return CleaningStats(
             bytes_before=before,
@@ -153,7 +158,7 @@ class Cleaner:
                 break
             position, size = 0, CHUNK_BYTES
             while position < segment.size_bytes:
-                data = await self._read(segment, size, position)
+                data = await self._read(log, segment, size, position)
                 taken, full = await self._workers.run(map_chunk, data, key_map, filth.first_uncleanable)
                 if full:
                     return key_map
@@ -172,9 +177,9 @@ class Cleaner:
         read = kept = 0
         try:
             for segment in group:
-                counts = await self._copy(segment, copy, rules)
+                counts = await self._copy(log, segment, copy, rules)
                 read, kept = read + counts[0], kept + counts[1]
-        except UNREADABLE:
+        except (*UNREADABLE, StorageError):
             copy.close()
             copy.unlink()
             raise
@@ -187,12 +192,12 @@ class Cleaner:
         log.replace_segments(group, copy)
         return copy.size_bytes, read, kept
 
-    async def _copy(self, segment: Segment, copy: Segment, rules: Rules) -> tuple[int, int]:
+    async def _copy(self, log: Log, segment: Segment, copy: Segment, rules: Rules) -> tuple[int, int]:
         """Append to `copy` what remains of `segment`; records (read, kept)."""
         read = kept = 0
         position, size = 0, CHUNK_BYTES
         while position < segment.size_bytes:
-            data = await self._read(segment, size, position)
+            data = await self._read(log, segment, size, position)
             cleaned = await self._workers.run(clean_chunk, data, rules)
             if cleaned.data:
                 batches = list(scan_headers(cleaned.data, 0, len(cleaned.data)))
@@ -202,7 +207,8 @@ class Cleaner:
             position, size = position + cleaned.read_bytes, _next_size(data, cleaned.read_bytes, size)
         return read, kept
 
-    async def _read(self, segment: Segment, size: int, position: int) -> bytes:
+    async def _read(self, log: Log, segment: Segment, size: int, position: int) -> bytes:
+        log.durability.check()
         segment.pin()
         try:
             return await segment.file.read(min(size, segment.size_bytes - position), position)

@@ -197,6 +197,7 @@ class LogDirectory:
         """
         self.check()
         log = self.logs.pop(partition)
+        await log.retire()
         log.close()
         self._cleaned.pop(partition, None)
         suffix = names.STRAY_SUFFIX if stray else names.DELETE_SUFFIX

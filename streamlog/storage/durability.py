@@ -46,6 +46,7 @@ class Durability:
         "_mark",
         "_names_dirty",
         "_next_waiter",
+        "_settled",
         "_synced_bytes",
         "_timer",
         "_waiters",
@@ -68,6 +69,8 @@ class Durability:
         self._listener: Callable[[Offset], None] | None = None
         self._failure: StorageError | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._settled = asyncio.Event()  # no sync of this log is under way
+        self._settled.set()
 
     @property
     def unsynced_bytes(self) -> int:
@@ -140,8 +143,12 @@ class Durability:
         self._mark()
 
     def fail(self, error: StorageError) -> None:
-        """The directory is offline: every waiter, and every later call, gets the error."""
+        """The directory is offline, or the log goes: every waiter, and every later call, gets the error. Nothing is
+        synced any more.
+        """
         self._failure = error
+        self._dirty = {}
+        self._names_dirty = False
         if self._timer is not None:
             self._timer.cancel()
         waiters, self._waiters = self._waiters, []
@@ -162,6 +169,7 @@ class Durability:
         )
         self._dirty = {}
         self._names_dirty = False
+        self._settled.clear()
         return ticket
 
     def end(self, ticket: SyncTicket) -> None:
@@ -172,6 +180,14 @@ class Durability:
         if ticket.end_offset > self.synced_end:
             self.synced_end = ticket.end_offset
             self._wake()
+
+    def settle(self) -> None:
+        """The sync is over, well or not; the files are not in use by it any more."""
+        self._settled.set()
+
+    async def wait_until_settled(self) -> None:
+        """Return once no sync is under way: the files may be closed then, after `fail`."""
+        await self._settled.wait()
 
     def _wake(self) -> None:
         while self._waiters and self._waiters[0][0] <= self.synced_end:

@@ -73,6 +73,9 @@ class GroupCommit:
             await self._sync(tickets)
         except OSError as e:
             raise self._on_failure(e) from e
+        finally:
+            for log, _ in tickets:
+                log.durability.settle()
         self.syncs += 1
         self.covered += len(logs)
         for log, ticket in tickets:

@@ -16,7 +16,9 @@ Not safe for use from several threads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
 from streamlog.errors import (
@@ -79,6 +81,8 @@ class Log:
     __slots__ = (
         "_fs",
         "_home",
+        "_unused",
+        "_users",
         "config",
         "damage",
         "derived",
@@ -116,6 +120,9 @@ class Log:
         self.log_end_offset = log_end_offset
         self.damage = damage
         self.durability = Durability(self._mark, log_end_offset)
+        self._users = 0  # of `in_use`
+        self._unused = asyncio.Event()
+        self._unused.set()
 
     def _mark(self) -> None:
         self._home.mark(self)
@@ -440,20 +447,25 @@ class Log:
 
         Raises OffsetOutOfRangeError, StorageError, CorruptMessageError.
         """
-        return reading.try_read(self, offset, size_max, end_offset, at_least_one)
+        try:
+            return reading.try_read(self, offset, size_max, end_offset, at_least_one)
+        except OSError as e:
+            raise self._home.fail(e) from e
 
     async def read(
         self, offset: Offset, size_max: int, *, end_offset: Offset | None = None, at_least_one: bool = True
     ) -> bytes:
         """As `try_read`, waiting for the disk off the loop where it must."""
-        data = reading.try_read(self, offset, size_max, end_offset, at_least_one)
-        if data is None:
-            data = await reading.read(self, offset, size_max, end_offset, at_least_one)
-        return data
+        data = self.try_read(offset, size_max, end_offset=end_offset, at_least_one=at_least_one)
+        if data is not None:
+            return data
+        with self.in_use():
+            return await reading.read(self, offset, size_max, end_offset, at_least_one)
 
     async def offset_for_timestamp(self, timestamp_ms: int) -> reading.FoundOffset | None:
         """The first record whose timestamp is at or above `timestamp_ms`; None where there is none."""
-        return await reading.offset_for_timestamp(self, timestamp_ms)
+        with self.in_use():
+            return await reading.offset_for_timestamp(self, timestamp_ms)
 
     # -- derived state
 
@@ -465,7 +477,8 @@ class Log:
         """After a cut: read the producers' state again, from the last snapshot on. Before leading."""
         while self.derived.producers_stale:
             generation = self.durability.generation
-            producers = await restore_producers(self._fs, self)
+            with self.in_use():
+                producers = await restore_producers(self._fs, self)
             if generation == self.durability.generation and producers.map_end_offset >= self.log_end_offset:
                 self.derived.producers = producers
                 self.derived.producers_stale = False
@@ -484,6 +497,30 @@ class Log:
         for segment in self.segments:
             if segment is not self.segments.active or not self.durability.unsynced_bytes:
                 segment.release_if_idle()
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Around work on the files that waits in between: the log is not removed under it. An OSError in it takes the
+        directory offline.
+        """
+        self._users += 1
+        self._unused.clear()
+        try:
+            yield
+        except OSError as e:
+            raise self._home.fail(e) from e
+        finally:
+            self._users -= 1
+            if not self._users:
+                self._unused.set()
+
+    async def retire(self) -> None:
+        """Before the removal: from now on all that is begun is refused with StorageError, and so is the next step of
+        what is under way. Returns when nothing is.
+        """
+        self.durability.fail(StorageError(f"{self.partition}: the log is being removed", partition=str(self.partition)))
+        await self._unused.wait()
+        await self.durability.wait_until_settled()
 
     def close(self) -> None:
         """Close the files; no promise of any kind. Waiters get StorageError."""

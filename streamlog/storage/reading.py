@@ -63,6 +63,7 @@ async def read(log: Log, offset: Offset, size_max: int, end_offset: Offset | Non
 async def offset_for_timestamp(log: Log, timestamp_ms: int) -> FoundOffset | None:
     offset = log.log_start_offset
     while offset < log.log_end_offset:
+        log.durability.check()
         generation = log.durability.generation
         index = log.segments.index_of(offset)
         segment, segment_end = log.segments.at(index), log.segments.end_of(index, log.log_end_offset)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -62,6 +64,33 @@ def filled(count: int = 60, keys: int = 5) -> Rig:
         rig.append(b"%d" % i, keys=[b"k%d" % (i % keys)])
     rig.sync()
     return rig
+
+
+def test_a_log_that_is_removed_while_it_is_cleaned_goes_and_takes_nothing_with_it() -> None:
+    """A topic deleted, and made anew, during a compaction: neither the disk nor the new log is touched."""
+    abandoned = 0
+    for step in range(0, 60, 3):
+        rig = filled()
+        machine = rig.machine
+        old = rig.log
+        cleaner = Cleaner(machine.fs, rig.directory, machine.clock, machine.workers, rig.probe)
+
+        async def both(cleaner: Cleaner = cleaner, rig: Rig = rig, old: Log = old, step: int = step) -> bool:
+            cleaning = asyncio.get_running_loop().create_task(cleaner.clean(old, cleaner.filth(old, committed(old))))
+            for _ in range(step):
+                await asyncio.sleep(1e-4)
+            early = not cleaning.done()
+            await rig.directory.remove_log(old.partition)
+            await rig.directory.create_log(old.partition, COMPACT)
+            assert cleaning.done()
+            return early and await cleaning is None
+
+        abandoned += machine.run(both())
+        assert rig.directory.failure is None
+        assert not [name for name in machine.fs.list(rig.log.directory) if ".cleaned" in name]
+        assert records(rig) == {}
+        machine.close()
+    assert abandoned >= 10
 
 
 def test_the_latest_of_each_key_stays_and_offsets_do_not_change() -> None:

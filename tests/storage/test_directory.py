@@ -173,3 +173,30 @@ def test_group_commit_shares_syncs(rig: Rig) -> None:
         await rig.log.durability.wait_until_synced(done.next_offset)
 
     assert rig.machine.run(live()) <= 3
+
+
+def test_logs_removed_while_they_are_synced_leave_the_directory_alone() -> None:
+    """One of the files of a group commit goes while the other is synced, or before its turn comes."""
+    for step in range(12):
+        rig = Rig(Machine(step))
+        machine, other = rig.machine, TopicPartition("other", PartitionId(0))
+
+        async def removing(rig: Rig = rig, other: TopicPartition = other, step: int = step) -> None:
+            logs = [rig.log, await rig.directory.create_log(other, rig.config)]
+            committing = asyncio.get_running_loop().create_task(rig.directory.group_commit.run())
+            await asyncio.sleep(0.01)
+            data = batch([b"a"])
+            for log in logs:
+                log.append_as_leader(data, validate(data, 0, len(data), LIMITS, 0), LeaderEpoch(0), 0)
+            for _ in range(step):
+                await asyncio.sleep(1e-4)
+            await rig.directory.remove_log(other)
+            await asyncio.sleep(0.01)
+            assert logs[0].stable_end_offset == 1
+            committing.cancel()
+            await asyncio.wait([committing])
+            assert committing.cancelled()
+
+        machine.run(removing())
+        assert rig.directory.failure is None
+        machine.close()
