@@ -26,9 +26,9 @@ from streamlog.metadata.node_configs import NodeConfigs
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerEpoch, BrokerId
 from streamlog.node.membership import Member
-from streamlog.node.release import RELEASE
 from streamlog.node.suspicions import Suspicions
 from streamlog.ports import Ports
+from streamlog.release import RELEASE
 from streamlog.services.everything import Parts, all_services
 from streamlog.storage.directories import LogDirectories
 

@@ -1,0 +1,101 @@
+"""-daemon: the node goes on without a terminal, and says in a log file what it would have said there.
+
+    streamlogd -daemon --fork--> child --setsid, fork--> the node
+          |                                                |
+          +---- waits for one line on a pipe <-------------+   empty: it listens; else why it does not
+
+So whoever starts a node in the background is told of a port in use or a locked directory as in the foreground.
+
+Beside the first log directory stand the log (`streamlogd-ID.log`) and the pid file (`streamlogd-ID.pid`), which goes
+when the node has stopped.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+_LINE_BYTES_MAX = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """The files that stand beside a node's first log directory."""
+
+    log_dir: str
+    node_id: int
+
+    @property
+    def log(self) -> Path:
+        return Path(self.log_dir).parent / f"streamlogd-{self.node_id}.log"
+
+    @property
+    def pid(self) -> Path:
+        return Path(self.log_dir).parent / f"streamlogd-{self.node_id}.pid"
+
+
+class Parent:
+    """Who waits to hear how the start went; nobody, in the foreground."""
+
+    def __init__(self, pipe: int | None) -> None:
+        self._pipe = pipe
+
+    def tell(self, problem: str = "") -> None:
+        """Once; what is told later nobody hears."""
+        if self._pipe is not None:
+            os.write(self._pipe, problem.encode()[:_LINE_BYTES_MAX])
+            os.close(self._pipe)
+            self._pipe = None
+
+
+def detach(log: Path) -> tuple[Parent, TextIO]:
+    """Go on in the background; the process that was started ends in here, with the status of the start.
+
+    OSError where the log file cannot be written.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    out = open(log, "a", encoding="utf-8")  # noqa: SIM115  for the life of the process
+    reading, writing = os.pipe()
+    if os.fork():
+        os.close(writing)
+        _wait_for_start(reading)
+    os.close(reading)
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    _without_terminal(out)
+    return Parent(writing), out
+
+
+def _wait_for_start(reading: int) -> None:
+    problem = b""
+    while chunk := os.read(reading, _LINE_BYTES_MAX):
+        problem += chunk
+    if problem:
+        sys.stderr.write(f"streamlogd: {problem.decode()}\n")
+        sys.stderr.flush()
+    os._exit(1 if problem else 0)
+
+
+def _without_terminal(out: TextIO) -> None:
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.dup2(out.fileno(), 1)
+    os.dup2(out.fileno(), 2)
+    os.close(nothing)
+
+
+def write_pid(path: Path) -> None:
+    path.write_text(f"{os.getpid()}\n")
+
+
+def remove_pid(path: Path) -> None:
+    """Only this process's own: another node may have taken the directory over."""
+    try:
+        if path.read_text().strip() == str(os.getpid()):
+            path.unlink()
+    except FileNotFoundError:
+        pass

@@ -1,0 +1,82 @@
+"""What the parts of a node tell their probe, as lines: time, level, node, sentence.
+
+    2026-11-21 18:46:38.123 INFO  node 1: ready at 127.0.0.1:9092, cluster 8tGztbpG8uTo7WvsfDXldw
+
+State changes alone are told, once each, by their owner; nothing on the way of a record. What has no sentence here is
+told by its name and its fields.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Final, TextIO
+
+# Event -> sentence; the fields that a sentence names are put into it, the others are left out.
+SENTENCES: Final[Mapping[str, str]] = {
+    "node_starting": "starting",
+    "listening": "listens on {address}, others find it at {advertised}",
+    "cluster_wanted": "has never met its cluster, asks for its id",
+    "cluster_id_drawn": "draws the id of a new cluster: {cluster}",
+    "cluster_joined": "belongs to cluster {cluster}, voters {voters}",
+    "quorum_up": "follows the metadata quorum from term {term}, entry {last_index}",
+    "controller_active": "is the active controller, term {term}",
+    "controller_inactive": "is not the active controller any more: {reason}",
+    "registered": "registered with broker epoch {epoch}",
+    "registration_waits": "cannot register yet: {reason}",
+    "unfenced": "is unfenced, epoch {epoch}",
+    "fenced": "is fenced, epoch {epoch}",
+    "node_ready": "ready at {address}, cluster {cluster}",
+    "node_stopping": "stopping",
+    "broker_gone": "node {broker} is gone, its epoch {epoch} is fenced",
+}
+WARNINGS: Final = frozenset(
+    {
+        "broker_gone",
+        "checkpoint_ignored",
+        "controlled_shutdown_given_up",
+        "controller_inactive",
+        "decision_refused",
+        "fenced",
+        "heartbeat_unanswered",
+        "log_directory_offline",
+        "registration_lost",
+        "registration_waits",
+        "stray_directory",
+        "suspected",
+        "suspicion_untold",
+    }
+)
+VALUE_LENGTH_MAX: Final = 500
+
+
+class LogLines:
+    """A probe. Each line is written at once, so that nothing is lost with the process."""
+
+    def __init__(self, node_id: int, out: TextIO) -> None:
+        self._node_id = node_id
+        self._out = out
+
+    def __call__(self, event: str, /, **fields: object) -> None:
+        level = "WARN" if event in WARNINGS else "INFO"
+        self.write(level, _sentence(event, fields))
+
+    def write(self, level: str, text: str) -> None:
+        now_s = time.time()
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now_s))
+        self._out.write(f"{stamp}.{int(now_s * 1000) % 1000:03} {level:5} node {self._node_id}: {text}\n")
+        self._out.flush()
+
+
+def _sentence(event: str, fields: Mapping[str, object]) -> str:
+    sentence = SENTENCES.get(event)
+    if sentence is not None:
+        return sentence.format_map({name: _shown(value) for name, value in fields.items()})
+    known = " ".join(f"{name}={_shown(value)}" for name, value in fields.items())
+    return f"{event.replace('_', ' ')} {known}".rstrip()
+
+
+def _shown(value: object) -> str:
+    """One line, of a bounded length: reasons quote what others have sent."""
+    text = str(value).replace("\n", " ")
+    return text if len(text) <= VALUE_LENGTH_MAX else f"{text[:VALUE_LENGTH_MAX]}…"

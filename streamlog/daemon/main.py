@@ -1,0 +1,116 @@
+"""streamlogd from its arguments to its exit status.
+
+    arguments, settings --problems: one sentence each, status 2--> detach, where asked --> the real ports --> Node.run
+
+Refusals that a user can do something about are one sentence. What the node ends by otherwise is logged, with where it
+came from, and the process ends at once: a node that has failed must not be waited for by its own threads.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, TextIO
+
+from streamlog.config import Loaded, PropertiesFile, load_node, log_settings, print_config
+from streamlog.config import node_settings as settings
+from streamlog.config.addresses import Protocol
+from streamlog.daemon.arguments import Arguments, parse_arguments
+from streamlog.daemon.background import Beside, Parent, detach, remove_pid
+from streamlog.daemon.log_lines import LogLines
+from streamlog.daemon.process import raise_file_limit, tune_malloc
+from streamlog.errors import InvalidConfigError, StreamlogError
+
+STOPPED: Final = 0
+FAILED: Final = 1
+MISUSED: Final = 2
+DEFECT: Final = 70  # EX_SOFTWARE of sysexits
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = parse_arguments(sys.argv[1:] if argv is None else argv)
+    try:
+        config = load(arguments)
+        if arguments.print_config:
+            sys.stdout.write(print_config(config.config))
+            return STOPPED
+        _check_supported(config)
+    except (InvalidConfigError, OSError, UnicodeDecodeError) as error:
+        return _refuse(str(error), MISUSED)
+    for warning in config.warnings:
+        sys.stderr.write(f"streamlogd: {warning}\n")
+    beside = Beside(_log_dirs(config)[0], config.config[settings.NODE_ID])
+    parent, out = Parent(None), sys.stderr
+    if arguments.daemon:
+        try:
+            parent, out = detach(beside.log)
+        except OSError as error:
+            return _refuse(f"cannot write {beside.log}: {error.strerror}", FAILED)
+    return _run(config, beside, parent, out)
+
+
+def load(arguments: Arguments) -> Loaded:
+    """The settings, with absolute directories. InvalidConfigError, OSError."""
+    file = None
+    if arguments.properties is not None:
+        file = PropertiesFile(arguments.properties, Path(arguments.properties).read_text(encoding="utf-8"))
+    loaded = load_node(file, arguments.overrides)
+    absolute = [f"{log_settings.LOG_DIRS.name}={','.join(os.path.abspath(path) for path in _log_dirs(loaded))}"]
+    metadata = loaded.config[settings.METADATA_LOG_DIR]
+    if metadata is not None:
+        absolute.append(f"{settings.METADATA_LOG_DIR.name}={os.path.abspath(metadata)}")
+    resolved = load_node(file, [*arguments.overrides, *absolute])
+    return Loaded(config=resolved.config, given=resolved.given, warnings=loaded.warnings)
+
+
+def _log_dirs(config: Loaded) -> tuple[str, ...]:
+    return config.config[log_settings.LOG_DIRS] or config.config[log_settings.LOG_DIR]
+
+
+def _check_supported(config: Loaded) -> None:
+    (listener,) = config.config[settings.LISTENERS]
+    if listener.protocol is not Protocol.PLAINTEXT:
+        raise InvalidConfigError(
+            f"{settings.LISTENERS.name}={listener}: this release serves PLAINTEXT alone", field=settings.LISTENERS.name
+        )
+
+
+def _refuse(problem: str, status: int) -> int:
+    sys.stderr.write("".join(f"streamlogd: {line}\n" for line in problem.splitlines()))
+    return status
+
+
+def _run(config: Loaded, beside: Beside, parent: Parent, out: TextIO) -> int:
+    tune_malloc()
+    raise_file_limit()
+    lines = LogLines(config.config[settings.NODE_ID], out)
+    try:
+        # What the node needs is loaded here: an argument in error, or --help, is told without it.
+        from streamlog.daemon.serving import serve
+        from streamlog.ports.system import run
+
+        run(serve(config, beside, parent, lines))
+    except (StreamlogError, OSError) as error:
+        problem = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        lines.write("ERROR", f"stopped: {problem}")
+        parent.tell(problem)
+        _leave(FAILED, beside, out)
+    except BaseException as error:  # noqa: BLE001  told and ended with, whatever it is
+        lines.write("ERROR", f"stopped by a defect: {error!r}\n{traceback.format_exc()}")
+        parent.tell(f"stopped by a defect: {error!r}")
+        _leave(DEFECT, beside, out)
+    return STOPPED
+
+
+def _leave(status: int, beside: Beside, out: TextIO) -> None:
+    """At once: a thread may hang in a disk that does not answer."""
+    remove_pid(beside.pid)
+    out.flush()
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

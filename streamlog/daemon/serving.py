@@ -1,0 +1,82 @@
+"""A node on the real ports, until a signal stops it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from typing import Final
+
+from streamlog.config import Loaded
+from streamlog.config import node_settings as settings
+from streamlog.daemon.background import Beside, Parent, remove_pid, write_pid
+from streamlog.daemon.log_lines import LogLines
+from streamlog.node import Node
+from streamlog.ports import Ports, Probe
+from streamlog.ports.grpc_network import GrpcNetwork
+from streamlog.ports.grpc_settings import GrpcSettings
+from streamlog.ports.posix_disk import PosixFileSystem
+from streamlog.ports.system import SystemClock, ThreadWorkers, system_random
+
+INTERRUPTED: Final = 130
+
+
+async def serve(config: Loaded, beside: Beside, parent: Parent, lines: LogLines) -> None:
+    """What `Node.run` raises."""
+    nodes: list[Node] = []
+    fs, workers = PosixFileSystem(), ThreadWorkers()
+    network = GrpcNetwork(on_crash=lambda error: nodes[0].fail(error), settings=_grpc_settings(config))
+    ports = Ports(
+        fs=fs,
+        network=network,
+        clock=SystemClock(),
+        random=system_random(),
+        workers=workers,
+        probe=_telling(parent, beside, lines),
+    )
+    node = Node(config, ports)
+    nodes.append(node)
+    _stop_on_signals(node)
+    await node.run()
+    await network.close()
+    workers.close()
+    fs.close()
+    remove_pid(beside.pid)
+    lines.write("INFO", "stopped")
+
+
+def _grpc_settings(config: Loaded) -> GrpcSettings:
+    """A message has to hold what a client may send, and what nodes send each other (4 MiB)."""
+    wanted = config.config[settings.SOCKET_REQUEST_MAX_BYTES]
+    return GrpcSettings(message_bytes_max=max(wanted, GrpcSettings().message_bytes_max))
+
+
+def _telling(parent: Parent, beside: Beside, lines: LogLines) -> Probe:
+    """The log, and whoever started the process."""
+
+    def probe(event: str, /, **fields: object) -> None:
+        lines(event, **fields)
+        if event == "listening":
+            try:
+                write_pid(beside.pid)
+            except OSError as error:
+                lines.write("WARN", f"no pid file: {error}")
+            parent.tell()
+
+    return probe
+
+
+def _stop_on_signals(node: Node) -> None:
+    loop = asyncio.get_running_loop()
+    asked: list[int] = []
+
+    def stop(number: int) -> None:
+        if asked:
+            os._exit(INTERRUPTED)
+        asked.append(number)
+        node.stop()
+
+    handlers: dict[int, Callable[[int], None]] = {signal.SIGTERM: stop, signal.SIGINT: stop}
+    for number, handler in handlers.items():
+        loop.add_signal_handler(number, handler, number)
