@@ -1,0 +1,73 @@
+"""What a client needs of the world: the ports of a node but the disk. The real ones, and those that it is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from streamlog.config import Config, client_settings
+from streamlog.config.addresses import Protocol as SecurityProtocol
+from streamlog.errors import InvalidConfigError
+from streamlog.ports import Clock, Network, Random, Workers
+from streamlog.ports.grpc_network import GrpcNetwork
+from streamlog.ports.grpc_settings import GrpcSettings
+from streamlog.ports.system import SystemClock, ThreadWorkers, system_random
+
+# The largest message that a client takes: a batch comes whole, however large the topic lets it be.
+RECEIVE_BYTES_MAX: Final = 64 << 20
+
+
+class ClientPorts(Protocol):
+    """`streamlog.ports.Ports` fits."""
+
+    @property
+    def network(self) -> Network: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def random(self) -> Random: ...
+
+    @property
+    def workers(self) -> Workers: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RealPorts:
+    """Close them at the end, on the loop on which they were made."""
+
+    network: GrpcNetwork
+    clock: SystemClock
+    random: Random
+    workers: ThreadWorkers
+
+    async def close(self) -> None:
+        await self.network.close()
+        self.workers.close()
+
+
+def real_ports(config: Config) -> RealPorts:
+    """InvalidConfigError."""
+    if config[client_settings.SECURITY_PROTOCOL] != SecurityProtocol.PLAINTEXT.value:
+        raise InvalidConfigError(
+            "security.protocol=SSL: this release of the client speaks PLAINTEXT alone", field="security.protocol"
+        )
+    settings = GrpcSettings(
+        message_bytes_max=RECEIVE_BYTES_MAX,
+        backoff_s=(
+            config[client_settings.RECONNECT_BACKOFF_MS] / 1000,
+            config[client_settings.RECONNECT_BACKOFF_MAX_MS] / 1000,
+        ),
+    )
+    return RealPorts(
+        network=GrpcNetwork(on_crash=_no_server, settings=settings),
+        clock=SystemClock(),
+        random=system_random(),
+        workers=ThreadWorkers(),
+    )
+
+
+def _no_server(error: Exception) -> None:
+    """A client serves nothing, so no handler of its own can fail."""
+    raise error

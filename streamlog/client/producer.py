@@ -1,0 +1,629 @@
+"""The producer: records in, batches out, one promise a batch.
+
+    async with AsyncProducer(bootstrap_servers="127.0.0.1:9092", linger_ms=5) as producer:
+        sent = producer.send("logs", b"a line", key=b"host-1")     # a plain function: it never waits
+        print((await sent).offset)
+
+    send --> TopicTable: partition, open batch --> PartitionQueue --Delivery--> LeaderStream --> the leader
+
+`send` appends to a list and returns; what it gathers goes out when a batch is full, when it has lingered, or at
+`flush`. It raises ThrottledError when buffer.memory is full: `await wait_until_room()` before that. `send_many` does so
+by itself. A record of a topic that is not known yet waits for its metadata, at most max.block.ms.
+
+Idempotent by default: what is retried is neither doubled nor reordered (`partition_queue`). An error that reaches the
+user is final for its records; RequestTimedOutError among them means that they may have been written.
+
+States: made -> open (`start`, or `async with`) -> closed. Owned by one event loop; nothing is durable before it is
+acknowledged. `guard` is for the synchronous front, whose `send` runs in the callers' threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from itertools import accumulate
+from types import TracebackType
+from typing import Final, NamedTuple, Self
+
+from streamlog.client import settings as client_config
+from streamlog.client.client_ports import ClientPorts, RealPorts, real_ports
+from streamlog.client.connections import Connections
+from streamlog.client.delivery import Delivery
+from streamlog.client.metadata import MetadataCache
+from streamlog.client.partition_queue import PartitionQueue
+from streamlog.client.partitioner import HashPartitioner, Partitioner, hash_partitions, partitioner_of
+from streamlog.client.producer_batch import RECORD_OVERHEAD, ManyFuture, PendingRecord, ProducerBatch, RecordFuture
+from streamlog.client.producer_rules import ProducerRules
+from streamlog.client.topic_table import TopicTable
+from streamlog.config import client_settings, load_producer
+from streamlog.config import producer_settings as producing
+from streamlog.errors import (
+    ClientClosedError,
+    InvalidRequestError,
+    InvariantError,
+    MessageTooLargeError,
+    RequestTimedOutError,
+    StreamlogError,
+    ThrottledError,
+    UnknownTopicIdError,
+)
+from streamlog.model import PartitionId, TopicId, TopicPartition
+from streamlog.records import Headers
+from streamlog.records.encode import encode_headers
+from streamlog.records.header import HEADER_SIZE
+
+_new_future: Final = tuple.__new__
+_NO_HEADERS: Final[Headers] = ()
+# What a record that waits for its topic takes of buffer.memory beside its bytes.
+_PENDING_BYTES: Final = 200
+# So many records are handled by send_many before other tasks have a turn.
+_TURN_RECORDS: Final = 16_384
+
+
+class _Pending(NamedTuple):
+    """What `send` was given for a topic that was not known."""
+
+    record: PendingRecord
+    value: bytes | None
+    key: bytes | None
+    headers: Headers
+    partition: int | None
+    timestamp_ms: int
+    size: int
+
+
+class AsyncProducer:
+    """Settings by Kafka's names: `linger_ms=5`, or `{"linger.ms": 5}`; InvalidConfigError tells all that is wrong."""
+
+    def __init__(
+        self,
+        config: Mapping[str, object] | None = None,
+        *,
+        partitioner: Partitioner | None = None,
+        ports: ClientPorts | None = None,
+        guard: AbstractContextManager[object] | None = None,
+        **settings: object,
+    ) -> None:
+        """`partitioner`: in the place of partitioner.class. `ports`: of a simulation; None: the real world.
+        `guard`: held by whoever calls `send` in another thread.
+        """
+        self._config = client_config.loaded(load_producer, config, settings)
+        self._rules = ProducerRules.of(self._config)
+        self._partitioner = partitioner
+        self._given_ports = ports
+        self._own_ports: RealPorts | None = None
+        self._guard: AbstractContextManager[object] = guard or nullcontext()
+        self._threaded = guard is not None
+        self._tables: dict[str, TopicTable] = {}
+        self._pending: dict[str, list[_Pending]] = {}
+        self._used_bytes = 0  # of buffer.memory
+        self._room_waiters: list[asyncio.Future[None]] = []
+        self._now_ms = 0  # this turn of the loop's; 0: not looked at yet
+        self._failed: list[ProducerBatch | PendingRecord] = []  # the first, until somebody is told
+        self._open = False
+        self._closing = False
+        self._closed = False
+        self._crash: BaseException | None = None
+
+    # Life.
+
+    async def start(self) -> Self:
+        """Begin; `async with` does it. Does not wait for a connection."""
+        if self._open or self._closed:
+            raise InvariantError("a producer is started once")
+        ports = self._given_ports
+        if ports is None:
+            ports = self._own_ports = real_ports(self._config)
+        self._ports = ports
+        self._loop = asyncio.get_running_loop()
+        backoff = client_config.backoff(self._config, ports.random)
+        self._connections = Connections(
+            ports.network, ports.clock, ports.random, client_config.bootstrap(self._config), backoff=backoff
+        )
+        max_age_s = self._config[client_settings.METADATA_MAX_AGE_MS] / 1000
+        self._metadata = MetadataCache(self._connections, ports.clock, backoff, max_age_s=max_age_s)
+        self._metadata.listen(self._on_metadata)
+        self._delivery = Delivery(
+            self._connections, self._metadata, backoff, ports.workers, self._rules.delivery, self._guard
+        )
+        if self._partitioner is None:
+            self._partitioner = partitioner_of(
+                self._config[producing.PARTITIONER_CLASS],
+                ports.random,
+                ignore_keys=self._config[producing.PARTITIONER_IGNORE_KEYS],
+            )
+        self._lookups: set[asyncio.Task[None]] = set()
+        self._background = asyncio.ensure_future(self._run())
+        self._background.add_done_callback(self._on_background_end)
+        self._open = True
+        return self
+
+    async def _run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._metadata.run())
+            tasks.create_task(self._delivery.run())
+
+    def _on_background_end(self, task: asyncio.Future[None]) -> None:
+        """It ends by `close`, or by a bug, which then is everybody's who waits."""
+        if task.cancelled():
+            return
+        self._crash = task.exception()
+        self._fail_all(ClientClosedError(f"the producer has failed: {self._crash!r}"))
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self.close()
+        else:
+            await self.close(timeout_s=0)
+
+    async def close(self, *, timeout_s: float | None = None) -> None:
+        """Send what is left, at most for `timeout_s` (None: delivery.timeout.ms bounds it; 0: not at all), and end.
+        Raises as `flush`. Idempotent.
+        """
+        if self._closing or not self._open:
+            self._closing = self._closed = True
+            return
+        self._closing = True
+        try:
+            if timeout_s is None or timeout_s > 0:
+                await self._flush(timeout_s)
+        finally:
+            await self._end()
+
+    async def _end(self) -> None:
+        self._closed = True
+        self._tables = {}
+        if self._crash is None:
+            self._fail_all(ClientClosedError("the producer was closed before these records were acknowledged"))
+        tasks = [self._background, *self._lookups]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._delivery.stop()
+        await self._connections.close()
+        if self._own_ports is not None:
+            await self._own_ports.close()
+
+    def _fail_all(self, error: StreamlogError) -> None:
+        for topic in list(self._pending):
+            self._fail_pending(topic, error)
+        for queue in self._delivery.active():
+            self._delivery.fail_all(queue, error)
+        self._wake_room_waiters()
+
+    # Sending.
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Headers = _NO_HEADERS,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> RecordFuture:
+        """Take one record; its future gives partition and offset. Never waits.
+
+        `headers`: (name, bytes or None) each. `timestamp_ms`: None: now. Raises ThrottledError where the buffer is
+        full, MessageTooLargeError (max.request.size), InvalidRequestError, UnknownTopicOrPartitionError for a partition
+        that the topic has not, ClientClosedError.
+        """
+        # The hot path: a function call less is worth more here than a shorter function.
+        table = self._tables.get(topic)
+        if table is None:
+            return self._send_pending(topic, value, key, headers, partition, timestamp_ms)
+        size = RECORD_OVERHEAD
+        if value.__class__ is bytes:
+            size += len(value)
+        elif value is not None:
+            raise InvalidRequestError(f"a value is bytes or None, not {type(value).__name__}", field="value")
+        if key is not None:
+            if key.__class__ is not bytes:
+                raise InvalidRequestError(f"a key is bytes or None, not {type(key).__name__}", field="key")
+            size += len(key)
+        if headers:
+            headers = tuple(headers)
+            size += len(encode_headers(headers))
+        if partition is None and (key is not None or table.asks_without_key):
+            partition = table.choose(key, value)
+        if partition is None:
+            batch = table.sticky
+        elif 0 <= partition < len(table.open):
+            batch = table.open[partition]
+        else:
+            table.check(partition)
+        total = batch.size + size
+        if total > batch.limit:
+            batch = self._next_batch(table, partition, size)
+            total = batch.size + size
+        batch.size = total
+        values = batch.values
+        index = len(values)
+        values.append(value)
+        if key is not None or batch.keys is not None:
+            batch.add_key(index, key)
+        if headers or batch.headers is not None:
+            batch.add_headers(index, headers)
+        if timestamp_ms is None:
+            timestamp_ms = self._now_ms or self._look_at_clock()
+        if timestamp_ms != batch.timestamp or batch.timestamps is not None:
+            batch.add_timestamp(index, timestamp_ms)
+        return _new_future(RecordFuture, (batch, index))
+
+    async def send_many(
+        self,
+        topic: str,
+        values: Sequence[bytes | None],
+        *,
+        keys: Sequence[bytes | None] | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> ManyFuture:
+        """Take many records; waits while the buffer is full, max.block.ms at most. `await` what it returns for the
+        offsets. Errors as `send`; RequestTimedOutError.
+        """
+        if keys is not None and len(keys) != len(values):
+            raise InvalidRequestError(f"{len(keys)} keys for {len(values)} values", field="keys")
+        table = await self._table(topic)
+        if partition is not None:
+            table.check(partition)
+        parts: list[tuple[ProducerBatch, int, int]] = []
+        for start in range(0, len(values), _TURN_RECORDS):
+            stop = start + _TURN_RECORDS
+            columns = [(partition, values[start:stop], None if keys is None else keys[start:stop])]
+            if partition is None:
+                columns = self._partitioned(table, columns[0][1], columns[0][2])
+            for number, some_values, some_keys in columns:
+                await self._extend(table, number, some_values, some_keys, timestamp_ms, parts)
+            await asyncio.sleep(0)
+        return ManyFuture(parts)
+
+    def _partitioned(
+        self, table: TopicTable, values: Sequence[bytes | None], keys: Sequence[bytes | None] | None
+    ) -> list[tuple[int | None, Sequence[bytes | None], Sequence[bytes | None] | None]]:
+        """The records by partition, each in their order. None: the sticky choice."""
+        if keys is None and not table.asks_without_key:
+            return [(None, values, None)]
+        keys = keys if keys is not None else [None] * len(values)
+        choices: Sequence[int | None]
+        if isinstance(self._partitioner, HashPartitioner) and all(key.__class__ is bytes for key in keys):
+            choices = hash_partitions(keys, len(table.queues))  # type: ignore[arg-type]  # none is None
+        else:
+            choices = [table.choose(key, value) for key, value in zip(keys, values, strict=True)]
+        rows: dict[int | None, list[int]] = {}
+        for row, choice in enumerate(choices):
+            rows.setdefault(choice, []).append(row)
+        return [(number, [values[row] for row in mine], [keys[row] for row in mine]) for number, mine in rows.items()]
+
+    async def _extend(
+        self,
+        table: TopicTable,
+        partition: int | None,
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None,
+        timestamp_ms: int | None,
+        parts: list[tuple[ProducerBatch, int, int]],
+    ) -> None:
+        """Give the records to one partition, or to the sticky ones, a batch at a time."""
+        sizes = self._sizes(values, keys)
+        ends = list(accumulate(sizes))
+        at = taken = 0
+        while at < len(values):
+            if not self._has_room(max(self._rules.batch_bytes, HEADER_SIZE + sizes[at])):
+                await self.wait_until_room(HEADER_SIZE + sizes[at])
+            if self._closed:
+                raise ClientClosedError("the producer is closed")
+            with self._guard:
+                batch = table.sticky if partition is None else table.open[partition]
+                if batch.size + sizes[at] > batch.limit:
+                    batch = self._next_batch(table, partition, sizes[at])
+                index = len(batch.values)
+                stop = _bisect(ends, taken + batch.limit - batch.size, at)
+                batch.size += ends[stop - 1] - taken
+                stamp = (self._now_ms or self._look_at_clock()) if timestamp_ms is None else timestamp_ms
+                batch.add_timestamps(index, stamp, stop - at)
+                batch.values += values[at:stop]
+                if keys is not None or batch.keys is not None:
+                    batch.add_keys(index, [None] * (stop - at) if keys is None else keys[at:stop])
+                if batch.headers is not None:
+                    batch.headers += [()] * (stop - at)
+            parts.append((batch, index, index + stop - at))
+            at, taken = stop, ends[stop - 1]
+
+    @staticmethod
+    def _sizes(values: Sequence[bytes | None], keys: Sequence[bytes | None] | None) -> list[int]:
+        """InvalidRequestError for what is not bytes."""
+        for column in (values, keys or ()):
+            if not {value.__class__ for value in column} <= {bytes, type(None)}:
+                raise InvalidRequestError("keys and values are bytes or None", field="values")
+        sizes = [RECORD_OVERHEAD + len(value or b"") for value in values]
+        return sizes if keys is None else [size + len(key or b"") for size, key in zip(sizes, keys, strict=True)]
+
+    def _next_batch(self, table: TopicTable, partition: int | None, size: int) -> ProducerBatch:
+        """A batch with room for a record of `size` bytes. ThrottledError, MessageTooLargeError."""
+        if size + HEADER_SIZE > self._rules.record_bytes_max:
+            raise MessageTooLargeError(
+                f"a record of {size} bytes: max.request.size is {self._rules.record_bytes_max}",
+                field="value",
+                limit=self._rules.record_bytes_max,
+            )
+        limit = max(self._rules.batch_bytes, HEADER_SIZE + size)
+        sticky = partition is None
+        if partition is None:
+            partition = table.sticky_partition(self._rules.batch_bytes, adaptive=self._rules.adaptive)
+        batch = table.open[partition]
+        if batch.size + size > batch.limit:
+            self._reserve(limit)
+            batch = self._open_batch(table, partition, limit)
+        if sticky:
+            table.sticky = batch
+        return batch
+
+    def _open_batch(self, table: TopicTable, partition: int, limit: int) -> ProducerBatch:
+        queue = table.queues[partition]
+        before = table.open[partition]
+        batch = ProducerBatch(queue, queue.partition, self._loop.time(), limit)
+        batch.reserved = limit
+        batch.add_done_callback(partial(self._on_batch_done, batch))
+        table.open[partition] = batch
+        queue.batches.append(batch)
+        self._post(self._delivery.opened, queue)
+        if before.limit > 0:
+            before.close()
+            self._post(self._delivery.due, queue)
+        return batch
+
+    def _post(self, call: Callable[[PartitionQueue], None], queue: PartitionQueue) -> None:
+        if self._threaded:
+            self._loop.call_soon_threadsafe(call, queue)
+        else:
+            call(queue)
+
+    def _look_at_clock(self) -> int:
+        """Once a turn of the loop; other threads always."""
+        now_ms = self._ports.clock.wall_ms()
+        if not self._threaded:
+            self._now_ms = now_ms
+            self._loop.call_soon(self._forget_time)
+        return now_ms
+
+    def _forget_time(self) -> None:
+        self._now_ms = 0
+
+    # The buffer.
+
+    @property
+    def is_full(self) -> bool:
+        """There is no room for another batch: `await wait_until_room()`."""
+        return not self._has_room(self._rules.batch_bytes)
+
+    def _has_room(self, size: int) -> bool:
+        """An empty buffer has room for anything."""
+        return not self._used_bytes or self._used_bytes + size <= self._rules.buffer_bytes
+
+    async def wait_until_room(self, record_bytes: int = 0, *, timeout_s: float | None = None) -> None:
+        """For a batch, or for a record of so many bytes. RequestTimedOutError after `timeout_s`; None: max.block.ms."""
+        patience_s = self._rules.max_block_s if timeout_s is None else timeout_s
+        size = max(self._rules.batch_bytes, record_bytes)
+        try:
+            async with asyncio.timeout(patience_s):
+                while not self._closed and not self._has_room(size):
+                    waiter = self._loop.create_future()
+                    self._room_waiters.append(waiter)
+                    await waiter
+        except TimeoutError:
+            raise RequestTimedOutError(
+                f"the buffer of {self._rules.buffer_bytes} bytes (buffer.memory) had no room for {patience_s:g} s:"
+                f" {self._used_bytes} bytes wait to be acknowledged"
+            ) from None
+
+    def _reserve(self, size: int) -> None:
+        """ThrottledError."""
+        if not self._has_room(size):
+            raise ThrottledError(
+                f"the buffer of {self._rules.buffer_bytes} bytes (buffer.memory) is full: await wait_until_room()"
+                " before sending more",
+                field="buffer.memory",
+                limit=self._rules.buffer_bytes,
+            )
+        self._used_bytes += size
+
+    def _release(self, size: int) -> None:
+        with self._guard:
+            self._used_bytes -= size
+        self._wake_room_waiters()
+
+    def _wake_room_waiters(self) -> None:
+        waiters, self._room_waiters = self._room_waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _on_batch_done(self, batch: ProducerBatch) -> None:
+        self._release(batch.reserved)
+        self._note_failure(batch)
+
+    def _note_failure(self, failed: ProducerBatch | PendingRecord) -> None:
+        """`flush` tells of an error that nobody else asks for. One is enough."""
+        if failed.error is not None:
+            self._failed = [one for one in self._failed if not one.error_taken]
+            if not self._failed:
+                self._failed.append(failed)
+
+    # Topics.
+
+    def _send_pending(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers,
+        partition: int | None,
+        timestamp_ms: int | None,
+    ) -> RecordFuture:
+        if self._closed or not self._open:
+            raise ClientClosedError("the producer is closed" if self._closed else "the producer is not started")
+        size = _PENDING_BYTES + len(value or b"") + len(key or b"")
+        self._reserve(size)
+        stamp = self._look_at_clock() if timestamp_ms is None else timestamp_ms
+        pending = _Pending(PendingRecord(), value, key, headers, partition, stamp, size)
+        waiting = self._pending.setdefault(topic, [])
+        waiting.append(pending)
+        if len(waiting) == 1:
+            if self._threaded:
+                self._loop.call_soon_threadsafe(self._look_up, topic)
+            else:
+                self._look_up(topic)
+        return _new_future(RecordFuture, (pending.record, 0))
+
+    def _look_up(self, topic: str) -> None:
+        task = asyncio.ensure_future(self._route_pending(topic))
+        self._lookups.add(task)
+        task.add_done_callback(self._looked_up)
+
+    def _looked_up(self, task: asyncio.Task[None]) -> None:
+        self._lookups.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self._on_background_end(task)
+
+    async def _route_pending(self, topic: str) -> None:
+        try:
+            await self._table(topic)
+        except StreamlogError as error:
+            self._fail_pending(topic, error)
+
+    async def _table(self, topic: str) -> TopicTable:
+        if self._closed or not self._open:
+            raise ClientClosedError("the producer is closed" if self._closed else "the producer is not started")
+        if topic not in self._tables:
+            await self._metadata.look_up([topic], timeout_s=self._rules.max_block_s)
+            self._on_metadata(topic)
+        table = self._tables.get(topic)
+        if table is None:
+            raise UnknownTopicIdError(f"topic {topic} was deleted a moment ago")
+        return table
+
+    def _fail_pending(self, topic: str, error: StreamlogError) -> None:
+        with self._guard:
+            pending = self._pending.pop(topic, [])
+        for one in pending:
+            one.record.fail(error)
+            self._note_failure(one.record)
+        self._release(sum(one.size for one in pending))
+
+    def _on_metadata(self, topic: str) -> None:
+        """Something about it has changed."""
+        count, topic_id = self._metadata.partition_count(topic), self._metadata.topic_id(topic)
+        table = self._tables.get(topic)
+        if count is None or topic_id is None:
+            if table is not None:
+                self._forget(table)
+            return
+        if table is not None and table.topic_id != topic_id:
+            self._forget(table)
+            table = None
+        with self._guard:
+            table = table or self._new_table(topic, topic_id)
+            self._grow(table, count)
+        for queue in table.queues:
+            self._delivery.route(queue)
+        if topic not in self._tables:
+            with self._guard:
+                self._tables[topic] = table
+                self._send_what_waited(topic)
+
+    def _new_table(self, topic: str, topic_id: TopicId) -> TopicTable:
+        assert self._partitioner is not None
+        return TopicTable(topic, topic_id, self._partitioner, self._ports.random)
+
+    def _grow(self, table: TopicTable, count: int) -> None:
+        table.grow(
+            PartitionQueue(TopicPartition(table.topic, PartitionId(number)), table.topic_id, self._rules.delivery.queue)
+            for number in range(len(table.queues), count)
+        )
+
+    def _send_what_waited(self, topic: str) -> None:
+        for one in self._pending.pop(topic, []):
+            self._used_bytes -= one.size
+            try:
+                promise, index = self.send(
+                    topic,
+                    one.value,
+                    key=one.key,
+                    headers=one.headers,
+                    partition=one.partition,
+                    timestamp_ms=one.timestamp_ms,
+                )
+                assert isinstance(promise, ProducerBatch)
+                one.record.located(promise, index)
+            except StreamlogError as error:
+                one.record.fail(error)
+                self._note_failure(one.record)
+
+    def _forget(self, table: TopicTable) -> None:
+        """The topic was deleted: what is left for it fails."""
+        with self._guard:
+            del self._tables[table.topic]
+        for queue in table.queues:
+            self._delivery.fail_all(queue, UnknownTopicIdError(f"topic {table.topic} was deleted"))
+
+    async def partition_count(self, topic: str) -> int:
+        """UnknownTopicOrPartitionError, RequestTimedOutError."""
+        return len((await self._table(topic)).queues)
+
+    # Flushing.
+
+    async def flush(self, *, timeout_s: float | None = None) -> None:
+        """Send what is gathered, and wait until all that was sent before is acknowledged or has failed.
+
+        Raises the error of a record that failed since the last flush and whose future nobody asked;
+        RequestTimedOutError after `timeout_s`.
+        """
+        if not self._open:
+            raise ClientClosedError("the producer is not started")
+        await self._flush(timeout_s)
+
+    async def _flush(self, timeout_s: float | None) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                if self._lookups:
+                    await asyncio.wait(set(self._lookups))
+                await self._settle_batches()
+        except TimeoutError:
+            waiting = sum(len(batch) for queue in self._delivery.active() for batch in queue.unsettled())
+            raise RequestTimedOutError(
+                f"{waiting} records were not acknowledged within {timeout_s:g} s of the flush"
+            ) from None
+        for failed in self._failed:
+            if not failed.error_taken:
+                self._failed = []
+                failed.take_error()
+
+    async def _settle_batches(self) -> None:
+        queues = self._delivery.active()
+        with self._guard:
+            waiters = [batch.waiter() for queue in queues for batch in queue.unsettled()]
+            for queue in queues:
+                queue.flushing += 1
+        try:
+            for queue in queues:
+                self._delivery.due(queue)
+            for waiter in waiters:
+                await waiter
+        finally:
+            for queue in queues:
+                queue.flushing -= 1
+
+
+def _bisect(ends: list[int], limit: int, at: int) -> int:
+    """One past the last entry from `at` on that is not above `limit`; at least one is taken."""
+    return max(at + 1, bisect_right(ends, limit, at))

@@ -1,0 +1,368 @@
+"""The records of one partition that are gathered for one batch, and the promise of where they end up.
+
+    open: takes records while size < limit  -->  closed: limit = -1  -->  done: every record has an offset or an error
+
+A batch is sent as a whole, together with others, or in pieces (`wire_batch`), so offsets come for ranges of it. There
+is one promise for all of its records; a RecordFuture is no more than the batch and an index.
+
+Owned by the producer; `limit`, `size` and the columns are written by whoever sends, under the producer's guard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from streamlog.errors import StreamlogError
+from streamlog.model import NO_OFFSET, NO_TIMESTAMP, Offset, TopicPartition
+from streamlog.records import Headers
+from streamlog.records.header import HEADER_SIZE
+
+if TYPE_CHECKING:
+    from streamlog.client.partition_queue import PartitionQueue
+
+# What a record takes beside key, value and headers, nearly always (`records.builder`).
+RECORD_OVERHEAD: Final = 15
+CLOSED: Final = -1
+
+
+class RecordMetadata(NamedTuple):
+    """Where a record stands. With acks=0 nobody tells: the offset is -1."""
+
+    topic: str
+    partition: int
+    offset: Offset
+    timestamp_ms: int  # the record's own, or the leader's where the topic has LogAppendTime
+
+
+class _Piece(NamedTuple):
+    start: int  # index of its first record in the batch
+    stop: int
+    base_offset: Offset
+    log_append_time_ms: int
+    error: StreamlogError | None = None  # they were not appended
+
+
+class ProducerBatch:
+    __slots__ = (
+        "_callbacks",
+        "_left",
+        "_pieces",
+        "_rest_error",
+        "_waiters",
+        "error",
+        "error_taken",
+        "headers",
+        "keys",
+        "limit",
+        "opened_at",
+        "partition",
+        "queue",
+        "reserved",
+        "size",
+        "timestamp",
+        "timestamps",
+        "values",
+    )
+
+    def __init__(self, queue: PartitionQueue | None, partition: TopicPartition, opened_at: float, limit: int) -> None:
+        self.queue = queue
+        self.partition = partition
+        self.opened_at = opened_at
+        self.limit = limit  # of `size`, in bytes; CLOSED: it takes no more
+        self.size = HEADER_SIZE  # the encoded batch is about as large, before compression
+        self.reserved = 0  # bytes of buffer.memory
+        self.values: list[bytes | None] = []
+        self.keys: list[bytes | None] | None = None  # None: no record has one
+        self.headers: list[Headers] | None = None
+        self.timestamp = NO_TIMESTAMP  # of the first record ...
+        self.timestamps: list[int] | None = None  # ... and of all, where they differ
+        self.error: StreamlogError | None = None  # the first, where any record has one
+        self.error_taken = False  # somebody was told of it
+        self._rest_error: StreamlogError | None = None  # of records in no piece
+        self._pieces: list[_Piece] = []
+        self._left = -1  # records without an outcome; -1: not closed yet
+        self._waiters: list[asyncio.Future[None]] = []
+        self._callbacks: list[Callable[[], None]] = []
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    # Filling.
+
+    def add_key(self, index: int, key: bytes | None) -> None:
+        """Of the record that was appended last, as the `index`-th."""
+        if self.keys is None:
+            self.keys = [None] * index
+        self.keys.append(key)
+
+    def add_keys(self, index: int, keys: Sequence[bytes | None]) -> None:
+        if self.keys is None:
+            self.keys = [None] * index
+        self.keys += keys
+
+    def add_headers(self, index: int, headers: Headers) -> None:
+        if self.headers is None:
+            self.headers = [()] * index
+        self.headers.append(headers)
+
+    def add_timestamp(self, index: int, timestamp_ms: int) -> None:
+        if index == 0:
+            self.timestamp = timestamp_ms
+            return
+        if self.timestamps is None:
+            self.timestamps = [self.timestamp] * index
+        self.timestamps.append(timestamp_ms)
+
+    def add_timestamps(self, index: int, timestamp_ms: int, count: int) -> None:
+        """The same for `count` records."""
+        if index == 0:
+            self.timestamp = timestamp_ms
+        elif self.timestamps is not None or timestamp_ms != self.timestamp:
+            if self.timestamps is None:
+                self.timestamps = [self.timestamp] * index
+            self.timestamps += [timestamp_ms] * count
+
+    def close(self) -> None:
+        if self._left < 0:
+            self.limit = CLOSED
+            self._left = len(self.values)
+
+    # Outcome.
+
+    @property
+    def done(self) -> bool:
+        return self._left == 0
+
+    def settle(self, start: int, stop: int, base_offset: Offset, log_append_time_ms: int) -> None:
+        """The records from `start` up to `stop` were appended."""
+        self._settle(_Piece(start, stop, base_offset, log_append_time_ms))
+
+    def settle_failed(self, start: int, stop: int, error: StreamlogError) -> None:
+        """They were not, for good."""
+        if self._left > 0:
+            self.error = self.error or error
+            self._settle(_Piece(start, stop, NO_OFFSET, NO_TIMESTAMP, error))
+
+    def _settle(self, piece: _Piece) -> None:
+        if self._left <= 0:
+            return
+        self._pieces.append(piece)
+        self._left -= piece.stop - piece.start
+        if self._left == 0:
+            self._tell()
+
+    def fail(self, error: StreamlogError) -> None:
+        """Those of its records that have no outcome yet get this one."""
+        self.close()
+        if self._left == 0:
+            return
+        self._left = 0
+        self._rest_error = error
+        self.error = self.error or error
+        self._tell()
+
+    def outcome(self, index: int) -> RecordMetadata:
+        """Of one record of a batch that is done. StreamlogError."""
+        piece = next((piece for piece in self._pieces if piece.start <= index < piece.stop), None)
+        error = self._rest_error if piece is None else piece.error
+        if error is not None:
+            self.error_taken = True
+            raise error.restored(error.message, error.details) from error
+        if piece is None:
+            raise asyncio.InvalidStateError("the record is not settled")
+        offset = NO_OFFSET if piece.base_offset == NO_OFFSET else Offset(piece.base_offset + index - piece.start)
+        timestamp_ms = piece.log_append_time_ms
+        if timestamp_ms < 0:
+            timestamp_ms = self.timestamp if self.timestamps is None else self.timestamps[index]
+        return RecordMetadata(self.partition.topic, self.partition.partition, offset, timestamp_ms)
+
+    def take_error(self) -> None:
+        """Raise the first error, where there is one."""
+        if self.error is not None:
+            self.error_taken = True
+            raise self.error.restored(self.error.message, self.error.details) from self.error
+
+    def ranges(self, start: int, stop: int) -> list[tuple[Offset, int]]:
+        """(base offset, count) of what the records from `start` up to `stop` became. StreamlogError."""
+        found = []
+        while start < stop:
+            first = self.outcome(start)
+            piece = next(piece for piece in self._pieces if piece.start <= start < piece.stop)
+            end = min(stop, piece.stop)
+            found.append((first.offset, end - start))
+            start = end
+        return found
+
+    def waiter(self) -> asyncio.Future[None]:
+        """Done when the batch is. Each who waits has one of his own: cancelling it hurts nobody else."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self.done:
+            future.set_result(None)
+        else:
+            self._waiters.append(future)
+        return future
+
+    def add_done_callback(self, callback: Callable[[], None]) -> None:
+        """Called on the producer's loop; at once where the batch is done."""
+        if self.done:
+            callback()
+        else:
+            self._callbacks.append(callback)
+
+    def release(self) -> None:
+        """Nobody will send it any more: its records need not be kept, though futures may keep the batch."""
+        if self.done:
+            self.values = []
+            self.keys = self.headers = None
+
+    def _tell(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+
+
+class PendingRecord:
+    """A record that was sent before its topic was known: it gets its place in a batch when it is."""
+
+    __slots__ = ("_callbacks", "_error", "_index", "_taken", "_waiters", "batch")
+
+    def __init__(self) -> None:
+        self.batch: ProducerBatch | None = None
+        self._index = 0
+        self._error: StreamlogError | None = None
+        self._taken = False
+        self._waiters: list[asyncio.Future[None]] = []
+        self._callbacks: list[Callable[[], None]] = []
+
+    @property
+    def done(self) -> bool:
+        return self._error is not None or (self.batch is not None and self.batch.done)
+
+    @property
+    def error(self) -> StreamlogError | None:
+        return self._error if self.batch is None else self.batch.error
+
+    @property
+    def error_taken(self) -> bool:
+        return self._taken if self.batch is None else self.batch.error_taken
+
+    def located(self, batch: ProducerBatch, index: int) -> None:
+        self.batch, self._index = batch, index
+        batch.add_done_callback(self._tell)
+
+    def fail(self, error: StreamlogError) -> None:
+        self._error = error
+        self._tell()
+
+    def take_error(self) -> None:
+        if self.batch is not None:
+            self.batch.take_error()
+        elif self._error is not None:
+            self._taken = True
+            raise self._error.restored(self._error.message, self._error.details) from self._error
+
+    def outcome(self, index: int) -> RecordMetadata:
+        if self._error is not None:
+            self._taken = True
+            raise self._error.restored(self._error.message, self._error.details) from self._error
+        if self.batch is None:
+            raise asyncio.InvalidStateError("the record is not settled")
+        return self.batch.outcome(self._index)
+
+    def waiter(self) -> asyncio.Future[None]:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self.done:
+            future.set_result(None)
+        else:
+            self._waiters.append(future)
+        return future
+
+    def add_done_callback(self, callback: Callable[[], None]) -> None:
+        if self.done:
+            callback()
+        else:
+            self._callbacks.append(callback)
+
+    def _tell(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+
+
+class Promise(Protocol):
+    """What a RecordFuture points into: ProducerBatch or PendingRecord."""
+
+    @property
+    def done(self) -> bool: ...
+
+    def outcome(self, index: int) -> RecordMetadata: ...
+
+    def waiter(self) -> asyncio.Future[None]: ...
+
+    def add_done_callback(self, callback: Callable[[], None]) -> None: ...
+
+
+class RecordFuture(tuple[Promise, int]):
+    """The outcome of one record: `await` it for its RecordMetadata. StreamlogError where it was not written.
+
+    A tuple (promise of its batch, index in it): what is made for each record must be small.
+    """
+
+    __slots__ = ()
+
+    def done(self) -> bool:
+        return self[0].done
+
+    def result(self) -> RecordMetadata:
+        """Of a future that is done; asyncio.InvalidStateError where it is not. StreamlogError."""
+        if not self[0].done:
+            raise asyncio.InvalidStateError("the record is not settled")
+        return self[0].outcome(self[1])
+
+    def add_done_callback(self, callback: Callable[[RecordFuture], None]) -> None:
+        """Called on the producer's loop; at once where it is done."""
+        self[0].add_done_callback(lambda: callback(self))
+
+    def __await__(self) -> Generator[object, None, RecordMetadata]:
+        promise, index = self
+        if not promise.done:
+            yield from promise.waiter()
+        return promise.outcome(index)
+
+
+class AppendedRange(NamedTuple):
+    """Records that stand one behind the other."""
+
+    partition: int
+    base_offset: Offset  # -1 with acks=0
+    record_count: int
+
+
+class ManyFuture:
+    """The outcome of `send_many`: `await` it. StreamlogError of the first part that was not written."""
+
+    def __init__(self, parts: list[tuple[ProducerBatch, int, int]]) -> None:
+        self._parts = parts  # (batch, from, up to), in the order in which they were sent
+
+    def done(self) -> bool:
+        return all(batch.done for batch, _, _ in self._parts)
+
+    def __await__(self) -> Generator[object, None, list[AppendedRange]]:
+        for batch, _, _ in self._parts:
+            if not batch.done:
+                yield from batch.waiter()
+        return [
+            AppendedRange(batch.partition.partition, offset, count)
+            for batch, start, stop in self._parts
+            for offset, count in batch.ranges(start, stop)
+        ]

@@ -1,0 +1,42 @@
+"""The settings of a client from what its user wrote: `linger_ms=5`, `"linger.ms": "5"`, or both."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+
+from streamlog.client.backoff import Backoff
+from streamlog.config import Config, Loaded, client_settings
+from streamlog.ports import Random
+
+
+def merged(config: Mapping[str, object] | None, arguments: Mapping[str, object]) -> dict[str, object]:
+    """Arguments go before the mapping. `_` in an argument's name stands for `.`."""
+    values = dict(config or {})
+    values.update({name.replace("_", "."): value for name, value in arguments.items()})
+    servers = values.get("bootstrap.servers")
+    if isinstance(servers, list | tuple):
+        values["bootstrap.servers"] = ",".join(map(str, servers))
+    return values
+
+
+def loaded(
+    load: Callable[[Mapping[str, object]], Loaded], config: Mapping[str, object] | None, arguments: Mapping[str, object]
+) -> Config:
+    """InvalidConfigError, which tells all that is wrong. What is only odd is a UserWarning."""
+    found = load(merged(config, arguments))
+    for text in found.warnings:
+        warnings.warn(text, UserWarning, stacklevel=4)
+    return found.config
+
+
+def bootstrap(config: Config) -> list[str]:
+    return [str(address) for address in config[client_settings.BOOTSTRAP_SERVERS]]
+
+
+def backoff(config: Config, random: Random) -> Backoff:
+    return Backoff(
+        random,
+        first_s=config[client_settings.RETRY_BACKOFF_MS] / 1000,
+        longest_s=config[client_settings.RETRY_BACKOFF_MAX_MS] / 1000,
+    )
