@@ -31,7 +31,7 @@ def assign(draft: Draft, context: Context) -> None:
 def fits_topics(group: Group, topics: Topics) -> bool:
     """The targets share out exactly the partitions that there are now of what the members subscribe to."""
     wanted: set[GroupPartition] = set()
-    for topic_id in {t for member in group.members.values() for t in topics_of(member, topics)}:
+    for topic_id in sorted({t for member in group.members.values() for t in topics_of(member, topics)}):
         count = topics.shape_of(topic_id).partition_count
         wanted.update(GroupPartition(topic_id, PartitionId(index)) for index in range(count))
     given_out = [partition for partitions in group.targets.values() for partition in partitions]
@@ -62,5 +62,8 @@ def _problem(group: Group, topics: Topics) -> Problem:
         )
         for member_id, member in group.members.items()
     }
-    wanted = sorted({topic_id for subscriber in subscribers.values() for topic_id in subscriber.topics})
-    return Problem(subscribers, {topic_id: topics.shape_of(topic_id) for topic_id in wanted})
+    shapes = {
+        topic_id: topics.shape_of(topic_id)
+        for topic_id in sorted({topic_id for subscriber in subscribers.values() for topic_id in subscriber.topics})
+    }
+    return Problem(subscribers, shapes)

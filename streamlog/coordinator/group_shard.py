@@ -1,0 +1,208 @@
+"""The groups of one partition of `__consumer_offsets`: commands in, decisions of streamlog.groups carried out.
+
+    heartbeat --> pending of its group --end of the loop's turn--> decided together --> answers, when safe
+    everything else ------------------------------------------------> decided at once --> answer, when safe
+
+A member on a stream is told at once when a heartbeat of it would have news: that is all that a hint says, and the
+member's next heartbeat gets them. So everything is decided on a heartbeat, and a hint that is lost costs time only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
+
+from streamlog.broker.leader_replica import LeaderReplica
+from streamlog.coordinator.shard import Shard
+from streamlog.coordinator.timers import Timers
+from streamlog.errors import StreamlogError, UnsupportedVersionError
+from streamlog.groups import committing
+from streamlog.groups.codec import decode, encode
+from streamlog.groups.decision import Context, Decision, RevocationTimer, SetTimer, Timer
+from streamlog.groups.membership import (
+    Heartbeat,
+    HeartbeatAnswer,
+    PutOut,
+    heartbeats,
+    put_out,
+    refresh_topics,
+    timers_after_loading,
+)
+from streamlog.groups.reconcile import is_behind
+from streamlog.groups.records import OffsetValue
+from streamlog.groups.state import Group, replay
+from streamlog.model import TopicPartition
+from streamlog.ports import Clock, Probe
+
+R = TypeVar("R")
+
+RETRY_MS = 500
+"""Until something that no client waits for is tried again, when the log takes nothing."""
+
+
+class GroupShard:
+    """Owned by the coordinator; `shard.run` is a task of it."""
+
+    def __init__(self, replica: LeaderReplica, context: Callable[[], Context], clock: Clock, probe: Probe) -> None:
+        self.shard = Shard(replica, self, clock, probe)
+        self.groups: dict[str, Group] = {}
+        self._context = context
+        self._probe = probe
+        self._timers: Timers[Timer] = Timers(self._on_due)
+        self._pending: dict[str, list[tuple[Heartbeat, asyncio.Future[HeartbeatAnswer]]]] = {}
+        self._hints: dict[tuple[str, str], Callable[[], None]] = {}  # of members on streams
+        self._unknown = 0  # records of a newer release, passed over
+
+    # -- life
+
+    def replay(self, key: bytes | None, value: bytes | None) -> None:
+        """While loading. Records of kinds that this release does not know are passed over, as Kafka does."""
+        try:
+            record = decode(key, value)
+        except UnsupportedVersionError:
+            self._unknown += 1
+            return
+        replay(self.groups, (record,))
+
+    def begin(self) -> None:
+        """Loaded: sessions run from now on, and what has happened to the topics meanwhile is made good."""
+        if self._unknown:
+            self._probe("group_records_unknown", partition=str(self.shard.replica.partition), count=self._unknown)
+        for group in list(self.groups.values()):
+            self._set(timers_after_loading(group))
+        self.on_topics_changed()
+
+    def end(self) -> None:
+        """The leadership is over: who waits is told by the shard's errors."""
+        self._timers.stop()
+        pending, self._pending = self._pending, {}
+        for waiting in pending.values():
+            for _, future in waiting:
+                if not future.done():
+                    future.set_exception(self._error())
+
+    def _error(self) -> StreamlogError:
+        try:
+            self.shard.check()
+        except StreamlogError as error:
+            return error
+        raise AssertionError("ended while it is active")
+
+    # -- commands
+
+    async def heartbeat(self, command: Heartbeat) -> HeartbeatAnswer:
+        """Raises what `membership.heartbeats` answers and what the shard raises."""
+        self.shard.check()
+        future: asyncio.Future[HeartbeatAnswer] = asyncio.get_running_loop().create_future()
+        if not self._pending:
+            asyncio.get_running_loop().call_soon(self._decide_heartbeats)
+        self._pending.setdefault(command.group, []).append((command, future))
+        answer = await future
+        await self.shard.wait_until_safe()
+        return answer
+
+    async def decide(self, group: str, decide: Callable[[Group, Context], Decision[R]]) -> R:
+        """Carry out a decision on one group, and give its response when it is safe."""
+        response = self._decide(group, decide)
+        await self.shard.wait_until_safe()
+        return response
+
+    async def fetch(
+        self, group: str, member: committing.Committer | None, partitions: Sequence[TopicPartition] | None
+    ) -> Mapping[TopicPartition, OffsetValue | None]:
+        """Committed offsets. A member that names itself is checked like one that commits."""
+        self.shard.check()
+        known = self._group(group)
+        if member is not None:
+            committing.check_member(known, member)
+        found = committing.fetch(known, partitions)
+        await self.shard.wait_until_safe()
+        return found
+
+    def watch_member(self, group: str, member_id: str, hint: Callable[[], None]) -> None:
+        """The member is on a stream: call `hint` when a heartbeat of it would have news."""
+        self._hints[group, member_id] = hint
+
+    def unwatch_member(self, group: str, member_id: str, hint: Callable[[], None]) -> None:
+        """Nothing where another stream has taken the place of this one."""
+        if self._hints.get((group, member_id)) is hint:
+            del self._hints[group, member_id]
+
+    # -- what no client asks for
+
+    def on_topics_changed(self) -> None:
+        for group in list(self.groups.values()):
+            self._try(group.group_id, refresh_topics)
+            self._try(group.group_id, committing.forget_topics)
+
+    def expire_offsets(self) -> None:
+        for group in list(self.groups.values()):
+            self._try(group.group_id, committing.expire)
+
+    def _on_due(self, timer: Timer) -> None:
+        """A session, or the time to give partitions up, is over."""
+        if not self.shard.is_active:
+            return
+        command = PutOut(group=timer.group, member_id=timer.member_id)
+        if not self._try(timer.group, partial(put_out, command)):
+            self._timers.set(timer, RETRY_MS)
+            return
+        event = "member_did_not_give_up" if isinstance(timer, RevocationTimer) else "member_session_over"
+        self._probe(event, group=timer.group, member=timer.member_id)
+
+    def _try(self, group: str, decide: Callable[[Group, Context], Decision[object]]) -> bool:
+        """Whether it could be carried out."""
+        if not self.shard.is_active:
+            return False
+        try:
+            self._decide(group, decide)
+        except StreamlogError:
+            return False
+        return True
+
+    # -- the steps
+
+    def _group(self, group_id: str) -> Group:
+        return self.groups.get(group_id) or Group(group_id)
+
+    def _decide(self, group_id: str, decide: Callable[[Group, Context], Decision[R]]) -> R:
+        self.shard.check()
+        decision = decide(self._group(group_id), self._context())
+        if decision.records:
+            self.shard.write([encode(record) for record in decision.records])
+            replay(self.groups, decision.records)
+            self._hint(group_id)
+        self._set(decision.timers)
+        return decision.response
+
+    def _decide_heartbeats(self) -> None:
+        pending, self._pending = self._pending, {}
+        for group_id, waiting in pending.items():
+            alive = [(command, future) for command, future in waiting if not future.done()]
+            if not alive:
+                continue
+            commands = [command for command, _ in alive]
+            try:
+                answers = self._decide(group_id, partial(heartbeats, commands))
+            except StreamlogError as error:
+                answers = (error,) * len(alive)
+            for (_, future), answer in zip(alive, answers, strict=True):
+                if isinstance(answer, StreamlogError):
+                    future.set_exception(answer)
+                else:
+                    future.set_result(answer)
+
+    def _hint(self, group_id: str) -> None:
+        group = self.groups.get(group_id)
+        if group is None or not self._hints:
+            return
+        for member_id in group.members:
+            hint = self._hints.get((group_id, member_id))
+            if hint is not None and is_behind(group, member_id):
+                hint()
+
+    def _set(self, timers: Sequence[SetTimer]) -> None:
+        for wanted in timers:
+            self._timers.set(wanted.timer, wanted.after_ms)

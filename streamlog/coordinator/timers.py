@@ -1,0 +1,38 @@
+"""Timers by key: one that is set again takes the place of the one before; one that is due is told once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable
+from functools import partial
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Timers(Generic[K]):
+    """Owned by a shard, and stopped with it."""
+
+    def __init__(self, on_due: Callable[[K], None]) -> None:
+        self._on_due = on_due
+        self._handles: dict[K, asyncio.TimerHandle] = {}
+
+    def __len__(self) -> int:
+        return len(self._handles)
+
+    def set(self, timer: K, after_ms: int | None) -> None:
+        """None: stop it."""
+        before = self._handles.pop(timer, None)
+        if before is not None:
+            before.cancel()
+        if after_ms is not None:
+            self._handles[timer] = asyncio.get_running_loop().call_later(after_ms / 1000, partial(self._due, timer))
+
+    def stop(self) -> None:
+        for handle in self._handles.values():
+            handle.cancel()
+        self._handles.clear()
+
+    def _due(self, timer: K) -> None:
+        self._handles.pop(timer, None)
+        self._on_due(timer)

@@ -1,0 +1,96 @@
+"""The cluster's topics as the coordinator of groups sees them, of one image.
+
+Patterns are RE2's: their time is linear in the names, whatever a client sends, where a backtracking engine could be
+kept busy for hours by one heartbeat. What a pattern matches is kept until the names of topics change.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import re2
+
+from streamlog.errors import InvalidRegularExpressionError
+from streamlog.groups.assignors.problem import TopicShape
+from streamlog.metadata.delta import MetadataDelta
+from streamlog.metadata.image import MetadataImage
+from streamlog.metadata.internal_topics import INTERNAL_TOPICS
+from streamlog.model import TopicId
+
+PATTERNS_MAX: Final = 1_000
+"""Kept with what they match; then all are forgotten."""
+_PATTERN_BYTES_MAX: Final = 1 << 20
+"""Of one compiled pattern."""
+
+
+class ImageTopics:
+    """groups.decision.Topics, of one image."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._image = image
+        self._names: tuple[str, ...] | None = None  # ascending; made when a pattern asks for them
+        self._matching: dict[str, tuple[str, ...]] = {}
+
+    def following(self, image: MetadataImage, delta: MetadataDelta | None) -> tuple[ImageTopics, bool]:
+        """Those of the next image, and whether groups have to hear of it: other topics, or other numbers of partitions.
+        Leaders and ISRs change all the time, and mean nothing here.
+        """
+        topics = ImageTopics(image)
+        if delta is not None and not self._differs(image, delta):
+            topics._names, topics._matching = self._names, self._matching
+            return topics, False
+        return topics, True
+
+    def _differs(self, image: MetadataImage, delta: MetadataDelta) -> bool:
+        before = self._image.topics
+        for topic_id, _ in delta.changed_topics():
+            old, new = before.get(topic_id), image.topics.get(topic_id)
+            if old is None or new is None or len(old.partitions) != len(new.partitions):
+                return True
+        return False
+
+    def id_of(self, name: str) -> TopicId | None:
+        topic = self._image.topic_named(name)
+        return None if topic is None else topic.topic_id
+
+    def name_of(self, topic_id: TopicId) -> str | None:
+        topic = self._image.topics.get(topic_id)
+        return None if topic is None else topic.name
+
+    def shape_of(self, topic_id: TopicId) -> TopicShape:
+        topic = self._image.topics[topic_id]
+        brokers = self._image.brokers
+        racks = tuple(
+            frozenset(
+                broker.rack for replica in p.replicas if (broker := brokers.get(replica)) is not None and broker.rack
+            )
+            for p in topic.partitions
+        )
+        return TopicShape(partition_count=len(topic.partitions), racks=racks if any(racks) else ())
+
+    def matching(self, pattern: str) -> tuple[str, ...]:
+        found = self._matching.get(pattern)
+        if found is None:
+            wanted = _compiled(pattern)
+            if self._names is None:
+                names = (topic.name for topic in self._image.topics.values())
+                self._names = tuple(sorted(name for name in names if name not in INTERNAL_TOPICS))
+            found = tuple(name for name in self._names if wanted.fullmatch(name))
+            if len(self._matching) >= PATTERNS_MAX:
+                self._matching.clear()
+            self._matching[pattern] = found
+        return found
+
+
+def _compiled(pattern: str) -> Any:
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = _PATTERN_BYTES_MAX
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as e:
+        reason = e.args[0] if e.args else "?"
+        reason = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
+        raise InvalidRegularExpressionError(
+            f"{pattern[:100]!r} is no regular expression: {reason}", field="subscription.pattern"
+        ) from e

@@ -1,0 +1,267 @@
+"""The coordinator of groups over a real log on a simulated machine: loading, fencing, waiting for replicas, timers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TypeVar
+
+import pytest
+
+from streamlog.coordinator.groups import GroupCoordinator
+from streamlog.errors import (
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    InvalidRegularExpressionError,
+    NotCoordinatorError,
+    UnknownMemberIdError,
+)
+from streamlog.groups import committing
+from streamlog.groups.committing import CommitOffsets, Committer, OffsetToCommit
+from streamlog.groups.membership import JOIN, LEAVE, Heartbeat, HeartbeatAnswer, Subscription
+from streamlog.groups.placement import OFFSETS_TOPIC
+from streamlog.model import NO_LEADER_EPOCH, Acks, BrokerId, Offset, TopicPartition
+from tests.broker.rig import ME, OTHER, P0, Rig
+from tests.storage.batches import batch
+
+T = TypeVar("T")
+T_0 = TopicPartition("t", P0)
+
+
+class Bench:
+    """A node that leads the only partition of `__consumer_offsets`, and topic `t` of one partition."""
+
+    def __init__(self) -> None:
+        self.rig = Rig()
+        self.rig.static |= {"offsets.retention.minutes": "10", "offsets.retention.check.interval.ms": "1000"}
+        self.rig.start()
+        self.coordinator: GroupCoordinator
+        self.begin()
+
+    def begin(self) -> None:
+        rig = self.rig
+
+        async def run() -> None:
+            clock = rig.machine.clock
+            self.coordinator = GroupCoordinator(rig.replicas, rig.view, rig.configs, clock, rig._probe)
+            self.task = asyncio.get_running_loop().create_task(self.coordinator.run())
+            await asyncio.sleep(0)
+
+        rig.machine.run(run())
+
+    def create(self, *, replicas: tuple[BrokerId, ...] = (ME,), leader: BrokerId = ME) -> None:
+        self.rig.create("t", 1)
+        self.rig.create(OFFSETS_TOPIC, 2, replicas=replicas, leader=leader, configs={"cleanup.policy": "compact"})
+        self.rig.rest()
+
+    def restart(self) -> None:
+        self.end()
+        self.rig.restart()
+        self.begin()
+        self.rig.rest()
+
+    def end(self) -> None:
+        async def stop() -> None:
+            self.task.cancel()
+            await asyncio.wait([self.task])
+            assert self.task.cancelled(), self.task.exception()
+
+        self.rig.machine.run(stop())
+
+    def run(self, work: Awaitable[T]) -> T:
+        async def running() -> T:
+            return await work
+
+        return self.rig.machine.run(running())
+
+    def beat(
+        self, member_id: str = "a", epoch: int = JOIN, *, pattern: str = "", session_ms: int = 0
+    ) -> HeartbeatAnswer:
+        subscription = Subscription(
+            topics=() if pattern else ("t",),
+            pattern=pattern,
+            rebalance_timeout_ms=60_000,
+            session_timeout_ms=session_ms,
+        )
+        command = Heartbeat(
+            group="g", member_id=member_id, epoch=epoch, subscription=subscription if epoch == JOIN else None
+        )
+        return self.run(self.coordinator.heartbeat(command))
+
+    async def commit(self, offset: int, member: Committer | None = None) -> None:
+        wanted = OffsetToCommit(partition=T_0, offset=Offset(offset), leader_epoch=NO_LEADER_EPOCH, metadata="")
+        command = CommitOffsets(group="g", member=member, offsets=(wanted,))
+        (error,) = await self.coordinator.decide("g", lambda group, context: committing.commit(command, group, context))
+        assert error is None
+
+    def committed(self) -> int | None:
+        value = self.run(self.coordinator.fetch_offsets("g", None, [T_0]))[T_0]
+        return None if value is None else value.offset
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    bench = Bench()
+    yield bench
+    bench.end()
+    bench.rig.stop()
+    bench.rig.machine.close()
+
+
+def test_without_its_topic_there_is_no_coordinator(bench: Bench) -> None:
+    with pytest.raises(CoordinatorNotAvailableError):
+        bench.beat()
+
+
+def test_members_and_offsets_outlive_the_process(bench: Bench) -> None:
+    bench.create()
+    answer = bench.beat()
+    assert len(answer.assignment or ()) == 1
+    bench.run(bench.commit(5, Committer(member_id="a", epoch=answer.epoch)))
+    bench.restart()
+    assert bench.committed() == 5
+    assert bench.beat(epoch=answer.epoch).epoch == answer.epoch
+    assert bench.rig.told("coordinator_loaded")[-1]["records"] == 6
+
+
+def test_another_node_coordinates(bench: Bench) -> None:
+    bench.create(replicas=(ME, OTHER), leader=OTHER)
+    with pytest.raises(NotCoordinatorError) as refused:
+        bench.beat()
+    assert (refused.value.details["leader"], refused.value.details["address"]) == (OTHER, "node2:9092")
+
+
+def test_nothing_is_answered_before_it_is_replicated(bench: Bench) -> None:
+    bench.create(replicas=(ME, OTHER))
+    follower_at: Callable[[int], None] = lambda offset: bench.rig.do(  # noqa: E731  a name for the follower's report
+        lambda: bench.rig.leader(OFFSETS_TOPIC).on_position(OTHER, Offset(offset))
+    )
+
+    async def committing_and_reading() -> tuple[asyncio.Task[None], asyncio.Task[int | None]]:
+        async def read() -> int | None:
+            value = (await bench.coordinator.fetch_offsets("g", None, [T_0]))[T_0]
+            return None if value is None else value.offset
+
+        loop = asyncio.get_running_loop()
+        commit = loop.create_task(bench.commit(5))
+        await asyncio.sleep(0)
+        return commit, loop.create_task(read())
+
+    commit, read = bench.rig.machine.run(committing_and_reading())
+    bench.rig.rest()
+    assert not commit.done()
+    assert not read.done(), "what was decided is not told before it is safe"
+    follower_at(1)
+    bench.rig.rest(0.1)
+    assert commit.done()
+    assert read.result() == 5
+
+
+def test_a_new_leader_loads_only_what_is_committed(bench: Bench) -> None:
+    bench.create(replicas=(ME, OTHER), leader=OTHER)
+    follower = bench.rig.follower
+    records = batch([b"x"], keys=[b"\x00\x63"])  # of a kind that this release does not know
+    bench.rig.do(lambda: follower.on_batches(records, Offset(0), Offset(0)))
+    bench.rig.change(2, leader=ME)
+    bench.rig.rest()
+    with pytest.raises(CoordinatorLoadInProgressError):
+        bench.beat()
+    bench.rig.do(lambda: bench.rig.leader(OFFSETS_TOPIC).on_position(OTHER, Offset(1)))
+    bench.rig.rest(0.1)
+    assert bench.committed() is None
+    assert bench.rig.told("group_records_unknown") == [{"partition": f"{OFFSETS_TOPIC}-0", "count": 1}]
+
+
+def test_a_record_that_cannot_be_read_ends_the_shard_and_not_the_node(bench: Bench) -> None:
+    bench.create()
+    bench.rig.do(
+        lambda: bench.rig.leader(OFFSETS_TOPIC).append(batch([b"\x00\x00"], keys=[b"\x00\x03"]), acks=Acks.ALL)
+    )
+    bench.restart()
+    with pytest.raises(CoordinatorNotAvailableError, match="cannot be loaded"):
+        bench.beat()
+    assert not bench.task.done()
+
+
+def test_a_former_coordinator_answers_nothing(bench: Bench) -> None:
+    bench.create(replicas=(ME, OTHER))
+    commit = bench.rig.machine.run(_started(bench.commit(5)))
+    bench.rig.change(2, leader=OTHER)
+    bench.rig.rest()
+    assert isinstance(commit.exception(), NotCoordinatorError)
+    with pytest.raises(NotCoordinatorError):
+        bench.beat()
+
+
+async def _started(work: Awaitable[T]) -> asyncio.Task[T]:
+    async def running() -> T:
+        return await work
+
+    task = asyncio.get_running_loop().create_task(running())
+    await asyncio.sleep(0)
+    return task
+
+
+def test_a_silent_member_is_put_out_after_its_session(bench: Bench) -> None:
+    bench.create()
+    answer = bench.beat(session_ms=6_000)
+    bench.rig.rest(5.9)
+    bench.beat(epoch=answer.epoch)
+    bench.rig.rest(5.9)
+    bench.beat(epoch=answer.epoch)
+    bench.rig.rest(6.2)
+    with pytest.raises(UnknownMemberIdError):
+        bench.beat(epoch=answer.epoch)
+    assert bench.rig.told("member_session_over") == [{"group": "g", "member": "a"}]
+
+
+def test_a_member_on_a_stream_is_hinted_when_it_has_news(bench: Bench) -> None:
+    bench.create()
+    first = bench.beat("a")
+    second = bench.beat("b")
+    assert second.assignment == frozenset()
+    hints: list[str] = []
+    stop = bench.coordinator.watch_member("g", "b", lambda: hints.append("b"))
+    bench.beat("a", LEAVE)
+    assert hints == ["b"]
+    assert bench.beat("b", second.epoch).assignment == first.assignment
+    stop()
+    bench.rig.delete(1)
+    bench.rig.rest()
+    assert hints == ["b"]
+
+
+def test_topics_that_come_and_go_are_noticed(bench: Bench) -> None:
+    bench.create()
+    answer = bench.beat(pattern="t|logs-.*")
+    assert len(answer.assignment or ()) == 1
+    bench.run(bench.commit(3, Committer(member_id="a", epoch=answer.epoch)))
+    hints: list[str] = []
+    bench.coordinator.watch_member("g", "a", lambda: hints.append("a"))
+    bench.rig.create("logs-1", 3)
+    assert hints == ["a"]
+    answer = bench.beat(epoch=answer.epoch)
+    assert len(answer.assignment or ()) == 2
+    bench.rig.delete(1)
+    assert bench.committed() is None
+    with pytest.raises(InvalidRegularExpressionError):
+        bench.beat("b", pattern="(")
+
+
+def test_offsets_of_an_empty_group_expire(bench: Bench) -> None:
+    bench.create()
+    bench.run(bench.commit(5))
+    bench.rig.rest(595)
+    assert bench.committed() == 5
+    bench.rig.rest(10)
+    assert bench.committed() is None
+
+
+def test_a_log_that_takes_nothing_is_told(bench: Bench) -> None:
+    bench.create(replicas=(ME, OTHER))
+    bench.rig.configure("min.insync.replicas", "2", OFFSETS_TOPIC)
+    bench.rig.change(2, isr=(ME,))
+    bench.rig.rest()
+    with pytest.raises(CoordinatorNotAvailableError):
+        bench.beat()
+    assert bench.coordinator.own_groups() == []
