@@ -1,0 +1,205 @@
+"""A cluster of streamlogd processes on this machine, for development: everything about it stands in one directory.
+
+    DIR/lock                      held while a command works on the cluster
+    DIR/node-1/server.properties  made at the first start, the user's to change afterwards
+    DIR/node-1/streamlogd.log     what the node says
+    DIR/node-1/process            pid and birth of the process that was started (`local_process`)
+    DIR/node-1/data/              the logs
+
+The nodes go on when the command that started them ends. Nothing here says whether they serve: ask them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from streamlog.config import PropertiesFile, load_node
+from streamlog.config import node_settings as settings
+from streamlog.config.properties import escape_value
+from streamlog.daemon.local_process import ProcessId, recall, remember
+from streamlog.errors import InvalidRequestError, RequestTimedOutError
+
+NODES_MAX: Final = 20
+VOTERS_MAX: Final = 3  # one of them may fail; more would only slow every change of the metadata
+HOST: Final = "127.0.0.1"
+_FOLDER: Final = re.compile(r"node-([0-9]+)")
+_TAIL_BYTES: Final = 4096
+_KILL_WAIT_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class LocalNode:
+    node_id: int
+    folder: Path
+
+    @property
+    def properties(self) -> Path:
+        return self.folder / "server.properties"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "streamlogd.log"
+
+    @property
+    def process_file(self) -> Path:
+        return self.folder / "process"
+
+    @property
+    def process(self) -> ProcessId | None:
+        """None where it does not run."""
+        process = recall(self.process_file)
+        return process if process is not None and process.alive else None
+
+    @property
+    def address(self) -> str:
+        """host:port, of its server.properties. InvalidConfigError."""
+        file = PropertiesFile(str(self.properties), self.properties.read_text(encoding="utf-8"))
+        (listener,) = load_node(file).config[settings.LISTENERS]
+        return str(listener.address)
+
+    def last_words(self) -> str:
+        """The last line of its log that is no warning of a library; empty where there is none."""
+        if not self.log.exists():
+            return ""
+        with self.log.open("rb") as file:
+            file.seek(max(0, self.log.stat().st_size - _TAIL_BYTES))
+            lines = file.read().decode(errors="replace").splitlines()
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+class LocalCluster:
+    """Of one directory. Several commands at once wait for one another (`locked`)."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory.absolute()
+        # Of this process, so that they are buried when they have died.
+        self._children: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def nodes(self) -> tuple[LocalNode, ...]:
+        """By rising id; those that were ever started here."""
+        if not self.directory.is_dir():
+            return ()
+        found = [(_FOLDER.fullmatch(folder.name), folder) for folder in self.directory.iterdir()]
+        nodes = [LocalNode(int(match[1]), folder) for match, folder in found if match is not None]
+        return tuple(sorted(nodes, key=lambda node: node.node_id))
+
+    def node(self, node_id: int) -> LocalNode:
+        for node in self.nodes:
+            if node.node_id == node_id:
+                return node
+        known = ", ".join(str(node.node_id) for node in self.nodes) or "none"
+        raise InvalidRequestError(
+            f"there is no node {node_id} in {self.directory}: there are {known}", field="node_id", limit=known
+        )
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """One command at a time."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with (self.directory / "lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def create(self, count: int, port: int, overrides: Mapping[str, str]) -> None:
+        """Write the settings of nodes 1 to `count`, listening from `port` on (0: where there is room). Of nodes that
+        are there already nothing is changed; more or fewer than there are is refused.
+        """
+        if not 1 <= count <= NODES_MAX:
+            raise InvalidRequestError(f"{count} nodes: 1 to {NODES_MAX} can be started", field="nodes", limit=NODES_MAX)
+        if self.nodes:
+            if len(self.nodes) != count:
+                raise InvalidRequestError(
+                    f"{self.directory} holds a cluster of {len(self.nodes)} nodes, not of {count}: start it with "
+                    f"--nodes {len(self.nodes)}, or another one with another --dir",
+                    field="nodes",
+                    limit=len(self.nodes),
+                )
+            return
+        ports = free_ports(count) if port == 0 else range(port, port + count)
+        addresses = {node_id: f"{HOST}:{number}" for node_id, number in enumerate(ports, start=1)}
+        for node_id, address in addresses.items():
+            node = LocalNode(node_id, self.directory / f"node-{node_id}")
+            node.folder.mkdir(parents=True)
+            node.properties.write_text(_properties(node, address, addresses, overrides), encoding="utf-8")
+
+    def start(self, node: LocalNode) -> bool:
+        """False where it runs already. Does not wait until it serves."""
+        self._bury()
+        if node.process is not None:
+            return False
+        command = [sys.executable, "-m", "streamlog.daemon.main", str(node.properties)]
+        with node.log.open("ab") as log:
+            child = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=node.folder, start_new_session=True
+            )
+        self._children.append(child)
+        process = ProcessId.of(child.pid)
+        if process is not None:
+            remember(process, node.process_file)
+        return True
+
+    def stop(self, nodes: Sequence[LocalNode], timeout_s: float) -> list[LocalNode]:
+        """In good order, all at once (SIGTERM). Those that have not stopped in time."""
+        processes = [(node, node.process) for node in nodes]
+        for _, process in processes:
+            if process is not None:
+                process.signal(signal.SIGTERM)
+        slow = [node for node, process in processes if process is not None and not process.wait_until_gone(timeout_s)]
+        self._forget(node for node in nodes if node not in slow)
+        return slow
+
+    def kill(self, node: LocalNode) -> bool:
+        """As kill -9 does, without a word. False where it does not run."""
+        process = node.process
+        killed = process is not None and process.signal(signal.SIGKILL)
+        if process is not None and not process.wait_until_gone(_KILL_WAIT_S):
+            raise RequestTimedOutError(f"node {node.node_id}, process {process.pid}, does not die: see what holds it")
+        self._forget([node])
+        return killed
+
+    def _forget(self, nodes: Iterator[LocalNode] | Sequence[LocalNode]) -> None:
+        self._bury()
+        for node in nodes:
+            node.process_file.unlink(missing_ok=True)
+
+    def _bury(self) -> None:
+        self._children = [child for child in self._children if child.poll() is None]
+
+
+def free_ports(count: int) -> list[int]:
+    """On loopback, distinct; another process may still be faster."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind((HOST, 0))
+        return [int(one.getsockname()[1]) for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+def _properties(node: LocalNode, address: str, addresses: Mapping[int, str], overrides: Mapping[str, str]) -> str:
+    voters = [f"{node_id}@{where}" for node_id, where in addresses.items()]
+    if len(voters) > VOTERS_MAX:
+        voters = voters[:VOTERS_MAX]
+    values = {
+        "node.id": str(node.node_id),
+        "listeners": f"PLAINTEXT://{address}",
+        "controller.quorum.voters": ",".join(voters),
+        "log.dirs": str(node.folder / "data"),
+        **overrides,
+    }
+    lines = [f"{name}={escape_value(value)}" for name, value in values.items()]
+    head = "# Made by `streamlogctl local start`; yours to change. Every setting: streamlogd --print-config\n"
+    return head + "\n".join(lines) + "\n"

@@ -1,0 +1,125 @@
+"""Processes that outlive who started them, remembered so that never a stranger is signalled.
+
+A pid alone is not enough: once the process is gone the system gives its number to another. So a process is remembered
+by its pid and its birth (the boot of the machine and the moment in it), and looked up again by both. On Linux the
+signal then goes through a pidfd that was opened before the birth was compared: the number cannot change hands between.
+Elsewhere, the birth is what `ps` says, and a moment remains between looking and signalling.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+_LINUX: Final = sys.platform == "linux"
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_STARTTIME: Final = 19  # of the fields of /proc/PID/stat that follow the name, from 0
+_LOOK_AGAIN_S: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessId:
+    pid: int
+    born: str
+
+    @classmethod
+    def of(cls, pid: int) -> ProcessId | None:
+        """None where there is no such process any more."""
+        born = _born(pid)
+        return None if born is None else cls(pid, born)
+
+    @property
+    def alive(self) -> bool:
+        """Dead and not yet buried by its parent counts as dead."""
+        return _born(self.pid) == self.born
+
+    def signal(self, number: signal.Signals) -> bool:
+        """False where it is gone. PermissionError."""
+        with _held(self) as fd:
+            if not self.alive:
+                return False
+            try:
+                if fd is None:
+                    os.kill(self.pid, number)
+                else:
+                    signal.pidfd_send_signal(fd, number)
+            except ProcessLookupError:
+                return False
+            return True
+
+    def wait_until_gone(self, timeout_s: float) -> bool:
+        """False where it is there still after `timeout_s`."""
+        deadline = time.monotonic() + timeout_s
+        with _held(self) as fd:
+            if fd is not None and self.alive:
+                select.select([fd], [], [], timeout_s)
+        while self.alive and time.monotonic() < deadline:
+            time.sleep(_LOOK_AGAIN_S)
+        return not self.alive
+
+
+def remember(process: ProcessId, path: Path) -> None:
+    """Whole, or not at all."""
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(asdict(process)) + "\n")
+    partial.replace(path)
+
+
+def recall(path: Path) -> ProcessId | None:
+    """None where none was remembered, or what stands there is not ours."""
+    try:
+        document = json.loads(path.read_text())
+        return ProcessId(int(document["pid"]), str(document["born"]))
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+
+
+@contextmanager
+def _held(process: ProcessId) -> Iterator[int | None]:
+    """A pidfd of whoever has the pid now; None where there is nobody, or no pidfd."""
+    if not _LINUX:
+        yield None
+        return
+    try:
+        fd = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        yield None
+        return
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _born(pid: int) -> str | None:
+    return _born_on_linux(pid) if _LINUX else _born_by_ps(pid)
+
+
+def _born_on_linux(pid: int) -> str | None:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The name, in parentheses, may hold anything, parentheses too.
+    fields = stat[stat.rindex(")") + 1 :].split()
+    if fields[0] in "ZX":
+        return None
+    return f"{_BOOT_ID.read_text().strip()}/{fields[_STARTTIME]}"
+
+
+def _born_by_ps(pid: int) -> str | None:
+    done = subprocess.run(
+        ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False, env={"LC_ALL": "C"}
+    )
+    state, _, born = done.stdout.strip().partition(" ")
+    return born.strip() if born and not state.startswith("Z") else None

@@ -1,0 +1,111 @@
+"""`streamlogctl local` with real streamlogd processes."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from streamlog.cli.main import main
+from streamlog.daemon.local import LocalCluster
+from streamlog.daemon.local_process import ProcessId, remember
+from tests.cli.served import USAGE, refused
+
+Local = Callable[..., Result]
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Iterator[Local]:
+    """`streamlogctl local VERB --dir ...`; what it started is ended."""
+    directory = tmp_path / "cluster"
+
+    def run(verb: str, *arguments: str) -> Result:
+        return CliRunner().invoke(main, ["local", verb, "--dir", str(directory), *arguments])
+
+    yield run
+    cluster = LocalCluster(directory)
+    for node in cluster.nodes:
+        cluster.kill(node)
+
+
+def nodes(local: Local) -> list[dict[str, str]]:
+    return list(json.loads(local("status", "--output", "json").stdout))
+
+
+def test_a_cluster_from_its_start_to_its_stop(local: Local) -> None:
+    started = local("start", "--nodes", "3", "--port", "0")
+    assert started.exit_code == 0, started.output
+    assert started.stdout.startswith("Nodes 1, 2, 3 ready: 127.0.0.1:")
+    servers = started.stdout.rpartition(" ")[2].strip()
+    assert [node["state"] for node in nodes(local)] == ["running"] * 3
+    described = CliRunner().invoke(main, ["cluster", "describe", "-o", "json", "--bootstrap-server", servers])
+    assert [node["state"] for node in json.loads(described.stdout)["nodes"]] == ["active"] * 3
+
+    assert local("kill", "2").stdout == "Node 2 killed.\n"
+    assert local("kill", "2").stdout == "Node 2 did not run.\n"
+    assert [node["state"] for node in nodes(local)] == ["running", "stopped", "running"]
+    assert local("start").exit_code == 0
+    assert [node["state"] for node in nodes(local)] == ["running"] * 3
+
+    pids = [node["pid"] for node in nodes(local)]
+    assert local("restart", "1").stdout == "Node 1 restarted.\n"
+    assert [before == after["pid"] for before, after in zip(pids, nodes(local), strict=True)] == [False, True, True]
+
+    assert local("stop").stdout == "Nodes 1, 2, 3 stopped.\n"
+    assert [node["state"] for node in nodes(local)] == ["stopped"] * 3
+    assert local("stop").exit_code == 0
+
+
+def test_settings_are_made_once_and_then_the_users(local: Local, tmp_path: Path) -> None:
+    assert local("start", "--nodes", "1", "--port", "0", "--override", "num.partitions=7").exit_code == 0
+    file = tmp_path / "cluster" / "node-1" / "server.properties"
+    text = file.read_text()
+    assert "num.partitions=7\n" in text
+    assert "node.id=1\n" in text
+    local("stop")
+    file.write_text(text.replace("num.partitions=7", "num.partitions=9"))
+    assert local("start", "--override", "num.partitions=7").exit_code == 0
+    assert "num.partitions=9\n" in file.read_text()
+    assert "not of 3" in refused(local("start", "--nodes", "3"))
+
+
+def test_a_node_that_cannot_start_says_why(local: Local) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = refused(local("start", "--nodes", "1", "--port", str(port)))
+    assert said.startswith("Error: node 1 has stopped while it started: ")
+    assert f"{port}" in said
+    assert "streamlogd.log" in said
+
+
+def test_a_setting_that_cannot_be_is_named_with_its_file(local: Local) -> None:
+    said = refused(local("start", "--nodes", "1", "--port", "0", "--override", "num.partitions=x"))
+    assert "server.properties:6: num.partitions='x'" in said
+
+
+def test_a_stranger_under_a_remembered_number_is_left_alone(local: Local, tmp_path: Path) -> None:
+    """The number of a node that is gone is this test's own now."""
+    assert local("start", "--nodes", "1", "--port", "0").exit_code == 0
+    assert local("stop").exit_code == 0
+    me = ProcessId.of(int(Path("/proc/self").resolve().name))
+    assert me is not None
+    remember(ProcessId(me.pid, "of an earlier boot"), tmp_path / "cluster" / "node-1" / "process")
+    before = signal.getsignal(signal.SIGTERM)
+    assert local("kill", "1").stdout == "Node 1 did not run.\n"
+    assert local("stop", "1").exit_code == 0
+    assert nodes(local)[0]["state"] == "stopped"
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_no_cluster_and_no_such_node(local: Local) -> None:
+    assert "There is no cluster in" in local("status").stdout
+    assert "there is no cluster in" in refused(local("stop"))
+    assert "there is no node 5" in refused(local("kill", "5"))
+    assert local("kill").exit_code == USAGE

@@ -1,0 +1,74 @@
+"""Processes remembered by pid and birth: never a stranger is signalled."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from streamlog.daemon.local_process import ProcessId, recall, remember
+
+WAITS = "import sys; print('up', flush=True); sys.stdin.read()"
+
+
+@pytest.fixture
+def child() -> Iterator[subprocess.Popen[bytes]]:
+    """Runs until it is told to stop."""
+    with subprocess.Popen([sys.executable, "-c", WAITS], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        yield process
+        process.kill()
+
+
+def test_a_process_is_known_again(child: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    process = ProcessId.of(child.pid)
+    assert process is not None
+    remember(process, tmp_path / "process")
+    again = recall(tmp_path / "process")
+    assert again == process
+    assert again.alive
+
+
+def test_a_signal_reaches_it_and_its_end_is_seen(child: subprocess.Popen[bytes]) -> None:
+    process = ProcessId.of(child.pid)
+    assert process is not None
+    assert not process.wait_until_gone(0.05)
+    assert process.signal(signal.SIGTERM)
+    assert process.wait_until_gone(30)
+    assert not process.alive, "though its parent has not buried it"
+    assert not process.signal(signal.SIGKILL)
+    assert child.wait() == -signal.SIGTERM
+
+
+def test_another_process_of_the_same_number_is_a_stranger(child: subprocess.Popen[bytes]) -> None:
+    stranger = ProcessId(child.pid, "another birth")
+    assert not stranger.alive
+    assert not stranger.signal(signal.SIGKILL)
+    assert stranger.wait_until_gone(0)
+    assert child.poll() is None
+
+
+def test_a_process_that_is_gone_and_buried(child: subprocess.Popen[bytes]) -> None:
+    process = ProcessId.of(child.pid)
+    assert process is not None
+    child.kill()
+    child.wait()
+    assert not process.alive
+    assert not process.signal(signal.SIGKILL)
+    assert process.wait_until_gone(0)
+    assert ProcessId.of(child.pid) is None
+
+
+@pytest.mark.parametrize("text", ["", "17", "{}", '{"pid": "x", "born": "y"}', "\x00\xff"])
+def test_what_is_no_memory_of_a_process(tmp_path: Path, text: str) -> None:
+    (tmp_path / "process").write_text(text)
+    assert recall(tmp_path / "process") is None
+
+
+def test_nothing_remembered(tmp_path: Path) -> None:
+    assert recall(tmp_path / "process") is None
