@@ -7,7 +7,8 @@ on from there). `run` lives as long as the node does.
 
 A suspicion (a stream to a node broke) is no proof. The controller takes a second look at the node's own address: where
 that refuses, or another process answers, the node is fenced at once; where it is silent, its session decides. The same
-look lets a node that was killed and comes back register at once, in the place of its dead self.
+look lets a node that was killed and comes back register at once, in the place of its dead self. Whoever takes over
+looks at all nodes: its predecessor is likely to be dead.
 """
 
 from __future__ import annotations
@@ -97,6 +98,7 @@ class ActiveController:
                 ruling.cancel()
 
     async def _rule(self, leadership: Leadership) -> None:
+        """Reigns of one term: more than one where the quorum refuses a command and goes on."""
         while self._quorum.leadership().term == leadership.term:
             self._reign = Reign(
                 leadership.term,
@@ -108,13 +110,21 @@ class ActiveController:
             )
             self._view.set_controller(self._node_id, leadership.address)
             try:
-                await self._reign.run()
-            except StreamlogError as error:
-                self._probe("controller_inactive", term=leadership.term, reason=str(error))
+                await self._reign_and_look(self._reign)
+            except* StreamlogError as errors:
+                self._probe("controller_inactive", term=leadership.term, reason=str(errors.exceptions[0]))
             finally:
                 self._reign = None
                 self._view.set_controller(None, None)
             await asyncio.sleep(RETRY_S)
+
+    async def _reign_and_look(self, reign: Reign) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            looking = tasks.create_task(self._look_around())
+            try:
+                await reign.run()
+            finally:
+                looking.cancel()
 
     def _context_of(self, sessions: Collection[BrokerId]) -> Context:
         config = self._configs.node
@@ -168,6 +178,14 @@ class ActiveController:
         finally:
             del self._looking[key]
             over.set()
+
+    async def _look_around(self) -> None:
+        """At all nodes that are not fenced, at the same time: those that are silent take as long as they take."""
+        live = [broker for broker in self._view.image.brokers.values() if not broker.fenced]
+        looks = [self.suspect(broker.broker_id, broker.epoch) for broker in live]
+        for outcome in await asyncio.gather(*looks, return_exceptions=True):
+            if isinstance(outcome, BaseException) and not isinstance(outcome, StreamlogError):
+                raise outcome
 
     async def _look_again(self, broker: Broker) -> bool:
         if not await is_gone(self._network, broker):

@@ -206,7 +206,14 @@ class Reign:
             group.add(data, len(decision.records))
             if not self._alone:
                 self._ahead = look_ahead(self._ahead, decision.records)
+        else:
+            # There is nothing to commit: a node that was heard from must not lapse while its answer waits for others.
+            self._set_timers(decision)
         return True
+
+    def _set_timers(self, decision: Decision[Any]) -> None:
+        for timer in decision.timers:
+            self._timers.set(timer)
 
     def _launch(self, group: _Group) -> None:
         if group.data:
@@ -254,8 +261,8 @@ class Reign:
         asked.refuse(error)
 
     def _carried_out(self, asked: _Asked, decision: Decision[Any]) -> None:
-        for timer in decision.timers:
-            self._timers.set(timer)
+        if decision.records:
+            self._set_timers(decision)
         if decision.then is Then.AGAIN:
             self._queue.appendleft(asked)
             return

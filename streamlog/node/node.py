@@ -109,6 +109,10 @@ class Node:
         """Until it serves. For ever where it does not get there: watch `run` beside it."""
         await self._ready.wait()
 
+    def unserved(self) -> list[str]:
+        """Methods that nobody answers now."""
+        return self._switchboard.unconnected()
+
     # Life.
 
     async def run(self) -> None:

@@ -1,0 +1,285 @@
+"""One leadership of the controller: what is decided ahead, committed together, answered, and told when it is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from streamlog.controller import reign as reigns
+from streamlog.errors import (
+    NotControllerError,
+    OutcomeUnknownError,
+    StaleBrokerEpochError,
+    ThrottledError,
+)
+from streamlog.metadata.convert import decode_batch, encode_batch
+from streamlog.metadata.liveness import FenceBroker, Heartbeat
+from streamlog.metadata.records import MetadataVersion
+from streamlog.metadata.registration import RegisterBroker
+from streamlog.metadata.topic_creation import CreateTopics, NewTopic
+from streamlog.model import BrokerEpoch, BrokerId, RaftIndex
+from streamlog.sim import SimLoop, run
+from tests.metadata.examples import EXAMPLES
+
+from .kit import CLUSTER, Rule
+
+NODE = BrokerId(1)
+
+
+def tell(story: Callable[[Rule], Awaitable[None]]) -> None:
+    async def main(loop: SimLoop) -> None:
+        async with Rule() as rule:
+            await story(rule)
+
+    run(main, seed=3)
+
+
+def registration(incarnation: int = 1, node: int = 1) -> RegisterBroker:
+    return RegisterBroker(
+        cluster_id=CLUSTER,
+        broker_id=BrokerId(node),
+        incarnation_id=bytes([incarnation]) * 16,
+        host=f"n{node}",
+        port=9092,
+        metadata_version_min=MetadataVersion(1),
+        metadata_version_max=MetadataVersion(1),
+        directory_ids=(bytes([node]) * 16,),
+    )
+
+
+def heartbeat(rule: Rule, node: int = 1) -> Heartbeat:
+    epoch = rule.view.image.brokers[BrokerId(node)].epoch
+    return Heartbeat(broker_id=BrokerId(node), broker_epoch=epoch, applied_index=RaftIndex(epoch))
+
+
+async def join(rule: Rule, *nodes: int) -> None:
+    for node in nodes or (1,):
+        await rule.reign.ask(registration(node=node))
+        await rule.reign.ask(heartbeat(rule, node))
+
+
+def topic(name: str) -> CreateTopics:
+    return CreateTopics(topics=(NewTopic(name=name),))
+
+
+def test_the_first_reign_bootstraps_and_takes_over() -> None:
+    async def story(rule: Rule) -> None:
+        await join(rule)
+        assert rule.view.image.cluster_id == CLUSTER
+        assert rule.told == ["controller_active"]
+
+    tell(story)
+
+
+def test_batches_joined_are_the_batch_of_all_their_records() -> None:
+    """What a group relies on: a batch is a message with one repeated field (protobuf: concatenation merges)."""
+    records = list(EXAMPLES.values())
+    for cut in range(len(records) + 1):
+        joined = (encode_batch(records[:cut]) if cut else b"") + encode_batch(records[cut:])
+        assert joined == encode_batch(records)
+        assert decode_batch(joined) == records
+
+
+def test_under_load_decisions_share_commands_of_the_quorum() -> None:
+    async def story(rule: Rule) -> None:
+        await join(rule)
+        before = len(rule.quorum.commands)
+        rule.quorum.held = True
+        asked = [rule.ask(topic(f"t{number}")) for number in range(100)]
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert 1 < rule.quorum.in_flight <= reigns.IN_FLIGHT_MAX
+        rule.quorum.held = False
+        rule.quorum.release()
+        results = await asyncio.gather(*asked)
+        assert [one.error for (one,) in results] == [None] * 100
+        assert len(rule.view.image.topics) == 100
+        assert len(rule.quorum.commands) - before < 10
+
+    tell(story)
+
+
+def test_a_refusal_waits_for_what_it_rests_on() -> None:
+    """The second topic of a name is refused because of the first, which is not committed yet."""
+
+    async def story(rule: Rule) -> None:
+        await join(rule)
+        rule.quorum.held = True
+        first, second = rule.ask(topic("t")), rule.ask(topic("t"))
+        await asyncio.sleep(1)
+        assert not first.done()
+        assert not second.done()
+        rule.quorum.release()
+        assert (await first)[0].error is None
+        assert (await second)[0].error is not None
+
+    tell(story)
+
+
+def test_answers_keep_the_order_of_the_decisions() -> None:
+    async def story(rule: Rule) -> None:
+        await join(rule)
+        rule.quorum.held = True
+        made, beaten = rule.ask(topic("t")), rule.ask(heartbeat(rule))
+        await asyncio.sleep(1)
+        assert not beaten.done()  # nothing to write, but decided on an image with the topic
+        rule.quorum.held = False
+        rule.quorum.release()
+        await asyncio.gather(made, beaten)
+
+    tell(story)
+
+
+def test_nothing_is_decided_ahead_of_a_registration() -> None:
+    async def story(rule: Rule) -> None:
+        await join(rule, 1, 2)
+        rule.quorum.held = True
+        coming = rule.ask(registration(node=3))
+        after = rule.ask(topic("t"))
+        await asyncio.sleep(1)
+        assert rule.quorum.in_flight == 1
+        rule.quorum.held = False
+        rule.quorum.release()
+        await asyncio.gather(coming, after)
+        assert rule.view.image.brokers[BrokerId(3)].epoch == len(rule.quorum.commands) - 1
+
+    tell(story)
+
+
+def test_a_lost_leadership_is_told_to_all_who_wait() -> None:
+    async def story(rule: Rule) -> None:
+        await join(rule)
+        rule.quorum.held = True
+        in_flight = [rule.ask(topic(f"t{number}")) for number in range(reigns.IN_FLIGHT_MAX)]
+        await asyncio.sleep(1)
+        queued = rule.ask(registration(node=2))
+        behind = rule.ask(topic("u"))
+        await asyncio.sleep(1)
+        rule.quorum.lose()
+        assert isinstance(await rule.ended(), OutcomeUnknownError)
+        for task in in_flight:
+            assert isinstance((await asyncio.gather(task, return_exceptions=True))[0], OutcomeUnknownError)
+        for task in (queued, behind):
+            with pytest.raises((NotControllerError, OutcomeUnknownError)):
+                await task
+        with pytest.raises(NotControllerError):
+            await rule.reign.ask(topic("v"))
+
+    tell(story)
+
+
+def test_nothing_is_decided_in_another_term() -> None:
+    """This node leads again, and what was looked ahead in the old term is gone: that must not be built upon."""
+
+    async def story(rule: Rule) -> None:
+        await join(rule)
+        commands = len(rule.quorum.commands)
+        rule.quorum.term = type(rule.quorum.term)(2)
+        with pytest.raises(NotControllerError):
+            await rule.reign.ask(topic("t"))
+        assert isinstance(await rule.ended(), NotControllerError)
+        assert len(rule.quorum.commands) == commands
+
+    tell(story)
+
+
+def test_silence_ends_a_session_and_a_heartbeat_renews_it() -> None:
+    async def story(rule: Rule) -> None:
+        await join(rule)
+        for _ in range(5):
+            await asyncio.sleep(2.9)
+            await rule.reign.ask(heartbeat(rule))
+        assert not rule.view.image.brokers[NODE].fenced
+        await asyncio.sleep(3.1)
+        assert rule.view.image.brokers[NODE].fenced
+        await rule.reign.ask(heartbeat(rule))
+        assert not rule.view.image.brokers[NODE].fenced
+
+    tell(story)
+
+
+def test_a_heartbeat_that_waits_beside_the_end_of_its_session_counts() -> None:
+    """The timer is due while the heartbeat stands in the queue before it: the node lives."""
+
+    async def story(rule: Rule) -> None:
+        await join(rule)
+        rule.quorum.held = True
+        blocked = [rule.ask(topic(f"t{number}")) for number in range(reigns.IN_FLIGHT_MAX)]
+        await asyncio.sleep(0.1)
+        beaten = rule.ask(heartbeat(rule))
+        await asyncio.sleep(4)
+        rule.quorum.held = False
+        rule.quorum.release()
+        await asyncio.gather(*blocked, beaten)
+        await asyncio.sleep(1)
+        assert not rule.view.image.brokers[NODE].fenced
+
+    tell(story)
+
+
+def test_whoever_takes_over_starts_the_sessions_anew() -> None:
+    async def story(rule: Rule) -> None:
+        await join(rule, 1, 2)
+        await rule.reign.ask(
+            FenceBroker(broker_id=BrokerId(2), broker_epoch=rule.view.image.brokers[BrokerId(2)].epoch)
+        )
+        second = rule.another()
+        ruling = asyncio.create_task(second.run())
+        await second.ask(topic("t"))
+        assert list(rule.sessions) == [NODE]
+        ruling.cancel()
+        await asyncio.wait([ruling])
+
+    tell(story)
+
+
+def test_a_refused_command_ends_nothing() -> None:
+    async def story(rule: Rule) -> None:
+        await join(rule)
+        with pytest.raises(StaleBrokerEpochError):
+            await rule.reign.ask(FenceBroker(broker_id=NODE, broker_epoch=BrokerEpoch(99)))
+        assert (await rule.reign.ask(topic("t")))[0].error is None
+
+    tell(story)
+
+
+def test_a_full_queue_refuses_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reigns, "QUEUE_MAX", 3)
+
+    async def story(rule: Rule) -> None:
+        await join(rule)
+        rule.quorum.held = True
+        blocked = []
+        for number in range(reigns.IN_FLIGHT_MAX + 3):
+            blocked.append(rule.ask(topic(f"t{number}")))
+            await asyncio.sleep(0.1)
+        with pytest.raises(ThrottledError):
+            await rule.reign.ask(topic("u"))
+        rule.quorum.held = False
+        rule.quorum.release()
+        await asyncio.gather(*blocked)
+
+    tell(story)
+
+
+def test_the_command_of_a_caller_that_has_gone_is_not_decided() -> None:
+    async def story(rule: Rule) -> None:
+        await join(rule)
+        rule.quorum.held = True
+        blocked = []
+        for number in range(reigns.IN_FLIGHT_MAX):
+            blocked.append(rule.ask(topic(f"t{number}")))
+            await asyncio.sleep(0.1)
+        gone = rule.ask(topic("gone"))
+        await asyncio.sleep(0.1)
+        gone.cancel()
+        await asyncio.sleep(0.1)
+        rule.quorum.held = False
+        rule.quorum.release()
+        await asyncio.gather(*blocked)
+        await rule.reign.ask(topic("last"))
+        assert rule.view.image.topic_named("gone") is None
+
+    tell(story)
