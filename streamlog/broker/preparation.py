@@ -22,12 +22,14 @@ _LENGTH: Final = struct.Struct(">i")
 
 
 def needed(batches: Buffer, settings: TopicSettings) -> bool:
-    """A look at a few header bytes of each batch. False where they make no sense: the append will refuse them."""
-    position, end = 0, len(batches)
+    """A look at a few header bytes. False where they make no sense: the append will refuse them."""
     codec, keys_required = settings.codec, settings.limits.keys_required
+    if is_legacy(batches, 0):
+        return True  # the first tells: what mixes the formats is refused
+    if codec is None and not keys_required:
+        return False
+    position, end = 0, len(batches)
     while position + HEADER_SIZE <= end:
-        if is_legacy(batches, position):
-            return True
         packed = batches[position + ATTRIBUTES_POSITION + 1] & CODEC_MASK
         if (codec is not None and packed != codec) or (keys_required and packed != Codec.NONE):
             return True
@@ -35,7 +37,7 @@ def needed(batches: Buffer, settings: TopicSettings) -> bool:
         if size < HEADER_SIZE:
             return False
         position += size
-    return position < end and is_legacy(batches, position)
+    return False
 
 
 def prepare(batches: Buffer, settings: TopicSettings, now_ms: int) -> Buffer:
