@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import Final, TypeVar
 
+from streamlog.client.admin import AsyncAdmin
 from streamlog.model import BrokerId, PartitionId, TopicPartition
 from streamlog.sim.history import History
 from streamlog.sim.world import World
@@ -33,6 +34,7 @@ class Crew:
         self._producers: dict[str, list[Producer]] = {host: [] for host in CLIENTS}
         self._consumers: dict[str, list[Consumer]] = {host: [] for host in CLIENTS}
         self._working: list[asyncio.Task[None]] = []
+        self._admins: list[AsyncAdmin] = []
         self.tuner: Tuner | None = None
         self.mover: Mover | None = None
         for host in CLIENTS:
@@ -61,12 +63,17 @@ class Crew:
     async def create_topics(self) -> None:
         await self.on(OPERATORS, nodes.create_topics(self._plan, self._world.host(OPERATORS).ports))
 
-    async def producer(self, name: str, host: str) -> Producer:
-        sender = await self.on(host, nodes.make_sender(self._plan, self._world.host(host).ports))
+    async def producer(self, name: str, host: str, *, patient: bool = False) -> Producer:
+        sender = await self.on(host, nodes.make_sender(self._plan, self._world.host(host).ports, patient=patient))
         return Producer(name, sender, self._history, self._watch, self._world.stream(f"producer/{name}"))
 
     async def consumer(self, name: str, host: str, partitions: Sequence[TopicPartition]) -> Consumer:
         reader = await self.on(host, nodes.make_reader(self._plan, self._world.host(host).ports, partitions))
+        return Consumer(name, reader, self._history, self._watch)
+
+    def plain_consumer(self, name: str, host: str, partitions: Sequence[TopicPartition]) -> Consumer:
+        """That shares nothing with the client library's consumer."""
+        reader = nodes.make_plain_reader(self._plan, self._world.host(host).ports, partitions)
         return Consumer(name, reader, self._history, self._watch)
 
     async def begin(self) -> None:
@@ -87,12 +94,14 @@ class Crew:
     async def _begin_operating(self) -> None:
         host = self._world.host(OPERATORS)
         if self._plan.tunes:
-            admin = nodes.make_admin(self._plan, host.ports)
+            admin = await self.on(OPERATORS, nodes.make_admin(self._plan, host.ports))
+            self._admins.append(admin)
             self.tuner = Tuner(admin, PLAIN, self._world.stream("tuner"), lambda: self._world.loop.now)
             self._working.append(host.spawn(self.tuner.run()))
         if self._plan.moves:
             ids = [BrokerId(int(name.removeprefix("n"))) for name in self._plan.nodes]
-            admin = nodes.make_admin(self._plan, host.ports)
+            admin = await self.on(OPERATORS, nodes.make_admin(self._plan, host.ports))
+            self._admins.append(admin)
             self.mover = Mover(admin, self._plan.topics, ids, self._world.stream("mover"))
             self._working.append(host.spawn(self.mover.run()))
 
@@ -107,12 +116,16 @@ class Crew:
         for host in CLIENTS:
             for client in self._clients(host):
                 client.stopping = True
-        await asyncio.wait(self._working)
+        if self._working:
+            await asyncio.wait(self._working)
         for task in self._working:
             task.result()
         for host in CLIENTS:
             for client in self._clients(host):
                 await self.on(host, client.close())
+
+        for admin in self._admins:
+            await self.on(OPERATORS, admin.close())
 
     def _clients(self, host: str) -> list[Producer | Consumer]:
         return [*self._producers[host], *self._consumers[host]]

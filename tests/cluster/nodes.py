@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Final
 
 from streamlog.client.admin import AsyncAdmin
-from streamlog.client.any_node import AnyNode, AskTimes
-from streamlog.client.backoff import Backoff
-from streamlog.client.connections import Connections
+from streamlog.client.producer import AsyncProducer
+from streamlog.client.producer_batch import RecordFuture
 from streamlog.config import Loaded, PropertiesFile, load_node
-from streamlog.errors import InvalidReplicationFactorError, TopicAlreadyExistsError
-from streamlog.model import TopicPartition
+from streamlog.errors import (
+    InvalidReplicationFactorError,
+    OutcomeUnknownError,
+    RequestTimedOutError,
+    TopicAlreadyExistsError,
+)
+from streamlog.model import Offset, TopicPartition
 from streamlog.node import Node
 from streamlog.ports import Ports
 
+from .plain_reader import PlainReader
 from .plan import Plan
 from .workload import Reader, Sender
 
@@ -45,22 +50,28 @@ def load(plan: Plan, name: str) -> Loaded:
     return load_node(PropertiesFile("server.properties", lines))
 
 
-def make_node(plan: Plan, name: str, ports: Ports) -> Node:
-    return Node(load(plan, name), ports)
+def make_node(loaded: Loaded, ports: Ports) -> Node:
+    return Node(loaded, ports)
 
 
-def make_admin(plan: Plan, ports: Ports) -> AsyncAdmin:
+def bootstrap(plan: Plan) -> str:
+    return ",".join(address(name) for name in plan.nodes)
+
+
+async def make_admin(plan: Plan, ports: Ports) -> AsyncAdmin:
     """Its calls give up soon, as everything here is quick."""
-    backoff = Backoff(ports.random)
-    connections = Connections(
-        ports.network, ports.clock, ports.random, [address(name) for name in plan.nodes], backoff=backoff
-    )
-    return AsyncAdmin(AnyNode(connections, ports.clock, backoff, AskTimes(total_s=10.0, attempt_s=2.0)))
+    settings = {
+        "bootstrap.servers": bootstrap(plan),
+        "default.api.timeout.ms": "10000",
+        "request.timeout.ms": "2000",
+        "retry.backoff.max.ms": "300",
+    }
+    return await AsyncAdmin(settings, ports=ports).start()
 
 
 async def create_topics(plan: Plan, ports: Ports) -> None:
     """As soon as enough nodes are there. Tried again until then, as somebody at a terminal would."""
-    admin = make_admin(plan, ports)
+    admin = await make_admin(plan, ports)
     for topic in plan.topics:
         configs = {"min.insync.replicas": str(topic.min_insync_replicas), **topic.configs}
         while True:
@@ -68,15 +79,42 @@ async def create_topics(plan: Plan, ports: Ports) -> None:
                 await admin.create_topic(topic.name, topic.partitions, topic.replication_factor, configs=configs)
             except TopicAlreadyExistsError:
                 break
-            except InvalidReplicationFactorError:
+            except (InvalidReplicationFactorError, OutcomeUnknownError, RequestTimedOutError):
                 await asyncio.sleep(RETRY_S)
             else:
                 break
+    await admin.close()
 
 
-async def make_sender(plan: Plan, ports: Ports) -> Sender:
-    raise NotImplementedError
+class ProducerSender:
+    """The client library's producer as a `workload.Sender`."""
+
+    def __init__(self, producer: AsyncProducer) -> None:
+        self._producer = producer
+
+    async def send(self, partition: TopicPartition, key: bytes | None, value: bytes) -> Awaitable[Offset]:
+        await self._producer.wait_until_room()
+        return _offset(self._producer.send(partition.topic, value, key=key, partition=partition.partition))
+
+    async def close(self) -> None:
+        await self._producer.close()
+
+
+async def _offset(sent: RecordFuture) -> Offset:
+    return (await sent).offset
+
+
+async def make_sender(plan: Plan, ports: Ports, *, patient: bool = False) -> Sender:
+    """`patient`: does not give up before anybody asks how long it took."""
+    settings = {"bootstrap.servers": bootstrap(plan), **plan.load.producer}
+    if patient:
+        settings |= {"delivery.timeout.ms": "120000", "linger.ms": "0"}
+    return ProducerSender(await AsyncProducer(settings, ports=ports).start())
 
 
 async def make_reader(plan: Plan, ports: Ports, partitions: Sequence[TopicPartition]) -> Reader:
-    raise NotImplementedError
+    return PlainReader(ports, [address(name) for name in plan.nodes], partitions)
+
+
+def make_plain_reader(plan: Plan, ports: Ports, partitions: Sequence[TopicPartition]) -> Reader:
+    return PlainReader(ports, [address(name) for name in plan.nodes], partitions)

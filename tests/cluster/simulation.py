@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final, TypeVar
 
+from streamlog.config import Loaded
 from streamlog.errors import CorruptMessageError
 from streamlog.metadata.image import MetadataImage
 from streamlog.metadata.records import ConfigResource, ResourceType
@@ -24,7 +25,7 @@ from streamlog.sim.world import Host, World
 
 from .checks import Evidence, Violation, violations
 from .crew import Crew
-from .nodes import make_node
+from .nodes import load, make_node
 from .operators import SETTING
 from .plan import (
     BEGIN_S,
@@ -46,6 +47,8 @@ from .workload import slow_or_unanswered
 
 T = TypeVar("T")
 
+START_S: Final = 15.0
+"""Until there are nodes and topics, on the slowest disks."""
 AFTER_HEAL_S: Final = 10.0
 """I19: by then all is written to again after everything was healed."""
 PAIRS: Final = 8
@@ -68,8 +71,10 @@ class Simulation:
         self.stats: Counter[str] = Counter()
         self.story: list[str] = []
         self.crew = Crew(plan, self.world, self.history, self.watch)
+        self._late_s = 0.0  # behind the plan
         self._tells = tells
         self._digest = 0
+        self._loaded: dict[str, Loaded] = {}  # by node: reading the settings costs more than the start of a node
         self.world.listeners.append(self._on_event)
         self.nemesis = Nemesis(
             self.world,
@@ -84,7 +89,9 @@ class Simulation:
 
     def _start(self, name: str) -> None:
         self.tell(f"{name} starts")
-        self.world.host(name).start(partial(make_node, self.plan, name))
+        if name not in self._loaded:
+            self._loaded[name] = load(self.plan, name)
+        self.world.host(name).start(partial(make_node, self._loaded[name]))
 
     def _dies(self, strike: Strike) -> None:
         host = strike.host
@@ -154,13 +161,18 @@ class Simulation:
         self.world.stop()
 
     async def _until(self, at_s: float) -> None:
-        await asyncio.sleep(max(0.0, at_s - self.loop.now))
+        """A time of the plan."""
+        await asyncio.sleep(max(0.0, self._late_s + at_s - self.loop.now))
+
+    async def _pause(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
 
     async def _create_topics(self) -> None:
         await self.crew.create_topics()
         self.tell("topics are created")
-        if self.loop.now > BEGIN_S:
+        if self.loop.now > START_S:
             self.watch.wrong("I19", f"topics were created at {self.loop.now:.1f} s only, without a fault")
+        self._late_s = max(0.0, self.loop.now - BEGIN_S)
 
     async def _strike(self) -> None:
         for fault in sorted(self.plan.faults, key=lambda fault: fault.at):
@@ -173,7 +185,7 @@ class Simulation:
     async def _comes_back(self) -> None:
         """I19: within AFTER_HEAL_S every partition takes records again, from a producer that knows of no fault."""
         host, crew, since = CLIENTS[0], self.crew, self.loop.now
-        producer = await crew.producer("healed", host)
+        producer = await crew.producer("healed", host, patient=True)
         rows = [await crew.on(host, producer.send(target, 0)) for target in crew.targets]
         await crew.on(host, producer.until_answered())
         for row in slow_or_unanswered(rows, AFTER_HEAL_S):
@@ -183,7 +195,7 @@ class Simulation:
     async def _calm(self) -> None:
         """I19: pairs of requests some ms apart, then silence: no other request hides a wake-up that was lost."""
         host, crew, rng = CLIENTS[0], self.crew, self.world.stream("calm")
-        pair = [await crew.producer(f"calm{number}", host) for number in range(2)]
+        pair = [await crew.producer(f"calm{number}", host, patient=True) for number in range(2)]
         rows: list[Row] = []
         for number in range(PAIRS):
             target = crew.targets[number % len(crew.targets)]
@@ -203,7 +215,7 @@ class Simulation:
         """Until all replicas have the same, which I8 then looks at; not for ever."""
         deadline = self.loop.now + QUIET_S
         while self.loop.now < deadline and not self._is_quiet():
-            await self._until(self.loop.now + 0.1)
+            await self._pause(0.1)
 
     def _is_quiet(self) -> bool:
         wanted = {
@@ -221,7 +233,7 @@ class Simulation:
 
     async def _last_reader(self) -> None:
         host, crew = CLIENTS[1], self.crew
-        consumer = await crew.consumer("last", host, [target.partition for target in crew.targets])
+        consumer = crew.plain_consumer("last", host, [target.partition for target in crew.targets])
         ends = {replica.partition: replica.high_watermark for replica in self._replicas()}
         for target in crew.targets:
             if target.keyed:  # what was there last may have been compacted away

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple, Protocol
 
 from streamlog.errors import (
     InvalidRecordError,
+    InvalidTimestampError,
     MessageTooLargeError,
     StreamlogError,
 )
@@ -27,7 +28,7 @@ from .checks import POLL, PRODUCE, value_of
 from .plan import Load
 from .watch import Watch
 
-REFUSED: Final = (InvalidRecordError, MessageTooLargeError)
+REFUSED: Final = (InvalidRecordError, InvalidTimestampError, MessageTooLargeError)
 """Errors of a record that was never written."""
 
 KEYS: Final = 5
