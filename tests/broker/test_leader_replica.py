@@ -24,6 +24,7 @@ from streamlog.errors import (
 from streamlog.model import Acks, LeaderEpoch, Offset, PartitionId
 from streamlog.records import BatchFields, Codec, codec_of, decode_batch, encode_batch, read_header
 from tests.broker.rig import ME, OTHER, P0, THIRD, UNCOMMITTED, Recorder, Rig, topic_id
+from tests.cli.legacy_logs import CODECS, RECORDS, messages
 from tests.storage.batches import batch
 
 
@@ -289,6 +290,26 @@ def test_a_topic_with_a_codec_of_its_own_packs_anew(rig: Rig) -> None:
     )
     rig.rest()
     assert codec_of(read_header(rig.read(2), 0).attributes) is Codec.NONE
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("magic", [0, 1])
+def test_legacy_messages_are_converted(rig: Rig, magic: int, codec: str) -> None:
+    rig.create()
+    rig.rest()
+    leader = rig.leader()
+    sent = messages(magic, codec, 0)
+    assert leader.needs_workers(sent)
+    appended = rig.machine.run(leader.append_slow(sent, acks=Acks.ALL))
+    assert (appended.first_offset, appended.next_offset) == (0, len(RECORDS))
+    rig.rest()
+    stored = decode_batch(rig.read())
+    assert [(record.key, record.value) for record in stored] == list(RECORDS)
+    assert codec_of(read_header(rig.read(), 0).attributes) is Codec(CODECS[codec])
+    with pytest.raises(CorruptMessageError):
+        rig.machine.run(leader.append_slow(sent[:-1], acks=Acks.ALL))
+    with pytest.raises(CorruptMessageError):
+        rig.machine.run(leader.append_slow(sent + batch([b"new"]), acks=Acks.ALL))
 
 
 def test_slow_appends_are_not_overtaken(rig: Rig) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+from functools import partial
 
 import pytest
 
@@ -321,6 +322,24 @@ def test_retention_stops_at_the_high_watermark_and_tells_readers(rig: Rig) -> No
     assert watcher.heard == ["readable 1..1"]
     with pytest.raises(OffsetOutOfRangeError):
         rig.read(0)
+
+
+def test_compaction_stops_at_the_high_watermark(rig: Rig) -> None:
+    rig.create(replicas=(ME, OTHER), configs={"cleanup.policy": "compact", "segment.bytes": "1048576"})
+    rig.rest()
+    leader = rig.leader()
+    for index in range(8):
+        data = batch([bytes(300_000)], keys=[b"the same"], timestamp=index)
+        rig.do(partial(leader.append, data, acks=Acks.LEADER))
+    rig.rest(100)
+    assert len(leader.log.segments) > 2
+    assert values_in(rig.machine.run(leader.log.read(Offset(0), 1))) == [bytes(300_000)]
+    size = leader.log.size_bytes
+    assert size > 8 * 300_000
+    rig.do(lambda: leader.on_position(OTHER, Offset(8)))
+    rig.rest(100)
+    assert leader.log.size_bytes < size / 2
+    assert leader.log_end_offset == 8
 
 
 # -- failures
