@@ -10,9 +10,14 @@
     any          a message of a higher term                             follower of that term
     candidate    an append or a snapshot of its own term                follower of its sender
 
-Pre-vote (thesis, 9.6): a node asks first whether it would win. Asking changes nothing at anybody, so a node that hears
+Pre-vote (thesis, 9.6): a node asks first whether it would win. Asking changes no state at anybody, so a node that hears
 nobody, or that was removed, does not depose a leader that the others hear. A vote in a pre-vote is refused by a leader,
 by who has heard a leader within the shortest election time-out, and by who has a more up-to-date log.
+
+When a leader's streams break, all followers ask within a tenth of a second. Two that campaign at the same time share
+the votes, and an election time-out is lost. So whoever grants a pre-vote gives the asker a moment before it asks for
+itself; and of two that ask at the same time, with equal logs, the one with the smaller id gives way. Both last for the
+moment alone, so that nobody is held up by one whose election comes to nothing; neither matters for safety.
 
 The real vote is PySyncObj's: it grants one vote a term, to a log at least as up to date, and writes it down. It counts
 any answer it gets; so only the first one of each voter of this term reaches it (docs/decisions).
@@ -43,11 +48,12 @@ class Elections:
         self._raft = raft
         self._membership = membership
         self._shortest_s = settings.election_timeout_min_ms / 1000
-        self._lost_backoff_s = settings.leader_lost_backoff_ms / 1000
+        self._lost_backoff_s = settings.leader_lost_backoff_ms / 1000  # the moment, too
         self._settings = settings
         self._patience_s = 0.0  # what the leader's announced silence adds to the time-outs
         self._heard_at = NEVER  # when a leader's message was last accepted
         self._asked_term: RaftTerm | None = None  # of the pre-vote that is open
+        self._asked_at = NEVER  # when it was opened
         self._granted: set[BrokerId] = set()  # who would vote for us in it
         self._voted: set[BrokerId] = set()  # who has voted for us in this term
 
@@ -78,7 +84,7 @@ class Elections:
         raft.leader = None
         raft.set_role(Role.FOLLOWER)
         self._patience_s = 0.0
-        self._asked_term = RaftTerm(raft.term + 1)
+        self._asked_term, self._asked_at = RaftTerm(raft.term + 1), raft.now()
         self._granted = {raft.me.id}
         last = raft.log.last
         for peer in sorted(raft.others, key=_by_id):
@@ -88,8 +94,17 @@ class Elections:
         raft = self._raft
         silence_s = raft.now() - self._heard_at
         hears_leader = raft.role == Role.LEADER or silence_s < self._shortest_s + self._patience_s
-        granted = request.term > raft.term and not hears_leader and self._is_up_to_date(request)
+        wins = self._is_up_to_date(request) and not self._goes_first(peer, request)
+        granted = request.term > raft.term and not hears_leader and wins
+        if granted:
+            raft.election_deadline = max(raft.election_deadline, raft.now() + self._lost_backoff_s)
         raft.send(peer, PreVoteReply(asked_term=request.term, term=raft.term, granted=granted))
+
+    def _goes_first(self, peer: Peer, request: PreVoteRequest) -> bool:
+        """Whether this node has just asked for the same term, and may expect the peer to grant it."""
+        raft, last = self._raft, self._raft.log.last
+        equal = (request.last_term, request.last_index, request.term) == (last.term, last.index, self._asked_term)
+        return equal and raft.me.id > peer.id and raft.now() < self._asked_at + self._lost_backoff_s
 
     def _is_up_to_date(self, request: PreVoteRequest | VoteRequest) -> bool:
         last = self._raft.log.last
