@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from typing import Final
 
 from streamlog.broker.collaborators import Controller, FollowerLinks, IsrChanges
 from streamlog.broker.digest import ReplicaDigest, digest_of
@@ -46,6 +47,8 @@ from streamlog.ports import Ports
 from streamlog.storage.directories import LogDirectories
 from streamlog.storage.directory import LogDirectory
 from streamlog.storage.log import Log
+
+REVIEWED_AT_ONCE: Final = 256
 
 
 class Replicas:
@@ -135,6 +138,7 @@ class Replicas:
                 tasks.create_task(self._keep_high_watermarks())
                 tasks.create_task(self._keep_reviewing())
                 tasks.create_task(self._reports.run())
+                self._settings.clear()  # `open` may have come before the topics' configurations
                 self._image = self._view.image
                 self._carry_out(self._image)
                 try:
@@ -379,9 +383,11 @@ class Replicas:
         """Each half of `replica.lag.time.max.ms`: who lags leaves the ISR (SEMANTICS 3)."""
         while True:
             await asyncio.sleep(self._around.lag_max_ms() / 2000)
-            for leader in self.leaders():
+            for number, leader in enumerate(self.leaders(), 1):
                 if leader.ended is None:
                     leader.review_isr()
+                if number % REVIEWED_AT_ONCE == 0:
+                    await asyncio.sleep(0)  # thousands of partitions: let others in between
 
 
 def _leaf(group: BaseExceptionGroup[StorageError]) -> StorageError:

@@ -119,8 +119,6 @@ class Rig:
     async def _start(self) -> None:
         machine = self.machine
         self.view = MetadataView()
-        for index, command in enumerate(self.commands, 1):
-            self.view.machine.apply(RaftIndex(index), command)
         self.links, self.isr, self.controller = FakeLinks(), FakeIsrChanges(), FakeController()
         ports = Ports(
             fs=machine.fs,
@@ -144,6 +142,8 @@ class Rig:
             ME, self.directories, self.view, self.configs, self.links, self.isr, self.controller, ports
         )
         await self.replicas.open()
+        for index, command in enumerate(self.commands, 1):
+            self.view.machine.apply(RaftIndex(index), command)  # as in a node: the logs may be open before
         self.task = asyncio.get_running_loop().create_task(self.replicas.run())
         await asyncio.sleep(0)
 

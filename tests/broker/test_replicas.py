@@ -308,6 +308,26 @@ def test_topic_configs_reach_the_log_while_it_runs(rig: Rig) -> None:
     assert rig.leader().log.stable_end_offset == 1
 
 
+def test_topic_configs_hold_after_a_start(rig: Rig) -> None:
+    rig.create(configs={"max.message.bytes": "1000", "retention.ms": "1234"})
+    rig.create("idle", 2, replicas=(ME, OTHER), leader=NO_BROKER, configs={"retention.ms": "1234"})
+    rig.rest()
+    rig.restart()
+    rig.rest()
+    assert rig.leader().settings.limits.message_bytes_max == 1000
+    assert [log.config.retention_ms for log in rig.directories.online[0].logs.values()] == [1234, 1234]
+
+
+def test_a_topic_made_anew_does_not_inherit_the_configs(rig: Rig) -> None:
+    rig.create(configs={"max.message.bytes": "1000"})
+    rig.rest()
+    rig.delete()
+    rig.create(number=2)
+    rig.rest()
+    assert rig.leader().settings.limits.message_bytes_max > 1000
+    assert rig.leader().log.config.max_message_bytes > 1000
+
+
 def test_retention_stops_at_the_high_watermark_and_tells_readers(rig: Rig) -> None:
     rig.create(replicas=(ME, OTHER), configs={"retention.ms": "1000"})
     rig.rest()
