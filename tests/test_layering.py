@@ -23,7 +23,7 @@ ALLOWED = {
     "sim": {"model", "errors", "ports"},
     "groups": {"model", "errors"},
     "replication": {"model", "errors", "ports", "records"},
-    "api": {"model", "errors", "config", "ports", "metadata"},
+    "api": {"model", "errors", "config", "ports", "metadata", "groups"},
     "broker": {"model", "errors", "ports", "config", "records", "storage", "metadata", "replication", "api"},
     "coordinator": {"model", "errors", "ports", "config", "records", "storage", "metadata", "broker", "groups"},
     "client": {"model", "errors", "ports", "config", "records", "api"},

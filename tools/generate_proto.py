@@ -29,6 +29,7 @@ TARGETS = {
     "streamlog/v1/batches.proto": "streamlog/api/pb",
     "streamlog/v1/cluster.proto": "streamlog/api/pb",
     "streamlog/v1/common.proto": "streamlog/api/pb",
+    "streamlog/v1/groups.proto": "streamlog/api/pb",
     "streamlog/v1/records.proto": "streamlog/api/pb",
 }
 """Proto file under proto/ -> package directory. A package needs an empty `__init__.py`."""

@@ -10,13 +10,20 @@ from streamlog.api.pb import (
     batches_pb2,
     cluster_pb2,
     controller_pb2,
+    groups_pb2,
     identification_pb2,
     records_pb2,
     replication_pb2,
 )
 from streamlog.raft import observers, transport
 
-CLIENT_FILES: Final = (admin_pb2.DESCRIPTOR, batches_pb2.DESCRIPTOR, cluster_pb2.DESCRIPTOR, records_pb2.DESCRIPTOR)
+CLIENT_FILES: Final = (
+    admin_pb2.DESCRIPTOR,
+    batches_pb2.DESCRIPTOR,
+    cluster_pb2.DESCRIPTOR,
+    groups_pb2.DESCRIPTOR,
+    records_pb2.DESCRIPTOR,
+)
 NODE_FILES: Final = (controller_pb2.DESCRIPTOR, identification_pb2.DESCRIPTOR, replication_pb2.DESCRIPTOR)
 ADMIN: Final = "streamlog.v1.Admin"
 HEALTH_UNARY: Final = ("/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/List")

@@ -22,6 +22,7 @@ from streamlog.broker.replication_service import ReplicationService
 from streamlog.broker.throttle import Throttle
 from streamlog.config import node_settings as settings
 from streamlog.controller import ControllerLink
+from streamlog.coordinator.groups import GroupCoordinator
 from streamlog.metadata.node_configs import NodeConfigs
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerEpoch, BrokerId
@@ -68,6 +69,7 @@ class DataPlane:
         )
         self._isr_changes = IsrChanges(link, view, node_id, clock=ports.clock, random=ports.random, probe=ports.probe)
         self.replicas = Replicas(node_id, directories, view, configs, self._links, self._isr_changes, link, ports)
+        self._groups = GroupCoordinator(self.replicas, view, configs, ports.clock, ports.probe)
         self._replication = ReplicationService(
             node_id,
             cluster_id,
@@ -99,6 +101,7 @@ class DataPlane:
                 tasks.create_task(self._isr_changes.run(self.replicas.leaders))
                 tasks.create_task(self._suspicions.run())
                 tasks.create_task(self.replicas.run())
+                tasks.create_task(self._groups.run())
         finally:
             stop()
 
@@ -115,6 +118,8 @@ class DataPlane:
             link=self._link,
             quorum=member,
             producer_ids=ProducerIds(self._link),
+            groups=self._groups,
+            internal_topics=self._link,
         )
         return [self._replication.service(), *all_services(parts)]
 

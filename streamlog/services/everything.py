@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streamlog.api.pb import admin_pb2, batches_pb2, cluster_pb2
+from streamlog.api.pb import admin_pb2, batches_pb2, cluster_pb2, groups_pb2
 from streamlog.api.service import Method, Service
 from streamlog.config.node_settings import (
     MAX_CONCURRENT_CALLS,
     QUEUED_MAX_REQUEST_BYTES,
     SOCKET_REQUEST_MAX_BYTES,
 )
+from streamlog.coordinator.groups import GroupCoordinator
 from streamlog.metadata.node_configs import NodeConfigs
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId
@@ -28,9 +29,10 @@ from streamlog.services.deciding import Deciding
 from streamlog.services.fetch import Fetch
 from streamlog.services.fetch_stream import FetchStreams
 from streamlog.services.forwarding import Peers
+from streamlog.services.groups import Groups
 from streamlog.services.leading import Leaders
 from streamlog.services.metadata import Metadata
-from streamlog.services.needs import Controller, Link, Partitions, ProducerIds, Quorum
+from streamlog.services.needs import Controller, InternalTopics, Link, Partitions, ProducerIds, Quorum
 from streamlog.services.offsets import Offsets
 from streamlog.services.paging import TopicNames
 from streamlog.services.produce import Produce
@@ -54,6 +56,8 @@ class Parts:
     link: Link
     quorum: Quorum
     producer_ids: ProducerIds
+    groups: GroupCoordinator
+    internal_topics: InternalTopics
 
 
 def all_services(parts: Parts) -> list[Service]:
@@ -67,6 +71,8 @@ def all_services(parts: Parts) -> list[Service]:
     batches = _batches(parts, names, queued, auto_create)
     cluster = Cluster(parts.node_id, parts.release, parts.view, parts.configs, parts.ports.probe)
 
+    groups = Groups(parts.groups, parts.view, parts.internal_topics)
+
     def bounded(methods: list[Method]) -> list[Method]:
         return [slots.bounded(method) for method in methods]
 
@@ -75,6 +81,7 @@ def all_services(parts: Parts) -> list[Service]:
         Service(admin_pb2.DESCRIPTOR.services_by_name["Admin"], clock, bounded(admin.methods())),
         Service(batches_pb2.DESCRIPTOR.services_by_name["Batches"], clock, bounded(batches.methods(request_bytes_max))),
         Service(cluster_pb2.DESCRIPTOR.services_by_name["Cluster"], clock, bounded(cluster.methods())),
+        Service(groups_pb2.DESCRIPTOR.services_by_name["Groups"], clock, bounded(groups.methods())),
     ]
 
 

@@ -46,6 +46,14 @@ class Quorum(Protocol):
     async def replace_voter(self, node_id: BrokerId, voter: Voter) -> RaftIndex: ...
 
 
+class InternalTopics(Protocol):
+    """Topics that the cluster makes for itself when they are first needed: streamlog.controller.ControllerLink."""
+
+    async def create_internal_topic(self, name: str) -> TopicId:
+        """The topic's id; it may be there already. StreamlogError."""
+        ...
+
+
 class Partitions(Protocol):
     """The partitions that this node leads: streamlog.broker.Replicas."""
 

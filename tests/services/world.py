@@ -22,14 +22,16 @@ from streamlog.broker.leader_replica import LeaderReplica
 from streamlog.broker.producer_ids import ProducerIds
 from streamlog.broker.replicas import Replicas
 from streamlog.controller.link import FORWARDED
+from streamlog.coordinator.groups import GroupCoordinator
 from streamlog.errors import NotControllerError, StreamlogError
 from streamlog.metadata.cluster import AllocateProducerIds
 from streamlog.metadata.controller import Command
 from streamlog.metadata.node_configs import NodeConfigs
 from streamlog.metadata.records import PartitionChangeRecord
+from streamlog.metadata.topic_creation import CreateInternalTopic
 from streamlog.metadata.view import MetadataView
-from streamlog.model import BrokerEpoch, BrokerId, Offset, PartitionId, ProducerId, RaftIndex, RaftTerm
-from streamlog.ports import Channel, Ports, RpcError, Stream
+from streamlog.model import BrokerEpoch, BrokerId, Offset, PartitionId, ProducerId, RaftIndex, RaftTerm, TopicId
+from streamlog.ports import CallInfo, Channel, Ports, RpcError, Stream, UnaryHandler
 from streamlog.raft.port import Leadership
 from streamlog.raft.voters import Voter, VoterSet
 from streamlog.services.everything import Parts, all_services
@@ -118,6 +120,7 @@ class SmallNode:
             self.node_id, directories, self.view, self.configs, self.links, self.isr, FakeController(), self.ports
         )
         await self.replicas.open()
+        groups = GroupCoordinator(self.replicas, self.view, self.configs, self.ports.clock, self.ports.probe)
         services = all_services(
             Parts(
                 node_id=self.node_id,
@@ -131,6 +134,8 @@ class SmallNode:
                 link=self,
                 quorum=self.quorum,
                 producer_ids=ProducerIds(self),
+                groups=groups,
+                internal_topics=self,
             )
         )
         self.handlers = unary_handlers(services)
@@ -138,7 +143,9 @@ class SmallNode:
             f"node{self.node_id}:9092", unary=self.handlers, streaming=stream_handlers(services)
         )
         self.serving.set_result(None)
-        await self.replicas.run()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.replicas.run())
+            tasks.create_task(groups.run())
 
     # What stands for the controller and the way there.
 
@@ -158,6 +165,10 @@ class SmallNode:
             await channel.close()
         await self.view.wait_until_applied(self.cluster.rig.image.index)
         return answer
+
+    async def create_internal_topic(self, name: str) -> TopicId:
+        await self.cluster.decide(CreateInternalTopic(name=name))
+        return self.view.image.require_topic(name).topic_id
 
     async def allocate_producer_ids(self) -> tuple[ProducerId, int]:
         broker = self.view.image.brokers[self.node_id]
@@ -278,6 +289,30 @@ class Cluster:
         request = admin_pb2.DeleteTopicsRequest(topics=[name])
         response = await self.call(ADMIN + "DeleteTopics", request, admin_pb2.DeleteTopicsResponse)
         assert not response.results[0].HasField("error"), response
+
+    async def create_internal(self, name: str) -> None:
+        await self.decide(CreateInternalTopic(name=name))
+
+    async def forwarded(self, handler: UnaryHandler, method: str, request: Message, node: int) -> bytes:
+        """As another node passes a call on. StreamlogError."""
+        info = CallInfo(method=method, peer="node3:1", metadata={FORWARDED: "1"})
+
+        async def calling() -> bytes:
+            try:
+                return await handler(request.SerializeToString(), info)
+            except RpcError as error:
+                raise from_rpc(error) from None
+
+        return await self.world.host(f"node{node}").spawn(calling())
+
+    async def copy_to_follower(self, follower: int, name: str) -> None:
+        """All that the leader, node 1, has to a follower that runs; and its report back."""
+        leader = self.node.leader(name)
+        data = await self.world.host("node1").spawn(leader.log.read(Offset(0), 1 << 20))
+        end, node = leader.log_end_offset, self.nodes[follower]
+        await self.on(lambda: node.links.following[0].on_batches(data, end, Offset(0)), follower)
+        await asyncio.sleep(1)
+        await self.follow(follower, end, name)
 
     async def until_led(self, name: str, partitions: int) -> None:
         """Until the running nodes have taken their leaderships."""
