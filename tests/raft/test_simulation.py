@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from .simulation.__main__ import main
 from .simulation.plan import for_untouched, make_plan
 from .simulation.run import simulate
 from .simulation.untouched import UntouchedSimulation
@@ -67,3 +68,17 @@ def test_the_untouched_library_fails_in_the_same_simulation() -> None:
         if not report.ok:
             return
     pytest.fail("300 seeds without a failure of the untouched library")
+
+
+def test_seeds_are_run_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["7", "2", "--progress", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("1 of 2 seeds, 0 failed\n2 seeds, 0 failed, ")
+
+
+@pytest.mark.parametrize("arguments", [[], ["0"], ["0", "many"], ["0", "0"], ["--", "-1", "5"], ["0", "5", "6"]])
+def test_wrong_arguments_are_told_how_it_is_used(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert "usage: python -m tests.raft.simulation" in capsys.readouterr().err
