@@ -27,7 +27,10 @@ SENTENCES: Final[Mapping[str, str]] = {
     "unfenced": "is unfenced, epoch {epoch}",
     "fenced": "is fenced, epoch {epoch}",
     "node_ready": "ready at {address}, cluster {cluster}",
+    "node_stopped": "closed its logs (clean stop: {clean})",
     "node_stopping": "stopping",
+    "leadership": "the quorum's leader is {leader}, term {term}",
+    "suspected": "suspects node {broker}, epoch {epoch}: its stream broke",
     "broker_gone": "node {broker} is gone, its epoch {epoch} is fenced",
 }
 WARNINGS: Final = frozenset(

@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return STOPPED
         _check_supported(config)
     except (InvalidConfigError, OSError, UnicodeDecodeError) as error:
-        return _refuse(str(error), MISUSED)
+        return _refuse(_sentence(error), MISUSED)
     for warning in config.warnings:
         sys.stderr.write(f"streamlogd: {warning}\n")
     beside = Beside(_log_dirs(config)[0], config.config[settings.NODE_ID])
@@ -78,6 +78,12 @@ def _check_supported(config: Loaded) -> None:
         )
 
 
+def _sentence(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)
+
+
 def _refuse(problem: str, status: int) -> int:
     sys.stderr.write("".join(f"streamlogd: {line}\n" for line in problem.splitlines()))
     return status
@@ -86,6 +92,7 @@ def _refuse(problem: str, status: int) -> int:
 def _run(config: Loaded, beside: Beside, parent: Parent, out: TextIO) -> int:
     tune_malloc()
     raise_file_limit()
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what it would say is told by the node, in a sentence
     lines = LogLines(config.config[settings.NODE_ID], out)
     try:
         # What the node needs is loaded here: an argument in error, or --help, is told without it.
@@ -94,7 +101,7 @@ def _run(config: Loaded, beside: Beside, parent: Parent, out: TextIO) -> int:
 
         run(serve(config, beside, parent, lines))
     except (StreamlogError, OSError) as error:
-        problem = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        problem = _sentence(error)
         lines.write("ERROR", f"stopped: {problem}")
         parent.tell(problem)
         _leave(FAILED, beside, out)

@@ -185,9 +185,14 @@ class Node:
         """OSError where the address cannot be had."""
         clock = self._ports.clock
         self._switchboard.connect([self._identity.service(clock), self._health.service(clock)])
-        server = await self._ports.network.listen(
-            listen_address(self._config), unary=self._switchboard.unary(), streaming=self._switchboard.streaming()
-        )
+        address = listen_address(self._config)
+        try:
+            server = await self._ports.network.listen(
+                address, unary=self._switchboard.unary(), streaming=self._switchboard.streaming()
+            )
+        except OSError as error:
+            reason = f"cannot listen on {address} ({error.strerror}): stop what listens there, or set listeners"
+            raise OSError(error.errno, reason) from error
         self._address = advertised_address(self._config, server.address)
         self._ports.probe("listening", node=self._node_id, address=server.address, advertised=str(self._address))
         return server
