@@ -222,7 +222,7 @@ class LeaderReplica:
         return None if largest < 0 else largest
 
     async def wait_for_former_leaders(self) -> None:
-        """Until all that former leaders wrote, and that this one has, is committed. Raises what ended the leadership."""
+        """Until all that former leaders wrote, and this one has, is committed. Raises what ended the leadership."""
         if self.state.high_watermark >= self._begun_at:
             return
         if self._committed_all is None:

@@ -6,8 +6,8 @@
     topic A         a log of topic B        as above, then as below
     topic A         no log                  made, with the topic's id in it; where a disk is missing on which it may
                                             be: offline, unless the partition has come to this node just now
-    leader is me    damage in the log       offline, so that another replica leads: who follows a leader that lacks
-                                            records cuts its own. The only replica leads, and appends nothing
+    leader is me    damage in the log       told as offline, so that another replica leads: who follows a leader that
+                                            lacks records cuts its own. The only replica leads, and appends nothing
     leader is me    producers to restore    restored, then leading
     leader is it    damage in the log       cut away, then following: the leader has the records
     no leader                               neither
@@ -79,6 +79,7 @@ class Replica:
         self.leader: LeaderReplica | None = None
         self.follower: FollowerReplica | None = None  # at most one of the two
         self.offline: StorageError | None = None
+        self.unfit: StorageError | None = None  # damaged, and may not lead; it may follow, and is repaired then
         self.closing = False  # the log is being removed
         self._fresh = False  # has come to this node while it ran: if there is no log here, there is none elsewhere
         self._stray = False  # the log was found at the start and has not been claimed since
@@ -105,9 +106,14 @@ class Replica:
 
     @property
     def unreported(self) -> bool:
-        """Offline, and the cluster does not know it."""
+        """It cannot serve, and the cluster does not know it."""
         wanted, me = self.wanted, self._around.me
-        return self.offline is not None and wanted is not None and me not in wanted.partition.offline
+        return self.refusal is not None and wanted is not None and me not in wanted.partition.offline
+
+    @property
+    def refusal(self) -> StorageError | None:
+        """Why it cannot serve, though it may be wanted to."""
+        return self.offline if self.offline is not None else self.unfit
 
     # -- what the table tells
 
@@ -238,7 +244,7 @@ class Replica:
             if self.wanted is None or self.wanted.topic_id != self.topic_id:
                 self._around.ports.probe("replica_removed", partition=str(self.partition), stray=self._stray)
                 await self._around.directories.remove_log(self.partition, stray=self._stray)
-                self.log = self.topic_id = None
+                self.log = self.topic_id = self.unfit = None
                 self._last_high_watermark = Offset(0)
                 self._stray = False
         finally:
@@ -292,11 +298,17 @@ class Replica:
         log.config = self._around.settings_of(self.partition.topic).log
         if partition.leader == self._around.me:
             if log.damage is not None and len(partition.replicas) > 1:
-                self.fail(StorageError(f"{self.partition} is damaged and cannot lead: {log.damage}"))
+                self._be_unfit(StorageError(f"{self.partition} is damaged and cannot lead: {log.damage}"))
                 return
             self._lead(log, wanted)
         elif partition.leader != NO_BROKER:
             self._follow(log, wanted)
+
+    def _be_unfit(self, error: StorageError) -> None:
+        if self.unfit is None:
+            self._around.ports.probe("replica_unfit", partition=str(self.partition), reason=str(error))
+        self.unfit = error
+        self._around.went_offline()
 
     def _lead(self, log: Log, wanted: Assignment) -> None:
         around, partition = self._around, wanted.partition
@@ -327,6 +339,7 @@ class Replica:
 
     def _follow(self, log: Log, wanted: Assignment) -> None:
         partition = wanted.partition
+        self.unfit = None
         self.follower = FollowerReplica(
             wanted.topic_id, log, partition.leader, partition.leader_epoch, self._last_high_watermark
         )

@@ -189,8 +189,8 @@ class Replicas:
         if found is not None and found.topic_id == topic.topic_id:
             return found
         replica = self._replicas.get(partition)
-        if replica is not None and replica.offline is not None and state.leader in (self._me, NO_BROKER):
-            raise replica.offline
+        if replica is not None and replica.refusal is not None and state.leader in (self._me, NO_BROKER):
+            raise replica.refusal
         if state.leader == NO_BROKER:
             raise LeaderNotAvailableError(f"{partition} has no leader now", leader_epoch=state.leader_epoch)
         if state.leader == self._me:

@@ -473,6 +473,12 @@ def test_a_damaged_replica_does_not_lead_where_another_may(rig: Rig) -> None:
     with pytest.raises(StorageError):
         rig.leader()
     assert (topic_id(1), P0) in rig.controller.reported
+    rig.change(offline=(ME,), leader=OTHER, isr=(OTHER,))
+    rig.rest()
+    assert rig.follower.log.damage is None  # the leader has the records: it gets them anew
+    told = len(rig.controller.reported)
+    rig.rest(5)
+    assert len(rig.controller.reported) == told
 
 
 def test_the_only_replica_serves_what_is_sound(rig: Rig) -> None:
