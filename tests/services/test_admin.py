@@ -1,0 +1,380 @@
+"""Admin over the simulated network: at the controller, at another node, and by the nodes concerned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from google.protobuf.message import Message
+
+from streamlog.api.pb import admin_pb2 as pb
+from streamlog.api.pb import batches_pb2, cluster_pb2, common_pb2
+from streamlog.errors import StreamlogError
+from tests.services.world import ADMIN, BATCHES, Cluster, simulate
+from tests.storage.batches import batch
+
+
+async def ask(cluster: Cluster, method: str, request: Message, response_type: Any, node: int = 1) -> Any:
+    return await cluster.call(ADMIN + method, request, response_type, node=node)
+
+
+async def create(cluster: Cluster, *topics: pb.NewTopic, node: int = 1, **fields: Any) -> list[pb.CreateTopicResult]:
+    request = pb.CreateTopicsRequest(topics=topics, **fields)
+    return list((await ask(cluster, "CreateTopics", request, pb.CreateTopicsResponse, node)).results)
+
+
+async def describe(cluster: Cluster, *names: str, node: int = 1, **fields: Any) -> list[pb.TopicDescription]:
+    request = pb.DescribeTopicsRequest(topics=names, **fields)
+    return list((await ask(cluster, "DescribeTopics", request, pb.DescribeTopicsResponse, node)).topics)
+
+
+@pytest.mark.parametrize("node", [1, 2])
+def test_what_was_changed_holds_on_the_node_that_was_asked(node: int) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        (made,) = await create(cluster, pb.NewTopic(name="t", partitions=2, replication_factor=2), node=node)
+        assert (made.partition_count, made.replication_factor, made.error.code) == (2, 2, "")
+        (told,) = await describe(cluster, "t", node=node)
+        assert (told.topic_id, len(told.partitions)) == (made.topic_id, 2)
+        growth = pb.CreatePartitionsRequest(topics=[pb.TopicGrowth(topic="t", partition_count=5)])
+        await ask(cluster, "CreatePartitions", growth, pb.CreatePartitionsResponse, node)
+        resource = pb.ConfigResource(type=pb.CONFIG_RESOURCE_TYPE_TOPIC, name="t")
+        change = pb.ConfigAlteration(resource=resource, changes=[pb.ConfigChange(name="retention.ms", value="5000")])
+        await ask(cluster, "AlterConfigs", pb.AlterConfigsRequest(alterations=[change]), pb.AlterConfigsResponse, node)
+        (told,) = await describe(cluster, "t", node=node)
+        assert (told.partition_count, dict(told.configs)) == (5, {"retention.ms": "5000"})
+        gone = await ask(cluster, "DeleteTopics", pb.DeleteTopicsRequest(topics=["t"]), pb.DeleteTopicsResponse, node)
+        assert gone.results[0].topic_id == made.topic_id
+        assert (await describe(cluster, "t", node=node))[0].error.code == "UNKNOWN_TOPIC_OR_PARTITION"
+        assert len(cluster.nodes[2].passed_on) == (4 if node == 2 else 0)
+
+    simulate(story)
+
+
+BAD_TOPICS = [
+    ({"name": "../x"}, "INVALID_TOPIC"),
+    ({"name": "/"}, "INVALID_TOPIC"),
+    ({"name": "a\0"}, "INVALID_TOPIC"),
+    ({"name": ""}, "INVALID_TOPIC"),
+    ({"name": "."}, "INVALID_TOPIC"),
+    ({"name": "a" * 250}, "INVALID_TOPIC"),
+    ({"name": "__consumer_offsets"}, "INVALID_TOPIC"),
+    ({"partitions": 0}, "INVALID_PARTITIONS"),
+    ({"partitions": 10**9}, "INVALID_PARTITIONS"),
+    ({"replication_factor": 4}, "INVALID_REPLICATION_FACTOR"),
+    ({"replication_factor": 0}, "INVALID_REPLICATION_FACTOR"),
+    ({"assignments": [pb.ReplicaAssignment(replicas=[1, 1])]}, "INVALID_REPLICA_ASSIGNMENT"),
+    ({"assignments": [pb.ReplicaAssignment(replicas=[9])]}, "INVALID_REPLICA_ASSIGNMENT"),
+    ({"configs": {"no.such": "1"}}, "INVALID_CONFIG"),
+    ({"configs": {"min.insync.replicas": "x"}}, "INVALID_CONFIG"),
+]
+
+
+@pytest.mark.parametrize(("fields", "code"), BAD_TOPICS, ids=[f"{fields}"[:40] for fields, _ in BAD_TOPICS])
+def test_bad_topics_are_refused_one_by_one(fields: dict[str, Any], code: str) -> None:
+    """FAULTS, "Bad input": nothing is changed, and the good one of the request is made."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.start()
+        bad, good = await create(cluster, pb.NewTopic(**{"name": "bad", **fields}), pb.NewTopic(name="good"))
+        assert (bad.error.code, good.error.code) == (code, "")
+        assert bad.error.message
+        assert len(cluster.rig.image.topics) == 1
+
+    simulate(story)
+
+
+REFUSED = [
+    ("CreateTopics", pb.CreateTopicsRequest(), pb.CreateTopicsResponse, "topics"),
+    ("DeleteTopics", pb.DeleteTopicsRequest(), pb.DeleteTopicsResponse, "topics"),
+    ("DescribeTopics", pb.DescribeTopicsRequest(topics=["a/b"]), pb.DescribeTopicsResponse, "topics[0]"),
+    ("ListTopics", pb.ListTopicsRequest(page_size=-1), pb.ListTopicsResponse, "page_size"),
+    ("DescribeConfigs", pb.DescribeConfigsRequest(), pb.DescribeConfigsResponse, "resources"),
+    ("ElectLeaders", pb.ElectLeadersRequest(type=9), pb.ElectLeadersResponse, "type"),  # type: ignore[arg-type]  # an unknown number
+    ("DrainNode", pb.DrainNodeRequest(node_id=1), pb.DrainNodeResponse, "action"),
+    ("UpdateMetadataVersion", pb.UpdateMetadataVersionRequest(level=-1), pb.UpdateMetadataVersionResponse, "level"),
+    ("AddVoter", pb.AddVoterRequest(node_id=-1), pb.AddVoterResponse, "node_id"),
+    ("AddVoter", pb.AddVoterRequest(node_id=2, address="x" * 256), pb.AddVoterResponse, "address"),
+    ("DescribeLogDirs", pb.DescribeLogDirsRequest(node_ids=[1, 1]), pb.DescribeLogDirsResponse, "node_ids[1]"),
+    (
+        "DigestReplicas",
+        pb.DigestReplicasRequest(topic="t", start_offset=2, end_offset=1),
+        pb.DigestReplicasResponse,
+        "end_offset",
+    ),
+]
+
+
+@pytest.mark.parametrize("node", [1, 2])
+@pytest.mark.parametrize(("method", "request_", "response_type", "path"), REFUSED, ids=[row[0] for row in REFUSED])
+def test_bad_requests_are_refused_by_any_node(
+    method: str, request_: Message, response_type: Any, path: str, node: int
+) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        with pytest.raises(StreamlogError) as caught:
+            await ask(cluster, method, request_, response_type, node)
+        assert caught.value.details["field"] == path
+        assert not cluster.nodes[2].passed_on
+
+    simulate(story)
+
+
+def test_a_node_that_is_passed_a_call_does_not_pass_it_on() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        handler = cluster.nodes[2].handlers[ADMIN + "CreateTopics"]
+        request = pb.CreateTopicsRequest(topics=[pb.NewTopic(name="t")])
+        with pytest.raises(StreamlogError) as caught:
+            await cluster.forwarded(handler, ADMIN + "CreateTopics", request, node=2)
+        assert caught.value.code == "NOT_CONTROLLER"
+
+    simulate(story)
+
+
+def test_lists_come_in_pages_and_hide_what_is_the_clusters_own() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start()
+        for name in ("b", "a.c", "a1"):
+            await cluster.create(name)
+        await cluster.create_internal("__consumer_offsets")
+        names: list[str] = []
+        token = "-"
+        while token:
+            request = pb.ListTopicsRequest(page_size=2, page_token=token.removeprefix("-"), include_internal=True)
+            page = await ask(cluster, "ListTopics", request, pb.ListTopicsResponse)
+            names += [topic.name for topic in page.topics]
+            token = page.next_page_token
+        assert names == ["__consumer_offsets", "a.c", "a1", "b"]
+        assert [topic.name for topic in await describe(cluster)] == ["a.c", "a1", "b"]
+        users = await ask(cluster, "ListTopics", pb.ListTopicsRequest(), pb.ListTopicsResponse)
+        assert [topic.name for topic in users.topics] == ["a.c", "a1", "b"]
+
+    simulate(story)
+
+
+def test_the_cluster_is_described() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start()
+        await cluster.create("t", partitions=2, replicas=(1, 2))
+        cluster.rig.fence(2)
+        await cluster.spread()
+        told = await ask(cluster, "DescribeCluster", pb.DescribeClusterRequest(), pb.DescribeClusterResponse)
+        states = [(node.node.node_id, node.state, node.replica_count, node.leader_count) for node in told.nodes]
+        assert states == [
+            (1, pb.NODE_STATE_ACTIVE, 2, 2),
+            (2, pb.NODE_STATE_FENCED, 2, 0),
+            (3, pb.NODE_STATE_ACTIVE, 0, 0),
+        ]
+        assert [(voter.node_id, voter.address) for voter in told.voters] == [(1, "node1:9092")]
+        assert (told.controller, told.quorum_term, told.commit_index) == (1, 4, 77)
+        assert (told.topic_count, told.partition_count) == (1, 2)
+        assert (told.offline_partition_count, told.under_replicated_partition_count) == (0, 2)
+
+    simulate(story)
+
+
+def test_voters_come_and_go_wherever_it_is_asked() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        added = await ask(cluster, "AddVoter", pb.AddVoterRequest(node_id=2), pb.AddVoterResponse, node=2)
+        assert [(voter.node_id, voter.address) for voter in added.voters] == [(1, "node1:9092"), (2, "node2:9092")]
+        replaced = pb.AddVoterRequest(node_id=3, replaced_node_id=2)
+        added = await ask(cluster, "AddVoter", replaced, pb.AddVoterResponse)
+        assert [voter.node_id for voter in added.voters] == [1, 3]
+        left = await ask(cluster, "RemoveVoter", pb.RemoveVoterRequest(node_id=3), pb.RemoveVoterResponse)
+        assert [voter.node_id for voter in left.voters] == [1]
+        for request, code in (
+            (pb.AddVoterRequest(node_id=1), "DUPLICATE_VOTER"),
+            (pb.AddVoterRequest(node_id=9), "BROKER_NOT_AVAILABLE"),
+        ):
+            with pytest.raises(StreamlogError) as caught:
+                await ask(cluster, "AddVoter", request, pb.AddVoterResponse)
+            assert caught.value.code == code
+
+    simulate(story)
+
+
+def config_names(description: pb.ConfigDescription) -> dict[str, pb.ConfigEntry]:
+    return {entry.name: entry for entry in description.entries}
+
+
+def test_configs_tell_where_they_come_from() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2, num_partitions="7")
+        await cluster.create("t", retention_ms="1000")
+        topic = pb.ConfigResource(type=pb.CONFIG_RESOURCE_TYPE_TOPIC, name="t")
+        missing = pb.ConfigResource(type=pb.CONFIG_RESOURCE_TYPE_TOPIC, name="nobody")
+        nodes = [pb.ConfigResource(type=pb.CONFIG_RESOURCE_TYPE_BROKER, name=name) for name in ("1", "2", "", "9")]
+        request = pb.DescribeConfigsRequest(resources=[topic, missing, *nodes])
+        told = (await ask(cluster, "DescribeConfigs", request, pb.DescribeConfigsResponse)).resources
+        retention = config_names(told[0])["retention.ms"]
+        assert (retention.value, retention.source, retention.type) == (
+            "1000",
+            pb.CONFIG_SOURCE_TOPIC,
+            pb.CONFIG_TYPE_LONG,
+        )
+        assert retention.default_value == "604800000"
+        assert told[1].error.code == "UNKNOWN_TOPIC_OR_PARTITION"
+        for number, description in ((1, told[2]), (2, told[3])):
+            entries = config_names(description)
+            assert entries["node.id"].value == str(number)
+            assert entries["node.id"].read_only
+            assert (entries["num.partitions"].value, entries["num.partitions"].source) == (
+                "7",
+                pb.CONFIG_SOURCE_STATIC_BROKER,
+            )
+        assert not told[4].entries
+        assert told[5].error.code == "BROKER_ID_NOT_REGISTERED"
+        only = pb.DescribeConfigsRequest(resources=[topic], names=["retention.ms"])
+        told = (await ask(cluster, "DescribeConfigs", only, pb.DescribeConfigsResponse)).resources
+        assert list(config_names(told[0])) == ["retention.ms"]
+
+    simulate(story)
+
+
+def test_too_many_configs_for_one_answer_are_refused_with_how_many_fit() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start()
+        names = [f"t{index}" for index in range(600)]
+        assignments = [pb.ReplicaAssignment(replicas=[2])]
+        await create(cluster, *(pb.NewTopic(name=name, assignments=assignments) for name in names))
+        resources = [pb.ConfigResource(type=pb.CONFIG_RESOURCE_TYPE_TOPIC, name=name) for name in names]
+        with pytest.raises(StreamlogError) as caught:
+            await ask(
+                cluster, "DescribeConfigs", pb.DescribeConfigsRequest(resources=resources), pb.DescribeConfigsResponse
+            )
+        fits = caught.value.details["limit"]
+        assert isinstance(fits, int)
+        await ask(
+            cluster,
+            "DescribeConfigs",
+            pb.DescribeConfigsRequest(resources=resources[:fits]),
+            pb.DescribeConfigsResponse,
+        )
+
+    simulate(story)
+
+
+def test_log_directories_are_told_by_their_own_nodes() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        await cluster.create("t")
+        await cluster.create("u", replicas=(2,))
+        await cluster.produce(b"value")
+        told = (await ask(cluster, "DescribeLogDirs", pb.DescribeLogDirsRequest(), pb.DescribeLogDirsResponse)).nodes
+        assert [node.node_id for node in told] == [1, 2, 3]
+        (directory,) = told[0].log_dirs
+        assert (directory.path, len(directory.directory_id)) == ("/data", 16)
+        assert [(one.topic, one.log_end) for one in directory.replicas] == [("t", 1)]
+        assert [one.topic for one in told[1].log_dirs[0].replicas] == ["u"]
+        assert told[2].error.code == "BROKER_NOT_AVAILABLE"  # it does not run
+        asked = pb.DescribeLogDirsRequest(node_ids=[2, 9], topics=["t"])
+        told = (await ask(cluster, "DescribeLogDirs", asked, pb.DescribeLogDirsResponse)).nodes
+        assert not told[0].log_dirs[0].replicas
+        assert told[1].error.code == "BROKER_ID_NOT_REGISTERED"
+
+    simulate(story)
+
+
+def test_replicas_are_compared_by_their_digests() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        await cluster.create("t", replicas=(1, 2))
+        acks = common_pb2.ACKS_LEADER
+        await cluster.produce(b"a", b"b", acks=acks)
+        request = pb.DigestReplicasRequest(topic="t")
+        empty = await ask(cluster, "DigestReplicas", request, pb.DigestReplicasResponse)
+        assert (empty.start_offset, empty.end_offset, empty.identical) == (0, 0, True)
+        await cluster.copy_to_follower(2, "t")
+        await cluster.produce(b"c", acks=acks)
+        told = await ask(cluster, "DigestReplicas", request, pb.DigestReplicasResponse, node=2)
+        assert (told.start_offset, told.end_offset, told.identical) == (0, 2, True)
+        assert [(one.node_id, one.batch_count, one.log_end) for one in told.replicas] == [(1, 1, 3), (2, 1, 2)]
+        beyond = pb.DigestReplicasRequest(topic="t", start_offset=0, end_offset=3)
+        told = await ask(cluster, "DigestReplicas", beyond, pb.DigestReplicasResponse)
+        assert not told.identical
+        assert [one.error.code for one in told.replicas] == ["", "OFFSET_OUT_OF_RANGE"]
+
+    simulate(story)
+
+
+def test_reassignments_and_drains() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start()
+        await cluster.create("t", replicas=(1, 2))
+        move = pb.Reassignment(topic="t", target=pb.ReplicaAssignment(replicas=[1, 3]))
+        request = pb.AlterPartitionReassignmentsRequest(reassignments=[move])
+        done = await ask(cluster, "AlterPartitionReassignments", request, pb.AlterPartitionReassignmentsResponse)
+        assert not done.results[0].HasField("error")
+        for wanted, count in (([], 1), ([common_pb2.TopicPartition(topic="u")], 0)):
+            asked = pb.ListPartitionReassignmentsRequest(partitions=wanted)
+            told = await ask(cluster, "ListPartitionReassignments", asked, pb.ListPartitionReassignmentsResponse)
+            assert len(told.reassignments) == count
+        cancel = pb.AlterPartitionReassignmentsRequest(reassignments=[pb.Reassignment(topic="t")])
+        await ask(cluster, "AlterPartitionReassignments", cancel, pb.AlterPartitionReassignmentsResponse)
+        drain = pb.DrainNodeRequest(node_id=2, action=pb.DRAIN_ACTION_START)
+        progress = await ask(cluster, "DrainNode", drain, pb.DrainNodeResponse)
+        assert (progress.draining, progress.remaining_count) == (True, 1)
+        show = pb.DrainNodeRequest(node_id=2, action=pb.DRAIN_ACTION_SHOW)
+        assert (await ask(cluster, "DrainNode", show, pb.DrainNodeResponse)).moving_count == 1
+        election = await ask(cluster, "ElectLeaders", pb.ElectLeadersRequest(), pb.ElectLeadersResponse)
+        assert not election.results
+        level = await ask(
+            cluster, "UpdateMetadataVersion", pb.UpdateMetadataVersionRequest(), pb.UpdateMetadataVersionResponse
+        )
+        assert level.level == 1
+        with pytest.raises(StreamlogError) as caught:
+            await ask(cluster, "UnregisterNode", pb.UnregisterNodeRequest(node_id=9), pb.UnregisterNodeResponse)
+        assert caught.value.code == "BROKER_ID_NOT_REGISTERED"
+
+    simulate(story)
+
+
+def test_a_node_tells_what_it_is() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(2)
+        request = cluster_pb2.ClusterDescribeRequest(client_version="test/1")
+        method = "/streamlog.v1.Cluster/Describe"
+        told = await cluster.call(method, request, cluster_pb2.ClusterDescribeResponse, node=2)
+        assert (told.node_id, told.version, told.cluster_id) == (2, "0.0.0", cluster.rig.image.cluster_id)
+        names = [feature.name for feature in told.features]
+        assert names == sorted(names)
+        assert "metadata.version" in names
+        assert told.limits.request_bytes_max == 4 << 20
+
+    simulate(story)
+
+
+def test_offsets_epochs_and_producer_ids() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        await cluster.create("t")
+        await cluster.produce(batches=batch([b"a", b"b"], timestamp=1_000))
+        queries = [
+            batches_pb2.OffsetQuery(topic="t", bound=common_pb2.OFFSET_BOUND_EARLIEST),
+            batches_pb2.OffsetQuery(topic="t", bound=common_pb2.OFFSET_BOUND_LATEST),
+            batches_pb2.OffsetQuery(topic="t", timestamp_ms=1_000),
+            batches_pb2.OffsetQuery(topic="t", timestamp_ms=5_000),
+            batches_pb2.OffsetQuery(topic="nobody", timestamp_ms=5_000),
+        ]
+        request = batches_pb2.ListOffsetsRequest(queries=queries)
+        found = (await cluster.call(BATCHES + "ListOffsets", request, batches_pb2.ListOffsetsResponse)).offsets
+        assert [one.offset for one in found] == [0, 2, 0, -1, -1]
+        assert [one.error.code for one in found] == [""] * 4 + ["UNKNOWN_TOPIC_OR_PARTITION"]
+        asked = batches_pb2.OffsetForLeaderEpochRequest(queries=[batches_pb2.EpochQuery(topic="t")])
+        response_type = batches_pb2.OffsetForLeaderEpochResponse
+        ends = (await cluster.call(BATCHES + "OffsetForLeaderEpoch", asked, response_type)).ends
+        assert (ends[0].end.leader_epoch, ends[0].end.end_offset) == (0, 2)
+        ids = set()
+        for node in (1, 2, 1, 2):
+            init = batches_pb2.InitProducerIdRequest()
+            made = await cluster.call(BATCHES + "InitProducerId", init, batches_pb2.InitProducerIdResponse, node=node)
+            assert made.producer_token
+            ids.add(made.producer_id)
+        assert len(ids) == 4
+        again = batches_pb2.InitProducerIdRequest(producer_id=5, producer_epoch=3)
+        made = await cluster.call(BATCHES + "InitProducerId", again, batches_pb2.InitProducerIdResponse)
+        assert (made.producer_id, made.producer_epoch) == (5, 4)
+
+    simulate(story)
