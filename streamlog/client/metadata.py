@@ -29,7 +29,6 @@ from streamlog.errors import (
     NotLeaderError,
     RequestTimedOutError,
     StreamlogError,
-    UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
 from streamlog.model import BrokerId, LeaderEpoch, TopicId, TopicPartition
@@ -91,6 +90,10 @@ class MetadataCache:
         """None: not looked up, or not there."""
         known = self._topics.get(topic)
         return None if known is None else known.partition_count
+
+    def check(self, partition: TopicPartition) -> None:
+        """UnknownTopicOrPartitionError where its topic, which was looked up, has no such partition."""
+        check_partition(partition.topic, partition.partition, self.partition_count(partition.topic) or 0)
 
     def topic_id(self, topic: str) -> TopicId | None:
         known = self._topics.get(topic)
@@ -294,7 +297,3 @@ def check_partition(topic: str, partition: int, count: int) -> None:
             field="partition",
             limit=count - 1,
         )
-
-
-def is_unknown_topic(error: StreamlogError) -> bool:
-    return isinstance(error, UnknownTopicOrPartitionError | UnknownTopicIdError)

@@ -49,6 +49,7 @@ class FakeLog:
     end: int = 0
     batches: list[Stored] = field(default_factory=list)
     producers: ProducerStates = field(default_factory=ProducerStates)
+    aborted: list[tuple[int, Offset]] = field(default_factory=list)  # (producer id, first offset)
     starts: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])  # (epoch, start offset)
 
     def append(self, data: bytes) -> int:
@@ -134,6 +135,11 @@ class FakeCluster:
         self.version += 1
         changed, self.changed = self.changed, asyncio.Event()
         changed.set()
+
+    def wake(self) -> None:
+        """Something was appended."""
+        appended, self.appended = self.appended, asyncio.Event()
+        appended.set()
 
     def move(self, log: FakeLog, leader: int, *, announce: bool = True) -> None:
         log.leader = leader
@@ -297,12 +303,8 @@ class FakeBroker:
                 raise refused
         except StreamlogError as error:
             result.error.CopyFrom(to_message(error))
-        self.wake()
+        self.cluster.wake()
         return result
-
-    def wake(self) -> None:
-        changed, self.cluster.appended = self.cluster.appended, asyncio.Event()
-        changed.set()
 
     async def fetch(self, request: pb.FetchRequest, call: Call) -> pb.FetchResponse:
         return pb.FetchResponse(partitions=[self.read(part)[0] for part in request.partitions])
@@ -337,6 +339,8 @@ class FakeBroker:
                 elif data:
                     break
             got.batches = data
+            for producer_id, first in log.aborted:
+                got.aborted_transactions.add(producer_id=producer_id, first_offset=first)
             return got, bool(data)
         except StreamlogError as error:
             got.error.CopyFrom(to_message(error))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from streamlog.client.consumer import AsyncConsumer
 from streamlog.client.producer import AsyncProducer
 from streamlog.ports import Ports
 from streamlog.sim import Order, SimLoop, World, run
@@ -24,6 +25,9 @@ class Stage:
 
     def producer(self, **settings: object) -> AsyncProducer:
         return AsyncProducer(ports=self.ports, bootstrap_servers=self.cluster.bootstrap, **settings)
+
+    def consumer(self, **settings: object) -> AsyncConsumer:
+        return AsyncConsumer(ports=self.ports, bootstrap_servers=self.cluster.bootstrap, **settings)
 
     def reset(self) -> None:
         """All of the client's connections break."""
