@@ -66,6 +66,7 @@ ALLOWED = {
     },
     "daemon": {"model", "errors", "release", "config", "ports", "node"},
     "cli": {"model", "errors", "config", "ports", "records", "storage", "groups", "client", "daemon"},
+    "pytest_plugin": {"model", "errors", "config", "ports", "metadata", "client", "node", "daemon"},
 }
 
 # Third-party and system modules that only some places may see. Keys: module; values: where.

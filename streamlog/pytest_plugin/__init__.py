@@ -1,0 +1,30 @@
+"""pytest fixtures: a real streamlog cluster for a test, in the test's own process.
+
+    def test_orders(streamlog_cluster):
+        streamlog_cluster.create_topic("orders", partitions=3)
+        producer = Producer(bootstrap_servers=streamlog_cluster.bootstrap_servers)
+
+The plugin is found by pytest where streamlog is installed (entry point `pytest11`). Nothing of streamlog is loaded
+before a test asks for a fixture. A test that wants something else than three nodes with the settings of `cluster` uses
+`InProcessCluster` itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from streamlog.pytest_plugin.cluster import InProcessCluster
+
+
+@pytest.fixture
+def streamlog_cluster(tmp_path: Path) -> Iterator[InProcessCluster]:
+    """Three nodes over loopback, ready; stopped when the test is over. A defect in a node fails the test."""
+    from streamlog.pytest_plugin.cluster import InProcessCluster
+
+    with InProcessCluster(tmp_path / "streamlog") as cluster:
+        yield cluster

@@ -1,0 +1,71 @@
+"""The fixture that streamlog ships: a real cluster in the test's process."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from streamlog.client.admin import AsyncAdmin
+from streamlog.client.producer import AsyncProducer
+from streamlog.errors import InvalidConfigError, InvalidRequestError, StorageError
+from streamlog.pytest_plugin.cluster import InProcessCluster
+
+
+def test_nodes_serve_when_the_test_begins(streamlog_cluster: InProcessCluster) -> None:
+    made = streamlog_cluster.create_topic("orders", partitions=3)
+    assert (made.partition_count, made.replication_factor) == (3, 3)
+    cluster = streamlog_cluster.with_admin(lambda admin: admin.describe_cluster())
+    assert [node.node_id for node in cluster.nodes] == list(streamlog_cluster.node_ids) == [1, 2, 3]
+    assert streamlog_cluster.bootstrap_servers.split(",") == [node.address for node in cluster.nodes]
+
+
+async def test_a_test_with_an_event_loop_of_its_own(streamlog_cluster: InProcessCluster) -> None:
+    streamlog_cluster.create_topic("orders")
+    async with AsyncProducer(bootstrap_servers=streamlog_cluster.bootstrap_servers) as producer:
+        assert (await producer.send("orders", b"one")).offset == 0
+    async with AsyncAdmin(bootstrap_servers=streamlog_cluster.bootstrap_servers) as admin:
+        digests = await admin.digest_replicas("orders", 0)
+    assert [replica.log_end for replica in digests.replicas] == [1, 1, 1]
+    assert digests.identical
+
+
+def test_a_node_goes_and_comes_back(streamlog_cluster: InProcessCluster) -> None:
+    streamlog_cluster.create_topic("orders")
+    streamlog_cluster.stop_node(2)
+    streamlog_cluster.stop_node(2)
+    asyncio.run(_write(streamlog_cluster, 100))
+    streamlog_cluster.start_node(2)
+    cluster = streamlog_cluster.with_admin(lambda admin: admin.describe_cluster())
+    assert [node.state.value for node in cluster.nodes] == ["active"] * 3
+    with pytest.raises(InvalidRequestError):
+        streamlog_cluster.stop_node(9)
+
+
+async def _write(cluster: InProcessCluster, count: int) -> None:
+    async with AsyncProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        await (await producer.send_many("orders", [b"x"] * count))
+
+
+def test_other_sizes_and_settings(tmp_path: Path) -> None:
+    with InProcessCluster(tmp_path, nodes=1, settings={"num.partitions": "5"}) as cluster:
+        made = cluster.create_topic("orders", partitions=None)
+        assert (made.partition_count, made.replication_factor) == (5, 1)
+    with pytest.raises(InvalidConfigError):
+        InProcessCluster(tmp_path, settings={"num.partitions": "none"})
+
+
+def test_a_defect_of_a_node_is_not_passed_over(tmp_path: Path) -> None:
+    cluster = InProcessCluster(tmp_path, nodes=1).start()
+    cluster.fail_node(1, StorageError("planted"))
+    with pytest.raises(StorageError, match="planted"):
+        cluster.stop()
+
+
+def test_the_plugin_loads_nothing_until_it_is_asked() -> None:
+    script = "import sys, streamlog.pytest_plugin; print([n for n in sys.modules if n.startswith('streamlog')])"
+    printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == "['streamlog', 'streamlog.pytest_plugin']"
