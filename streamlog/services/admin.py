@@ -4,6 +4,7 @@ decided by the active controller     create, delete, alter, elect, reassign, dra
 by the leader of the quorum          voters (the same node)
 from this node's image               lists and descriptions, the progress of a drain
 by the nodes concerned               log directories, digests, configs of another node
+by the groups' coordinators          groups
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from streamlog.metadata.drain import DrainBroker
 from streamlog.metadata.drain_moves import progress
 from streamlog.metadata.view import MetadataView
 from streamlog.services.admin_configs import ConfigDescriptions
+from streamlog.services.admin_groups import GroupQuestions
 from streamlog.services.admin_nodes import NodeQuestions
 from streamlog.services.admin_reads import ClusterReads
 from streamlog.services.admin_voters import VoterChanges
@@ -108,9 +110,10 @@ class Admin:
     configs: ConfigDescriptions
     voters: VoterChanges
     nodes: NodeQuestions
+    groups: GroupQuestions
 
     def methods(self) -> list[Method]:
-        commands, reads, nodes = self.commands, self.reads, self.nodes
+        commands, reads, nodes, groups = self.commands, self.reads, self.nodes, self.groups
         return [
             unary("CreateTopics", pb.CreateTopicsRequest, pb.CreateTopicsResponse, commands.create_topics),
             unary("DeleteTopics", pb.DeleteTopicsRequest, pb.DeleteTopicsResponse, commands.delete_topics),
@@ -148,6 +151,15 @@ class Admin:
             ),
             unary("AddVoter", pb.AddVoterRequest, pb.AddVoterResponse, self.voters.add),
             unary("RemoveVoter", pb.RemoveVoterRequest, pb.RemoveVoterResponse, self.voters.remove),
+            unary("ListGroups", pb.ListGroupsRequest, pb.ListGroupsResponse, groups.list_groups),
+            unary("DescribeGroups", pb.DescribeGroupsRequest, pb.DescribeGroupsResponse, groups.describe_groups),
+            unary("DeleteGroups", pb.DeleteGroupsRequest, pb.DeleteGroupsResponse, groups.delete_groups),
+            unary(
+                "DeleteGroupOffsets",
+                pb.DeleteGroupOffsetsRequest,
+                pb.DeleteGroupOffsetsResponse,
+                groups.delete_offsets,
+            ),
             unary("DescribeLogDirs", pb.DescribeLogDirsRequest, pb.DescribeLogDirsResponse, nodes.describe_log_dirs),
             unary("DigestReplicas", pb.DigestReplicasRequest, pb.DigestReplicasResponse, nodes.digest_replicas),
         ]

@@ -6,9 +6,8 @@ themselves. A node that cannot be asked has its error in its row, and the others
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Protocol, TypeVar
+from collections.abc import Sequence
+from typing import Final, Protocol
 
 from streamlog.api.convert import replicas as convert
 from streamlog.api.convert.replicas import DigestQuery
@@ -23,14 +22,13 @@ from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId, Offset, PartitionId, TopicId
 from streamlog.services.forwarding import Peers, is_forwarded, timeout_of
 from streamlog.services.paging import PAGE_BYTES
+from streamlog.services.several import ask_each
 from streamlog.services.topics import unknown_topic
 
 _DESCRIBE_LOG_DIRS: Final = "/streamlog.v1.Admin/DescribeLogDirs"
 _DIGEST_REPLICAS: Final = "/streamlog.v1.Admin/DigestReplicas"
 _AT_ONCE: Final = 16
 """Nodes that are asked at the same time: each answers with up to 1 MiB."""
-
-Row = TypeVar("Row")
 
 
 class Disks(Protocol):
@@ -75,7 +73,7 @@ class NodeQuestions:
             except StreamlogError as error:
                 return convert.not_described(node, error)
 
-        return _bounded(await _each(asked, one))
+        return _bounded(await ask_each(asked, one, at_once=_AT_ONCE))
 
     def _own_log_dirs(self, topics: frozenset[str]) -> pb.NodeLogDirs:
         node = pb.NodeLogDirs(node_id=self._me)
@@ -117,8 +115,10 @@ class NodeQuestions:
             return pb.DigestReplicasResponse(replicas=[own])
 
         async def ask(start: Offset, end: Offset) -> list[pb.ReplicaDigest]:
-            return await _each(
-                partition.replicas, lambda node: self._digest_of(node, topic.topic_id, query, start, end, call)
+            return await ask_each(
+                partition.replicas,
+                lambda node: self._digest_of(node, topic.topic_id, query, start, end, call),
+                at_once=_AT_ONCE,
             )
 
         start, end = query.start, query.end
@@ -173,16 +173,3 @@ def _bounded(nodes: Sequence[pb.NodeLogDirs]) -> pb.DescribeLogDirsResponse:
             limit=PAGE_BYTES,
         )
     return response
-
-
-async def _each(nodes: Sequence[BrokerId], ask: Callable[[BrokerId], Awaitable[Row]]) -> list[Row]:
-    """The rows in the order of the nodes, some of them asked at once."""
-    turns = asyncio.Semaphore(_AT_ONCE)
-
-    async def in_turn(node: BrokerId) -> Row:
-        async with turns:
-            return await ask(node)
-
-    async with asyncio.TaskGroup() as tasks:
-        asked = [tasks.create_task(in_turn(node)) for node in nodes]
-    return [task.result() for task in asked]

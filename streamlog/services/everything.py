@@ -18,6 +18,7 @@ from streamlog.model import BrokerId
 from streamlog.ports import Ports
 from streamlog.services.admin import Admin, ControllerCalls
 from streamlog.services.admin_configs import ConfigDescriptions
+from streamlog.services.admin_groups import GroupQuestions
 from streamlog.services.admin_nodes import Disks, NodeQuestions
 from streamlog.services.admin_reads import ClusterReads
 from streamlog.services.admin_voters import VoterChanges
@@ -94,6 +95,7 @@ def _admin(parts: Parts, names: TopicNames) -> Admin:
         configs=ConfigDescriptions(parts.node_id, view, parts.configs, peers),
         voters=VoterChanges(deciding, parts.quorum, view),
         nodes=NodeQuestions(parts.node_id, view, parts.disks, peers),
+        groups=GroupQuestions(parts.node_id, parts.groups, view, parts.configs, peers),
     )
 
 

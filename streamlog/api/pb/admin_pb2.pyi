@@ -14,6 +14,7 @@ from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from streamlog.api.pb import common_pb2 as _common_pb2
+from streamlog.api.pb import groups_pb2 as _groups_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -240,6 +241,34 @@ DRAIN_ACTION_CANCEL: DrainAction.ValueType  # 2
 DRAIN_ACTION_SHOW: DrainAction.ValueType  # 3
 """Change nothing, tell how far it is."""
 Global___DrainAction: _TypeAlias = DrainAction  # noqa: Y015
+
+class _GroupState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _GroupStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GroupState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    GROUP_STATE_UNSPECIFIED: _GroupState.ValueType  # 0
+    """Not used."""
+    GROUP_STATE_EMPTY: _GroupState.ValueType  # 1
+    """Nobody is in it; it has offsets."""
+    GROUP_STATE_RECONCILING: _GroupState.ValueType  # 2
+    """Partitions are being moved between members."""
+    GROUP_STATE_STABLE: _GroupState.ValueType  # 3
+    """Every member has what it is to have."""
+
+class GroupState(_GroupState, metaclass=_GroupStateEnumTypeWrapper):
+    """What a group does."""
+
+GROUP_STATE_UNSPECIFIED: GroupState.ValueType  # 0
+"""Not used."""
+GROUP_STATE_EMPTY: GroupState.ValueType  # 1
+"""Nobody is in it; it has offsets."""
+GROUP_STATE_RECONCILING: GroupState.ValueType  # 2
+"""Partitions are being moved between members."""
+GROUP_STATE_STABLE: GroupState.ValueType  # 3
+"""Every member has what it is to have."""
+Global___GroupState: _TypeAlias = GroupState  # noqa: Y015
 
 @_typing.final
 class ReplicaAssignment(_message.Message):
@@ -2221,3 +2250,451 @@ class DigestReplicasResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DigestReplicasResponse: _TypeAlias = DigestReplicasResponse  # noqa: Y015
+
+@_typing.final
+class ListGroupsRequest(_message.Message):
+    """Which groups to list."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATES_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """Most groups in one response. Default 1,000; lowered to 10,000."""
+    page_token: _builtins.str
+    """`next_page_token` of the response before, the other fields unchanged. Empty: from the start."""
+    @_builtins.property
+    def states(self) -> _containers.RepeatedScalarFieldContainer[Global___GroupState.ValueType]:
+        """Only those in one of these states. Empty: all."""
+
+    def __init__(
+        self,
+        *,
+        states: _abc.Iterable[Global___GroupState.ValueType] | None = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "states", b"states"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListGroupsRequest: _TypeAlias = ListGroupsRequest  # noqa: Y015
+
+@_typing.final
+class GroupListing(_message.Message):
+    """A group in a list."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    MEMBER_COUNT_FIELD_NUMBER: _builtins.int
+    COORDINATOR_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    """Name."""
+    state: Global___GroupState.ValueType
+    """What it does."""
+    member_count: _builtins.int
+    """How many members it has."""
+    coordinator: _builtins.int
+    """Node id of its coordinator."""
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        state: Global___GroupState.ValueType = ...,
+        member_count: _builtins.int = ...,
+        coordinator: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["coordinator", b"coordinator", "group", b"group", "member_count", b"member_count", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GroupListing: _TypeAlias = GroupListing  # noqa: Y015
+
+@_typing.final
+class ListGroupsResponse(_message.Message):
+    """One page of the list."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUPS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    ERRORS_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Of the next page. Empty: this is the last."""
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupListing]:
+        """By rising name."""
+
+    @_builtins.property
+    def errors(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeError]:
+        """Nodes that could not be asked, and why: groups that they coordinate are missing."""
+
+    def __init__(
+        self,
+        *,
+        groups: _abc.Iterable[Global___GroupListing] | None = ...,
+        next_page_token: _builtins.str = ...,
+        errors: _abc.Iterable[Global___NodeError] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["errors", b"errors", "groups", b"groups", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListGroupsResponse: _TypeAlias = ListGroupsResponse  # noqa: Y015
+
+@_typing.final
+class NodeError(_message.Message):
+    """A node that did not answer."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    node_id: _builtins.int
+    """Node id."""
+    @_builtins.property
+    def error(self) -> _common_pb2.StreamlogError:
+        """Why."""
+
+    def __init__(
+        self,
+        *,
+        node_id: _builtins.int = ...,
+        error: _common_pb2.StreamlogError | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "node_id", b"node_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeError: _TypeAlias = NodeError  # noqa: Y015
+
+@_typing.final
+class DescribeGroupsRequest(_message.Message):
+    """Which groups to describe."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUPS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """At least one, at most 1,000; none of them twice."""
+
+    def __init__(
+        self,
+        *,
+        groups: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeGroupsRequest: _TypeAlias = DescribeGroupsRequest  # noqa: Y015
+
+@_typing.final
+class GroupMemberDescription(_message.Message):
+    """One member of a group."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMBER_ID_FIELD_NUMBER: _builtins.int
+    INSTANCE_ID_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
+    MEMBER_EPOCH_FIELD_NUMBER: _builtins.int
+    ASSIGNMENT_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    SUBSCRIPTION_FIELD_NUMBER: _builtins.int
+    member_id: _builtins.str
+    """Its id."""
+    instance_id: _builtins.str
+    """`group.instance.id`. Empty: not a static member."""
+    client_id: _builtins.str
+    """As it called itself."""
+    host: _builtins.str
+    """Where it is."""
+    member_epoch: _builtins.int
+    """Its epoch. -2: a static member that is away for a moment."""
+    @_builtins.property
+    def assignment(self) -> _groups_pb2.MemberPartitions:
+        """What it has, including what it has yet to give up."""
+
+    @_builtins.property
+    def target(self) -> _groups_pb2.MemberPartitions:
+        """What it is to have."""
+
+    @_builtins.property
+    def subscription(self) -> _groups_pb2.GroupSubscription:
+        """What it asked for."""
+
+    def __init__(
+        self,
+        *,
+        member_id: _builtins.str = ...,
+        instance_id: _builtins.str = ...,
+        client_id: _builtins.str = ...,
+        host: _builtins.str = ...,
+        member_epoch: _builtins.int = ...,
+        assignment: _groups_pb2.MemberPartitions | None = ...,
+        target: _groups_pb2.MemberPartitions | None = ...,
+        subscription: _groups_pb2.GroupSubscription | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "subscription", b"subscription", "target", b"target"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "client_id", b"client_id", "host", b"host", "instance_id", b"instance_id", "member_epoch", b"member_epoch", "member_id", b"member_id", "subscription", b"subscription", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GroupMemberDescription: _TypeAlias = GroupMemberDescription  # noqa: Y015
+
+@_typing.final
+class GroupDescription(_message.Message):
+    """One group."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    GROUP_EPOCH_FIELD_NUMBER: _builtins.int
+    TARGET_EPOCH_FIELD_NUMBER: _builtins.int
+    ASSIGNOR_FIELD_NUMBER: _builtins.int
+    COORDINATOR_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    """Name."""
+    state: Global___GroupState.ValueType
+    """What it does."""
+    group_epoch: _builtins.int
+    """Rises with every change of members, subscriptions, topics."""
+    target_epoch: _builtins.int
+    """Group epoch that the members' targets are of."""
+    assignor: _builtins.str
+    """How partitions are assigned: the members' majority."""
+    @_builtins.property
+    def coordinator(self) -> _common_pb2.Node:
+        """Who coordinates it."""
+
+    @_builtins.property
+    def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupMemberDescription]:
+        """In the order of their joining."""
+
+    @_builtins.property
+    def error(self) -> _common_pb2.StreamlogError:
+        """Absent: it is there. GROUP_ID_NOT_FOUND where nothing is known of it."""
+
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        state: Global___GroupState.ValueType = ...,
+        group_epoch: _builtins.int = ...,
+        target_epoch: _builtins.int = ...,
+        assignor: _builtins.str = ...,
+        coordinator: _common_pb2.Node | None = ...,
+        members: _abc.Iterable[Global___GroupMemberDescription] | None = ...,
+        error: _common_pb2.StreamlogError | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["coordinator", b"coordinator", "error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignor", b"assignor", "coordinator", b"coordinator", "error", b"error", "group", b"group", "group_epoch", b"group_epoch", "members", b"members", "state", b"state", "target_epoch", b"target_epoch"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GroupDescription: _TypeAlias = GroupDescription  # noqa: Y015
+
+@_typing.final
+class DescribeGroupsResponse(_message.Message):
+    """Answers a DescribeGroupsRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUPS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupDescription]:
+        """One for each group, in their order."""
+
+    def __init__(
+        self,
+        *,
+        groups: _abc.Iterable[Global___GroupDescription] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeGroupsResponse: _TypeAlias = DescribeGroupsResponse  # noqa: Y015
+
+@_typing.final
+class DeleteGroupsRequest(_message.Message):
+    """Which groups to delete."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUPS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """At least one, at most 1,000; none of them twice."""
+
+    def __init__(
+        self,
+        *,
+        groups: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteGroupsRequest: _TypeAlias = DeleteGroupsRequest  # noqa: Y015
+
+@_typing.final
+class DeleteGroupResult(_message.Message):
+    """What became of one group."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    """Of the request."""
+    @_builtins.property
+    def error(self) -> _common_pb2.StreamlogError:
+        """Absent: it is deleted."""
+
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        error: _common_pb2.StreamlogError | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "group", b"group"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteGroupResult: _TypeAlias = DeleteGroupResult  # noqa: Y015
+
+@_typing.final
+class DeleteGroupsResponse(_message.Message):
+    """Answers a DeleteGroupsRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeleteGroupResult]:
+        """One for each group, in their order."""
+
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___DeleteGroupResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteGroupsResponse: _TypeAlias = DeleteGroupsResponse  # noqa: Y015
+
+@_typing.final
+class DeleteGroupOffsetsRequest(_message.Message):
+    """Which offsets to delete."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    """The group."""
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.TopicPartition]:
+        """At least one, at most 10,000; none of them twice."""
+
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        partitions: _abc.Iterable[_common_pb2.TopicPartition] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "partitions", b"partitions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteGroupOffsetsRequest: _TypeAlias = DeleteGroupOffsetsRequest  # noqa: Y015
+
+@_typing.final
+class DeleteGroupOffsetResult(_message.Message):
+    """What became of one offset."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Of the request."""
+    partition: _builtins.int
+    """Of the request."""
+    @_builtins.property
+    def error(self) -> _common_pb2.StreamlogError:
+        """Absent: it is deleted, or was not there."""
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        error: _common_pb2.StreamlogError | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "partition", b"partition", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteGroupOffsetResult: _TypeAlias = DeleteGroupOffsetResult  # noqa: Y015
+
+@_typing.final
+class DeleteGroupOffsetsResponse(_message.Message):
+    """Answers a DeleteGroupOffsetsRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeleteGroupOffsetResult]:
+        """One for each, in their order."""
+
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___DeleteGroupOffsetResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteGroupOffsetsResponse: _TypeAlias = DeleteGroupOffsetsResponse  # noqa: Y015

@@ -1,0 +1,125 @@
+"""What operators ask of groups, and are told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from streamlog.api.convert.fields import distinct, each, enum_value
+from streamlog.api.convert.groups import PARTITIONS_MAX, group_id, member_partitions, topic_partition
+from streamlog.api.errors import to_message
+from streamlog.api.pb import admin_pb2 as pb
+from streamlog.api.pb import groups_pb2
+from streamlog.errors import StreamlogError
+from streamlog.groups.committing import DeleteOffsets
+from streamlog.groups.records import MemberState, MemberValue
+from streamlog.groups.state import Group
+from streamlog.model import BrokerId, TopicId
+
+GROUPS_PER_REQUEST_MAX: Final = 1_000
+_STATES: Final[Mapping[int, pb.GroupState.ValueType]] = {
+    number: number for number in (pb.GROUP_STATE_EMPTY, pb.GROUP_STATE_RECONCILING, pb.GROUP_STATE_STABLE)
+}
+
+
+def states(message: pb.ListGroupsRequest) -> frozenset[pb.GroupState.ValueType]:
+    """InvalidRequestError."""
+    return frozenset(
+        each(
+            message.states,
+            "states",
+            lambda number: enum_value(number, _STATES, pb.GroupState, ""),
+            count_max=len(_STATES),
+        )
+    )
+
+
+def groups(names: Iterable[str]) -> tuple[str, ...]:
+    """Of a request about several. InvalidRequestError, InvalidGroupIdError."""
+    wanted = each(list(names), "groups", lambda name: group_id(name, ""), count_min=1, count_max=GROUPS_PER_REQUEST_MAX)
+    distinct(wanted, "groups")
+    return wanted
+
+
+def delete_offsets(message: pb.DeleteGroupOffsetsRequest) -> DeleteOffsets:
+    """InvalidRequestError, InvalidGroupIdError, InvalidTopicError."""
+    partitions = each(message.partitions, "partitions", topic_partition, count_min=1, count_max=PARTITIONS_MAX)
+    distinct(partitions, "partitions")
+    return DeleteOffsets(group=group_id(message.group), partitions=partitions)
+
+
+def deleted_offsets(command: DeleteOffsets, errors: Iterable[StreamlogError | None]) -> pb.DeleteGroupOffsetsResponse:
+    response = pb.DeleteGroupOffsetsResponse()
+    for partition, error in zip(command.partitions, errors, strict=True):
+        row = response.results.add(topic=partition.topic, partition=partition.partition)
+        if error is not None:
+            row.error.CopyFrom(to_message(error))
+    return response
+
+
+def state_of(group: Group) -> pb.GroupState.ValueType:
+    if not group.members:
+        return pb.GROUP_STATE_EMPTY
+    settled = group.target_epoch == group.epoch and all(
+        group.is_away(member) or _is_settled(group, member) for member in group.members
+    )
+    return pb.GROUP_STATE_STABLE if settled else pb.GROUP_STATE_RECONCILING
+
+
+def _is_settled(group: Group, member_id: str) -> bool:
+    current = group.current(member_id)
+    return current.state is MemberState.STABLE and current.epoch == group.target_epoch
+
+
+def listing(group: Group, coordinator: BrokerId) -> pb.GroupListing:
+    return pb.GroupListing(
+        group=group.group_id, state=state_of(group), member_count=len(group.members), coordinator=coordinator
+    )
+
+
+def description(group: Group, default_assignor: str, names: Mapping[TopicId, str]) -> pb.GroupDescription:
+    message = pb.GroupDescription(
+        group=group.group_id,
+        state=state_of(group),
+        group_epoch=group.epoch,
+        target_epoch=group.target_epoch,
+        assignor=_assignor(group, default_assignor),
+    )
+    for member_id, member in group.members.items():
+        current = group.current(member_id)
+        message.members.add(
+            member_id=member_id,
+            instance_id=member.instance_id,
+            client_id=member.client_id,
+            host=member.client_host,
+            member_epoch=current.epoch,
+            assignment=member_partitions(current.assigned | current.revoking, names),
+            target=member_partitions(group.target(member_id), names),
+            subscription=_subscription(member),
+        )
+    return message
+
+
+def _assignor(group: Group, default: str) -> str:
+    asked = Counter(member.assignor or default for member in group.members.values())
+    return asked.most_common(1)[0][0] if asked else default
+
+
+def _subscription(member: MemberValue) -> groups_pb2.GroupSubscription:
+    return groups_pb2.GroupSubscription(
+        topics=member.topics,
+        pattern=member.pattern,
+        assignor=member.assignor,
+        rack=member.rack,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        session_timeout_ms=member.session_timeout_ms,
+    )
+
+
+def not_described(group: str, error: StreamlogError) -> pb.GroupDescription:
+    return pb.GroupDescription(group=group, error=to_message(error))
+
+
+def not_deleted(group: str, error: StreamlogError) -> pb.DeleteGroupResult:
+    return pb.DeleteGroupResult(group=group, error=to_message(error))
