@@ -164,9 +164,10 @@ class InProcessCluster:
             await node.wait_until_active(len(running))
 
     async def _stop_all(self) -> None:
-        async with asyncio.TaskGroup() as ends:
-            for node in self._nodes.values():
-                ends.create_task(node.end())
+        ends = await asyncio.gather(*(node.end() for node in self._nodes.values()), return_exceptions=True)
+        for error in ends:
+            if error is not None:
+                raise error
 
 
 class _RunningNode:
