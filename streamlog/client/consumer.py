@@ -104,6 +104,7 @@ class AsyncConsumer:
         receive_bytes_max = RECEIVE_BYTES_MAX if self._own_ports is not None else _STOCK_RECEIVE_BYTES
         rules = _rules(self._config, receive_bytes_max)
         self._fetcher = Fetcher(self._connections, self._metadata, self._finder, ports.clock, backoff, rules)
+        self._loop = asyncio.get_running_loop()
         self._background = asyncio.ensure_future(self._run())
         self._background.add_done_callback(self._on_background_end)
         self._state = "open"
@@ -282,10 +283,21 @@ class AsyncConsumer:
 
         An error of a partition is raised when nothing else is there to be handed out.
         """
-        await self._until_ready(timeout_s)
-        left = self._max_poll_records if max_records is None else max_records
+        wanted = self._max_poll_records if max_records is None else max_records
+        begin = self._loop.time()
+        while True:
+            left_s = None if timeout_s is None else max(0.0, begin + timeout_s - self._loop.time())
+            await self._until_ready(left_s)
+            if not self._fetcher.ready:
+                return []
+            # None where all that was left of a batch had been handed out.
+            records = self._take(wanted)
+            if records or wanted < 1:
+                return records
+
+    def _take(self, count: int) -> list[ConsumerRecord]:
         records: list[ConsumerRecord] = []
-        while left > 0 and self._fetcher.ready:
+        while len(records) < count and self._fetcher.ready:
             reader = next(iter(self._fetcher.ready))
             try:
                 fields = self._fields(reader)
@@ -294,12 +306,12 @@ class AsyncConsumer:
                     return records  # the next poll tells
                 raise
             head = (reader.partition.topic, int(reader.partition.partition))
+            left = count - len(records)
             some = [_new_record(ConsumerRecord, head + each) for each in islice(fields, left)]
-            if len(some) < left:
+            if len(some) < left or some[-1].offset + 1 == reader.batches[0].next_offset:
                 self._finish(reader)
             else:
                 reader.position = Offset(some[-1].offset + 1)
-            left -= len(some)
             records += some
         return records
 

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from streamlog.errors import StreamlogError
+from streamlog.errors import CorruptMessageError, StreamlogError
 from streamlog.model import Offset, TopicPartition
 from streamlog.records import (
     BatchHeader,
@@ -115,6 +115,8 @@ class ConsumerBatch:
                 self._check = False
             return decode(self._data, self._at)
         except StreamlogError as error:
-            where = f"{self._where}: the batch at offset {self.header.base_offset}: {error.message}"
+            # Where in the response it stood means nothing to anybody.
+            reason = error.reason if isinstance(error, CorruptMessageError) else error.message
+            where = f"{self._where}: the batch at offset {self.header.base_offset}: {reason}"
             details = {**error.details, "topic": self.topic, "partition": self.partition}
             raise error.restored(where, {**details, "offset": self.header.base_offset}) from error

@@ -280,7 +280,7 @@ class Fetcher:
                 ),
             )
         except CorruptMessageError as error:
-            where = f"{reader.partition}: from offset {reader.fetch_offset} on: {error.message}"
+            where = f"{reader.partition}: from offset {reader.fetch_offset} on: {error.reason}"
             self.fail(reader, CorruptMessageError(where))
             return
         if reader.batches:

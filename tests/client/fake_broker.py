@@ -109,9 +109,9 @@ class FakeCluster:
         self.producer_ids = 1000
         self.requests = 0  # messages of produce streams
         self.metadata_calls = 0
-        self.nodes = {
-            name: world.host(name).start(lambda ports, name=name: FakeBroker(self, name, ports)) for name in self.names
-        }
+        self.nodes: dict[str, FakeBroker] = {}
+        for number in range(nodes):
+            self.restart(number)
 
     @property
     def bootstrap(self) -> list[str]:
@@ -393,17 +393,16 @@ class FakeBroker:
         )
         try:
             log = self.log_of(query.topic, query.partition)
-            records = log.records()
             match query.WhichOneof("place"):
                 case "bound":
                     earliest = query.bound == common_pb2.OFFSET_BOUND_EARLIEST
                     found.offset = log.start if earliest else log.end
                 case "timestamp_ms":
-                    later = [record for record in records if record.timestamp >= query.timestamp_ms]
+                    later = [record for record in log.records() if record.timestamp >= query.timestamp_ms]
                     found.offset = later[0].offset if later else -1
                     found.timestamp_ms = later[0].timestamp if later else -1
                 case _:
-                    newest = max(records, key=lambda record: record.timestamp)
+                    newest = max(log.records(), key=lambda record: record.timestamp)
                     found.offset, found.timestamp_ms = newest.offset, newest.timestamp
             found.leader_epoch = log.epoch
         except StreamlogError as error:

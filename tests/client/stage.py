@@ -23,10 +23,10 @@ class Stage:
         self.ports: Ports = self.client.boot()
         self.dice = self.world.stream("story")
 
-    def producer(self, **settings: object) -> AsyncProducer:
+    def producer(self, **settings: Any) -> AsyncProducer:
         return AsyncProducer(ports=self.ports, bootstrap_servers=self.cluster.bootstrap, **settings)
 
-    def consumer(self, **settings: object) -> AsyncConsumer:
+    def consumer(self, **settings: Any) -> AsyncConsumer:
         return AsyncConsumer(ports=self.ports, bootstrap_servers=self.cluster.bootstrap, **settings)
 
     def reset(self) -> None:
