@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Coroutine, Generator
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from streamlog.sim.process import PROCESS
 
@@ -60,13 +60,19 @@ def untold(task: asyncio.Task[Any]) -> BaseException | None:
     return None
 
 
+CLOSINGS_MAX: Final = 20
+"""A `finally` that waits is left standing at its `await`, and must be closed again; more of them are not nested."""
+
+
 def close_silently(task: SimTask[Any]) -> None:
     if not task.done():
         coro = task.get_coro()
-        try:
-            if coro is not None:
-                coro.close()
-        except BaseException:  # noqa: BLE001  its `finally` ran in a dead process: whatever it says is void
-            pass
+        for _ in range(CLOSINGS_MAX):
+            try:
+                if coro is not None:
+                    coro.close()
+                break
+            except BaseException:  # noqa: BLE001  its `finally` ran in a dead process: whatever it says is void
+                pass
     elif not task.cancelled():
         task._log_traceback = False

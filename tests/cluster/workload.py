@@ -17,7 +17,6 @@ from typing import Final, NamedTuple, Protocol
 
 from streamlog.errors import (
     InvalidRecordError,
-    InvalidTimestampError,
     MessageTooLargeError,
     StreamlogError,
 )
@@ -28,8 +27,8 @@ from .checks import POLL, PRODUCE, value_of
 from .plan import Load
 from .watch import Watch
 
-REFUSED: Final = (InvalidRecordError, InvalidTimestampError, MessageTooLargeError)
-"""Errors of a record that was never written."""
+REFUSED: Final = (InvalidRecordError, MessageTooLargeError)
+"""Errors of a record that was never written. INVALID_TIMESTAMP is none: a retry is refused by another node's clock."""
 
 KEYS: Final = 5
 BURST: Final = 20
