@@ -16,6 +16,7 @@
     ├── DamagedFileError               a file that cannot be trusted: name, position, reason, how to go on
     ├── FencedLeaderEpochError / UnknownLeaderEpochError
     ├── OutOfOrderSequenceError / ProducerFencedError / UnknownProducerIdError
+    ├── ConcurrentTransactionsError / InvalidTransactionStateError
     ├── TopicAlreadyExistsError / UnknownTopicOrPartitionError / UnknownTopicIdError
     ├── InvalidTopicError              a name that cannot be, or that another one is too like
     ├── InvalidPartitionsError / InvalidReplicationFactorError / InvalidReplicaAssignmentError / InvalidConfigError
@@ -257,6 +258,21 @@ class ProducerFencedError(StreamlogError):
 
 class UnknownProducerIdError(StreamlogError):
     code = "UNKNOWN_PRODUCER_ID"
+    status = Status.FAILED_PRECONDITION
+
+
+class ConcurrentTransactionsError(StreamlogError):
+    """The end of the transaction of before is decided, and not yet known everywhere."""
+
+    code = "CONCURRENT_TRANSACTIONS"
+    status = Status.ABORTED
+    retriable = True
+
+
+class InvalidTransactionStateError(StreamlogError):
+    """What was asked cannot be in the state that the transaction is in."""
+
+    code = "INVALID_TXN_STATE"
     status = Status.FAILED_PRECONDITION
 
 

@@ -16,8 +16,6 @@ from typing import Final
 
 from streamlog.errors import InvalidRecordError, UnsupportedVersionError
 from streamlog.groups.assignors.problem import GroupPartition
-from streamlog.groups.message_reader import MessageReader
-from streamlog.groups.message_writer import MessageWriter
 from streamlog.groups.records import (
     CurrentKey,
     CurrentValue,
@@ -37,6 +35,8 @@ from streamlog.groups.records import (
     Value,
 )
 from streamlog.model import LeaderEpoch, Offset, PartitionId, TopicId
+from streamlog.records.message_reader import MessageReader
+from streamlog.records.message_writer import MessageWriter
 
 _KINDS: Final[tuple[tuple[int, type[Key]], ...]] = (
     (1, OffsetKey),

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from streamlog.errors import InvalidRecordError, UnsupportedVersionError
-from streamlog.groups.message_reader import MessageReader
+from streamlog.records.message_reader import MessageReader
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | None"
 

@@ -1,0 +1,341 @@
+"""The life of a transactional id, as its coordinator decides it.
+
+    (none) --init----------------------------------> EMPTY
+    EMPTY, COMPLETE_* --init-----------------------> EMPTY, under the next epoch: whoever had the id before is fenced
+                      --add partitions-------------> ONGOING
+    ONGOING --add partitions-----------------------> ONGOING, with those too
+            --end: commit | abort------------------> PREPARE_COMMIT | PREPARE_ABORT, under the next epoch
+            --init, or its time is over------------> PREPARE_ABORT, under the next epoch: the producer is fenced
+            --init that keeps what is prepared-----> ONGOING, under the next epoch (two-phase commit)
+    PREPARE_* --all markers are written------------> COMPLETE_*
+    EMPTY, COMPLETE_* --long not used--------------> (none)
+
+What is asked again is answered again: the end of a transaction that has ended so already is a success, by whichever
+epoch of the two it is asked; another end for it is refused, and is never decided anew.
+
+Errors: ProducerFencedError for an epoch that is over; ConcurrentTransactionsError (retriable) while markers are being
+written; InvalidTransactionStateError for what cannot be now.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final, Generic, TypeVar
+
+from streamlog.errors import (
+    ConcurrentTransactionsError,
+    InvalidRequestError,
+    InvalidTransactionStateError,
+    ProducerFencedError,
+    UnknownProducerIdError,
+)
+from streamlog.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerEpoch, ProducerId, TopicPartition
+from streamlog.transactions.records import (
+    NO_TIME,
+    PREPARED,
+    TWO_PHASE,
+    Record,
+    TransactionState,
+    TransactionValue,
+)
+
+R_co = TypeVar("R_co", covariant=True)
+
+EPOCH_MAX: Final = 32_766
+"""The last epoch that a producer gets; the one above it is left for fencing. Then it gets another producer id."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision(Generic[R_co]):
+    response: R_co
+    record: Record | None = None  # None: nothing changes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Producer:
+    """Who may go on under a transactional id."""
+
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+    # Of a transaction that an outside coordinator has yet to end, by the ids that it has written under; NO_*: none.
+    open_producer_id: ProducerId = NO_PRODUCER_ID
+    open_producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Init:
+    """A producer begins. `fresh_producer_id` is for an id that has none, or has used up its epochs."""
+
+    transactional_id: str
+    timeout_ms: int  # or TWO_PHASE
+    fresh_producer_id: ProducerId
+    producer_id: ProducerId = NO_PRODUCER_ID  # what it had, where it goes on after an error; both or none
+    producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH
+    keep_prepared: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddPartitions:
+    """Asked by the leaders of the partitions, and by group coordinators, before the first append."""
+
+    transactional_id: str
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+    partitions: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    transactional_id: str
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+    commit: bool
+    fresh_producer_id: ProducerId = NO_PRODUCER_ID  # needed where the epochs are used up (`needs_fresh_id`)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """`producer`: for the next transaction, once the markers are written."""
+
+    producer: Producer
+    was_open: bool  # False: there was nothing to end, or it had ended so already
+
+
+def init(command: Init, before: TransactionValue | None, now_ms: int) -> Decision[Producer]:
+    """ConcurrentTransactionsError: the transaction of before is being ended, by this decision or by an earlier one; ask
+    again. ProducerFencedError: somebody else has begun under the id meanwhile.
+    """
+    if before is None:
+        value = _empty(command, command.fresh_producer_id, ProducerEpoch(0), now_ms)
+        return Decision(response=_producer(value), record=Record(command.transactional_id, value))
+    _check_claim(command, before)
+    if before.state in PREPARED:
+        raise _being_ended(command.transactional_id)
+    if before.state is TransactionState.ONGOING:
+        if not command.keep_prepared:
+            raise InvalidTransactionStateError(
+                f"the transaction of {command.transactional_id!r} is open: it is to be aborted first"
+            )
+        return _keep(command, before, now_ms)
+    producer_id, epoch = _next_epoch(before, command.fresh_producer_id)
+    value = _empty(command, producer_id, epoch, now_ms)
+    return Decision(response=_producer(value), record=Record(command.transactional_id, value))
+
+
+def must_abort_first(command: Init, before: TransactionValue | None) -> bool:
+    """Whether the open transaction of the id is to be aborted (`abort_open`) before `init` can be decided."""
+    if before is None or before.state is not TransactionState.ONGOING or command.keep_prepared:
+        return False
+    _check_claim(command, before)
+    return True
+
+
+def abort_open(
+    transactional_id: str, before: TransactionValue, fresh_producer_id: ProducerId, now_ms: int
+) -> Decision[TransactionValue]:
+    """Decide to abort, and fence the producer: another one begins, the time is over, or an operator says so."""
+    if before.state is not TransactionState.ONGOING:
+        raise InvalidTransactionStateError(f"{transactional_id!r} has no open transaction")
+    value = _prepared(before, commit=False, fresh_producer_id=fresh_producer_id, now_ms=now_ms)
+    return Decision(response=value, record=Record(transactional_id, value))
+
+
+def add_partitions(command: AddPartitions, before: TransactionValue | None, now_ms: int) -> Decision[None]:
+    """Nothing is written where all of them are in it already."""
+    value = _check_producer(command.transactional_id, command.producer_id, command.producer_epoch, before)
+    if value.state in PREPARED:
+        raise _being_ended(command.transactional_id)
+    if value.state is TransactionState.ONGOING:
+        if command.partitions <= value.partitions:
+            return Decision(response=None)
+        partitions, started_ms = value.partitions | command.partitions, value.started_ms
+    else:
+        partitions, started_ms = command.partitions, now_ms
+    grown = replace(
+        value, state=TransactionState.ONGOING, partitions=partitions, started_ms=started_ms, updated_ms=now_ms
+    )
+    return Decision(response=None, record=Record(command.transactional_id, grown))
+
+
+def verify(command: AddPartitions, before: TransactionValue | None) -> None:
+    """Whether the transaction is open and has these partitions. As `add_partitions`, and nothing changes."""
+    value = _check_producer(command.transactional_id, command.producer_id, command.producer_epoch, before)
+    if value.state in PREPARED:
+        raise _being_ended(command.transactional_id)
+    if value.state is not TransactionState.ONGOING or not command.partitions <= value.partitions:
+        raise InvalidTransactionStateError(
+            f"{command.transactional_id!r} has no open transaction with these partitions"
+        )
+
+
+def end(command: End, before: TransactionValue | None, now_ms: int) -> Decision[Ended]:
+    """Decide on the outcome, or find that it has been decided so."""
+    if before is not None and _has_ended_so(command, before):
+        return Decision(response=Ended(producer=_producer(before), was_open=False))
+    value = _check_producer(command.transactional_id, command.producer_id, command.producer_epoch, before)
+    if value.state in PREPARED:
+        raise _being_ended(command.transactional_id)
+    if value.state is not TransactionState.ONGOING:
+        if not command.commit or value.state is TransactionState.EMPTY:
+            return Decision(response=Ended(producer=_producer(value), was_open=False))
+        raise InvalidTransactionStateError(f"{command.transactional_id!r} has no open transaction to commit")
+    ended = _prepared(value, commit=command.commit, fresh_producer_id=command.fresh_producer_id, now_ms=now_ms)
+    return Decision(
+        response=Ended(producer=_producer(ended), was_open=True), record=Record(command.transactional_id, ended)
+    )
+
+
+def complete(transactional_id: str, before: TransactionValue, now_ms: int) -> Decision[None]:
+    """All partitions have their markers."""
+    if before.state not in PREPARED:
+        raise InvalidTransactionStateError(f"{transactional_id!r} has no end that is decided")
+    commit = before.state is TransactionState.PREPARE_COMMIT
+    value = replace(
+        before,
+        state=TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT,
+        partitions=frozenset(),
+        started_ms=NO_TIME,
+        updated_ms=now_ms,
+    )
+    return Decision(response=None, record=Record(transactional_id, value))
+
+
+def expire(transactional_id: str, before: TransactionValue, now_ms: int, expiration_ms: int) -> Decision[bool]:
+    """Forget an id that has long not been used."""
+    idle = before.state not in PREPARED and before.state is not TransactionState.ONGOING
+    if not idle or now_ms - before.updated_ms < expiration_ms:
+        return Decision(response=False)
+    return Decision(response=True, record=Record(transactional_id, None))
+
+
+def is_overdue(value: TransactionValue, now_ms: int) -> bool:
+    """Open longer than it may be."""
+    return (
+        value.state is TransactionState.ONGOING
+        and value.timeout_ms != TWO_PHASE
+        and now_ms - value.started_ms >= value.timeout_ms
+    )
+
+
+def needs_fresh_id(value: TransactionValue | None) -> bool:
+    """Whether the next epoch will be another producer id's."""
+    return value is None or value.producer_epoch >= EPOCH_MAX
+
+
+# -- within
+
+
+def _check_claim(command: Init, before: TransactionValue) -> None:
+    """A producer that names what it had must be the one that has it."""
+    if command.producer_id == NO_PRODUCER_ID:
+        return
+    if command.producer_id == before.producer_id and command.producer_epoch == before.producer_epoch:
+        return
+    if command.producer_id == before.previous_producer_id and command.producer_epoch >= EPOCH_MAX:
+        return
+    raise _fenced(command.transactional_id, command.producer_epoch, before)
+
+
+def _check_producer(
+    transactional_id: str, producer_id: ProducerId, epoch: ProducerEpoch, before: TransactionValue | None
+) -> TransactionValue:
+    if before is None:
+        raise UnknownProducerIdError(
+            f"transactional id {transactional_id!r} is not known here; begin with InitProducerId", field="producer_id"
+        )
+    if producer_id != before.producer_id or epoch < before.producer_epoch:
+        raise _fenced(transactional_id, epoch, before)
+    if epoch > before.producer_epoch:
+        raise InvalidRequestError(
+            f"{transactional_id!r} is in epoch {before.producer_epoch}, not {epoch}",
+            field="producer_epoch",
+            limit=before.producer_epoch,
+        )
+    return before
+
+
+def _has_ended_so(command: End, before: TransactionValue) -> bool:
+    """A retry, by the epoch that the transaction had: its answer was lost."""
+    wanted = (
+        (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
+        if command.commit
+        else (TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT)
+    )
+    if before.state not in wanted:
+        return False
+    if command.producer_id == before.producer_id:
+        return command.producer_epoch == before.producer_epoch - 1
+    return command.producer_id == before.previous_producer_id and before.producer_epoch == 0
+
+
+def _prepared(
+    before: TransactionValue, *, commit: bool, fresh_producer_id: ProducerId, now_ms: int
+) -> TransactionValue:
+    """The next transaction's id and epoch stand in the record from now on; `marker_of` tells those of the markers."""
+    producer_id, epoch = _next_epoch(before, fresh_producer_id)
+    return replace(
+        before,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        previous_producer_id=before.producer_id if producer_id != before.producer_id else NO_PRODUCER_ID,
+        state=TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT,
+        updated_ms=now_ms,
+    )
+
+
+def marker_of(value: TransactionValue) -> tuple[ProducerId, ProducerEpoch]:
+    """Under which id and epoch the markers of a decided end are written: the epoch above that of the transaction, so
+    that what is late of it is refused. Where its id's epochs are used up that is the one left for fencing.
+    """
+    if value.previous_producer_id != NO_PRODUCER_ID and value.producer_epoch == 0:
+        return value.previous_producer_id, ProducerEpoch(EPOCH_MAX + 1)
+    return value.producer_id, value.producer_epoch
+
+
+def _next_epoch(before: TransactionValue, fresh_producer_id: ProducerId) -> tuple[ProducerId, ProducerEpoch]:
+    if not needs_fresh_id(before):
+        return before.producer_id, ProducerEpoch(before.producer_epoch + 1)
+    if fresh_producer_id == NO_PRODUCER_ID:
+        raise ConcurrentTransactionsError("another producer id is being allocated: ask again")
+    return fresh_producer_id, ProducerEpoch(0)
+
+
+def _keep(command: Init, before: TransactionValue, now_ms: int) -> Decision[Producer]:
+    """Two-phase commit: the transaction stays open, under an epoch of the new producer's."""
+    if before.timeout_ms != TWO_PHASE:
+        raise InvalidTransactionStateError(
+            f"the transaction of {command.transactional_id!r} is none of an outside coordinator, and is not kept"
+        )
+    if needs_fresh_id(before):
+        raise InvalidTransactionStateError(
+            f"{command.transactional_id!r} has used up its epochs while its transaction was open: end it first"
+        )
+    value = replace(before, producer_epoch=ProducerEpoch(before.producer_epoch + 1), updated_ms=now_ms)
+    response = replace(_producer(value), open_producer_id=before.producer_id, open_producer_epoch=before.producer_epoch)
+    return Decision(response=response, record=Record(command.transactional_id, value))
+
+
+def _empty(command: Init, producer_id: ProducerId, epoch: ProducerEpoch, now_ms: int) -> TransactionValue:
+    return TransactionValue(
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        timeout_ms=command.timeout_ms,
+        state=TransactionState.EMPTY,
+        updated_ms=now_ms,
+    )
+
+
+def _producer(value: TransactionValue) -> Producer:
+    return Producer(producer_id=value.producer_id, producer_epoch=value.producer_epoch)
+
+
+def _being_ended(transactional_id: str) -> ConcurrentTransactionsError:
+    return ConcurrentTransactionsError(f"the transaction of {transactional_id!r} is being ended: ask again")
+
+
+def _fenced(transactional_id: str, epoch: ProducerEpoch, before: TransactionValue) -> ProducerFencedError:
+    return ProducerFencedError(
+        f"producer epoch {epoch} of {transactional_id!r} is over, {before.producer_epoch} has begun",
+        field="producer_epoch",
+        limit=before.producer_epoch,
+    )

@@ -1,0 +1,48 @@
+"""What the coordinator remembers of one transactional id: the newest record of the id counts, None deletes it."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from streamlog.model import NO_PRODUCER_ID, ProducerEpoch, ProducerId, TopicPartition
+
+NO_TIME: Final = -1
+
+
+class TransactionState(enum.IntEnum):
+    """Kafka's numbers. The transitions are in deciding.py."""
+
+    EMPTY = 0  # a producer, and no transaction yet
+    ONGOING = 1
+    PREPARE_COMMIT = 2  # decided: markers are being written
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4  # all markers are written
+    COMPLETE_ABORT = 5
+
+
+PREPARED: Final = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionValue:
+    """`partitions` is not empty only while ONGOING or PREPARE_*."""
+
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch  # that holds: of the markers in PREPARE_*, of the next transaction after it
+    previous_producer_id: ProducerId = NO_PRODUCER_ID  # when the epochs of one id were used up
+    timeout_ms: int  # of a transaction; TWO_PHASE: none
+    state: TransactionState
+    partitions: frozenset[TopicPartition] = frozenset()
+    started_ms: int = NO_TIME  # wall clock
+    updated_ms: int
+
+
+TWO_PHASE: Final = -1
+"""As a time-out: an outside coordinator ends the transaction."""
+
+
+class Record(NamedTuple):
+    transactional_id: str
+    value: TransactionValue | None

@@ -1,0 +1,280 @@
+"""The life of a transactional id, transition by transition (SEMANTICS 7, KIP-98, KIP-890, KIP-939)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import pytest
+
+from streamlog.errors import (
+    ConcurrentTransactionsError,
+    InvalidRequestError,
+    InvalidTransactionStateError,
+    ProducerFencedError,
+    UnknownProducerIdError,
+)
+from streamlog.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, PartitionId, ProducerEpoch, ProducerId, TopicPartition
+from streamlog.transactions import deciding
+from streamlog.transactions.codec import decode, encode
+from streamlog.transactions.deciding import EPOCH_MAX, AddPartitions, Decision, End, Ended, Init, Producer
+from streamlog.transactions.records import TWO_PHASE, TransactionState, TransactionValue
+
+T_0, T_1 = (TopicPartition("t", PartitionId(n)) for n in range(2))
+TIMEOUT_MS = 60_000
+R = TypeVar("R")
+
+
+@dataclass
+class Coordinator:
+    """Of one id, `x`. What is decided is replayed at once, through the bytes."""
+
+    value: TransactionValue | None = None
+    now_ms: int = 1_000
+    fresh: int = 100
+    log: list[tuple[bytes, bytes | None]] = field(default_factory=list)
+
+    def carry_out(self, decision: Decision[R]) -> R:
+        if decision.record is not None:
+            self.log.append(encode(decision.record))
+            self.value = decode(*self.log[-1]).value
+        return decision.response
+
+    def init(self, before: Producer | None = None, *, timeout_ms: int = TIMEOUT_MS, keep: bool = False) -> Producer:
+        """As the shell does it: an open transaction is aborted first."""
+        self.fresh += 1
+        command = Init(
+            transactional_id="x",
+            timeout_ms=timeout_ms,
+            fresh_producer_id=ProducerId(self.fresh),
+            producer_id=NO_PRODUCER_ID if before is None else before.producer_id,
+            producer_epoch=NO_PRODUCER_EPOCH if before is None else before.producer_epoch,
+            keep_prepared=keep,
+        )
+        if deciding.must_abort_first(command, self.value):
+            self.abort()
+            self.complete()
+        return self.carry_out(deciding.init(command, self.value, self.now_ms))
+
+    def abort(self) -> None:
+        assert self.value is not None
+        self.fresh += 1
+        self.carry_out(deciding.abort_open("x", self.value, ProducerId(self.fresh), self.now_ms))
+
+    def add(self, producer: Producer, *partitions: TopicPartition) -> None:
+        self.carry_out(deciding.add_partitions(adding(producer, *partitions), self.value, self.now_ms))
+
+    def verify(self, producer: Producer, *partitions: TopicPartition) -> None:
+        deciding.verify(adding(producer, *partitions), self.value)
+
+    def end(self, producer: Producer, *, commit: bool = True) -> Ended:
+        self.fresh += 1
+        command = End(
+            transactional_id="x",
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            commit=commit,
+            fresh_producer_id=ProducerId(self.fresh),
+        )
+        return self.carry_out(deciding.end(command, self.value, self.now_ms))
+
+    def complete(self) -> None:
+        assert self.value is not None
+        self.carry_out(deciding.complete("x", self.value, self.now_ms))
+
+    @property
+    def state(self) -> TransactionState:
+        assert self.value is not None
+        return self.value.state
+
+
+def adding(producer: Producer, *partitions: TopicPartition) -> AddPartitions:
+    return AddPartitions(
+        transactional_id="x",
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        partitions=frozenset(partitions),
+    )
+
+
+@pytest.fixture
+def coordinator() -> Coordinator:
+    return Coordinator()
+
+
+def test_a_transaction_from_its_beginning_to_its_end(coordinator: Coordinator) -> None:
+    producer = coordinator.init()
+    assert (producer.producer_epoch, coordinator.state) == (0, TransactionState.EMPTY)
+    coordinator.add(producer, T_0)
+    coordinator.add(producer, T_0, T_1)
+    coordinator.verify(producer, T_0, T_1)
+    assert coordinator.state is TransactionState.ONGOING
+    ended = coordinator.end(producer)
+    assert (ended.was_open, ended.producer.producer_epoch) == (True, 1)
+    assert coordinator.state is TransactionState.PREPARE_COMMIT
+    assert coordinator.value is not None
+    assert coordinator.value.partitions == {T_0, T_1}
+    assert deciding.marker_of(coordinator.value) == (producer.producer_id, 1)
+    coordinator.complete()
+    assert coordinator.state is TransactionState.COMPLETE_COMMIT
+    assert coordinator.value.partitions == frozenset()
+    coordinator.add(ended.producer, T_1)
+    assert coordinator.state is TransactionState.ONGOING
+
+
+def test_what_is_added_already_is_not_written_again(coordinator: Coordinator) -> None:
+    producer = coordinator.init()
+    coordinator.add(producer, T_0, T_1)
+    written = len(coordinator.log)
+    coordinator.add(producer, T_1)
+    assert len(coordinator.log) == written
+
+
+def test_another_producer_fences_the_one_before_and_aborts_its_transaction(coordinator: Coordinator) -> None:
+    zombie = coordinator.init()
+    coordinator.add(zombie, T_0)
+    producer = coordinator.init()
+    assert (producer.producer_id, producer.producer_epoch) == (zombie.producer_id, 2)
+    for attempt in (
+        lambda: coordinator.add(zombie, T_1),
+        lambda: coordinator.verify(zombie, T_0),
+        lambda: coordinator.end(zombie),
+        lambda: coordinator.init(zombie),
+    ):
+        with pytest.raises(ProducerFencedError):
+            attempt()
+
+
+def test_a_late_batch_of_a_transaction_finds_none_open(coordinator: Coordinator) -> None:
+    producer = coordinator.init()
+    coordinator.add(producer, T_0)
+    following = coordinator.end(producer).producer
+    with pytest.raises(ProducerFencedError):
+        coordinator.add(producer, T_0)
+    with pytest.raises(ConcurrentTransactionsError):
+        coordinator.add(following, T_0)
+    coordinator.complete()
+    with pytest.raises(ProducerFencedError):
+        coordinator.verify(producer, T_0)
+    with pytest.raises(InvalidTransactionStateError):
+        coordinator.verify(following, T_0)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("completed", [True, False])
+def test_an_end_that_is_asked_again_is_answered_again_and_never_decided_anew(
+    coordinator: Coordinator, commit: bool, completed: bool
+) -> None:
+    producer = coordinator.init()
+    coordinator.add(producer, T_0)
+    first = coordinator.end(producer, commit=commit)
+    if completed:
+        coordinator.complete()
+    written = len(coordinator.log)
+    again = coordinator.end(producer, commit=commit)
+    assert (again.producer, again.was_open) == (first.producer, False)
+    with pytest.raises(ProducerFencedError):
+        coordinator.end(producer, commit=not commit)
+    assert len(coordinator.log) == written
+
+
+def test_there_is_nothing_to_end(coordinator: Coordinator) -> None:
+    producer = coordinator.init()
+    assert not coordinator.end(producer).was_open
+    assert not coordinator.end(producer, commit=False).was_open
+    coordinator.add(producer, T_0)
+    following = coordinator.end(producer).producer
+    coordinator.complete()
+    assert not coordinator.end(following, commit=False).was_open
+    with pytest.raises(InvalidTransactionStateError):
+        coordinator.end(following)
+
+
+def test_who_is_not_known_and_who_is_ahead(coordinator: Coordinator) -> None:
+    nobody = Producer(producer_id=ProducerId(1), producer_epoch=ProducerEpoch(0))
+    with pytest.raises(UnknownProducerIdError):
+        coordinator.add(nobody, T_0)
+    producer = coordinator.init()
+    with pytest.raises(InvalidRequestError):
+        coordinator.add(replace(producer, producer_epoch=ProducerEpoch(5)), T_0)
+    with pytest.raises(ProducerFencedError):
+        coordinator.add(nobody, T_0)
+
+
+def test_epochs_that_are_used_up_give_way_to_another_producer_id(coordinator: Coordinator) -> None:
+    producer = coordinator.init()
+    assert coordinator.value is not None
+    coordinator.value = replace(coordinator.value, producer_epoch=ProducerEpoch(EPOCH_MAX))
+    producer = replace(producer, producer_epoch=ProducerEpoch(EPOCH_MAX))
+    coordinator.add(producer, T_0)
+    assert deciding.needs_fresh_id(coordinator.value)
+    ended = coordinator.end(producer)
+    assert ended.producer.producer_epoch == 0
+    assert ended.producer.producer_id != producer.producer_id
+    assert deciding.marker_of(coordinator.value) == (producer.producer_id, EPOCH_MAX + 1)
+    assert coordinator.end(producer).producer == ended.producer
+    coordinator.complete()
+    coordinator.add(ended.producer, T_0)
+    with pytest.raises(ProducerFencedError):
+        coordinator.add(producer, T_0)
+
+
+def test_a_transaction_that_is_open_too_long(coordinator: Coordinator) -> None:
+    producer = coordinator.init()
+    coordinator.add(producer, T_0)
+    assert coordinator.value is not None
+    assert not deciding.is_overdue(coordinator.value, coordinator.now_ms + TIMEOUT_MS - 1)
+    assert deciding.is_overdue(coordinator.value, coordinator.now_ms + TIMEOUT_MS)
+    coordinator.abort()
+    assert coordinator.state is TransactionState.PREPARE_ABORT
+    with pytest.raises(ProducerFencedError):
+        coordinator.end(producer)
+    with pytest.raises(InvalidTransactionStateError):
+        coordinator.abort()
+
+
+def test_an_outside_coordinator_ends_what_is_prepared(coordinator: Coordinator) -> None:
+    producer = coordinator.init(timeout_ms=TWO_PHASE)
+    coordinator.add(producer, T_0)
+    assert coordinator.value is not None
+    assert not deciding.is_overdue(coordinator.value, 2**60)
+    returned = coordinator.init(timeout_ms=TWO_PHASE, keep=True)
+    assert (returned.open_producer_id, returned.open_producer_epoch) == (producer.producer_id, 0)
+    assert coordinator.state is TransactionState.ONGOING
+    with pytest.raises(ProducerFencedError):
+        coordinator.end(producer)
+    assert coordinator.end(returned).was_open
+    assert coordinator.state is TransactionState.PREPARE_COMMIT
+    with pytest.raises(ConcurrentTransactionsError):
+        coordinator.init(timeout_ms=TWO_PHASE, keep=True)
+
+
+def test_only_two_phase_transactions_are_kept(coordinator: Coordinator) -> None:
+    producer = coordinator.init()
+    coordinator.add(producer, T_0)
+    with pytest.raises(InvalidTransactionStateError):
+        coordinator.init(keep=True)
+
+
+def test_an_id_that_is_not_used_is_forgotten(coordinator: Coordinator) -> None:
+    producer = coordinator.init()
+    assert coordinator.value is not None
+    assert not coordinator.carry_out(deciding.expire("x", coordinator.value, coordinator.now_ms + 9, 10))
+    coordinator.add(producer, T_0)
+    assert not coordinator.carry_out(deciding.expire("x", coordinator.value, coordinator.now_ms + 99, 10))
+    coordinator.end(producer)
+    assert not coordinator.carry_out(deciding.expire("x", coordinator.value, coordinator.now_ms + 99, 10))
+    coordinator.complete()
+    assert coordinator.carry_out(deciding.expire("x", coordinator.value, coordinator.now_ms + 10, 10))
+    assert coordinator.value is None
+
+
+def test_golden_bytes(coordinator: Coordinator) -> None:
+    """After TransactionLogKey.json and TransactionLogValue.json, by hand."""
+    producer = coordinator.init()
+    coordinator.add(producer, T_0)
+    key, value = coordinator.log[-1]
+    assert key == bytes.fromhex("0000 0001 78")
+    assert value == bytes.fromhex(
+        "0001 0000000000000065 0000 0000ea60 0102 02 74 02 00000000 0000000000000003e8 00000000000003e801 02 02 0002"
+    )
