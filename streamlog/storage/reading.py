@@ -35,8 +35,10 @@ def try_read(log: Log, offset: Offset, size_max: int, end_offset: Offset | None,
             data = try_run(segment.file, segment.read(offset, bound, size_max, at_least_one=at_least_one))
         except WouldBlockError:
             return None
-        if data or log.segments.end_of(index, log.log_end_offset) >= end:
+        if data is not None:
             return data
+        if log.segments.end_of(index, log.log_end_offset) >= end:
+            return b""
         index += 1
     return b""
 
@@ -55,8 +57,10 @@ async def read(log: Log, offset: Offset, size_max: int, end_offset: Offset | Non
             segment.unpin()
         if generation != log.durability.generation:
             continue
-        if data or segment_end >= end:
+        if data is not None:
             return data
+        if segment_end >= end:
+            return b""
         offset = segment_end  # nothing left in this segment (compaction): go on in the next
 
 

@@ -343,16 +343,21 @@ class Segment:
             position = self.further(position, at)
         return position
 
-    def read(self, offset: Offset, end_offset: Offset | None, size_max: int, *, at_least_one: bool) -> Scan[bytes]:
+    def read(
+        self, offset: Offset, end_offset: Offset | None, size_max: int, *, at_least_one: bool
+    ) -> Scan[bytes | None]:
         """Whole batches from the one that holds `offset` (or the next) on, all below `end_offset` (None: no bound),
-        together at most `size_max` bytes; with `at_least_one`, the first even if it is larger.
+        together at most `size_max` bytes; with `at_least_one`, the first even if it is larger. b"": not even the first
+        fits; None: there is none here.
         """
         start = yield from self.seek(offset)
         end = self.size_bytes if end_offset is None else (yield from self.seek(end_offset))
+        if end <= start:
+            return None
         limit = min(end, start + size_max)
         if start < limit < end:
             limit = yield from self._boundary(start, limit)
-        if limit <= start < end and at_least_one:
+        if limit <= start and at_least_one:
             header = read_header((yield ReadAt(HEADER_SIZE, start)), 0)
             limit = start + self.checked_size(header, start)
         if limit <= start:

@@ -146,6 +146,22 @@ def test_reads_end_at_whole_batches_and_below_the_bound(rig: Rig) -> None:
         assert (e.value.details["log_start"], e.value.details["log_end"]) == (0, 100)
 
 
+@pytest.mark.parametrize("cold", [0.0, 1.0])
+def test_a_batch_that_does_not_fit_is_not_passed_over(rig: Rig, cold: float) -> None:
+    """The next segment's would fit, and is none of it: found as records that a follower never got."""
+    rig.append(b"large" * 100)
+    rig.do(rig.log.roll_now)
+    rig.append(b"small")
+    rig.machine.disk.faults.cold = cold
+    log, room = rig.log, 200
+    assert rig.machine.run(log.read(Offset(0), room, end_offset=None, at_least_one=False)) == b""
+    if not cold:
+        assert rig.do(lambda: log.try_read(Offset(0), room, at_least_one=False)) == b""
+    assert (
+        read_header(rig.machine.run(log.read(Offset(1), room, end_offset=None, at_least_one=False)), 0).base_offset == 1
+    )
+
+
 def test_segments_roll_by_size_age_index_and_on_demand() -> None:
     rig = Rig(Machine(1), LogConfig(segment_index_bytes=24, segment_bytes=1000, segment_ms=500, index_interval_bytes=1))
     rig.append(b"x" * 300)
