@@ -164,7 +164,7 @@ class AsyncConsumer:
         self._check_open()
         given: dict[Partition, Start | None]
         given = dict(partitions) if isinstance(partitions, Mapping) else dict.fromkeys(partitions, start)
-        starts = {_partition(one): _start(at) for one, at in given.items()}
+        starts = {as_partition(one): _start(at) for one, at in given.items()}
         await self._metadata.look_up([one.topic for one in starts], timeout_s=self._api_timeout_s)
         for one in starts:
             self._metadata.check(one)
@@ -193,9 +193,9 @@ class AsyncConsumer:
 
     def _reader(self, partition: Partition) -> PartitionReader:
         self._check_open()
-        found = self._fetcher.readers.get(_partition(partition))
+        found = self._fetcher.readers.get(as_partition(partition))
         if found is None:
-            raise InvalidRequestError(f"{_partition(partition)} is not assigned", field="partition")
+            raise InvalidRequestError(f"{as_partition(partition)} is not assigned", field="partition")
         return found
 
     # Where.
@@ -259,14 +259,14 @@ class AsyncConsumer:
         self, times: Mapping[Partition, int], *, timeout_s: float | None = None
     ) -> dict[TopicPartition, Found | None]:
         """The first record of each time (ms since 1970) or later; None: there is none. As `beginning_offsets`."""
-        places = {_partition(one): AtTime(timestamp_ms) for one, timestamp_ms in times.items()}
+        places = {as_partition(one): AtTime(timestamp_ms) for one, timestamp_ms in times.items()}
         found = await self._find(places, timeout_s)
         return {one: None if at.offset == NO_OFFSET else at for one, at in found.items()}
 
     async def _ends(
         self, partitions: Iterable[Partition], bound: Bound, timeout_s: float | None
     ) -> dict[TopicPartition, Offset]:
-        found = await self._find({_partition(one): bound for one in partitions}, timeout_s)
+        found = await self._find({as_partition(one): bound for one in partitions}, timeout_s)
         return {one: at.offset for one, at in found.items()}
 
     async def _find(
@@ -389,7 +389,8 @@ class AsyncConsumer:
             return
 
 
-def _partition(given: Partition) -> TopicPartition:
+def as_partition(given: Partition) -> TopicPartition:
+    """(topic, partition) as a TopicPartition."""
     if isinstance(given, TopicPartition):
         return given
     topic, number = given

@@ -48,6 +48,11 @@ class ThreadWorkers:
         self._pool.shutdown(cancel_futures=True)
 
 
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """For a thread of its own: uvloop's where there is one."""
+    return _new_event_loop() if _new_event_loop is not None else asyncio.new_event_loop()
+
+
 def run(main: Coroutine[Any, Any, T]) -> T:
     """`asyncio.run` under uvloop where there is one, with the collector at ease. Ctrl-C cancels `main` first."""
     _ease_collector()

@@ -1,0 +1,67 @@
+"""The admin client for programs without an event loop: AsyncAdmin's methods, each of which waits for its answer.
+
+    with Admin(bootstrap_servers="127.0.0.1:9092") as admin:
+        admin.create_topic("orders", partitions=3)
+
+Any number of threads may use one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Self
+
+from streamlog.client.admin import AsyncAdmin
+from streamlog.client.settings import merged
+from streamlog.client.sync_loop import LoopThread, blocking
+
+
+class Admin:
+    """Settings as of AsyncAdmin. Open from the moment that it is made; `close` it, or use `with`."""
+
+    def __init__(self, config: Mapping[str, object] | None = None, **settings: object) -> None:
+        self._client = AsyncAdmin(merged(config, settings))
+        self._thread = LoopThread("streamlog-admin")
+        self._thread.call(self._client.start())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._thread.closed:
+            return
+        try:
+            self._thread.call(self._client.close())
+        finally:
+            self._thread.close()
+
+    create_topics = blocking(AsyncAdmin.create_topics)
+    create_topic = blocking(AsyncAdmin.create_topic)
+    delete_topics = blocking(AsyncAdmin.delete_topics)
+    delete_topic = blocking(AsyncAdmin.delete_topic)
+    list_topics = blocking(AsyncAdmin.list_topics)
+    describe_topics = blocking(AsyncAdmin.describe_topics)
+    describe_topic = blocking(AsyncAdmin.describe_topic)
+    create_partitions = blocking(AsyncAdmin.create_partitions)
+    grow_topic = blocking(AsyncAdmin.grow_topic)
+    describe_configs = blocking(AsyncAdmin.describe_configs)
+    alter_configs = blocking(AsyncAdmin.alter_configs)
+    alter_config = blocking(AsyncAdmin.alter_config)
+    elect_leaders = blocking(AsyncAdmin.elect_leaders)
+    alter_partition_reassignments = blocking(AsyncAdmin.alter_partition_reassignments)
+    list_partition_reassignments = blocking(AsyncAdmin.list_partition_reassignments)
+    digest_replicas = blocking(AsyncAdmin.digest_replicas)
+    describe_cluster = blocking(AsyncAdmin.describe_cluster)
+    describe_node = blocking(AsyncAdmin.describe_node)
+    describe_log_dirs = blocking(AsyncAdmin.describe_log_dirs)
+    drain_node = blocking(AsyncAdmin.drain_node)
+    cancel_drain = blocking(AsyncAdmin.cancel_drain)
+    drain_progress = blocking(AsyncAdmin.drain_progress)
+    unregister_node = blocking(AsyncAdmin.unregister_node)
+    add_voter = blocking(AsyncAdmin.add_voter)
+    remove_voter = blocking(AsyncAdmin.remove_voter)
+    update_metadata_version = blocking(AsyncAdmin.update_metadata_version)

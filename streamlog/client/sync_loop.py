@@ -1,0 +1,93 @@
+"""The thread on which the synchronous front of a client runs its asynchronous one.
+
+    LoopThread --owns--> event loop --runs--> AsyncProducer | AsyncConsumer | AsyncAdmin
+
+One thread for each client, a daemon: a program that forgets to close it still ends. Whoever calls waits for the result
+in his own thread; Ctrl-C there cancels what he waits for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+from streamlog.errors import ClientClosedError
+from streamlog.ports.system import new_event_loop
+
+P = ParamSpec("P")
+T = TypeVar("T")
+AsyncT = TypeVar("AsyncT")
+
+
+class LoopThread:
+    """Running from the moment that it is made."""
+
+    def __init__(self, name: str) -> None:
+        self._loop = new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def closed(self) -> bool:
+        return self._loop.is_closed()
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run it on the loop and wait for it. ClientClosedError."""
+        if self._loop.is_closed():
+            work.close()
+            raise ClientClosedError("the client is closed")
+        future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # of no effect where it has ended
+            raise
+
+    def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """As `call`, of a plain function."""
+
+        async def wrapped() -> T:
+            return work(*args, **kwargs)
+
+        return self.call(wrapped())
+
+    def close(self) -> None:
+        """Idempotent."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.close()
+
+
+class Front(Protocol[AsyncT]):
+    """A synchronous front: the thread, and the asynchronous client that runs there."""
+
+    _thread: LoopThread
+    _client: AsyncT
+
+
+def blocking(
+    method: Callable[Concatenate[AsyncT, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Front[AsyncT], P], T]:
+    """The method of a front that waits for that of its client."""
+
+    @functools.wraps(method)
+    def wait(self: Front[AsyncT], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._thread.call(method(self._client, *args, **kwargs))
+
+    return wait
+
+
+def on_loop(method: Callable[Concatenate[AsyncT, P], T]) -> Callable[Concatenate[Front[AsyncT], P], T]:
+    """As `blocking`, of a plain method."""
+
+    @functools.wraps(method)
+    def wait(self: Front[AsyncT], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._thread.run(method, self._client, *args, **kwargs)
+
+    return wait
