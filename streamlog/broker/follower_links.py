@@ -64,14 +64,15 @@ class FollowerLinks:
         self._clock = clock
         self._random = random
         self._probe = probe
-        self._tasks: asyncio.TaskGroup | None = None
+        self._tasks: asyncio.TaskGroup | None = None  # since `run`
+        self._loop: asyncio.AbstractEventLoop | None = None  # since `run`
         self._waiting: dict[FollowerReplica, None] = {}  # followed before `run`
         self._links: dict[BrokerId, tuple[FollowerLink, asyncio.Task[None]]] = {}
 
     async def run(self) -> None:
         """For ever."""
         async with asyncio.TaskGroup() as tasks:
-            self._tasks = tasks
+            self._tasks, self._loop = tasks, asyncio.get_running_loop()
             waiting, self._waiting = self._waiting, {}
             for replica in waiting:
                 self.follow(replica)
@@ -93,8 +94,8 @@ class FollowerLinks:
         if found is not None:
             link, _ = found
             link.unfollow(replica)
-            if not len(link):
-                asyncio.get_running_loop().call_later(LINGER_S, self._drop_if_idle, replica.leader)
+            if not len(link) and self._loop is not None:
+                self._loop.call_later(LINGER_S, self._drop_if_idle, replica.leader)
 
     def _begin(self, tasks: asyncio.TaskGroup, leader: BrokerId) -> FollowerLink:
         link = FollowerLink(

@@ -105,7 +105,7 @@ class ReplicationService:
         self._probe("follower_connected", follower=hello.node_id, broker_epoch=hello.broker_epoch)
         try:
             await one.run()
-        except RpcError:
+        except (RpcError, asyncio.CancelledError):  # a call that broke cancels its handler
             if self._streams.get(hello.node_id) is one:
                 self._on_broken(hello.node_id)
             raise

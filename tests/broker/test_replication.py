@@ -1,0 +1,300 @@
+"""Nodes copy from each other (SEMANTICS 1, 2, 3, 5): over the streams, on real logs, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from streamlog.api.errors import from_rpc
+from streamlog.broker.replica_wire import METHOD, Hello, Request, encode_request
+from streamlog.errors import (
+    InconsistentClusterError,
+    InvalidRequestError,
+    OutcomeUnknownError,
+    StaleBrokerEpochError,
+    StreamlogError,
+)
+from streamlog.model import Acks, BrokerEpoch, BrokerId, Offset
+from streamlog.ports import RpcError
+from streamlog.sim.disk import DiskFaults
+from tests.broker.nodes import LAG_MAX_MS, Cluster, tell
+from tests.metadata.rig import CLUSTER
+from tests.storage.batches import batch
+
+
+async def three_nodes(cluster: Cluster, partitions: int = 1) -> None:
+    cluster.start(1, 2, 3)
+    await cluster.ready(1, 2, 3)
+    cluster.do(lambda c: c.create("t", partitions, assignments=((1, 2, 3),) * partitions))
+    await cluster.settled(partitions)
+
+
+async def leader_is(cluster: Cluster, node_id: int) -> None:
+    """In the controller's eyes, and in its own."""
+
+    def leads() -> bool:
+        if cluster.partition().leader != node_id:
+            return False
+        try:
+            cluster.nodes[node_id].leader()
+        except StreamlogError:
+            return False
+        return True
+
+    await cluster.until(leads)
+
+
+def append_alone(cluster: Cluster, node_id: int, *values: bytes) -> None:
+    """acks=1, on whoever thinks that it leads."""
+
+    async def appending() -> None:
+        cluster.nodes[node_id].leader().append(batch(values), acks=Acks.LEADER)
+
+    cluster.host(node_id).spawn(appending())
+
+
+def test_what_is_produced_stands_on_all_replicas() -> None:
+    async def story(cluster: Cluster) -> None:
+        await three_nodes(cluster)
+        for i in range(20):
+            assert await cluster.produce(b"value %d" % i) == i
+        await cluster.settled()
+        cluster.check()
+        assert len(cluster.values(3)) == 20
+
+    tell(story)
+
+
+def test_a_node_that_was_away_catches_up_and_is_in_sync_again() -> None:
+    async def story(cluster: Cluster) -> None:
+        await three_nodes(cluster)
+        cluster.host(3).crash()
+        cluster.fence(3)
+        for i in range(100):
+            await cluster.produce(*(b"%d %d" % (i, k) + bytes(5000) for k in range(10)))
+        assert cluster.partition().isr == (1, 2)
+        cluster.start(3)
+        await cluster.settled()
+        cluster.check()
+
+    tell(story)
+
+
+@pytest.mark.parametrize("cold", [0.0, 1.0])
+def test_an_empty_replica_gets_all_whatever_the_page_cache_has(cold: float) -> None:
+    async def story(cluster: Cluster) -> None:
+        await three_nodes(cluster)
+        cluster.host(3).crash()
+        cluster.fence(3)
+        cluster.host(1).disk.faults = DiskFaults(cold=cold)
+        for i in range(40):
+            await cluster.produce(b"%d" % i + bytes(100_000))
+        cluster.start(3)
+        await cluster.produce(b"while it catches up")
+        await cluster.settled()
+        cluster.host(1).disk.faults = DiskFaults()
+        cluster.check()
+
+    tell(story)
+
+
+def test_a_deposed_leader_is_cut_to_what_both_have() -> None:
+    """SEMANTICS 2: it appended on, alone, and nobody acknowledged it."""
+
+    async def story(cluster: Cluster) -> None:
+        await three_nodes(cluster)
+        await cluster.produce(b"before")
+        for other in (2, 3):
+            cluster.world.fabric.block("node1", f"node{other}")
+            cluster.world.fabric.block(f"node{other}", "node1")
+        cluster.cut[1] = True
+        append_alone(cluster, 1, b"nobody", b"has", b"these")
+        cluster.fence(1)
+        await leader_is(cluster, 2)
+        await cluster.produce(b"after")
+        assert [value for _, value in cluster.values(1)] == [b"before", b"nobody", b"has", b"these"]
+        cluster.world.fabric.heal()
+        del cluster.cut[1]
+        cluster.publish()
+        cluster.heartbeat(1)
+        await cluster.settled()
+        assert cluster.told("log_diverged")
+        assert [value for _, value in cluster.values(1)] == [b"before", b"after"]
+        cluster.check()
+
+    tell(story)
+
+
+def test_streams_that_break_under_load_lose_nothing() -> None:
+    async def story(cluster: Cluster) -> None:
+        await three_nodes(cluster)
+
+        async def breaking() -> None:
+            for i in range(30):
+                await asyncio.sleep(0.1)
+                cluster.world.fabric.reset("node1", "node2" if i % 2 else "node3")
+
+        task = asyncio.get_running_loop().create_task(breaking())
+        count = 0
+        while not task.done():
+            await cluster.produce(b"%d" % count)
+            count += 1
+        await cluster.settled()
+        cluster.check()
+        assert count > 20
+        assert BrokerId(1) in cluster.nodes[2].suspected
+        assert BrokerId(2) in cluster.nodes[1].suspected
+
+    tell(story)
+
+
+def test_a_follower_that_cannot_keep_up_leaves_the_isr_and_comes_back() -> None:
+    async def story(cluster: Cluster) -> None:
+        await three_nodes(cluster)
+        fabric = cluster.world.fabric
+        fabric.block("node1", "node3")
+        began_s = cluster.world.loop.now
+        first = asyncio.get_running_loop().create_task(cluster.produce(b"waits for the ISR to shrink"))
+        await cluster.until(lambda: cluster.partition().isr == (1, 2))
+        assert cluster.world.loop.now - began_s < 2 * LAG_MAX_MS / 1000
+        await first
+        await cluster.produce(*(b"%d" % i for i in range(100)))
+        fabric.heal()
+        await cluster.settled()
+        cluster.check()
+
+    tell(story)
+
+
+def test_positions_are_told_only_of_what_is_synced() -> None:
+    """SEMANTICS 5: with the followers' disks at a stand, nothing is acknowledged, though they have the bytes."""
+
+    async def story(cluster: Cluster) -> None:
+        await three_nodes(cluster)
+        await cluster.produce(b"first")
+        for node_id in (2, 3):
+            cluster.host(node_id).disk.faults = DiskFaults(slow=200)
+        done = asyncio.get_running_loop().create_task(cluster.produce(b"second"))
+        await cluster.until(lambda: all(cluster.nodes[n].log().log_end_offset == 2 for n in (1, 2, 3)))
+        assert not done.done()
+        assert cluster.nodes[1].leader().high_watermark == 1
+        for node_id in (1, 2, 3):
+            cluster.host(node_id).power_cut()
+        with pytest.raises((OutcomeUnknownError, TimeoutError)):
+            await done
+        for node_id in (1, 2, 3):
+            cluster.host(node_id).disk.faults = DiskFaults()
+            cluster.start(node_id)
+        await cluster.settled()
+        cluster.check()
+
+    tell(story)
+
+
+@pytest.mark.parametrize("side", ["leader", "follower"])
+def test_a_replica_that_catches_up_is_throttled_and_those_in_sync_are_not(side: str) -> None:
+    async def story(cluster: Cluster) -> None:
+        await three_nodes(cluster)
+        cluster.host(3).crash()
+        cluster.fence(3)
+        for i in range(40):
+            await cluster.produce(b"%d" % i + bytes(100_000))
+        cluster.start(3)
+        await cluster.ready(3)
+        began_s = cluster.world.loop.now
+        while 3 not in cluster.partition().isr:
+            before_s = cluster.world.loop.now
+            await cluster.produce(b"%f" % before_s)
+            assert cluster.world.loop.now - before_s < 0.5
+            await asyncio.sleep(0.05)
+        took_s = cluster.world.loop.now - began_s
+        assert 4.0 < took_s < 8.0  # 4 MB at 800 kB a second
+        await cluster.settled()
+        cluster.check()
+
+    rates = {"leader_rate": 800_000} if side == "leader" else {"follower_rate": 800_000}
+    tell(story, **rates)
+
+
+def test_many_partitions_share_one_stream() -> None:
+    async def story(cluster: Cluster) -> None:
+        await three_nodes(cluster, partitions=50)
+        connections = [c for c in cluster.world.fabric.connections if c.client_host == "node2"]
+        assert len(connections) == 1
+        before = cluster.world.fabric.frames
+        async with asyncio.TaskGroup() as tasks:
+            for partition in range(50):
+                tasks.create_task(cluster.produce(b"x", partition=partition))
+        # One by one it would be 600: to two followers bytes, a position back, the high watermark, and credit for each.
+        assert cluster.world.fabric.frames - before < 300
+        await cluster.settled(50)
+        cluster.check(50)
+
+    tell(story)
+
+
+def test_who_may_not_follow_is_told_why() -> None:
+    async def refusal(cluster: Cluster, hello: Hello) -> StreamlogError | RpcError:
+        ports = cluster.world.host("stranger").ports
+        channel = ports.network.connect("node1:9092")
+        try:
+            async with channel.stream(METHOD) as stream:
+                await stream.send(encode_request(Request(hello=hello)))
+                await stream.recv()
+        except RpcError as error:
+            return from_rpc(error)
+        raise AssertionError("it was admitted")
+
+    async def story(cluster: Cluster) -> None:
+        await three_nodes(cluster)
+        cluster.world.host("stranger").boot()
+        spawn = cluster.world.host("stranger").spawn
+        good = Hello(CLUSTER, BrokerId(2), cluster.controller.epoch(2), BrokerId(1))
+        for hello, error in (
+            (good._replace(cluster_id="another"), InconsistentClusterError),
+            (good._replace(broker_epoch=BrokerEpoch(good.broker_epoch - 1)), StaleBrokerEpochError),
+            (good._replace(broker_epoch=BrokerEpoch(10_000)), StaleBrokerEpochError),
+            (good._replace(leader_id=BrokerId(3)), InvalidRequestError),
+            (good._replace(node_id=BrokerId(1)), InvalidRequestError),
+        ):
+            assert isinstance(await spawn(refusal(cluster, hello)), error)
+
+    tell(story)
+
+
+def test_a_stream_of_a_former_registration_is_ended() -> None:
+    """KIP-903: what it says no longer counts."""
+
+    async def story(cluster: Cluster) -> None:
+        await three_nodes(cluster)
+        cluster.fence(3)
+        epoch = cluster.register(3)  # another process under its id
+        await cluster.until(lambda: bool(cluster.told("replication_refused")))
+        assert "registered anew" in str(cluster.told("replication_refused")[0]["reason"])
+        cluster.nodes[3].epoch = epoch
+        cluster.heartbeat(3)
+        await cluster.settled()
+
+    tell(story)
+
+
+def test_a_log_that_begins_inside_of_a_batch_is_followed() -> None:
+    async def story(cluster: Cluster) -> None:
+        await three_nodes(cluster)
+        cluster.host(3).power_cut()
+        cluster.fence(3)
+        await cluster.produce(*(b"%d" % i for i in range(10)))
+
+        async def delete_records() -> None:
+            for node_id in (1, 2):
+                cluster.nodes[node_id].log().advance_log_start(Offset(5))
+            cluster.nodes[1].leader().on_log_start_moved()
+
+        await cluster.host(1).spawn(delete_records())
+        cluster.start(3)
+        await cluster.settled()
+        assert [offset for offset, _ in cluster.values(3)] == [5, 6, 7, 8, 9]
+        assert cluster.nodes[3].log().log_start_offset == 5
+
+    tell(story)
