@@ -119,8 +119,9 @@ async def _wait_until_ready(nodes: Sequence[LocalNode], timeout_s: float, advanc
 def _check_alive(nodes: Sequence[LocalNode]) -> None:
     for node in nodes:
         if node.process is None:
+            words = node.last_words() or "it said nothing"
             raise click.ClickException(
-                f"node {node.node_id} has stopped while it started: {node.last_words() or 'it said nothing'} "
+                f"node {node.node_id} ({node.address}) has stopped while it started: {words} "
                 f"(the whole story: {node.log})."
             )
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 
-from streamlog.cli.failures import failed
+from streamlog.cli.failures import Interrupted, failed
 from streamlog.cli.target import UNREACHABLE_MS, Target
 from streamlog.client.admin import AsyncAdmin
 from streamlog.errors import StreamlogError
@@ -22,17 +22,33 @@ def with_admin(target: Target, work: Callable[[AsyncAdmin], Awaitable[T]]) -> T:
     """What `work` gives. ClickException for its errors."""
 
     async def run() -> T:
-        timeout_ms = target.request_timeout_ms
-        settings = target.settings | {"default.api.timeout.ms": timeout_ms, "request.timeout.ms": timeout_ms}
-        with telling_warnings():
-            admin = AsyncAdmin(settings, unreachable_s=UNREACHABLE_MS / 1_000, client_version="streamlogctl")
-        async with admin:
+        async with _admin(target) as admin:
             return await work(admin)
 
+    return finish(run())
+
+
+async def check_reachable(target: Target) -> None:
+    """StreamlogError, soon, where no node can be reached: producers and consumers wait longer for one."""
+    async with _admin(target) as admin:
+        await admin.describe_node()
+
+
+def finish(work: Coroutine[Any, Any, T]) -> T:
+    """Run it to its end. ClickException for its errors, Interrupted for Ctrl-C."""
     try:
-        return system.run(run())
+        return system.run(work)
     except StreamlogError as error:
         raise failed(error) from None
+    except KeyboardInterrupt:
+        raise Interrupted from None
+
+
+def _admin(target: Target) -> AsyncAdmin:
+    timeout_ms = target.request_timeout_ms
+    settings = target.settings | {"default.api.timeout.ms": timeout_ms, "request.timeout.ms": timeout_ms}
+    with telling_warnings():
+        return AsyncAdmin(settings, unreachable_s=UNREACHABLE_MS / 1_000, client_version="streamlogctl")
 
 
 @contextmanager

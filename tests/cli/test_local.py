@@ -80,8 +80,8 @@ def test_a_node_that_cannot_start_says_why(local: Local) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         said = refused(local("start", "--nodes", "1", "--port", str(port)))
-    assert said.startswith("Error: node 1 has stopped while it started: ")
-    assert f"{port}" in said
+    assert said.startswith(f"Error: node 1 (127.0.0.1:{port}) has stopped while it started: ")
+    assert "Address already in use" in said
     assert "streamlogd.log" in said
 
 

@@ -1,0 +1,219 @@
+"""`streamlogctl consume`: read records from a place on, and print them.
+
+Batches come undecoded from the consumer and are made lines of as a whole. It ends by --max-messages, --until-end,
+--timeout-ms without a record, Ctrl-C, or when nobody reads standard output any more, which is noticed also while no
+record comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import stat
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from datetime import datetime
+from itertools import islice
+from typing import Any, Final
+
+import click
+
+from streamlog.cli.nouns import key_values, one_name, topic_argument
+from streamlog.cli.record_output import OutputFormat, json_lines
+from streamlog.cli.session import check_reachable, finish, telling_warnings
+from streamlog.cli.target import Target, cluster_options
+from streamlog.client.consumer import EARLIEST, LATEST, AsyncConsumer, Start
+from streamlog.client.consumer_records import ConsumerBatch
+from streamlog.client.offset_finder import AtTime
+from streamlog.model import INT32_MAX, Offset, PartitionId, TopicPartition
+from streamlog.records.decode import Fields
+
+_ENDS: Final = {"earliest": EARLIEST, "latest": LATEST}
+
+
+@click.command
+@topic_argument
+@click.option("--from-beginning", is_flag=True, help="From the first record that is there; else from now on.")
+@click.option("--offset", metavar="OFFSET", help="From this offset of --partition on; or earliest, latest.")
+@click.option(
+    "--partition", "partitions", type=click.IntRange(0, INT32_MAX), multiple=True, help="Only this partition."
+)
+@click.option(
+    "--timestamp",
+    metavar="MS|TIME",
+    help="From this time on: ms since 1970, or as 2026-11-21T15:00:00 (local) or ...Z.",
+)
+@click.option("--max-messages", type=click.IntRange(1), help="End after so many records.")
+@click.option("--until-end", is_flag=True, help="End where the partitions end at the start.")
+@click.option("--timeout-ms", type=click.IntRange(0), help="End when no record has come for so long.")
+@click.option("--property", "properties", metavar="NAME=VALUE", multiple=True, help="What to print, see below.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--isolation-level",
+    type=click.Choice(["read_uncommitted", "read_committed"]),
+    default="read_uncommitted",
+    show_default=True,
+)
+@click.option("--consumer-property", "settings", metavar="NAME=VALUE", multiple=True, help="A setting of the consumer.")
+@cluster_options
+def consume(
+    target: Target,
+    name: str | None,
+    flag_name: str | None,
+    offset: str | None,
+    partitions: tuple[int, ...],
+    timestamp: str | None,
+    max_messages: int | None,
+    timeout_ms: int | None,
+    properties: tuple[str, ...],
+    output: str,
+    isolation_level: str,
+    settings: tuple[str, ...],
+    *,
+    from_beginning: bool,
+    until_end: bool,
+) -> None:
+    """Print the records of TOPIC, the values alone unless something else is asked for.
+
+    \b
+    Properties (as of Kafka's console consumer), true or false:
+      print.key print.value print.offset print.partition print.timestamp print.headers
+    and:
+      key.separator=:          between what is printed; default: a tab
+      line.separator=, headers.separator=, null.literal=
+
+    \b
+    Examples:
+      streamlogctl consume orders --from-beginning
+      streamlogctl consume orders --partition 0 --offset 100 --max-messages 10
+      streamlogctl consume orders --timestamp 2026-11-21T15:00:00Z --until-end
+      streamlogctl consume orders --from-beginning --property print.key=true --property key.separator=:
+      streamlogctl consume orders --from-beginning --until-end --output json | jq .value.text
+    """
+    topic = one_name(name, flag_name)
+    start = _start(offset, timestamp, partitions, from_beginning=from_beginning)
+    form_texts = key_values(properties, "--property")
+    given = {
+        "isolation.level": isolation_level,
+        # An offset that is not there is an error; from an end on, reading goes on at that end.
+        "auto.offset.reset": "none" if isinstance(start, int) else "latest" if start is LATEST else "earliest",
+        "default.api.timeout.ms": target.request_timeout_ms,
+        **key_values(settings, "--consumer-property"),
+    }
+    printed = 0
+    began = False
+
+    async def run() -> None:
+        nonlocal printed, began
+        form = OutputFormat.of(form_texts)
+        with telling_warnings():
+            consumer = AsyncConsumer(target.settings | given)
+        await check_reachable(target)
+        async with consumer:
+            named = partitions or range(await consumer.partition_count(topic))
+            assigned = [TopicPartition(topic, PartitionId(number)) for number in named]
+            await consumer.assign(assigned, start=start)
+            began = True
+            ends = await consumer.end_offsets(assigned) if until_end else None
+            patience_s = None if timeout_ms is None else timeout_ms / 1_000
+            async for batch in _batches(consumer, ends, patience_s):
+                records: Iterable[Fields] = batch.fields()
+                if ends is not None:
+                    records = _before(records, ends[TopicPartition(topic, batch.partition)])
+                some = list(records if max_messages is None else islice(records, max_messages - printed))
+                _write(form, output, topic, batch, some)
+                printed += len(some)
+                if printed == max_messages:
+                    return
+
+    try:
+        finish(_until_nobody_reads(run()))
+    finally:
+        if began:
+            click.echo(f"Processed a total of {printed} messages", err=True)
+
+
+def _start(offset: str | None, timestamp: str | None, partitions: tuple[int, ...], *, from_beginning: bool) -> Start:
+    if sum((offset is not None, timestamp is not None, from_beginning)) > 1:
+        raise click.UsageError("--from-beginning, --offset and --timestamp exclude each other: give one of them.")
+    if timestamp is not None:
+        return AtTime(_milliseconds(timestamp))
+    if offset is None or offset in _ENDS:
+        return EARLIEST if from_beginning else _ENDS[offset or "latest"]
+    if not offset.isdecimal():
+        raise click.BadParameter(f"{offset!r}: must be a number from 0, earliest or latest.", param_hint="--offset")
+    if len(partitions) != 1:
+        raise click.UsageError("An offset is one of one partition: name it with --partition.")
+    return int(offset)
+
+
+def _milliseconds(text: str) -> int:
+    if text.isdecimal():
+        return int(text)
+    try:
+        return round(datetime.fromisoformat(text).timestamp() * 1_000)
+    except (ValueError, OverflowError):
+        raise click.BadParameter(
+            f"{text!r}: must be milliseconds since 1970, or a time as 2026-11-21T15:00:00.", param_hint="--timestamp"
+        ) from None
+
+
+async def _batches(
+    consumer: AsyncConsumer, ends: dict[TopicPartition, Offset] | None, patience_s: float | None
+) -> AsyncIterator[ConsumerBatch]:
+    """Until the ends, where there are any, or until none has come for so long."""
+    while ends is None or await _left(consumer, ends):
+        batch = await consumer.poll_batch(timeout_s=patience_s)
+        if batch is None:
+            return
+        yield batch
+
+
+async def _left(consumer: AsyncConsumer, ends: dict[TopicPartition, Offset]) -> bool:
+    """Something is before the end of a partition; those that are done are not read any further."""
+    done = [one for one in consumer.assignment if await consumer.position(one) >= ends[one]]
+    if done:
+        await consumer.assign([one for one in consumer.assignment if one not in done])
+    return bool(consumer.assignment)
+
+
+def _before(records: Iterable[Fields], end: Offset) -> list[Fields]:
+    return [record for record in records if record[0] < end]
+
+
+def _write(form: OutputFormat, output: str, topic: str, batch: ConsumerBatch, records: list[Fields]) -> None:
+    if output == "json":
+        lines = json_lines(topic, batch.partition, batch.timestamp_type, records)
+    else:
+        lines = form.lines(batch.partition, batch.timestamp_type, records)
+    sys.stdout.buffer.write(lines)
+    sys.stdout.buffer.flush()
+
+
+async def _until_nobody_reads(work: Coroutine[Any, Any, None]) -> None:
+    """The work, or as much of it as standard output is read: a pipe that is closed tells so at once."""
+    reading = asyncio.ensure_future(work)
+    loop = asyncio.get_running_loop()
+    fd = sys.stdout.fileno()
+    if stat.S_ISFIFO(os.fstat(fd).st_mode):
+        watch = (loop, fd, reading.cancel)
+        threading.Thread(target=_watch, args=watch, name="stdout", daemon=True).start()
+    try:
+        await reading
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise  # Ctrl-C
+
+
+def _watch(loop: asyncio.AbstractEventLoop, fd: int, closed: Callable[[], object]) -> None:
+    """In a thread, for the loop would make the pipe non-blocking, for whoever else writes to it too."""
+    poll = select.poll()
+    poll.register(fd, 0)  # errors and hang-ups are always told
+    poll.poll()
+    try:
+        loop.call_soon_threadsafe(closed)
+    except RuntimeError:
+        pass  # the loop has ended

@@ -1,0 +1,156 @@
+"""REQUIREMENTS, Producing and Consuming, through streamlogctl as a process, on a real cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from streamlog.pytest_plugin.cluster import InProcessCluster
+
+COMMAND = [sys.executable, "-c", "from streamlog.cli.main import main; main()"]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessCluster]:
+    with InProcessCluster(tmp_path_factory.mktemp("streamlog")) as cluster:
+        yield cluster
+
+
+def environment(cluster: InProcessCluster) -> dict[str, str]:
+    return {**os.environ, "STREAMLOG_BOOTSTRAP_SERVERS": cluster.bootstrap_servers}
+
+
+def run(cluster: InProcessCluster, *arguments: str, stdin: str | bytes = "") -> subprocess.CompletedProcess[bytes]:
+    data = stdin.encode() if isinstance(stdin, str) else stdin
+    return subprocess.run(
+        [*COMMAND, *arguments], input=data, capture_output=True, env=environment(cluster), check=False, timeout=60
+    )
+
+
+def everything(cluster: InProcessCluster, topic: str, *options: str) -> list[bytes]:
+    done = run(cluster, "consume", topic, "--from-beginning", "--until-end", *options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_each_line_is_a_record_in_its_order(cluster: InProcessCluster) -> None:
+    cluster.create_topic("lines")
+    lines = [f"line {number}" for number in range(5_000)]
+    done = run(cluster, "produce", "lines", "--verbose", stdin="\n".join(lines))
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert done.stderr == b"Wrote 5000 records: 5000 to lines-0.\n"
+    assert everything(cluster, "lines") == [line.encode() for line in lines]
+
+
+def test_keys_headers_and_what_is_printed(cluster: InProcessCluster) -> None:
+    cluster.create_topic("keys")
+    text = "a:1;k=v;w\nb:2;l=NULL\n"
+    properties = ("parse.headers=true", "headers.delimiter=;", "parse.key=true", "key.separator==", "null.marker=NULL")
+    options = [part for each in properties for part in ("--property", each)]
+    done = run(cluster, "produce", "--topic", "keys", *options, stdin=text)
+    assert done.returncode == 0, done.stderr
+    printed = [part for name in ("key", "offset", "headers") for part in ("--property", f"print.{name}=true")]
+    assert everything(cluster, "keys", *printed) == [b"Offset:0\ta:1\tk\tv;w", b"Offset:1\tb:2\tl\tnull"]
+    [first, _] = [json.loads(line) for line in everything(cluster, "keys", "--output", "json")]
+    assert (first["offset"], first["key"]["text"], first["value"]["text"]) == (0, "k", "v;w")
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_compression(cluster: InProcessCluster, codec: str) -> None:
+    cluster.create_topic(codec)
+    assert run(cluster, "produce", codec, "--compression", codec, stdin="x\n" * 1_000).returncode == 0
+    assert everything(cluster, codec) == [b"x"] * 1_000
+
+
+@pytest.mark.parametrize("acks", ["0", "1", "all"])
+def test_acks(cluster: InProcessCluster, acks: str) -> None:
+    cluster.create_topic(f"acks-{acks}")
+    done = run(cluster, "produce", f"acks-{acks}", "--acks", acks, "--sync", stdin="a\nb\n")
+    assert done.returncode == 0, done.stderr
+    assert run(cluster, "consume", f"acks-{acks}", "--from-beginning", "--max-messages", "2").stdout == b"a\nb\n"
+
+
+def test_integer_keys_land_on_the_partitions_of_their_number(cluster: InProcessCluster) -> None:
+    cluster.create_topic("modulo", partitions=3)
+    text = "".join(f"{number}\trow {number}\n" for number in range(9))
+    done = run(
+        cluster, "produce", "modulo", "--partitioner", "integer-modulo", "--property", "parse.key=true", stdin=text
+    )
+    assert done.returncode == 0, done.stderr
+    assert everything(cluster, "modulo", "--partition", "1") == [b"row 1", b"row 4", b"row 7"]
+
+
+def test_places_to_start_from(cluster: InProcessCluster) -> None:
+    cluster.create_topic("places")
+    run(cluster, "produce", "places", stdin="a\nb\nc\n")
+    by_offset = run(cluster, "consume", "places", "--partition", "0", "--offset", "1", "--until-end")
+    assert by_offset.stdout == b"b\nc\n"
+    assert by_offset.stderr == b"Processed a total of 2 messages\n"
+    assert run(cluster, "consume", "places", "--timestamp", "0", "--until-end").stdout == b"a\nb\nc\n"
+    later = run(cluster, "consume", "places", "--timestamp", "2099-01-01T00:00:00Z", "--until-end")
+    assert later.stdout == b""
+    now = run(cluster, "consume", "places", "--timeout-ms", "100")
+    assert (now.returncode, now.stdout) == (0, b"")
+    beyond = run(cluster, "consume", "places", "--partition", "0", "--offset", "99")
+    assert beyond.returncode == 1
+    assert b"offset 99 is not in 0..3: begin inside the log" in beyond.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("consume", "t", "--offset", "5"),
+        ("consume", "t", "--offset", "x", "--partition", "0"),
+        ("consume", "t", "--from-beginning", "--timestamp", "0"),
+        ("consume", "t", "--timestamp", "yesterday"),
+        ("consume",),
+        ("produce",),
+        ("produce", "t", "--property", "parse.key"),
+    ],
+)
+def test_wrong_usage(cluster: InProcessCluster, arguments: tuple[str, ...]) -> None:
+    done = run(cluster, *arguments)
+    assert done.returncode == 2
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_topic_that_is_not_there(cluster: InProcessCluster) -> None:
+    for done in (run(cluster, "produce", "missing", stdin="a\n"), run(cluster, "consume", "missing")):
+        assert done.returncode == 1
+        assert done.stderr.startswith(b"Error: topic 'missing' does not exist; create it with: streamlogctl topic")
+        assert done.stderr.count(b"\n") == 1
+
+
+def test_a_line_that_is_no_record_is_named(cluster: InProcessCluster) -> None:
+    cluster.create_topic("bad-lines")
+    done = run(cluster, "produce", "bad-lines", "--property", "parse.key=true", stdin="k\tv\nnothing\n")
+    assert done.returncode == 1
+    assert b"line 2 has no key" in done.stderr
+    long = run(cluster, "produce", "bad-lines", stdin=b"x" * ((1 << 20) + 1))
+    assert long.returncode == 1
+    assert b"max.request.size" in long.stderr
+
+
+@pytest.mark.parametrize("end", ["Ctrl-C", "closed pipe"])
+def test_a_consumer_that_waits_ends_without_a_traceback(cluster: InProcessCluster, end: str) -> None:
+    topic = end.replace(" ", "-")
+    cluster.create_topic(topic)
+    run(cluster, "produce", topic, stdin="a\n")
+    command = [*COMMAND, "consume", topic, "--from-beginning"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(cluster)) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == b"a\n"
+        if end == "Ctrl-C":
+            process.send_signal(signal.SIGINT)
+        else:
+            process.stdout.close()
+        said = process.stderr.read()
+        assert process.wait(60) == (130 if end == "Ctrl-C" else 0)
+    assert said.strip() == b"Processed a total of 1 messages"
