@@ -131,9 +131,10 @@ class DataNode:
 
     async def alter_partition(self, proposals: Sequence[IsrProposal]) -> Sequence[IsrResult]:
         assert self.epoch is not None
-        return await self.cluster.ask(
+        results: Sequence[IsrResult] = await self.cluster.ask(
             self.me, AlterPartition(broker_id=self.me, broker_epoch=self.epoch, proposals=tuple(proposals))
         )
+        return results
 
     async def report_offline_replicas(self, partitions: Sequence[PartitionKey]) -> None:
         assert self.epoch is not None

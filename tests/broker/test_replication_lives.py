@@ -1,0 +1,72 @@
+"""Whole lives of three nodes by seed; and bugs planted into the streams are found by them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from streamlog.broker.follower_replica import FollowerReplica
+from streamlog.broker.leader_replica import LeaderReplica
+from streamlog.broker.leader_slot import LeaderSlot
+from streamlog.broker.leader_stream import LeaderStream
+from streamlog.model import LeaderEpoch, Offset
+from streamlog.replication.follower import FetchPosition
+from tests.broker.replication_lives import live
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+SEEDS = 16
+SEEDS_FOR_BUGS = 60
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_nothing_acknowledged_is_lost(seed: int) -> None:
+    live(seed)
+
+
+def told_before_it_is_synced(patch: pytest.MonkeyPatch) -> None:
+    honest = FollowerReplica.position
+
+    def position(self: FollowerReplica) -> FetchPosition:
+        at = honest(self)
+        return at._replace(stable_end=at.fetch_offset)
+
+    patch.setattr(FollowerReplica, "position", position)
+
+
+def no_divergence_check(patch: pytest.MonkeyPatch) -> None:
+    def divergence(self: LeaderReplica, last_epoch: LeaderEpoch, offset: Offset) -> None:
+        return None
+
+    patch.setattr(LeaderReplica, "divergence", divergence)
+
+
+def never_reads_on_from_the_disk(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LeaderSlot, "is_behind", property(lambda self: False))
+
+
+def follows_from_anywhere_unchecked(patch: pytest.MonkeyPatch) -> None:
+    def no_check(self: LeaderStream, replica: LeaderReplica, follow: object) -> None:
+        return None
+
+    patch.setattr(LeaderStream, "_check", no_check)
+
+
+def lives(count: int) -> None:
+    for seed in range(count):
+        live(seed)
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        told_before_it_is_synced,
+        no_divergence_check,
+        never_reads_on_from_the_disk,
+        follows_from_anywhere_unchecked,
+    ],
+)
+def test_a_planted_bug_is_found(plant: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    with pytest.raises(Exception):  # noqa: B017, PT011  # which check finds it differs from bug to bug
+        lives(SEEDS_FOR_BUGS)
