@@ -90,7 +90,7 @@ class Connections:
             attempt += 1
             if attempt % max(1, len(self._live) or len(self._bootstrap)) == 0:
                 await self._backoff.wait(attempt, left_s=deadline - self._clock.monotonic())
-        raise RequestTimedOutError(f"no node answered within {timeout_s:g} s" + (f": {trouble}" if trouble else ""))
+        raise RequestTimedOutError(f"no node answered within {timeout_s:.3g} s" + (f": {trouble}" if trouble else ""))
 
     async def close(self) -> None:
         """Calls that go on end. Idempotent."""

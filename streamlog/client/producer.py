@@ -55,7 +55,6 @@ from streamlog.records import Headers
 from streamlog.records.encode import encode_headers
 from streamlog.records.header import HEADER_SIZE
 
-_new_future: Final = tuple.__new__
 _NO_HEADERS: Final[Headers] = ()
 # What a record that waits for its topic takes of buffer.memory beside its bytes.
 _PENDING_BYTES: Final = 200
@@ -85,11 +84,13 @@ class AsyncProducer:
         partitioner: Partitioner | None = None,
         ports: ClientPorts | None = None,
         guard: AbstractContextManager[object] | None = None,
+        future_type: type[RecordFuture] = RecordFuture,
         **settings: object,
     ) -> None:
         """`partitioner`: in the place of partitioner.class. `ports`: of a simulation; None: the real world.
-        `guard`: held by whoever calls `send` in another thread.
+        `guard`: held by whoever calls `send` in another thread. `future_type`: of what it returns.
         """
+        self._new_future = future_type
         self._config = client_config.loaded(load_producer, config, settings)
         self._rules = ProducerRules.of(self._config)
         self._partitioner = partitioner
@@ -100,6 +101,7 @@ class AsyncProducer:
         self._tables: dict[str, TopicTable] = {}
         self._pending: dict[str, list[_Pending]] = {}
         self._used_bytes = 0  # of buffer.memory
+        self._routing = False  # what waited for its topic gets its place, and has its room already
         self._room_waiters: list[asyncio.Future[None]] = []
         self._now_ms = 0  # this turn of the loop's; 0: not looked at yet
         self._failed: list[ProducerBatch | PendingRecord] = []  # the first, until somebody is told
@@ -218,8 +220,9 @@ class AsyncProducer:
         that the topic has not, ClientClosedError.
         """
         # The hot path: a function call less is worth more here than a shorter function.
-        table = self._tables.get(topic)
-        if table is None:
+        try:
+            table = self._tables[topic]
+        except KeyError:
             return self._send_pending(topic, value, key, headers, partition, timestamp_ms)
         size = RECORD_OVERHEAD
         if value.__class__ is bytes:
@@ -257,7 +260,10 @@ class AsyncProducer:
             timestamp_ms = self._now_ms or self._look_at_clock()
         if timestamp_ms != batch.timestamp or batch.timestamps is not None:
             batch.add_timestamp(index, timestamp_ms)
-        return _new_future(RecordFuture, (batch, index))
+        future = self._new_future()
+        future.promise = batch
+        future.index = index
+        return future
 
     async def send_many(
         self,
@@ -371,7 +377,7 @@ class AsyncProducer:
     def _open_batch(self, table: TopicTable, partition: int, limit: int) -> ProducerBatch:
         queue = table.queues[partition]
         before = table.open[partition]
-        batch = ProducerBatch(queue, queue.partition, self._loop.time(), limit)
+        batch = ProducerBatch(queue.partition, limit, self._loop)
         batch.reserved = limit
         batch.add_done_callback(partial(self._on_batch_done, batch))
         table.open[partition] = batch
@@ -428,7 +434,7 @@ class AsyncProducer:
 
     def _reserve(self, size: int) -> None:
         """ThrottledError."""
-        if not self._has_room(size):
+        if not self._routing and not self._has_room(size):
             raise ThrottledError(
                 f"the buffer of {self._rules.buffer_bytes} bytes (buffer.memory) is full: await wait_until_room()"
                 " before sending more",
@@ -475,7 +481,7 @@ class AsyncProducer:
         size = _PENDING_BYTES + len(value or b"") + len(key or b"")
         self._reserve(size)
         stamp = self._look_at_clock() if timestamp_ms is None else timestamp_ms
-        pending = _Pending(PendingRecord(), value, key, headers, partition, stamp, size)
+        pending = _Pending(PendingRecord(self._loop), value, key, headers, partition, stamp, size)
         waiting = self._pending.setdefault(topic, [])
         waiting.append(pending)
         if len(waiting) == 1:
@@ -483,7 +489,10 @@ class AsyncProducer:
                 self._loop.call_soon_threadsafe(self._look_up, topic)
             else:
                 self._look_up(topic)
-        return _new_future(RecordFuture, (pending.record, 0))
+        future = self._new_future()
+        future.promise = pending.record
+        future.index = 0
+        return future
 
     def _look_up(self, topic: str) -> None:
         task = asyncio.ensure_future(self._route_pending(topic))
@@ -552,10 +561,11 @@ class AsyncProducer:
         )
 
     def _send_what_waited(self, topic: str) -> None:
+        self._routing = True
         for one in self._pending.pop(topic, []):
             self._used_bytes -= one.size
             try:
-                promise, index = self.send(
+                sent = self.send(
                     topic,
                     one.value,
                     key=one.key,
@@ -563,11 +573,13 @@ class AsyncProducer:
                     partition=one.partition,
                     timestamp_ms=one.timestamp_ms,
                 )
-                assert isinstance(promise, ProducerBatch)
-                one.record.located(promise, index)
             except StreamlogError as error:
                 one.record.fail(error)
                 self._note_failure(one.record)
+            else:
+                assert isinstance(sent.promise, ProducerBatch)  # the topic is known
+                one.record.located(sent.promise, sent.index)
+        self._routing = False
 
     def _forget(self, table: TopicTable) -> None:
         """The topic was deleted: what is left for it fails."""

@@ -12,15 +12,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, Self
 
 from streamlog.errors import StreamlogError
 from streamlog.model import NO_OFFSET, NO_TIMESTAMP, Offset, TopicPartition
 from streamlog.records import Headers
 from streamlog.records.header import HEADER_SIZE
-
-if TYPE_CHECKING:
-    from streamlog.client.partition_queue import PartitionQueue
 
 # What a record takes beside key, value and headers, nearly always (`records.builder`).
 RECORD_OVERHEAD: Final = 15
@@ -56,9 +53,9 @@ class ProducerBatch:
         "headers",
         "keys",
         "limit",
+        "loop",
         "opened_at",
         "partition",
-        "queue",
         "reserved",
         "size",
         "timestamp",
@@ -66,10 +63,10 @@ class ProducerBatch:
         "values",
     )
 
-    def __init__(self, queue: PartitionQueue | None, partition: TopicPartition, opened_at: float, limit: int) -> None:
-        self.queue = queue
+    def __init__(self, partition: TopicPartition, limit: int, loop: asyncio.AbstractEventLoop | None) -> None:
         self.partition = partition
-        self.opened_at = opened_at
+        self.loop = loop
+        self.opened_at = 0.0 if loop is None else loop.time()
         self.limit = limit  # of `size`, in bytes; CLOSED: it takes no more
         self.size = HEADER_SIZE  # the encoded batch is about as large, before compression
         self.reserved = 0  # bytes of buffer.memory
@@ -230,9 +227,10 @@ class ProducerBatch:
 class PendingRecord:
     """A record that was sent before its topic was known: it gets its place in a batch when it is."""
 
-    __slots__ = ("_callbacks", "_error", "_index", "_taken", "_waiters", "batch")
+    __slots__ = ("_callbacks", "_error", "_index", "_taken", "_waiters", "batch", "loop")
 
-    def __init__(self) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
         self.batch: ProducerBatch | None = None
         self._index = 0
         self._error: StreamlogError | None = None
@@ -305,6 +303,11 @@ class Promise(Protocol):
     @property
     def done(self) -> bool: ...
 
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The producer's."""
+        ...
+
     def outcome(self, index: int) -> RecordMetadata: ...
 
     def waiter(self) -> asyncio.Future[None]: ...
@@ -312,32 +315,35 @@ class Promise(Protocol):
     def add_done_callback(self, callback: Callable[[], None]) -> None: ...
 
 
-class RecordFuture(tuple[Promise, int]):
+class RecordFuture:
     """The outcome of one record: `await` it for its RecordMetadata. StreamlogError where it was not written.
 
-    A tuple (promise of its batch, index in it): what is made for each record must be small.
+    Made for each record, so it is no more than where to look, and has no constructor: calling one costs more than all
+    the rest of it.
     """
 
-    __slots__ = ()
+    __slots__ = ("index", "promise")
+
+    promise: Promise  # of its batch
+    index: int  # in the batch
 
     def done(self) -> bool:
-        return self[0].done
+        return self.promise.done
 
     def result(self) -> RecordMetadata:
         """Of a future that is done; asyncio.InvalidStateError where it is not. StreamlogError."""
-        if not self[0].done:
+        if not self.promise.done:
             raise asyncio.InvalidStateError("the record is not settled")
-        return self[0].outcome(self[1])
+        return self.promise.outcome(self.index)
 
-    def add_done_callback(self, callback: Callable[[RecordFuture], None]) -> None:
+    def add_done_callback(self, callback: Callable[[Self], None]) -> None:
         """Called on the producer's loop; at once where it is done."""
-        self[0].add_done_callback(lambda: callback(self))
+        self.promise.add_done_callback(lambda: callback(self))
 
     def __await__(self) -> Generator[object, None, RecordMetadata]:
-        promise, index = self
-        if not promise.done:
-            yield from promise.waiter()
-        return promise.outcome(index)
+        if not self.promise.done:
+            yield from self.promise.waiter()
+        return self.promise.outcome(self.index)
 
 
 class AppendedRange(NamedTuple):

@@ -23,6 +23,19 @@ T = TypeVar("T")
 AsyncT = TypeVar("AsyncT")
 
 
+def wait_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
+    """Run it on the loop of another thread and wait for it. ClientClosedError."""
+    if loop.is_closed():
+        work.close()
+        raise ClientClosedError("the client is closed")
+    future: Future[T] = asyncio.run_coroutine_threadsafe(work, loop)
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()  # of no effect where it has ended
+        raise
+
+
 class LoopThread:
     """Running from the moment that it is made."""
 
@@ -37,15 +50,7 @@ class LoopThread:
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run it on the loop and wait for it. ClientClosedError."""
-        if self._loop.is_closed():
-            work.close()
-            raise ClientClosedError("the client is closed")
-        future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()  # of no effect where it has ended
-            raise
+        return wait_on(self._loop, work)
 
     def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """As `call`, of a plain function."""

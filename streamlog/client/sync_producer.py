@@ -13,39 +13,36 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Self
+from typing import Final, Self, cast
 
 from streamlog.client.partitioner import Partitioner
 from streamlog.client.producer import AsyncProducer
 from streamlog.client.producer_batch import AppendedRange, ManyFuture, Promise, RecordFuture, RecordMetadata
 from streamlog.client.settings import merged
-from streamlog.client.sync_loop import LoopThread, blocking
+from streamlog.client.sync_loop import LoopThread, blocking, wait_on
 from streamlog.errors import RequestTimedOutError, ThrottledError
 from streamlog.records import Headers
 
 _NO_HEADERS: Final[Headers] = ()
-_new_sent: Final = tuple.__new__
 
 
-class SentRecord(tuple[Promise, int, LoopThread]):
-    """The outcome of one record. A tuple, as RecordFuture."""
+class SentRecord(RecordFuture):
+    """The outcome of one record."""
 
     __slots__ = ()
 
-    def done(self) -> bool:
-        return self[0].done
-
     def result(self, timeout_s: float | None = None) -> RecordMetadata:
         """Waits for it. StreamlogError where it was not written; RequestTimedOutError after `timeout_s`."""
-        promise, index, thread = self
-        if not promise.done:
-            thread.call(_wait(promise, timeout_s))
-        return promise.outcome(index)
+        loop = self.promise.loop
+        if not self.promise.done and loop is not None:
+            wait_on(loop, _wait(self.promise, timeout_s))
+        return self.promise.outcome(self.index)
 
-    def add_done_callback(self, callback: Callable[[RecordFuture], None]) -> None:
-        """Called on the producer's own thread, with a future that is done: let it be quick."""
-        promise, index, thread = self
-        thread.run(RecordFuture((promise, index)).add_done_callback, callback)
+    def add_done_callback(self, callback: Callable[[Self], None]) -> None:
+        """Called on the producer's own thread: let it be quick."""
+        loop = self.promise.loop
+        if loop is not None:
+            loop.call_soon_threadsafe(super().add_done_callback, callback)
 
 
 class SentMany:
@@ -70,7 +67,9 @@ class Producer:
         self, config: Mapping[str, object] | None = None, *, partitioner: Partitioner | None = None, **settings: object
     ) -> None:
         self._guard = threading.RLock()
-        self._client = AsyncProducer(merged(config, settings), partitioner=partitioner, guard=self._guard)
+        self._client = AsyncProducer(
+            merged(config, settings), partitioner=partitioner, guard=self._guard, future_type=SentRecord
+        )
         self._thread = LoopThread("streamlog-producer")
         self._thread.call(self._client.start())
 
@@ -105,10 +104,10 @@ class Producer:
         while True:
             try:
                 with self._guard:
-                    promise, index = self._client.send(
+                    sent = self._client.send(
                         topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
                     )
-                return _new_sent(SentRecord, (promise, index, self._thread))
+                return cast(SentRecord, sent)  # as `future_type` says
             except ThrottledError:
                 size = len(value or b"") + len(key or b"") + 1024
                 self._thread.call(self._client.wait_until_room(size))

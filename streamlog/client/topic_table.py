@@ -22,7 +22,7 @@ _NOBODY: Final = TopicPartition("", PartitionId(0))
 
 def no_batch() -> ProducerBatch:
     """Stands where no batch is open; it has room for nothing."""
-    return ProducerBatch(None, _NOBODY, 0.0, CLOSED)
+    return ProducerBatch(_NOBODY, CLOSED, None)
 
 
 class TopicTable:

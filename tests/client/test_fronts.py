@@ -1,0 +1,140 @@
+"""The clients as users have them: real nodes over loopback, real ports, asynchronous and synchronous."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from typing import Any
+
+import pytest
+
+from streamlog.client import (
+    EARLIEST,
+    Admin,
+    AsyncAdmin,
+    AsyncConsumer,
+    AsyncProducer,
+    Consumer,
+    Producer,
+    RecordFuture,
+)
+from streamlog.errors import ClientClosedError, RequestTimedOutError, UnknownTopicOrPartitionError
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def lines(count: int) -> list[bytes]:
+    return [b"line %d" % number for number in range(count)]
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+async def test_asynchronous(streamlog_cluster: Any, codec: str) -> None:
+    streamlog_cluster.create_topic("t", partitions=3)
+    servers = streamlog_cluster.bootstrap_servers
+    async with AsyncProducer(bootstrap_servers=servers, compression_type=codec) as producer:
+        sent = [producer.send("t", line, key=b"%d" % (number % 7)) for number, line in enumerate(lines(1000))]
+        places = [await future for future in sent]
+        many = await (await producer.send_many("t", lines(5000)))
+    assert sum(part.record_count for part in many) == 5000
+    async with AsyncConsumer({"bootstrap.servers": servers}) as consumer:
+        await consumer.assign_topics(["t"], start=EARLIEST)
+        found = {}
+        async for record in consumer:
+            found[record.partition, record.offset] = record.value
+            if len(found) == 6000:
+                break
+        assert [found[place.partition, place.offset] for place in places] == lines(1000)
+        ends = await consumer.end_offsets([("t", number) for number in range(3)])
+        assert sum(ends.values()) == 6000
+
+
+def test_synchronous(streamlog_cluster: Any) -> None:
+    servers = streamlog_cluster.bootstrap_servers
+    with Admin(bootstrap_servers=servers) as admin:
+        admin.create_topic("t", partitions=2)
+    heard: list[RecordFuture] = []
+    with Producer(bootstrap_servers=servers, linger_ms=1) as producer:
+        first = producer.send("t", b"first", partition=0)
+        assert first.result(30).offset == 0
+        producer.send("t", b"second", partition=0).add_done_callback(heard.append)
+        sent = [producer.send("t", line, partition=1) for line in lines(2000)]
+        producer.flush()
+        assert [one.result().offset for one in sent] == list(range(2000))
+        assert sum(part.record_count for part in producer.send_many("t", lines(100), partition=0).result(30)) == 100
+        assert [future.result().offset for future in heard] == [1]
+    with pytest.raises(ClientClosedError):
+        producer.send("t", b"late")
+    with Consumer(bootstrap_servers=servers, max_poll_records=300) as consumer:
+        consumer.assign([("t", 1)], start=0)
+        got = []
+        for record in consumer:
+            got.append(record.value)
+            assert consumer.position(("t", 1)) == record.offset + 1
+            if len(got) == 450:
+                break
+        got += [record.value for record in consumer.poll(10, timeout_s=30)]
+        batch = consumer.poll_batch(timeout_s=30)
+        assert batch is not None
+        assert batch.first_offset == 460
+        got += [record.value for record in batch.records()]
+        while len(got) < 2000:
+            got += [record.value for record in consumer.poll(timeout_s=30)]
+        assert got == lines(2000)
+        assert consumer.poll(timeout_s=0.05) == []
+        consumer.seek(("t", 1), 1999)
+        assert [record.value for record in consumer.poll(timeout_s=30)] == [b"line 1999"]
+
+
+def test_many_threads_share_a_producer(streamlog_cluster: Any) -> None:
+    streamlog_cluster.create_topic("t", partitions=4)
+    servers = streamlog_cluster.bootstrap_servers
+    with Producer(bootstrap_servers=servers, linger_ms=1, buffer_memory=300_000, max_request_size=200_000) as producer:
+
+        def write(partition: int) -> None:
+            for line in lines(5000):
+                producer.send("t", line, partition=partition)
+
+        threads = [threading.Thread(target=write, args=(partition,)) for partition in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    with Consumer(bootstrap_servers=servers) as consumer:
+        consumer.assign_topics(["t"], start=EARLIEST)
+        got: dict[int, list[bytes | None]] = {partition: [] for partition in range(4)}
+        while sum(map(len, got.values())) < 20_000:
+            for record in consumer.poll(5000, timeout_s=30):
+                got[record.partition].append(record.value)
+    assert list(got.values()) == [lines(5000)] * 4
+
+
+def test_errors_reach_the_caller(streamlog_cluster: Any) -> None:
+    servers = streamlog_cluster.bootstrap_servers
+    with Producer(bootstrap_servers=servers) as producer, pytest.raises(UnknownTopicOrPartitionError, match="nope"):
+        producer.send("nope", b"x").result(30)
+    with Consumer(bootstrap_servers=servers) as consumer, pytest.raises(UnknownTopicOrPartitionError, match="nope"):
+        consumer.assign([("nope", 0)])
+
+
+def test_nobody_listens() -> None:
+    with (
+        pytest.raises(ClientClosedError),
+        Producer(
+            bootstrap_servers="127.0.0.1:1", max_block_ms=300, buffer_memory=20_000, max_request_size=10_000
+        ) as producer,
+    ):
+        with pytest.raises(RequestTimedOutError, match=r"no node answered within 0\.3 s"):
+            producer.send("t", b"x").result(30)
+        producer.close(timeout_s=0)
+        producer.send("t", b"x")
+
+
+@pytest.mark.parametrize(
+    ("front", "client"), [(Producer, AsyncProducer), (Consumer, AsyncConsumer), (Admin, AsyncAdmin)]
+)
+def test_a_front_has_what_its_client_has(front: type, client: type) -> None:
+    names = {name for name, _ in inspect.getmembers(client) if not name.startswith("_")}
+    # The producer's front waits for room by itself.
+    assert names - {"start", "is_full", "wait_until_room"} == {
+        name for name, _ in inspect.getmembers(front) if not name.startswith("_")
+    }
