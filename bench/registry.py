@@ -9,6 +9,7 @@ from bench.figures import Figure
 
 # Part -> module; each has `run() -> list[Figure]`.
 PARTS = {
+    "cluster": "bench.cluster",
     "metadata": "bench.metadata",
     "quorum": "bench.quorum",
     "records": "bench.records",
