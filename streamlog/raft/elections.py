@@ -16,8 +16,9 @@ by who has heard a leader within the shortest election time-out, and by who has 
 
 When a leader's streams break, all followers ask within a tenth of a second. Two that campaign at the same time share
 the votes, and an election time-out is lost. So whoever grants a pre-vote gives the asker a moment before it asks for
-itself; and of two that ask at the same time, with equal logs, the one with the smaller id gives way. Both last for the
-moment alone, so that nobody is held up by one whose election comes to nothing; neither matters for safety.
+itself; and of two that ask at the same time, with equal logs, the one with the smaller id gives way, unless the other
+has been refused already: by one that still heard the leader, maybe. Both last for the moment alone, so that nobody is
+held up by one whose election comes to nothing; neither matters for safety.
 
 The real vote is PySyncObj's: it grants one vote a term, to a log at least as up to date, and writes it down. It counts
 any answer it gets; so only the first one of each voter of this term reaches it (docs/decisions).
@@ -53,7 +54,7 @@ class Elections:
         self._patience_s = 0.0  # what the leader's announced silence adds to the time-outs
         self._heard_at = NEVER  # when a leader's message was last accepted
         self._asked_term: RaftTerm | None = None  # of the pre-vote that is open
-        self._asked_at = NEVER  # when it was opened
+        self._asked_at = NEVER  # when it was opened, while nobody has refused it
         self._granted: set[BrokerId] = set()  # who would vote for us in it
         self._voted: set[BrokerId] = set()  # who has voted for us in this term
 
@@ -63,6 +64,7 @@ class Elections:
         """Start an election if one is due."""
         if self._raft.role == Role.LEADER or now < self._raft.election_deadline or not self._membership.is_voter:
             return
+        self._patience_s = 0.0  # it has been shown
         self._restart_timer()
         if self._membership.is_alone:
             self._campaign()
@@ -83,7 +85,6 @@ class Elections:
         raft = self._raft
         raft.leader = None
         raft.set_role(Role.FOLLOWER)
-        self._patience_s = 0.0
         self._asked_term, self._asked_at = RaftTerm(raft.term + 1), raft.now()
         self._granted = {raft.me.id}
         last = raft.log.last
@@ -113,7 +114,11 @@ class Elections:
     def on_pre_vote_reply(self, peer: Peer, reply: PreVoteReply) -> None:
         if reply.term > self._raft.term:
             self.step_down(reply.term)
-        elif reply.granted and reply.asked_term == self._asked_term and self._membership.counts(peer.id):
+        elif reply.asked_term != self._asked_term or not self._membership.counts(peer.id):
+            return
+        elif not reply.granted:
+            self._asked_at = NEVER
+        else:
             self._granted.add(peer.id)
             if len(self._granted) >= self._membership.majority:
                 self._campaign()

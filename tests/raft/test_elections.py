@@ -82,6 +82,34 @@ def test_who_went_first_in_vain_gives_way_after_a_moment() -> None:
     assert lab.core(3).role == Role.FOLLOWER
 
 
+def test_who_was_refused_does_not_go_first() -> None:
+    """By a follower that had not noticed yet: when it notices, it must not be refused in its turn."""
+    lab = OurLab(3)
+    lab.elect(2)
+    lab.run(2)
+    lab.partition([2], [3])  # the leader dies, and 1 hears of it later
+    ask(lab, 3)
+    lab.flush()
+    assert not lab.leads(3)
+    lab.partition([2], [1])
+    ask(lab, 1)
+    lab.flush()
+    assert lab.leads(1)
+
+
+def test_who_asks_in_vain_is_patient_no_more() -> None:
+    """The leader that announced a long silence is gone."""
+    lab = OurLab(3, election_timeout_max_ms=600)
+    lab.elect(1)
+    for _ in range(20):
+        lab.run(1)  # until heartbeats are rare
+    lab.partition([1], [2, 3])
+    core = lab.core(2)
+    core.election_deadline = lab.clock.now
+    core.turn()
+    assert 0.3 <= core.election_deadline - lab.clock.now <= 0.6
+
+
 @pytest.mark.parametrize("idle_s", [0.3, 3.0])
 def test_no_fail_over_waits_for_an_election_timeout(idle_s: float) -> None:
     """In any of these clusters, when the leader's process is killed and nothing else goes wrong."""
