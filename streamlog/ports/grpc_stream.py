@@ -14,6 +14,8 @@ from streamlog.ports.network import RpcError
 StreamCall: TypeAlias = "grpc.aio.StreamStreamCall[bytes, bytes]"
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 
+# What grpc.aio makes of a send on a connection that has just broken, before the call's own end has come.
+_BROKEN_SEND: Final = "Internal error from Core"
 _GONE: Final = (grpc.aio.UsageError, grpc.aio.InternalError)  # what the serving side gets once a call is over
 
 
@@ -84,7 +86,7 @@ class ClientStream(_Turns):
         code = await self._call.code()
         if code is grpc.StatusCode.OK:
             return RpcError(Status.UNAVAILABLE, "the call is over")
-        return RpcError(FROM_GRPC[code], await self._call.details() or "")
+        return _error(code, await self._call.details() or "")
 
 
 class ServerStream(_Turns):
@@ -129,7 +131,13 @@ def from_grpc(error: grpc.aio.AioRpcError) -> RpcError:
     for key, value in error.trailing_metadata() or ():
         if key == DETAILS_KEY and isinstance(value, bytes):
             details = value
-    return RpcError(FROM_GRPC[error.code()], error.details() or "", details_bin=details)
+    return _error(error.code(), error.details() or "", details)
+
+
+def _error(code: grpc.StatusCode, message: str, details: bytes = b"") -> RpcError:
+    if code is grpc.StatusCode.INTERNAL and message == _BROKEN_SEND:
+        return RpcError(Status.UNAVAILABLE, "the connection broke")
+    return RpcError(FROM_GRPC[code], message, details_bin=details)
 
 
 def raise_if_channel_closed(call: grpc.aio.Call) -> None:
