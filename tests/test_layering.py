@@ -24,7 +24,7 @@ ALLOWED = {
     "groups": {"model", "errors", "records"},
     "transactions": {"model", "errors", "records"},
     "replication": {"model", "errors", "ports", "records"},
-    "api": {"model", "errors", "config", "ports", "metadata", "groups"},
+    "api": {"model", "errors", "config", "ports", "records", "metadata", "groups"},
     "broker": {"model", "errors", "ports", "config", "records", "storage", "metadata", "replication", "api"},
     "coordinator": {"model", "errors", "ports", "config", "records", "storage", "metadata", "broker", "groups"},
     "client": {"model", "errors", "ports", "config", "records", "api"},

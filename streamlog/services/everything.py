@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streamlog.api.pb import admin_pb2, batches_pb2, cluster_pb2, groups_pb2
+from streamlog.api.pb import admin_pb2, batches_pb2, cluster_pb2, groups_pb2, records_pb2
 from streamlog.api.service import Method, Service
+from streamlog.client.backoff import Backoff
 from streamlog.config.node_settings import (
     MAX_CONCURRENT_CALLS,
     QUEUED_MAX_REQUEST_BYTES,
@@ -27,6 +28,7 @@ from streamlog.services.auto_create import AutoCreate
 from streamlog.services.batches import Batches
 from streamlog.services.cluster import Cluster
 from streamlog.services.deciding import Deciding
+from streamlog.services.feeds import FeedSource
 from streamlog.services.fetch import Fetch
 from streamlog.services.fetch_stream import FetchStreams
 from streamlog.services.forwarding import Peers
@@ -39,7 +41,12 @@ from streamlog.services.paging import TopicNames
 from streamlog.services.produce import Produce
 from streamlog.services.produce_stream import ProduceStreams
 from streamlog.services.producer_ids import InitProducerId
+from streamlog.services.publish import Preparation, Publish
+from streamlog.services.publish_stream import PublishStreams
+from streamlog.services.records import Records
+from streamlog.services.subscribe import Subscribe
 from streamlog.services.watch_metadata import WatchMetadata
+from streamlog.services.writing import Writer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +74,11 @@ def all_services(parts: Parts) -> list[Service]:
     slots = CallSlots(node[MAX_CONCURRENT_CALLS])
     queued = QueuedBytes(node[QUEUED_MAX_REQUEST_BYTES])
     names = TopicNames()
-    admin = _admin(parts, names)
+    peers = Peers(parts.view, parts.ports.network)
+    admin = _admin(parts, names, peers)
     auto_create = AutoCreate(parts.view, parts.configs, admin.commands.create_topics)
     batches = _batches(parts, names, queued, auto_create)
+    records = _records(parts, batches, auto_create, queued, peers)
     cluster = Cluster(parts.node_id, parts.release, parts.view, parts.configs, parts.ports.probe)
 
     groups = Groups(parts.groups, parts.view, parts.internal_topics)
@@ -82,13 +91,13 @@ def all_services(parts: Parts) -> list[Service]:
         Service(admin_pb2.DESCRIPTOR.services_by_name["Admin"], clock, bounded(admin.methods())),
         Service(batches_pb2.DESCRIPTOR.services_by_name["Batches"], clock, bounded(batches.methods(request_bytes_max))),
         Service(cluster_pb2.DESCRIPTOR.services_by_name["Cluster"], clock, bounded(cluster.methods())),
+        Service(records_pb2.DESCRIPTOR.services_by_name["Records"], clock, bounded(records.methods(request_bytes_max))),
         Service(groups_pb2.DESCRIPTOR.services_by_name["Groups"], clock, bounded(groups.methods())),
     ]
 
 
-def _admin(parts: Parts, names: TopicNames) -> Admin:
+def _admin(parts: Parts, names: TopicNames, peers: Peers) -> Admin:
     view, deciding = parts.view, Deciding(parts.controller, parts.link)
-    peers = Peers(view, parts.ports.network)
     return Admin(
         commands=ControllerCalls(deciding, view),
         reads=ClusterReads(view, names, parts.quorum),
@@ -110,4 +119,19 @@ def _batches(parts: Parts, names: TopicNames, queued: QueuedBytes, auto_create: 
         fetch_streams=FetchStreams(leaders, view, parts.configs),
         offsets=Offsets(leaders),
         producer_ids=InitProducerId(parts.producer_ids),
+    )
+
+
+def _records(parts: Parts, batches: Batches, auto_create: AutoCreate, queued: QueuedBytes, peers: Peers) -> Records:
+    view, ports = parts.view, parts.ports
+    backoff = Backoff(ports.random, first_s=0.02, longest_s=0.5)  # a fail-over takes less than a second
+    preparation = Preparation(view, parts.configs, auto_create, ports.clock, ports.random, ports.workers)
+    writer = Writer(parts.node_id, parts.partitions, view, peers, queued, ports.clock, backoff)
+    feeds = FeedSource(parts.node_id, batches.fetch_streams, peers)
+    return Records(
+        publish=Publish(preparation, writer, ports.clock),
+        publish_streams=PublishStreams(preparation, writer, parts.producer_ids, ports.clock),
+        subscribe=Subscribe(
+            parts.node_id, view, auto_create, feeds, batches.offsets, peers, ports.clock, ports.workers, backoff
+        ),
     )

@@ -45,14 +45,15 @@ class Peers:
         """The node's answer, or its StreamlogError; BrokerNotAvailableError where it is not alive or does not
         answer.
         """
-        channel = await self._channel(node)
+        channel = await self.channel(node)
         try:
             data = await channel.unary(method, request.SerializeToString(), timeout_s=timeout_s, metadata=MARK)
         except RpcError as error:
             raise _told(error, node) from None
         return response_type.FromString(data)
 
-    async def _channel(self, node: BrokerId) -> Channel:
+    async def channel(self, node: BrokerId) -> Channel:
+        """BrokerNotAvailableError."""
         address = self._view.address_of(node)
         if address is None:
             raise BrokerNotAvailableError(f"node {node} is not alive, or not registered", node=node)

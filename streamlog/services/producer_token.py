@@ -1,13 +1,17 @@
-"""The token that makes a repeated Publish exact: who writes, and where each partition's sequence stands.
+"""The token that makes a repeated Publish exact: who writes, where each partition's sequence stands, and how many
+partitions each topic had.
 
     byte  0  version           u8      1
           1  CRC-32C           u32     of all that follows, so that a token that was cut or changed is refused
           5  producer id       i64  \\
          13  producer epoch    i16   |
-         15  partitions        u32   |  then for each
-             topic id          16 B  |
+         15  partitions        u32   |
+         19  topics            u32   |
+             topic id          16 B  |  for each partition
              partition         u32   |
-             next sequence     i32  /
+             next sequence     i32   |
+             topic id          16 B  |  for each topic
+             partitions        u32  /
 
 Big-endian. A request begins at the sequences of its token and places its records on partitions by the token and
 nothing else; so the same records with the same token make the same batches, and the leaders find those that they have
@@ -29,10 +33,10 @@ from streamlog.model import PartitionId, ProducerEpoch, ProducerId, TopicId
 TOKEN_BYTES_MAX: Final = 64 << 10
 _VERSION: Final = 1
 _BEFORE: Final = struct.Struct(">BI")
-_HEAD: Final = struct.Struct(">qhI")
+_HEAD: Final = struct.Struct(">qhII")
 _PARTITION: Final = struct.Struct(">16sIi")
-PARTITIONS_MAX: Final = (TOKEN_BYTES_MAX - _BEFORE.size - _HEAD.size) // _PARTITION.size
-_SEQUENCES: Final = 1 << 31  # 2^31-1 is followed by 0
+_TOPIC: Final = struct.Struct(">16sI")
+SEQUENCES: Final = 1 << 31  # 2^31-1 is followed by 0
 
 PartitionKey: TypeAlias = tuple[TopicId, PartitionId]
 
@@ -42,26 +46,44 @@ class ProducerToken:
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
     sequences: Mapping[PartitionKey, int] = field(default_factory=dict)  # the next one, where it is not 0
+    counts: Mapping[TopicId, int] = field(default_factory=dict)  # partitions of a topic when it was first written to
 
     def sequence_of(self, partition: PartitionKey) -> int:
         return self.sequences.get(partition, 0)
 
-    def after(self, written: Mapping[PartitionKey, int]) -> ProducerToken:
-        """Once so many records have gone to each partition. InvalidRequestError where they are too many for a token."""
+    def after(self, topic_id: TopicId, count: int, written: Mapping[PartitionId, int]) -> ProducerToken:
+        """Once so many records have gone to each partition of a topic, which has `count` of them.
+
+        InvalidRequestError where there are too many partitions for a token.
+        """
         sequences = dict(self.sequences)
-        for partition, count in written.items():
-            sequences[partition] = (self.sequence_of(partition) + count) % _SEQUENCES
-        if len(sequences) > PARTITIONS_MAX:
+        for index, records in written.items():
+            partition = (topic_id, index)
+            sequences[partition] = (self.sequence_of(partition) + records) % SEQUENCES
+        token = ProducerToken(
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            sequences=sequences,
+            counts={**self.counts, topic_id: count},
+        )
+        if token.size_bytes > TOKEN_BYTES_MAX:
             raise InvalidRequestError(
-                f"one producer writes to {len(sequences)} partitions, a token holds {PARTITIONS_MAX}",
+                f"one producer writes to {len(sequences)} partitions of {len(token.counts)} topics, more than a "
+                f"producer_token of {TOKEN_BYTES_MAX} bytes holds: use one producer for each topic",
                 field="producer_token",
-                limit=PARTITIONS_MAX,
+                limit=TOKEN_BYTES_MAX,
             )
-        return ProducerToken(producer_id=self.producer_id, producer_epoch=self.producer_epoch, sequences=sequences)
+        return token
+
+    @property
+    def size_bytes(self) -> int:
+        fixed = _BEFORE.size + _HEAD.size
+        return fixed + len(self.sequences) * _PARTITION.size + len(self.counts) * _TOPIC.size
 
     def encode(self) -> bytes:
-        parts = [_HEAD.pack(self.producer_id, self.producer_epoch, len(self.sequences))]
+        parts = [_HEAD.pack(self.producer_id, self.producer_epoch, len(self.sequences), len(self.counts))]
         parts += [_PARTITION.pack(*partition, self.sequences[partition]) for partition in sorted(self.sequences)]
+        parts += [_TOPIC.pack(topic_id, self.counts[topic_id]) for topic_id in sorted(self.counts)]
         body = b"".join(parts)
         return _BEFORE.pack(_VERSION, crc32c(body)) + body
 
@@ -77,14 +99,17 @@ def decode_token(data: bytes) -> ProducerToken:
     head = _BEFORE.size + _HEAD.size
     if len(data) >= head:
         version, checksum = _BEFORE.unpack_from(data, 0)
-        producer_id, epoch, count = _HEAD.unpack_from(data, _BEFORE.size)
-        whole = len(data) == head + count * _PARTITION.size
+        producer_id, epoch, partitions, topics = _HEAD.unpack_from(data, _BEFORE.size)
+        middle = head + partitions * _PARTITION.size
+        whole = len(data) == middle + topics * _TOPIC.size
         if version == _VERSION and whole and checksum == crc32c(data[_BEFORE.size :]):
-            sequences = {
-                (TopicId(topic_id), PartitionId(partition)): sequence
-                for topic_id, partition, sequence in _PARTITION.iter_unpack(data[head:])
-            }
             return ProducerToken(
-                producer_id=ProducerId(producer_id), producer_epoch=ProducerEpoch(epoch), sequences=sequences
+                producer_id=ProducerId(producer_id),
+                producer_epoch=ProducerEpoch(epoch),
+                sequences={
+                    (TopicId(topic_id), PartitionId(partition)): sequence
+                    for topic_id, partition, sequence in _PARTITION.iter_unpack(data[head:middle])
+                },
+                counts={TopicId(topic_id): count for topic_id, count in _TOPIC.iter_unpack(data[middle:])},
             )
     raise InvalidRequestError("this producer_token is none that a response has given", field="producer_token")

@@ -7,9 +7,9 @@ the others are registered and alive, and hold replicas that nobody sees. What th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -21,11 +21,13 @@ from streamlog.api.service import stream_handlers, unary_handlers
 from streamlog.broker.leader_replica import LeaderReplica
 from streamlog.broker.producer_ids import ProducerIds
 from streamlog.broker.replicas import Replicas
+from streamlog.config import Operation, Scope, changed_value, check_together
 from streamlog.controller.link import FORWARDED
 from streamlog.coordinator.groups import GroupCoordinator
 from streamlog.errors import NotControllerError, StreamlogError
 from streamlog.metadata.cluster import AllocateProducerIds
 from streamlog.metadata.controller import Command
+from streamlog.metadata.decision import Context
 from streamlog.metadata.node_configs import NodeConfigs
 from streamlog.metadata.records import PartitionChangeRecord
 from streamlog.metadata.topic_creation import CreateInternalTopic
@@ -86,6 +88,22 @@ class FakeQuorum:
     def _check(self) -> None:
         if not self.leads:
             raise NotControllerError("node 1 leads the quorum", leader=1)
+
+
+class RealRules:
+    """The settings that topics and nodes really have."""
+
+    def changed_value(self, scope: Scope, name: str, operation: Operation, given: str, old: str | None) -> str | None:
+        return changed_value(scope, name, operation, given, old)
+
+    def check_together(self, scope: Scope, values: Mapping[str, str]) -> None:
+        check_together(scope, values)
+
+
+class RealRig(Rig):
+    @property
+    def context(self) -> Context:
+        return replace(super().context, configs=RealRules())
 
 
 class SmallNode:
@@ -185,7 +203,7 @@ class Cluster:
     def __init__(self, loop: SimLoop, seed: int | str = 0) -> None:
         self.loop = loop
         self.world = World(loop, seed)
-        self.rig = Rig()
+        self.rig = RealRig()
         self.nodes: dict[int, SmallNode] = {}
         self._client = self.world.host("client").boot()
         self._channels: dict[int, Channel] = {}
@@ -290,6 +308,16 @@ class Cluster:
         response = await self.call(ADMIN + "DeleteTopics", request, admin_pb2.DeleteTopicsResponse)
         assert not response.results[0].HasField("error"), response
 
+    async def grow(self, name: str, count: int) -> None:
+        request = admin_pb2.CreatePartitionsRequest(topics=[admin_pb2.TopicGrowth(topic=name, partition_count=count)])
+        response = await self.call(ADMIN + "CreatePartitions", request, admin_pb2.CreatePartitionsResponse)
+        assert not response.results[0].HasField("error"), response
+        await self.until_led(name, count)
+
+    async def until_logged(self, leader: LeaderReplica, end: int) -> None:
+        while leader.log_end_offset < end:  # noqa: ASYNC110  virtual time
+            await asyncio.sleep(0.01)
+
     async def create_internal(self, name: str) -> None:
         await self.decide(CreateInternalTopic(name=name))
 
@@ -332,7 +360,12 @@ class Cluster:
         await self.on(lambda: leader.on_position(BrokerId(follower), Offset(end)))
 
     async def produce(
-        self, *values: bytes, acks: common_pb2.Acks.ValueType = common_pb2.ACKS_ALL, partition: int = 0, **fields: Any
+        self,
+        *values: bytes,
+        acks: common_pb2.Acks.ValueType = common_pb2.ACKS_ALL,
+        partition: int = 0,
+        node: int = 1,
+        **fields: Any,
     ) -> batches_pb2.ProduceResult:
         data = fields.pop("batches", None)
         part = batches_pb2.PartitionBatches(
@@ -342,8 +375,13 @@ class Cluster:
             **{key: fields.pop(key) for key in ("leader_epoch", "topic_id") if key in fields},
         )
         request = batches_pb2.ProduceRequest(acks=acks, partitions=[part], **fields)
-        response = await self.call(BATCHES + "Produce", request, batches_pb2.ProduceResponse)
+        response = await self.call(BATCHES + "Produce", request, batches_pb2.ProduceResponse, node=node)
         return response.results[0]
+
+    async def produce_at(self, node: int | None, *values: bytes, **fields: Any) -> None:
+        """Done; `node`: the leader, None: node 1."""
+        result = await self.produce(*values, node=node or 1, **fields)
+        assert not result.HasField("error"), result
 
 
 class Calls(Generic[Response]):

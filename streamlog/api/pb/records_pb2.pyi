@@ -225,11 +225,12 @@ class PublishRequest(_message.Message):
     """Makes a repetition exact. The `producer_token` of the response before, or of InitProducerIdResponse. A request that
     was not answered is sent again, the same records with the same token: what is in the log already is not written again,
     and answered with its offsets. One request at a time may use a token. Empty: a repetition may write twice. At most
-    64 KiB; not to be read or made by clients.
+    64 KiB; not to be read or made by clients. With a token the call fails where any record was not written: send it
+    again as it was.
     """
     @_builtins.property
     def records(self) -> _containers.RepeatedCompositeFieldContainer[Global___PublishRecord]:
-        """At least one. All of them together at most 1 MiB less than the node's message limit (4 MiB by default)."""
+        """At least one, at most 10,000. All of them together at most 1 MiB less than the node's message limit (4 MiB by default)."""
 
     @_builtins.property
     def options(self) -> Global___PublishOptions:
@@ -292,7 +293,7 @@ class PublishResult(_message.Message):
     partition: _builtins.int
     """The partition that it was written to, or would have been."""
     offset: _builtins.int
-    """Its offset. -1 with ACKS_NONE."""
+    """Its offset. -1 with ACKS_NONE, and for a repetition that is in the log already, too far back to be remembered where."""
     timestamp_ms: _builtins.int
     """The timestamp that it was given, in ms since 1970."""
     @_builtins.property

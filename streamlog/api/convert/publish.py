@@ -1,0 +1,146 @@
+"""Publish and PublishStream: records of clients that know no batches.
+
+All that can be wrong with a request is found before anything is written: a call that is refused has changed nothing.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from streamlog.api.convert.fields import amount, enum_value, inside, topic_name
+from streamlog.api.convert.partitions import acks
+from streamlog.api.errors import to_message
+from streamlog.api.pb import common_pb2
+from streamlog.api.pb import records_pb2 as pb
+from streamlog.api.requests import PRODUCE_TIMEOUT_MS, PRODUCE_TIMEOUT_MS_MAX
+from streamlog.errors import InvalidRequestError, InvalidTopicError, StreamlogError
+from streamlog.metadata.internal_topics import INTERNAL_TOPICS
+from streamlog.model import NO_OFFSET, Acks, Offset
+
+RECORDS_PER_REQUEST_MAX: Final = 10_000
+HEADERS_MAX: Final = 1_000
+HEADER_KEY_BYTES_MAX: Final = 32_767
+
+
+class Partitioner(enum.Enum):
+    KEY_HASH = 1
+    ROUND_ROBIN = 2
+    RANDOM = 3
+    INTEGER_MODULO = 4
+
+
+_PARTITIONERS: Final[Mapping[int, Partitioner]] = {
+    pb.PARTITIONER_KEY_HASH: Partitioner.KEY_HASH,
+    pb.PARTITIONER_ROUND_ROBIN: Partitioner.ROUND_ROBIN,
+    pb.PARTITIONER_RANDOM: Partitioner.RANDOM,
+    pb.PARTITIONER_INTEGER_MODULO: Partitioner.INTEGER_MODULO,
+}
+# By Kafka's names for the codecs, which are those of the records' library too.
+_COMPRESSIONS: Final[Mapping[int, str]] = {
+    common_pb2.COMPRESSION_NONE: "none",
+    common_pb2.COMPRESSION_GZIP: "gzip",
+    common_pb2.COMPRESSION_SNAPPY: "snappy",
+    common_pb2.COMPRESSION_LZ4: "lz4",
+    common_pb2.COMPRESSION_ZSTD: "zstd",
+}
+_TOPIC_DEFAULT: Final = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishOptions:
+    acks: Acks
+    timeout_ms: int  # 1 to PRODUCE_TIMEOUT_MS_MAX
+    compression: str  # empty: as the topic says
+    partitioner: Partitioner
+
+
+@dataclass(frozen=True, slots=True)
+class NewRecord:
+    """What a client wants to be written."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    timestamp_ms: int
+    partition: int | None  # None: the partitioner chooses
+
+    @property
+    def size_bytes(self) -> int:
+        size = len(self.key or b"") + len(self.value or b"")
+        return size + sum(len(key.encode()) + len(value or b"") for key, value in self.headers)
+
+
+def user_topic(name: str) -> str:
+    """InvalidTopicError for what no topic can be called, and for the cluster's own, which clients do not write."""
+    topic_name(name)
+    if name in INTERNAL_TOPICS:
+        raise InvalidTopicError(f"topic {name!r} is the cluster's own: clients do not write to it", field="topic")
+    return name
+
+
+def publish_options(message: pb.PublishOptions) -> PublishOptions:
+    """InvalidRequestError."""
+    with inside("options"):
+        return PublishOptions(
+            acks=acks(message.acks),
+            timeout_ms=amount(
+                message.timeout_ms, "timeout_ms", default=PRODUCE_TIMEOUT_MS, high=PRODUCE_TIMEOUT_MS_MAX
+            ),
+            compression=enum_value(
+                message.compression, _COMPRESSIONS, common_pb2.Compression, "compression", _TOPIC_DEFAULT
+            ),
+            partitioner=enum_value(
+                message.partitioner, _PARTITIONERS, pb.Partitioner, "partitioner", Partitioner.KEY_HASH
+            ),
+        )
+
+
+def new_records(messages: Sequence[pb.PublishRecord], now_ms: int) -> list[NewRecord]:
+    """InvalidRequestError. `now_ms`: for records without a time."""
+    if not 1 <= len(messages) <= RECORDS_PER_REQUEST_MAX:
+        raise InvalidRequestError(
+            f"{len(messages)} records in one request, 1 to {RECORDS_PER_REQUEST_MAX} are allowed",
+            field="records",
+            limit=RECORDS_PER_REQUEST_MAX,
+        )
+    return [_new_record(message, index, now_ms) for index, message in enumerate(messages)]
+
+
+def _new_record(message: pb.PublishRecord, index: int, now_ms: int) -> NewRecord:
+    headers = tuple((header.key, header.value if header.HasField("value") else None) for header in message.headers)
+    timestamp_ms = message.timestamp_ms if message.HasField("timestamp_ms") else now_ms
+    partition = message.partition if message.HasField("partition") else None
+    if len(headers) > HEADERS_MAX:
+        raise _refused(index, "headers", f"{len(headers)} headers", HEADERS_MAX)
+    if headers and max(len(key.encode()) for key, _ in headers) > HEADER_KEY_BYTES_MAX:
+        raise _refused(index, "headers", "a header's key is too long", HEADER_KEY_BYTES_MAX)
+    if timestamp_ms < 0:
+        raise _refused(index, "timestamp_ms", f"the time {timestamp_ms} is before 1970", 0)
+    if partition is not None and partition < 0:
+        raise _refused(index, "partition", f"{partition} is no partition: they count from 0", 0)
+    return NewRecord(
+        message.key if message.HasField("key") else None,
+        message.value if message.HasField("value") else None,
+        headers,
+        timestamp_ms,
+        partition,
+    )
+
+
+def _refused(index: int, field: str, reason: str, limit: int) -> InvalidRequestError:
+    return InvalidRequestError(f"record {index}: {reason}", field=f"records[{index}].{field}", limit=limit)
+
+
+def published(partition: int, offset: Offset, timestamp_ms: int) -> pb.PublishResult:
+    return pb.PublishResult(partition=partition, offset=offset, timestamp_ms=timestamp_ms)
+
+
+def not_published(partition: int, timestamp_ms: int, error: StreamlogError, *, briefly: bool) -> pb.PublishResult:
+    """`briefly`: code and kind alone, where a record before this one has told the whole story."""
+    told = to_message(error)
+    if briefly:
+        told = common_pb2.StreamlogError(code=told.code, retriable=told.retriable)
+    return pb.PublishResult(partition=partition, offset=NO_OFFSET, timestamp_ms=timestamp_ms, error=told)

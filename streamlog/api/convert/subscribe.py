@@ -1,0 +1,201 @@
+"""Subscribe: where clients want to read, and the records that go to them."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from streamlog.api.convert.fields import amount, at_least, each, enum_value, partition_id, topic_name
+from streamlog.api.convert.partitions import isolation_level
+from streamlog.api.errors import to_message
+from streamlog.api.pb import common_pb2
+from streamlog.api.pb import records_pb2 as pb
+from streamlog.api.requests import (
+    PARTITIONS_PER_REQUEST_MAX,
+    RECEIVE_BYTES,
+    RECEIVE_BYTES_MAX,
+    RESPONSE_BYTES,
+    OffsetPlace,
+)
+from streamlog.errors import InvalidRequestError, StreamlogError
+from streamlog.model import INT32_MAX, IsolationLevel, LeaderEpoch, Offset, PartitionId, TopicPartition
+from streamlog.records import TimestampType
+from streamlog.records.decode import Fields
+
+HEARTBEAT_INTERVAL_MS: Final = 5_000
+HEARTBEAT_INTERVAL_MS_MIN: Final = 100
+
+
+class OffsetReset(enum.Enum):
+    NONE = 1
+    EARLIEST = 2
+    LATEST = 3
+
+
+@dataclass(frozen=True, slots=True)
+class AtOffset:
+    offset: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    timestamp_ms: int
+
+
+Position = AtOffset | AtTime | OffsetPlace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    topic: str
+    partitions: tuple[PartitionId, ...]  # empty: all, also those that are added
+    start: Position
+    end: AtOffset | AtTime | OffsetPlace | None  # None: never; of the places only LATEST
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscribeQuery:
+    subscriptions: tuple[Subscription, ...]  # not empty
+    isolation_level: IsolationLevel
+    offset_reset: OffsetReset
+    response_bytes_max: int
+    receive_bytes_max: int
+    heartbeat_interval_ms: int
+
+
+_RESETS: Final[Mapping[int, OffsetReset]] = {
+    pb.OFFSET_RESET_NONE: OffsetReset.NONE,
+    pb.OFFSET_RESET_EARLIEST: OffsetReset.EARLIEST,
+    pb.OFFSET_RESET_LATEST: OffsetReset.LATEST,
+}
+_BOUNDS: Final[Mapping[int, OffsetPlace]] = {
+    common_pb2.OFFSET_BOUND_EARLIEST: OffsetPlace.EARLIEST,
+    common_pb2.OFFSET_BOUND_LATEST: OffsetPlace.LATEST,
+}
+_END_BOUNDS: Final[Mapping[int, OffsetPlace]] = {common_pb2.OFFSET_BOUND_LATEST: OffsetPlace.LATEST}
+
+
+def subscribe_query(message: pb.SubscribeRequest) -> SubscribeQuery:
+    """InvalidRequestError, InvalidTopicError."""
+    subscriptions = each(
+        message.subscriptions, "subscriptions", _subscription, count_min=1, count_max=PARTITIONS_PER_REQUEST_MAX
+    )
+    _check_distinct(subscriptions)
+    receive = amount(message.receive_bytes_max, "receive_bytes_max", default=RECEIVE_BYTES, high=RECEIVE_BYTES_MAX)
+    response = amount(message.response_bytes_max, "response_bytes_max", default=RESPONSE_BYTES, high=receive)
+    interval_ms = amount(
+        message.heartbeat_interval_ms, "heartbeat_interval_ms", default=HEARTBEAT_INTERVAL_MS, high=INT32_MAX
+    )
+    return SubscribeQuery(
+        subscriptions=subscriptions,
+        isolation_level=isolation_level(message.isolation_level),
+        offset_reset=enum_value(message.offset_reset, _RESETS, pb.OffsetReset, "offset_reset", OffsetReset.NONE),
+        response_bytes_max=response,
+        receive_bytes_max=receive,
+        heartbeat_interval_ms=max(interval_ms, HEARTBEAT_INTERVAL_MS_MIN),
+    )
+
+
+def _subscription(message: pb.SubscribePartitions) -> Subscription:
+    partitions = each(
+        message.partitions, "partitions", lambda number: partition_id(number, ""), count_max=PARTITIONS_PER_REQUEST_MAX
+    )
+    return Subscription(
+        topic=topic_name(message.topic), partitions=partitions, start=_start(message.start), end=_end(message.end)
+    )
+
+
+def _start(message: pb.StartPosition) -> Position:
+    match message.WhichOneof("position"):
+        case "bound":
+            return enum_value(message.bound, _BOUNDS, common_pb2.OffsetBound, "start.bound")
+        case "offset":
+            return AtOffset(Offset(at_least(message.offset, 0, "start.offset")))
+        case "timestamp_ms":
+            return AtTime(at_least(message.timestamp_ms, 0, "start.timestamp_ms"))
+        case _:
+            return OffsetPlace.LATEST
+
+
+def _end(message: pb.EndPosition) -> Position | None:
+    match message.WhichOneof("position"):
+        case "bound":
+            return enum_value(message.bound, _END_BOUNDS, common_pb2.OffsetBound, "end.bound")
+        case "offset":
+            return AtOffset(Offset(at_least(message.offset, 0, "end.offset")))
+        case "timestamp_ms":
+            return AtTime(at_least(message.timestamp_ms, 0, "end.timestamp_ms"))
+        case _:
+            return None
+
+
+def _check_distinct(subscriptions: tuple[Subscription, ...]) -> None:
+    seen: set[tuple[str, int]] = set()
+    named: set[str] = set()  # topics of which some partitions are asked for
+    whole: set[str] = set()  # of which all are
+    for index, one in enumerate(subscriptions):
+        keys = {(one.topic, partition) for partition in one.partitions}
+        clash = one.topic in whole or (one.topic in named if not keys else bool(seen & keys))
+        if clash or len(keys) < len(one.partitions):
+            raise InvalidRequestError(
+                f"a partition of topic {one.topic} stands twice in one request", field=f"subscriptions[{index}]"
+            )
+        seen |= keys
+        (named if keys else whole).add(one.topic)
+        check_count(len(seen))
+
+
+def check_count(count: int) -> None:
+    """InvalidRequestError where a call would read too many partitions."""
+    if count > PARTITIONS_PER_REQUEST_MAX:
+        raise InvalidRequestError(
+            f"more than {PARTITIONS_PER_REQUEST_MAX} partitions in one call",
+            field="subscriptions",
+            limit=PARTITIONS_PER_REQUEST_MAX,
+        )
+
+
+_TIMESTAMP_TYPES: Final = {
+    TimestampType.CREATE_TIME: common_pb2.TIMESTAMP_TYPE_CREATE_TIME,
+    TimestampType.LOG_APPEND_TIME: common_pb2.TIMESTAMP_TYPE_LOG_APPEND_TIME,
+}
+
+
+def received_record(fields: Fields, kind: TimestampType) -> pb.ReceivedRecord:
+    offset, timestamp_ms, key, value, headers = fields
+    record = pb.ReceivedRecord(
+        offset=offset, timestamp_ms=timestamp_ms, key=key, value=value, timestamp_type=_TIMESTAMP_TYPES[kind]
+    )
+    for name, content in headers:
+        # The log may hold what is no UTF-8; a message cannot.
+        record.headers.add(key=name.encode("utf-8", "replace").decode(), value=content)
+    return record
+
+
+def partition_news(
+    partition: TopicPartition,
+    *,
+    leader_epoch: LeaderEpoch,
+    position: Offset,
+    high_watermark: Offset,
+    log_start: Offset,
+    readable_end: Offset,
+    end_reached: bool = False,
+    error: StreamlogError | None = None,
+) -> pb.PartitionRecords:
+    """Without records: a heartbeat."""
+    news = pb.PartitionRecords(
+        topic=partition.topic,
+        partition=partition.partition,
+        leader_epoch=leader_epoch,
+        position=position,
+        high_watermark=high_watermark,
+        log_start=log_start,
+        lag=max(0, readable_end - position),
+        end_reached=end_reached,
+    )
+    if error is not None:
+        news.error.CopyFrom(to_message(error))
+    return news

@@ -1,0 +1,156 @@
+"""The batches of many partitions from whoever leads them, for Subscribe: one fetch stream for each leading node.
+
+A feed is a FetchStream, to another node over the network, or to this one without a hop. It hands on what comes to one
+receiver, and reads no further while that is busy; so a slow reader is felt by the leaders as a stream that is not read.
+Whatever ends a feed is told to the receiver once, and the feed is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Final, Protocol
+
+from streamlog.api import calls
+from streamlog.api.pb import batches_pb2 as pb
+from streamlog.api.service import Call, Requests, Responses
+from streamlog.errors import BrokerNotAvailableError, StreamlogError
+from streamlog.model import BrokerId
+from streamlog.services.fetch_stream import FetchStreams
+from streamlog.services.forwarding import Peers
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+_FETCH_STREAM: Final = "streamlog.v1.Batches/FetchStream"
+_ADD_MAX: Final = 1_000  # partitions in one message
+
+
+class _Exchange(Protocol):
+    async def send(self, request: pb.FetchStreamRequest, /) -> None: ...
+
+    async def recv(self) -> pb.FetchStreamResponse | None: ...
+
+
+class Receiver(Protocol):
+    async def on_fetched(self, part: pb.FetchedPartition) -> None:
+        """Waits while the reader is busy."""
+        ...
+
+    def on_feed_lost(self, leader: BrokerId, error: StreamlogError) -> None: ...
+
+
+class FeedSource:
+    def __init__(self, node_id: BrokerId, fetch_streams: FetchStreams, peers: Peers) -> None:
+        self._me = node_id
+        self._fetch_streams = fetch_streams
+        self._peers = peers
+
+    def open(self, leader: BrokerId, call: Call) -> AbstractAsyncContextManager[_Exchange]:
+        """Leaving the block ends it. StreamlogError."""
+        return self._here(call) if leader == self._me else self._there(leader)
+
+    @asynccontextmanager
+    async def _there(self, leader: BrokerId) -> AsyncIterator[_Exchange]:
+        channel = await self._peers.channel(leader)
+        async with calls.stream(channel, _FETCH_STREAM, pb.FetchStreamResponse) as stream:
+            yield stream
+
+    @asynccontextmanager
+    async def _here(self, call: Call) -> AsyncIterator[_Exchange]:
+        pipe = _Pipe()
+        serving = asyncio.get_running_loop().create_task(
+            self._fetch_streams.fetch_stream(_PipeRequests(pipe), _PipeResponses(pipe), call)
+        )
+        serving.add_done_callback(pipe.close)
+        try:
+            yield pipe
+        finally:
+            serving.cancel()
+            await asyncio.wait([serving])
+
+
+class Feed:
+    """One node's. `run` it; `add` partitions at any time."""
+
+    def __init__(self, leader: BrokerId, source: FeedSource, settings: pb.FetchSettings, receiver: Receiver) -> None:
+        self._leader = leader
+        self._source = source
+        self._settings = settings
+        self._receiver = receiver
+        self._wanted: list[pb.FetchPartition] = []
+        self._news = asyncio.Event()
+
+    def add(self, part: pb.FetchPartition) -> None:
+        """Read it from here on; one that is read already is read from its new offset."""
+        self._wanted.append(part)
+        self._news.set()
+
+    async def run(self, call: Call) -> None:
+        try:
+            async with self._source.open(self._leader, call) as exchange, asyncio.TaskGroup() as tasks:
+                sending = tasks.create_task(self._send(exchange))
+                while (response := await exchange.recv()) is not None:
+                    for part in response.partitions:
+                        await self._receiver.on_fetched(part)
+                sending.cancel()
+            trouble: StreamlogError = BrokerNotAvailableError(f"node {self._leader} has ended the stream")
+        except StreamlogError as error:
+            trouble = error
+        except ExceptionGroup as group:
+            ours, others = group.split(StreamlogError)
+            if others is not None or ours is None:
+                raise
+            trouble = BrokerNotAvailableError(f"the stream to node {self._leader} broke: {ours.exceptions[0]}")
+        self._receiver.on_feed_lost(self._leader, trouble)
+
+    async def _send(self, exchange: _Exchange) -> None:
+        settings: pb.FetchSettings | None = self._settings
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            while self._wanted:
+                parts, self._wanted = self._wanted[:_ADD_MAX], self._wanted[_ADD_MAX:]
+                await exchange.send(pb.FetchStreamRequest(settings=settings, add=parts))
+                settings = None
+
+
+class _Pipe:
+    """Both directions between a feed and a handler of this process. One message waits down, the rest at its sender."""
+
+    def __init__(self) -> None:
+        self.up: asyncio.Queue[pb.FetchStreamRequest] = asyncio.Queue()  # bounded by the partitions of a call
+        # None: the handler has ended. Room is counted by itself, so that this last word always fits.
+        self.down: asyncio.Queue[pb.FetchStreamResponse | None] = asyncio.Queue()
+        self.room = asyncio.Semaphore(1)
+
+    async def send(self, request: pb.FetchStreamRequest, /) -> None:
+        self.up.put_nowait(request)
+
+    async def recv(self) -> pb.FetchStreamResponse | None:
+        """None when the handler has ended, after all that it had sent."""
+        message = await self.down.get()
+        self.room.release()
+        return message
+
+    def close(self, serving: asyncio.Task[None]) -> None:
+        if not serving.cancelled():
+            serving.exception()  # taken: the feed is told that the stream is over
+        self.down.put_nowait(None)
+
+
+class _PipeRequests(Requests[pb.FetchStreamRequest]):
+    def __init__(self, pipe: _Pipe) -> None:
+        self._pipe = pipe
+
+    async def recv(self) -> pb.FetchStreamRequest | None:
+        return await self._pipe.up.get()
+
+
+class _PipeResponses(Responses[pb.FetchStreamResponse]):
+    def __init__(self, pipe: _Pipe) -> None:
+        self._pipe = pipe
+
+    async def send(self, message: pb.FetchStreamResponse) -> None:
+        await self._pipe.room.acquire()
+        self._pipe.down.put_nowait(message)

@@ -1,0 +1,495 @@
+"""Subscribe: records of any partitions from any node.
+
+    unplaced --leader known, start and end found--> read from the leader's feed --end reached, refused--> done
+       ^                                                  |
+       '--------the leader moved, its feed broke----------'      (goes on at `position`)
+
+One task places partitions, one a feed receives, one writes to the client; between feeds and writer stands a queue of a
+few messages, so what a slow client leaves lying is bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Final
+
+from streamlog.api import calls
+from streamlog.api.convert import subscribe as convert
+from streamlog.api.convert.subscribe import AtOffset, AtTime, OffsetReset, Position, SubscribeQuery, Subscription
+from streamlog.api.errors import from_message
+from streamlog.api.pb import batches_pb2, common_pb2
+from streamlog.api.pb import records_pb2 as pb
+from streamlog.api.requests import RECEIVE_BYTES, OffsetPlace
+from streamlog.api.service import Call, Responses
+from streamlog.client.backoff import Backoff
+from streamlog.errors import (
+    MessageTooLargeError,
+    OffsetOutOfRangeError,
+    StreamlogError,
+    UnknownTopicIdError,
+)
+from streamlog.metadata.delta import MetadataDelta
+from streamlog.metadata.image import MetadataImage, require_partition
+from streamlog.metadata.view import MetadataView
+from streamlog.model import (
+    NO_BROKER,
+    NO_LEADER_EPOCH,
+    BrokerId,
+    IsolationLevel,
+    LeaderEpoch,
+    Offset,
+    PartitionId,
+    TopicId,
+    TopicPartition,
+)
+from streamlog.ports import Clock, Workers
+from streamlog.records import BatchHeader, Codec, codec_of, iter_fields, scan_headers
+from streamlog.records.decode import Fields
+from streamlog.services.auto_create import AutoCreate
+from streamlog.services.feeds import Feed, FeedSource
+from streamlog.services.forwarding import Peers
+from streamlog.services.offsets import Offsets
+from streamlog.services.topics import unknown_topic
+
+_LIST_OFFSETS: Final = calls.unary("streamlog.v1.Batches/ListOffsets", batches_pb2.ListOffsetsResponse)
+_OFFSETS_TIMEOUT_S: Final = 10.0
+_QUEUE: Final = 4  # partitions' news that wait for the writer
+# What a record takes in a message beside its bytes, at most; and what news of a partition do.
+_RECORD_OVERHEAD: Final = 48
+_HEADER_OVERHEAD: Final = 16
+_NEWS_OVERHEAD: Final = 128
+_LEVELS: Final = {
+    IsolationLevel.READ_UNCOMMITTED: common_pb2.ISOLATION_LEVEL_READ_UNCOMMITTED,
+    IsolationLevel.READ_COMMITTED: common_pb2.ISOLATION_LEVEL_READ_COMMITTED,
+}
+
+
+class Subscribe:
+    def __init__(
+        self,
+        node_id: BrokerId,
+        view: MetadataView,
+        auto_create: AutoCreate,
+        feeds: FeedSource,
+        offsets: Offsets,
+        peers: Peers,
+        clock: Clock,
+        workers: Workers,
+        backoff: Backoff,
+    ) -> None:
+        self.node_id = node_id
+        self.view = view
+        self.feeds = feeds
+        self.clock = clock
+        self.workers = workers
+        self.backoff = backoff
+        self._auto_create = auto_create
+        self._offsets = offsets
+        self._peers = peers
+
+    async def subscribe(
+        self, request: pb.SubscribeRequest, responses: Responses[pb.SubscribeResponse], call: Call
+    ) -> None:
+        query = convert.subscribe_query(request)
+        for subscription in query.subscriptions:
+            if self.view.image.topic_named(subscription.topic) is None:
+                await self._auto_create.ensure(subscription.topic, call)
+        reading = _Reading(self, query, call)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                placing = tasks.create_task(reading.place_all(tasks))
+                await reading.write(responses)
+                placing.cancel()
+                reading.stop()
+        finally:
+            reading.stop()
+
+    async def list_offsets(
+        self, leader: BrokerId, request: batches_pb2.ListOffsetsRequest, call: Call
+    ) -> batches_pb2.ListOffsetsResponse:
+        """Asked of the leader, here or there. StreamlogError."""
+        if leader == self.node_id:
+            return await self._offsets.list_offsets(request, call)
+        return await _LIST_OFFSETS(await self._peers.channel(leader), request, timeout_s=_OFFSETS_TIMEOUT_S)
+
+
+class _Place:
+    """One partition of the call."""
+
+    def __init__(self, partition: TopicPartition, topic_id: TopicId, subscription: Subscription) -> None:
+        self.partition = partition
+        self.topic_id = topic_id
+        self.start: Position = subscription.start  # as long as `position` is None
+        self.end: Position | None = subscription.end
+        self.position: Offset | None = None
+        self.attempt = 0  # to place it, since it was last read
+        self.generation = 0  # counts the places that it had: what comes of an older one is passed over
+        self.leader = NO_BROKER  # whose feed it is on; NO_BROKER: on none
+        self.is_done = False
+        self.was_told = False  # since the last heartbeat
+        self.leader_epoch = NO_LEADER_EPOCH
+        self.high_watermark = Offset(0)
+        self.readable_end = Offset(0)
+        self.log_start = Offset(0)
+
+    @property
+    def end_reached(self) -> bool:
+        return isinstance(self.end, AtOffset) and self.position is not None and self.position >= self.end.offset
+
+    def news(self, error: StreamlogError | None = None) -> pb.PartitionRecords:
+        self.was_told = True
+        return convert.partition_news(
+            self.partition,
+            leader_epoch=LeaderEpoch(max(0, self.leader_epoch)),
+            position=self.position or Offset(0),
+            high_watermark=self.high_watermark,
+            log_start=self.log_start,
+            readable_end=self.readable_end,
+            end_reached=self.end_reached,
+            error=error,
+        )
+
+
+class _Reading:
+    """One call. A `feeds.Receiver`."""
+
+    def __init__(self, owner: Subscribe, query: SubscribeQuery, call: Call) -> None:
+        self._owner = owner
+        self._query = query
+        self._call = call
+        self._places: dict[TopicPartition, _Place] = {}
+        self._open = 0  # places that are not done
+        self._unplaced: dict[_Place, None] = {}
+        self._feeds: dict[BrokerId, tuple[Feed, asyncio.Task[None]]] = {}
+        self._news = asyncio.Event()  # something is unplaced, or the topics have changed
+        self._fetched: asyncio.Queue[tuple[_Place, batches_pb2.FetchedPartition | StreamlogError]] = asyncio.Queue(
+            _QUEUE
+        )
+        self._message = pb.SubscribeResponse()  # being filled
+        self._message_bytes = 0
+        image = owner.view.image
+        for subscription in query.subscriptions:
+            self._take(subscription, image)
+        self._stop_listening = owner.view.listen(self._on_image)
+
+    def stop(self) -> None:
+        self._stop_listening()
+        for _, task in self._feeds.values():
+            task.cancel()
+
+    # -- which partitions
+
+    def _take(self, subscription: Subscription, image: MetadataImage) -> None:
+        """UnknownTopicOrPartitionError, InvalidRequestError."""
+        topic = image.topic_named(subscription.topic)
+        if topic is None:
+            raise unknown_topic(subscription.topic)
+        indexes = subscription.partitions or tuple(map(PartitionId, range(len(topic.partitions))))
+        for index in indexes:
+            require_partition(topic, index)
+            partition = TopicPartition(topic.name, index)
+            self._add(_Place(partition, topic.topic_id, subscription))
+        convert.check_count(len(self._places))
+
+    def _add(self, place: _Place) -> None:
+        self._places[place.partition] = place
+        self._unplaced[place] = None
+        self._open += 1
+
+    def _on_image(self, image: MetadataImage, delta: MetadataDelta | None) -> None:
+        self._news.set()
+
+    def _follow_topics(self, image: MetadataImage) -> list[_Place]:
+        """Partitions that were added are read from their beginning. Those whose topic is gone are the answer."""
+        for subscription in self._query.subscriptions:
+            topic = image.topic_named(subscription.topic) if not subscription.partitions else None
+            first = TopicPartition(subscription.topic, PartitionId(0))
+            if topic is None or self._places[first].topic_id != topic.topic_id:
+                continue
+            for index in range(len(topic.partitions)):
+                partition = TopicPartition(topic.name, PartitionId(index))
+                if partition not in self._places:
+                    place = _Place(partition, topic.topic_id, subscription)
+                    place.start = OffsetPlace.EARLIEST
+                    self._add(place)
+        return [place for place in self._places.values() if not place.is_done and place.topic_id not in image.topics]
+
+    # -- from whom
+
+    async def place_all(self, tasks: asyncio.TaskGroup) -> None:
+        self._news.set()
+        seen: MetadataImage | None = None
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            image = self._owner.view.image
+            if seen is None or image.topics is not seen.topics:
+                seen = image
+                for place in self._follow_topics(image):
+                    self._unplaced.pop(place, None)
+                    await self._fetched.put((place, _deleted(place)))
+            if self._unplaced:
+                await self._place_some(image, tasks)
+
+    async def _place_some(self, image: MetadataImage, tasks: asyncio.TaskGroup) -> None:
+        by_leader: dict[BrokerId, list[_Place]] = {}
+        for place in self._unplaced:
+            topic = image.topics.get(place.topic_id)
+            leader = NO_BROKER if topic is None else topic.partitions[place.partition.partition].leader
+            if leader != NO_BROKER:  # else the image that names one wakes this
+                by_leader.setdefault(leader, []).append(place)
+        attempt = max((place.attempt for places in by_leader.values() for place in places), default=0)
+        if attempt:
+            await asyncio.sleep(self._owner.backoff.delay_s(attempt))
+        for leader, places in by_leader.items():
+            for place in places:
+                place.attempt += 1
+            found = await self._find_offsets(leader, places)
+            for place in found:
+                self._unplaced.pop(place, None)
+                self._read_from(leader, place, tasks)
+        if self._unplaced and by_leader:
+            self._news.set()
+
+    async def _find_offsets(self, leader: BrokerId, places: list[_Place]) -> list[_Place]:
+        """Make offsets of starts and ends. Those of which all is known now."""
+        questions: list[tuple[_Place, bool, Position]] = []
+        for place in places:
+            if place.position is None:
+                if isinstance(place.start, AtOffset):
+                    place.position = place.start.offset
+                else:
+                    questions.append((place, True, place.start))
+            if place.end is not None and not isinstance(place.end, AtOffset):
+                questions.append((place, False, place.end))
+        for first in range(0, len(questions), 1_000):
+            await self._ask_offsets(leader, questions[first : first + 1_000])
+        return [
+            place
+            for place in places
+            if place.position is not None and (place.end is None or isinstance(place.end, AtOffset))
+        ]
+
+    async def _ask_offsets(self, leader: BrokerId, questions: list[tuple[_Place, bool, Position]]) -> None:
+        request = batches_pb2.ListOffsetsRequest(isolation_level=_LEVELS[self._query.isolation_level])
+        for place, _, position in questions:
+            _add_query(request, place, position)
+        try:
+            response = await self._owner.list_offsets(leader, request, self._call)
+        except StreamlogError:
+            return  # another attempt follows
+        for (place, is_start, _), found in zip(questions, response.offsets, strict=True):
+            if found.HasField("error"):
+                continue
+            if found.offset < 0:  # no record is of that time or later: the end, which is asked for next
+                target: Position = OffsetPlace.LATEST
+            else:
+                target = AtOffset(Offset(found.offset))
+            if not is_start:
+                place.end = target
+            elif isinstance(target, AtOffset):
+                place.position = target.offset
+            else:
+                place.start = target
+
+    def _read_from(self, leader: BrokerId, place: _Place, tasks: asyncio.TaskGroup) -> None:
+        known = self._feeds.get(leader)
+        if known is None:
+            settings = batches_pb2.FetchSettings(
+                isolation_level=_LEVELS[self._query.isolation_level], receive_bytes_max=RECEIVE_BYTES
+            )
+            feed = Feed(leader, self._owner.feeds, settings, self)
+            known = self._feeds[leader] = (feed, tasks.create_task(feed.run(self._call)))
+        place.leader = leader
+        place.generation += 1
+        known[0].add(
+            batches_pb2.FetchPartition(
+                topic=place.partition.topic,
+                topic_id=place.topic_id,
+                partition=place.partition.partition,
+                correlation_id=place.generation,
+                fetch_offset=place.position or 0,
+            )
+        )
+
+    async def on_fetched(self, part: batches_pb2.FetchedPartition) -> None:
+        place = self._places[TopicPartition(part.topic, PartitionId(part.partition))]
+        if part.correlation_id == place.generation and place.leader != NO_BROKER:
+            await self._fetched.put((place, part))
+
+    def on_feed_lost(self, leader: BrokerId, error: StreamlogError) -> None:
+        self._feeds.pop(leader, None)
+        for place in self._places.values():
+            if place.leader == leader:
+                self._lose(place)
+
+    def _lose(self, place: _Place) -> None:
+        place.leader = NO_BROKER
+        if not place.is_done:
+            self._unplaced[place] = None
+            self._news.set()
+
+    # -- what the client gets
+
+    async def write(self, responses: Responses[pb.SubscribeResponse]) -> None:
+        """Until all partitions are done."""
+        interval_s = self._query.heartbeat_interval_ms / 1000
+        heartbeat_at = asyncio.get_running_loop().time() + interval_s
+        while self._open:
+            try:
+                async with asyncio.timeout_at(heartbeat_at):
+                    place, part = await self._fetched.get()
+            except TimeoutError:
+                heartbeat_at = asyncio.get_running_loop().time() + interval_s
+                await self._beat(responses)
+                continue
+            await self._tell(place, part, responses)
+            if self._fetched.empty():
+                await self._flush(responses)
+        await self._flush(responses)
+
+    async def _beat(self, responses: Responses[pb.SubscribeResponse]) -> None:
+        for place in self._places.values():
+            if not (place.was_told or place.is_done) and place.position is not None:
+                await self._put(place.news(), _NEWS_OVERHEAD, responses)
+            place.was_told = False
+        await self._flush(responses)
+
+    async def _tell(
+        self,
+        place: _Place,
+        part: batches_pb2.FetchedPartition | StreamlogError,
+        responses: Responses[pb.SubscribeResponse],
+    ) -> None:
+        if place.is_done:
+            return
+        try:
+            if isinstance(part, StreamlogError):
+                raise part
+            if part.HasField("error"):
+                raise from_message(part.error)
+            await self._tell_records(place, part, responses)
+        except OffsetOutOfRangeError as error:
+            if self._query.offset_reset is OffsetReset.NONE:
+                await self._finish(place, error, responses)
+                return
+            earliest = self._query.offset_reset is OffsetReset.EARLIEST
+            place.start = OffsetPlace.EARLIEST if earliest else OffsetPlace.LATEST
+            place.position = None
+            self._lose(place)
+        except StreamlogError as error:
+            if place.topic_id not in self._owner.view.image.topics:
+                await self._finish(place, _deleted(place), responses)
+            elif error.retriable:
+                self._lose(place)
+            else:
+                await self._finish(place, error, responses)
+
+    async def _finish(
+        self, place: _Place, error: StreamlogError | None, responses: Responses[pb.SubscribeResponse]
+    ) -> None:
+        place.is_done = True
+        self._open -= 1
+        await self._put(place.news(error), _NEWS_OVERHEAD, responses)
+
+    async def _tell_records(
+        self, place: _Place, part: batches_pb2.FetchedPartition, responses: Responses[pb.SubscribeResponse]
+    ) -> None:
+        place.attempt = 0
+        committed = self._query.isolation_level is IsolationLevel.READ_COMMITTED
+        place.high_watermark, place.log_start = Offset(part.high_watermark), Offset(part.log_start)
+        place.readable_end = Offset(part.last_stable_offset if committed else part.high_watermark)
+        for position, header in scan_headers(part.batches, 0, len(part.batches)):
+            if place.end_reached:
+                break
+            place.leader_epoch = header.leader_epoch
+            if not header.is_control:
+                await self._tell_batch(place, part.batches, position, header, responses)
+            following = header.next_offset
+            if isinstance(place.end, AtOffset):
+                following = min(following, place.end.offset)
+            place.position = max(place.position or Offset(0), following)
+        if place.end_reached:
+            await self._finish(place, None, responses)
+
+    async def _tell_batch(
+        self,
+        place: _Place,
+        batches: bytes,
+        position: int,
+        header: BatchHeader,
+        responses: Responses[pb.SubscribeResponse],
+    ) -> None:
+        """Records from the place's position on, before its end. MessageTooLargeError at one that the client cannot
+        take: those before it have been told.
+        """
+        first = place.position or Offset(0)
+        end = place.end.offset if isinstance(place.end, AtOffset) else header.next_offset
+        news: pb.PartitionRecords | None = None
+        for fields in await self._decoded(batches, position, header):
+            if fields[0] < first:
+                continue
+            if fields[0] >= end:
+                break
+            size = _size_of(fields)
+            if size + _NEWS_OVERHEAD > self._query.receive_bytes_max:
+                raise MessageTooLargeError(
+                    f"{place.partition}: the record at offset {fields[0]} has {size} bytes, more than the client takes "
+                    "in a message: raise receive_bytes_max, and the limit of the gRPC client with it",
+                    field="receive_bytes_max",
+                    limit=self._query.receive_bytes_max,
+                )
+            if news is None or self._message_bytes + size > self._query.response_bytes_max:
+                if self._message_bytes + size + _NEWS_OVERHEAD > self._query.response_bytes_max:
+                    await self._flush(responses)
+                news = place.news()
+                self._message.partitions.append(news)
+                news = self._message.partitions[-1]  # the message holds a copy
+                self._message_bytes += _NEWS_OVERHEAD
+            news.records.append(convert.received_record(fields, header.timestamp_type))
+            self._message_bytes += size
+            place.position = Offset(fields[0] + 1)
+            news.position, news.lag = place.position, max(0, place.readable_end - place.position)
+
+    async def _decoded(self, batches: bytes, position: int, header: BatchHeader) -> Iterator[Fields]:
+        """Packed ones are unpacked off the loop."""
+        if codec_of(header.attributes) is Codec.NONE:
+            return iter_fields(batches, position)
+        return await self._owner.workers.run(iter_fields, batches, position)
+
+    async def _put(self, news: pb.PartitionRecords, size: int, responses: Responses[pb.SubscribeResponse]) -> None:
+        if self._message_bytes + size > self._query.response_bytes_max:
+            await self._flush(responses)
+        self._message.partitions.append(news)
+        self._message_bytes += size
+
+    async def _flush(self, responses: Responses[pb.SubscribeResponse]) -> None:
+        message, self._message, self._message_bytes = self._message, pb.SubscribeResponse(), 0
+        if message.partitions:
+            await responses.send(message)
+
+
+def _deleted(place: _Place) -> UnknownTopicIdError:
+    return UnknownTopicIdError(f"topic {place.partition.topic} was deleted", field="topic")
+
+
+def _size_of(record: Fields) -> int:
+    _, _, key, value, headers = record
+    size = len(key or b"") + len(value or b"") + _RECORD_OVERHEAD
+    for name, content in headers:
+        size += len(name) * 3 + len(content or b"") + _HEADER_OVERHEAD
+    return size
+
+
+def _add_query(request: batches_pb2.ListOffsetsRequest, place: _Place, position: Position) -> None:
+    query = request.queries.add(
+        topic=place.partition.topic, topic_id=place.topic_id, partition=place.partition.partition
+    )
+    match position:
+        case AtTime(timestamp_ms):
+            query.timestamp_ms = timestamp_ms
+        case OffsetPlace.EARLIEST:
+            query.bound = common_pb2.OFFSET_BOUND_EARLIEST
+        case _:
+            query.bound = common_pb2.OFFSET_BOUND_LATEST
