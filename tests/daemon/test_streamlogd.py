@@ -1,0 +1,185 @@
+"""streamlogd as a user meets it: arguments, refusals in one sentence, signals, the background."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from streamlog.config import PropertiesFile, load_node
+from streamlog.daemon.arguments import parse_arguments
+from streamlog.daemon.log_lines import VALUE_LENGTH_MAX, LogLines
+from streamlog.daemon.main import MISUSED, STOPPED, load, main
+from streamlog.release import RELEASE
+
+
+def write_properties(directory: Path, *lines: str) -> str:
+    path = directory / "server.properties"
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return str(path)
+
+
+class TestArguments:
+    def test_kafkas_way_of_asking(self) -> None:
+        found = parse_arguments(["-daemon", "a.properties", "--override", "node.id=1", "--override", "broker.rack=r"])
+        assert found.daemon
+        assert found.properties == "a.properties"
+        assert found.overrides == ("node.id=1", "broker.rack=r")
+        assert parse_arguments(["--daemon", "a.properties"]).daemon
+
+    def test_version(self, capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit) as ended:
+            parse_arguments(["--version"])
+        assert ended.value.code == 0
+        assert capsys.readouterr().out == f"streamlogd {RELEASE}\n"
+
+    def test_what_is_not_understood(self) -> None:
+        with pytest.raises(SystemExit) as ended:
+            parse_arguments(["--overide", "node.id=1"])
+        assert ended.value.code == MISUSED
+
+    def test_directories_become_absolute(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        config = load(parse_arguments(["--override", "node.id=1", "--override", "log.dirs=a,/b"]))
+        assert config.given["log.dirs"] == f"{tmp_path}/a,/b"
+        config = load(parse_arguments(["--override", "node.id=1", "--override", "metadata.log.dir=m"]))
+        assert config.given["metadata.log.dir"] == f"{tmp_path}/m"
+        assert config.given["log.dirs"] == f"{tmp_path}/streamlog-data"
+
+
+class TestRefusals:
+    def test_settings(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        path = write_properties(tmp_path, "node.id=x", "log.segment.bytes=-1")
+        assert main([path]) == MISUSED
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) == 2
+        assert all(line.startswith(f"streamlogd: {path}:") for line in lines)
+
+    def test_a_file_that_is_not_there(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main([str(tmp_path / "no.properties")]) == MISUSED
+        assert capsys.readouterr().err == f"streamlogd: {tmp_path}/no.properties: No such file or directory\n"
+
+    def test_tls_is_not_passed_over(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        path = write_properties(
+            tmp_path,
+            "node.id=1",
+            "listeners=SSL://127.0.0.1:9092",
+            "ssl.keystore.location=/k.pem",
+            "ssl.truststore.location=/t.pem",
+        )
+        assert main([path]) == MISUSED
+        assert "PLAINTEXT alone" in capsys.readouterr().err
+
+
+def test_print_config_can_be_loaded_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_properties(tmp_path, "node.id=7", f"log.dirs={tmp_path}/data", "num.partitions=3")
+    assert main(["--print-config", path]) == STOPPED
+    printed = capsys.readouterr().out
+    again = load_node(PropertiesFile("printed", printed))
+    assert again.config.table.get("num.partitions") is not None
+    assert again.given["num.partitions"] == "3"
+    assert again.given["node.id"] == "7"
+
+
+def test_lines_are_sentences_of_a_bounded_length(tmp_path: Path) -> None:
+    with open(tmp_path / "log", "w+") as out:
+        lines = LogLines(3, out)
+        lines("registered", broker=3, epoch=17)
+        lines("fenced", broker=3, epoch=17)
+        lines("leading", partition="t-0", leader_epoch=4)
+        lines("heartbeat_unanswered", reason="x\n" * VALUE_LENGTH_MAX)
+        out.seek(0)
+        told = [line.rstrip("\n")[24:] for line in out]
+    assert told[:3] == [
+        "INFO  node 3: registered with broker epoch 17",
+        "WARN  node 3: is fenced, epoch 17",
+        "INFO  node 3: leading partition=t-0 leader_epoch=4",
+    ]
+    assert len(told) == 4
+    assert len(told[3]) < VALUE_LENGTH_MAX + 60
+
+
+# Real processes.
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def one_node(directory: Path, port: int, data: str = "data") -> str:
+    return write_properties(
+        directory, "node.id=1", f"listeners=PLAINTEXT://127.0.0.1:{port}", f"log.dirs={directory / data}"
+    )
+
+
+@contextmanager
+def streamlogd(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "streamlog.daemon.main", *arguments]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def until_told(process: subprocess.Popen[str], words: str) -> str:
+    assert process.stderr is not None
+    seen = []
+    for line in process.stderr:
+        seen.append(line)
+        if words in line:
+            return line
+    raise AssertionError(f"it ended without {words!r}: {''.join(seen)}")
+
+
+@pytest.mark.process
+def test_a_node_starts_refuses_a_twin_and_stops(tmp_path: Path) -> None:
+    port = free_port()
+    with streamlogd(one_node(tmp_path, port)) as node:
+        assert f"127.0.0.1:{port}" in until_told(node, "ready at")
+        pid_file = tmp_path / "streamlogd-1.pid"
+        assert pid_file.read_text() == f"{node.pid}\n"
+        with streamlogd(one_node(tmp_path, free_port())) as twin:
+            assert "is in use by another process" in until_told(twin, "ERROR")
+            assert twin.wait() == 1
+        with streamlogd(one_node(tmp_path, port, data="other")) as twin:
+            assert f"cannot listen on 127.0.0.1:{port}" in until_told(twin, "ERROR")
+            assert twin.wait() == 1
+        assert pid_file.exists()
+        node.send_signal(signal.SIGTERM)
+        until_told(node, "clean stop: True")
+        assert node.wait() == STOPPED
+        assert not pid_file.exists()
+
+
+@pytest.mark.process
+def test_a_node_in_the_background(tmp_path: Path) -> None:
+    properties = one_node(tmp_path, free_port())
+    command = [sys.executable, "-m", "streamlog.daemon.main", "-daemon", properties]
+    started = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (started.returncode, started.stdout) == (0, "")
+    pid = int((tmp_path / "streamlogd-1.pid").read_text())
+    watched = os.pidfd_open(pid)
+    try:
+        again = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert again.returncode == 1
+        assert again.stderr.startswith("streamlogd: ")
+        assert "is in use by another process" in again.stderr
+    finally:
+        os.kill(pid, signal.SIGTERM)
+        ended, _, _ = select.select([watched], [], [], 60)
+        os.close(watched)
+    assert ended
+    assert not (tmp_path / "streamlogd-1.pid").exists()
+    assert "node 1: stopped" in (tmp_path / "streamlogd-1.log").read_text()
