@@ -52,21 +52,21 @@ def follows_from_anywhere_unchecked(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LeaderStream, "_check", no_check)
 
 
-def lives(count: int) -> None:
-    for seed in range(count):
+def lives(first: int) -> None:
+    for seed in range(first, first + SEEDS_FOR_BUGS):
         live(seed)
 
 
 @pytest.mark.parametrize(
-    "plant",
+    ("plant", "first"),  # a seed shortly before one that finds it: searching takes a minute, finding a second
     [
-        told_before_it_is_synced,
-        no_divergence_check,
-        never_reads_on_from_the_disk,
-        follows_from_anywhere_unchecked,
+        (told_before_it_is_synced, 5),
+        (no_divergence_check, 13),
+        (never_reads_on_from_the_disk, 0),
+        (follows_from_anywhere_unchecked, 0),
     ],
 )
-def test_a_planted_bug_is_found(plant: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planted_bug_is_found(plant: Patch, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
     with pytest.raises(Exception):  # noqa: B017, PT011  # which check finds it differs from bug to bug
-        lives(SEEDS_FOR_BUGS)
+        lives(first)

@@ -1,0 +1,191 @@
+"""Proposals on their way to the controller (SEMANTICS 3): what is certain, what is not, and who is asked again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import cast
+
+from streamlog.broker.isr_changes import LINGER_S, IsrChanges
+from streamlog.broker.leader_replica import LeaderReplica
+from streamlog.errors import IneligibleReplicaError, InvalidUpdateVersionError, OutcomeUnknownError, StreamlogError
+from streamlog.metadata.isr import IsrProposal as ProposedPartition
+from streamlog.metadata.isr import IsrResult
+from streamlog.metadata.records import Partition
+from streamlog.metadata.view import MetadataView
+from streamlog.model import BrokerId, LeaderEpoch, PartitionEpoch, PartitionId, TopicId, TopicPartition
+from streamlog.replication.isr import Isr, IsrProposal
+from streamlog.sim.machine import Machine
+from tests.metadata.rig import Rig as Controller
+
+ONE, TWO, THREE = BrokerId(1), BrokerId(2), BrokerId(3)
+TOPIC = TopicId(bytes(16))
+PARTITION = TopicPartition("t", PartitionId(0))
+EPOCH = LeaderEpoch(4)
+ACCEPTED = Partition(
+    replicas=(ONE, TWO, THREE),
+    isr=(ONE, TWO, THREE),
+    leader=ONE,
+    leader_epoch=LeaderEpoch(4),
+    partition_epoch=PartitionEpoch(8),
+)
+
+
+@dataclass
+class FakeReplica:
+    """A leadership whose ISR is the real one."""
+
+    isr: Isr = field(default_factory=lambda: Isr((ONE, TWO), LeaderEpoch(4), 7))
+    topic_id: TopicId = TOPIC
+    partition: TopicPartition = PARTITION
+    leader_epoch: LeaderEpoch = EPOCH
+    ended: StreamlogError | None = None
+    refused: int = 0
+    reviewed: int = 0
+    forgotten: list[BrokerId] = field(default_factory=list)
+
+    @property
+    def state(self) -> object:
+        return SimpleNamespace(isr=self.isr, forget_position=self.forgotten.append)
+
+    def on_isr(self, isr: tuple[BrokerId, ...], partition_epoch: int) -> None:
+        self.isr.accepted(isr, partition_epoch)
+
+    def on_refused(self, proposal: IsrProposal) -> None:
+        self.refused += 1
+        self.isr.refused(proposal)
+
+    def review_isr(self) -> None:
+        self.reviewed += 1
+
+
+@dataclass
+class FakeLink:
+    """Answers as it is told to, the last answer for ever."""
+
+    answers: list[Partition | StreamlogError]
+    asked: list[ProposedPartition] = field(default_factory=list)
+
+    async def alter_partition(self, proposals: Sequence[ProposedPartition]) -> Sequence[IsrResult]:
+        self.asked += proposals
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, OutcomeUnknownError):
+            raise answer
+        error = answer if isinstance(answer, StreamlogError) else None
+        state = answer if isinstance(answer, Partition) else None
+        return [IsrResult(topic_id=TOPIC, partition_id=PartitionId(0), partition=state, error=error) for _ in proposals]
+
+
+class Desk:
+    def __init__(self, *answers: Partition | StreamlogError) -> None:
+        self.machine = Machine(1)
+        self.controller = Controller()
+        self.controller.start_all(1, 2, 3)
+        self.view = MetadataView()
+        self.publish()
+        self.link, self.replica = FakeLink(list(answers)), FakeReplica()
+        self.changes = IsrChanges(
+            self.link,
+            self.view,
+            ONE,
+            clock=self.machine.clock,
+            random=self.machine.random,
+            probe=lambda event, /, **fields: None,
+        )
+        self.led = cast(LeaderReplica, self.replica)
+
+    def publish(self) -> None:
+        for index, command in self.controller.log:
+            if index > self.view.image.index:
+                self.view.machine.apply(index, command)
+
+    def propose(self, *isr: BrokerId) -> IsrProposal:
+        proposal = self.replica.isr.propose(isr)
+        assert proposal is not None
+        self.changes.proposed(self.led, proposal)
+        return proposal
+
+    def tell(self, *isr: BrokerId, seconds: float) -> None:
+        """Propose, and let so much time pass."""
+
+        async def story() -> None:
+            task = asyncio.get_running_loop().create_task(self.changes.run(lambda: [self.led]))
+            self.propose(*isr)
+            await asyncio.sleep(seconds)
+            task.cancel()
+            await asyncio.wait([task])
+
+        self.machine.run(story())
+        self.machine.close()
+
+    def follows(self, broker: BrokerId) -> None:
+        self.changes.follows(self.led, broker, self.controller.epoch(broker))
+
+
+def test_an_accepted_set_is_told_to_the_leader() -> None:
+    desk = Desk(ACCEPTED)
+    desk.follows(THREE)
+    desk.tell(ONE, TWO, THREE, seconds=1)
+    assert (desk.replica.isr.committed, desk.replica.isr.partition_epoch) == ((ONE, TWO, THREE), 8)
+    assert len(desk.link.asked) == 1
+    assert [member.broker_epoch for member in desk.link.asked[0].isr] == [desk.controller.epoch(b) for b in (1, 2, 3)]
+
+
+def test_what_became_of_it_is_asked_again_until_it_is_known() -> None:
+    desk = Desk(OutcomeUnknownError("?"), OutcomeUnknownError("?"), ACCEPTED)
+    desk.follows(THREE)
+    desk.tell(ONE, TWO, THREE, seconds=1)
+    assert len(desk.link.asked) == 3
+    assert desk.replica.isr.committed == (ONE, TWO, THREE)
+
+
+def test_a_newer_partition_epoch_is_no_refusal() -> None:
+    """It may be this very proposal's: the larger set goes on to govern until the metadata say what is."""
+    desk = Desk(OutcomeUnknownError("?"), InvalidUpdateVersionError("7 is over"))
+    desk.follows(THREE)
+    desk.tell(ONE, TWO, THREE, seconds=60)
+    assert desk.replica.refused == 0
+    assert desk.replica.isr.maximal == (ONE, TWO, THREE)
+
+
+def test_a_refusal_counts_at_once_where_nothing_was_asked_before() -> None:
+    desk = Desk(IneligibleReplicaError("fenced"))
+    desk.follows(THREE)
+    desk.tell(ONE, TWO, THREE, seconds=1)
+    assert desk.replica.refused == 1
+    assert desk.replica.isr.maximal == (ONE, TWO)
+    assert desk.replica.reviewed == 1
+
+
+def test_a_refusal_counts_not_while_an_earlier_attempt_may_be_under_way() -> None:
+    early, late = (
+        Desk(OutcomeUnknownError("?"), IneligibleReplicaError("fenced")),
+        Desk(OutcomeUnknownError("?"), IneligibleReplicaError("fenced")),
+    )
+    for desk, seconds, refused in ((early, LINGER_S - 1, 0), (late, LINGER_S + 2, 1)):
+        desk.follows(THREE)
+        desk.tell(ONE, TWO, THREE, seconds=seconds)
+        assert desk.replica.refused == refused
+
+
+def test_a_position_of_a_former_registration_brings_nobody_in() -> None:
+    """KIP-903: the node may have lost its log since."""
+    desk = Desk(ACCEPTED)
+    desk.follows(THREE)
+    desk.controller.fence(3)
+    desk.controller.start(3, clean=False)
+    desk.publish()
+    desk.tell(ONE, TWO, THREE, seconds=1)
+    assert desk.link.asked == []
+    assert desk.replica.forgotten == [THREE]
+    assert desk.replica.isr.maximal == (ONE, TWO)
+
+
+def test_what_the_leadership_took_with_it_is_not_asked() -> None:
+    desk = Desk(OutcomeUnknownError("?"))
+    desk.follows(THREE)
+    desk.replica.ended = StreamlogError("over")
+    desk.tell(ONE, TWO, THREE, seconds=5)
+    assert desk.link.asked == []
