@@ -1,0 +1,265 @@
+"""ControllerLink: it finds the active controller, repeats what may be repeated, and says where it cannot know."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+
+import pytest
+
+from streamlog.api.errors import to_rpc
+from streamlog.api.pb import controller_pb2 as pb
+from streamlog.controller.identity import IDENTIFY
+from streamlog.controller.link import SERVICE, ControllerLink
+from streamlog.errors import (
+    BrokerIdNotRegisteredError,
+    InvalidTopicError,
+    NotControllerError,
+    OutcomeUnknownError,
+    QuorumUnavailableError,
+    StaleBrokerEpochError,
+    Status,
+    ThrottledError,
+)
+from streamlog.metadata.view import MetadataView
+from streamlog.model import BrokerEpoch, BrokerId, RaftIndex
+from streamlog.ports import Channel, Clock, RpcError, Server, Stream, StreamHandler, UnaryHandler
+from streamlog.sim import SimClock, SimLoop, run
+
+Answer = Callable[[str, bytes], bytes]
+"""What a node says to a method's request; raises RpcError."""
+
+GONE = RpcError(Status.UNAVAILABLE, "gone")
+FORWARD = SERVICE + "Forward"
+
+
+class ScriptedChannel:
+    def __init__(self, network: ScriptedNetwork, address: str) -> None:
+        self._network = network
+        self._address = address
+
+    async def unary(
+        self, method: str, request: bytes, *, timeout_s: float, metadata: Mapping[str, str] | None = None
+    ) -> bytes:
+        self._network.asked.append((self._address, method.rpartition("/")[2]))
+        return self._network.nodes[self._address](method, request)
+
+    def stream(self, method: str, *, metadata: Mapping[str, str] | None = None) -> AbstractAsyncContextManager[Stream]:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        self._network.closed.append(self._address)
+
+
+class ScriptedNetwork:
+    """Nodes are functions. What is asked is kept."""
+
+    def __init__(self, **nodes: Answer) -> None:
+        self.nodes = {f"{name}:1": answer for name, answer in nodes.items()}
+        self.asked: list[tuple[str, str]] = []
+        self.closed: list[str] = []
+
+    def connect(self, address: str) -> Channel:
+        return ScriptedChannel(self, address)
+
+    async def listen(
+        self, address: str, *, unary: Mapping[str, UnaryHandler], streaming: Mapping[str, StreamHandler]
+    ) -> Server:
+        raise NotImplementedError
+
+
+def gone(method: str, request: bytes) -> bytes:
+    raise GONE
+
+
+def names(address: str | None) -> Answer:
+    """A node that is not the controller, and says who is."""
+
+    def answer(method: str, request: bytes) -> bytes:
+        if method == IDENTIFY:
+            return b""
+        raise to_rpc(NotControllerError("not me", address=address))
+
+    return answer
+
+
+def topic_made(method: str, request: bytes) -> bytes:
+    if method == IDENTIFY:
+        return b""
+    if method == FORWARD:
+        asked = pb.ForwardRequest.FromString(request)
+        return pb.ForwardResponse(response=b"to " + asked.request).SerializeToString()
+    return pb.CreateInternalTopicResponse(topic_id=bytes(16)).SerializeToString()
+
+
+def tell(network: ScriptedNetwork, story: Callable[[ControllerLink, MetadataView], Awaitable[None]]) -> None:
+    async def main(loop: SimLoop) -> None:
+        view = MetadataView()
+        clock: Clock = SimClock(loop)
+        link = ControllerLink(
+            BrokerId(9),
+            view=view,
+            active=None,
+            voters=lambda: list(network.nodes),
+            network=network,
+            clock=clock,
+            random=random.Random(1),
+        )
+        await story(link, view)
+        await link.close()
+        assert sorted(network.closed) == sorted({address for address, _ in network.asked})
+
+    run(main)
+
+
+def test_whom_the_view_knows_is_asked_first() -> None:
+    network = ScriptedNetwork(a=gone, b=topic_made)
+
+    async def story(link: ControllerLink, view: MetadataView) -> None:
+        view.set_controller(BrokerId(2), "b:1")
+        assert await link.create_internal_topic("t") == bytes(16)
+        assert network.asked == [("b:1", "CreateInternalTopic")]
+
+    tell(network, story)
+
+
+def test_whom_others_name_is_asked_next() -> None:
+    network = ScriptedNetwork(a=names("c:1"), b=gone, c=topic_made)
+
+    async def story(link: ControllerLink, view: MetadataView) -> None:
+        await link.create_internal_topic("t")
+        assert [address for address, _ in network.asked] == ["a:1", "c:1"]
+        await link.create_internal_topic("t")
+        assert [address for address, _ in network.asked][2:] == ["c:1"]  # remembered
+
+    tell(network, story)
+
+
+def test_while_there_is_none_all_are_asked_again_until_the_time_is_over() -> None:
+    network = ScriptedNetwork(a=names(None), b=gone)
+
+    async def story(link: ControllerLink, view: MetadataView) -> None:
+        with pytest.raises(QuorumUnavailableError):
+            await link.create_internal_topic("t", timeout_s=3)
+        rounds = len(network.asked) // 2
+        assert 5 < rounds < 40
+
+    tell(network, story)
+
+
+def test_errors_of_the_decision_are_not_repeated() -> None:
+    def refuses(method: str, request: bytes) -> bytes:
+        raise to_rpc(InvalidTopicError("no", field="name"))
+
+    network = ScriptedNetwork(a=refuses)
+
+    async def story(link: ControllerLink, view: MetadataView) -> None:
+        with pytest.raises(InvalidTopicError):
+            await link.create_internal_topic("t")
+        assert len(network.asked) == 1
+
+    tell(network, story)
+
+
+@pytest.mark.parametrize("error", [GONE, to_rpc(OutcomeUnknownError("lost")), to_rpc(ThrottledError("full"))])
+def test_what_does_no_harm_is_repeated(error: RpcError) -> None:
+    calls = []
+
+    def fails_once(method: str, request: bytes) -> bytes:
+        calls.append(request)
+        if len(calls) == 1:
+            raise error
+        return topic_made(method, request)
+
+    async def story(link: ControllerLink, view: MetadataView) -> None:
+        await link.create_internal_topic("t")
+        assert len(calls) == 2
+
+    tell(ScriptedNetwork(a=fails_once), story)
+
+
+def test_nothing_is_asked_for_before_the_registration() -> None:
+    network = ScriptedNetwork(a=gone)
+
+    async def story(link: ControllerLink, view: MetadataView) -> None:
+        with pytest.raises(BrokerIdNotRegisteredError):
+            await link.allocate_producer_ids()
+        assert network.asked == []
+
+    tell(network, story)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (GONE, OutcomeUnknownError),  # it may have got there
+        (RpcError(Status.DEADLINE_EXCEEDED), OutcomeUnknownError),
+        (to_rpc(OutcomeUnknownError("lost")), OutcomeUnknownError),
+        (to_rpc(StaleBrokerEpochError("old")), StaleBrokerEpochError),
+        (to_rpc(NotControllerError("not me")), QuorumUnavailableError),  # nobody has carried it out
+    ],
+)
+def test_isr_changes_tell_refused_from_unknown(error: RpcError, told: type[Exception]) -> None:
+    def fails(method: str, request: bytes) -> bytes:
+        raise error
+
+    async def story(link: ControllerLink, view: MetadataView) -> None:
+        link.broker_epoch = BrokerEpoch(4)
+        with pytest.raises(told):
+            await link.alter_partition([], timeout_s=2)
+
+    tell(ScriptedNetwork(a=fails), story)
+
+
+class TestForward:
+    METHOD = "/streamlog.v1.Admin/CreateTopics"
+
+    def test_the_answer_comes_when_it_holds_here(self) -> None:
+        def answers(method: str, request: bytes) -> bytes:
+            if method == IDENTIFY:
+                return b""
+            return pb.ForwardResponse(applied_index=7, response=b"done").SerializeToString()
+
+        async def story(link: ControllerLink, view: MetadataView) -> None:
+            waited: list[int] = []
+
+            async def applied(index: RaftIndex) -> None:
+                waited.append(index)
+
+            view.wait_until_applied = applied  # type: ignore[method-assign]  to see what is waited for
+            assert await link.forward(self.METHOD, b"x", 5) == b"done"
+            assert waited == [7]
+
+        tell(ScriptedNetwork(a=answers), story)
+
+    def test_a_dead_controller_is_passed_over_before_anything_is_sent(self) -> None:
+        network = ScriptedNetwork(a=gone, b=topic_made)
+
+        async def story(link: ControllerLink, view: MetadataView) -> None:
+            view.set_controller(BrokerId(1), "a:1")
+            assert await link.forward(self.METHOD, b"x", 5) == b"to x"
+            assert ("a:1", "Forward") not in network.asked
+
+        tell(network, story)
+
+    def test_a_controller_that_dies_with_the_call_leaves_the_outcome_unknown(self) -> None:
+        def dies(method: str, request: bytes) -> bytes:
+            if method == IDENTIFY:
+                return b""
+            raise GONE
+
+        network = ScriptedNetwork(a=dies, b=topic_made)
+
+        async def story(link: ControllerLink, view: MetadataView) -> None:
+            with pytest.raises(OutcomeUnknownError, match="CreateTopics"):
+                await link.forward(self.METHOD, b"x", 5)
+            assert ("b:1", "Forward") not in network.asked
+
+        tell(network, story)
+
+    def test_who_is_no_controller_has_not_carried_it_out(self) -> None:
+        async def story(link: ControllerLink, view: MetadataView) -> None:
+            assert await link.forward(self.METHOD, b"x", 5) == b"to x"
+
+        tell(ScriptedNetwork(a=names("b:1"), b=topic_made), story)
