@@ -7,7 +7,7 @@ JOBS   ?= auto
 OUTPUT ?= table
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check fmt test test-long sim sim-raft bench interop proto docs clean
+.PHONY: help setup check fmt test test-long sim sim-raft bench demo interop proto docs clean
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -51,6 +51,9 @@ proto: $(STAMP)  ## generate the code for proto/ into the packages that use it
 
 docs: $(STAMP)  ## write docs/configuration.md from the tables of settings
 	$(BIN)/python tools/generate_config_docs.py
+
+demo: $(STAMP)   ## three nodes, real log lines, a leader killed with -9, and what became of them
+	@$(BIN)/python -m demo
 
 bench: $(STAMP)  ## what streamlog costs; PART="records ..." for some parts, OUTPUT=json
 	@$(BIN)/python -m bench --output $(OUTPUT) $(PART)
