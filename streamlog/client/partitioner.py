@@ -25,8 +25,6 @@ from streamlog.ports import Random
 _SEED: Final = 0x9747B28C
 _M: Final = 0x5BD1E995
 _MASK: Final = 0xFFFFFFFF
-# Keys whose hash is remembered, per topic; then all are forgotten. Some 10 MB at worst for keys of 100 bytes.
-KEYS_REMEMBERED_MAX: Final = 1 << 16
 
 
 class Partitioner(Protocol):
@@ -87,18 +85,8 @@ def _murmur2_column(data: bytes, count: int, size: int) -> np.ndarray[tuple[int]
 class HashPartitioner:
     """The default."""
 
-    def __init__(self) -> None:
-        self._known: dict[tuple[bytes, int], int] = {}
-
     def partition(self, topic: str, key: bytes | None, value: bytes | None, partition_count: int) -> int | None:
-        if key is None:
-            return None
-        found = self._known.get((key, partition_count))
-        if found is None:
-            if len(self._known) >= KEYS_REMEMBERED_MAX:
-                self._known.clear()
-            found = self._known[key, partition_count] = hash_partition(key, partition_count)
-        return found
+        return None if key is None else hash_partition(key, partition_count)
 
 
 class StickyPartitioner:

@@ -237,7 +237,9 @@ class AsyncProducer:
             headers = tuple(headers)
             size += len(encode_headers(headers))
         if partition is None and (key is not None or table.asks_without_key):
-            partition = table.choose(key, value)
+            partition = table.known.get(key)
+            if partition is None:
+                partition = table.choose(key, value)
         if partition is None:
             batch = table.sticky
         elif 0 <= partition < len(table.open):
@@ -252,8 +254,11 @@ class AsyncProducer:
         values = batch.values
         index = len(values)
         values.append(value)
-        if key is not None or batch.keys is not None:
-            batch.add_key(index, key)
+        keys = batch.keys
+        if keys is not None:
+            keys.append(key)
+        elif key is not None:
+            batch.begin_keys(index, key)
         if headers or batch.headers is not None:
             batch.add_headers(index, headers)
         if timestamp_ms is None:

@@ -88,10 +88,9 @@ class ProducerBatch:
 
     # Filling.
 
-    def add_key(self, index: int, key: bytes | None) -> None:
-        """Of the record that was appended last, as the `index`-th."""
-        if self.keys is None:
-            self.keys = [None] * index
+    def begin_keys(self, index: int, key: bytes) -> None:
+        """The record that was appended last, the `index`-th, is the first with a key."""
+        self.keys = [None] * index
         self.keys.append(key)
 
     def add_keys(self, index: int, keys: Sequence[bytes | None]) -> None:

@@ -17,6 +17,8 @@ from streamlog.errors import InvalidRequestError
 from streamlog.model import PartitionId, TopicId, TopicPartition
 from streamlog.ports import Random
 
+# Keys whose hash is remembered, by topic; then all are forgotten. Some 10 MB at worst for keys of 100 bytes.
+KEYS_KNOWN_MAX: Final = 1 << 16
 _NOBODY: Final = TopicPartition("", PartitionId(0))
 
 
@@ -38,12 +40,15 @@ class TopicTable:
         self.asks_without_key = not isinstance(
             partitioner, HashPartitioner | StickyPartitioner | IntegerModuloPartitioner
         )
+        # Partitions of keys that were hashed before: `send` looks here first. Empty with other partitioners.
+        self.known: dict[bytes | None, int] = {}
         self._sticky_partition = -1
         self._sticky_left = 0  # bytes that may still go to this partition, not counting the open batch
         self._partitioner = partitioner
         self._random = random
 
     def grow(self, queues: Iterable[PartitionQueue]) -> None:
+        self.known.clear()
         for queue in queues:
             self.queues.append(queue)
             self.open.append(no_batch())
@@ -55,6 +60,10 @@ class TopicTable:
         if partition is not None and not 0 <= partition < count:
             name = type(self._partitioner).__name__
             raise InvalidRequestError(f"{name} chose partition {partition} of {count}", field="partition")
+        if partition is not None and isinstance(self._partitioner, HashPartitioner):
+            if len(self.known) >= KEYS_KNOWN_MAX:
+                self.known.clear()
+            self.known[key] = partition
         return partition
 
     def check(self, partition: int) -> int:

@@ -117,15 +117,11 @@ def test_errors_reach_the_caller(streamlog_cluster: Any) -> None:
 
 
 def test_nobody_listens() -> None:
-    with (
-        pytest.raises(ClientClosedError),
-        Producer(
-            bootstrap_servers="127.0.0.1:1", max_block_ms=300, buffer_memory=20_000, max_request_size=10_000
-        ) as producer,
-    ):
-        with pytest.raises(RequestTimedOutError, match=r"no node answered within 0\.3 s"):
-            producer.send("t", b"x").result(30)
-        producer.close(timeout_s=0)
+    producer = Producer(bootstrap_servers="127.0.0.1:1", max_block_ms=300)
+    with pytest.raises(RequestTimedOutError, match=r"no node answered within 0\.3 s: .*Connection refused"):
+        producer.send("t", b"x").result(30)
+    producer.close(timeout_s=0)
+    with pytest.raises(ClientClosedError):
         producer.send("t", b"x")
 
 
