@@ -227,8 +227,9 @@ class TestForward:
             async def applied(index: RaftIndex) -> None:
                 waited.append(index)
 
-            view.wait_until_applied = applied  # type: ignore[method-assign]  to see what is waited for
-            assert await link.forward(self.METHOD, b"x", 5) == b"done"
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(view, "wait_until_applied", applied)
+                assert await link.forward(self.METHOD, b"x", 5) == b"done"
             assert waited == [7]
 
         tell(ScriptedNetwork(a=answers), story)

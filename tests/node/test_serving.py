@@ -43,3 +43,12 @@ def test_three_nodes_keep_records_when_a_leader_is_killed() -> None:
 
 def _isr(node: Node) -> tuple[BrokerId, ...]:
     return node.view.image.require_topic("t").partitions[0].isr
+
+
+def test_every_method_that_is_announced_is_served_once_the_node_is_ready() -> None:
+    async def story(nodes: Nodes) -> None:
+        nodes.start()
+        await nodes.ready()
+        assert nodes.node(1).unserved() == []
+
+    tell(story, voters=1)
