@@ -86,7 +86,7 @@ class Follow(_message.Message):
     LOG_START_FIELD_NUMBER: _builtins.int
     CREDIT_BYTES_FIELD_NUMBER: _builtins.int
     slot: _builtins.int
-    """Of the follower's choice, never used before on this stream."""
+    """Of the follower's choice, above all earlier ones of this stream."""
     topic_id: _builtins.bytes
     """Of the topic, 16 bytes."""
     partition: _builtins.int
