@@ -7,7 +7,8 @@ from typing import Final
 from streamlog.api.requests import PartitionRef
 from streamlog.api.service import Call
 from streamlog.broker.leader_replica import LeaderReplica
-from streamlog.errors import UnknownTopicIdError, UnknownTopicOrPartitionError
+from streamlog.errors import InvalidTopicError, UnknownTopicIdError, UnknownTopicOrPartitionError
+from streamlog.metadata.internal_topics import INTERNAL_TOPICS
 from streamlog.metadata.view import MetadataView
 from streamlog.model import NO_LEADER_EPOCH
 from streamlog.services.needs import Partitions
@@ -31,6 +32,15 @@ class Leaders:
             raise explained(error, self._view.image, ref) from None
         if ref.leader_epoch != NO_LEADER_EPOCH:
             replica.check_epoch(ref.leader_epoch)
+        return replica
+
+    def writable(self, ref: PartitionRef) -> LeaderReplica:
+        """As `leader`; InvalidTopicError for the cluster's own topics, which clients do not write."""
+        replica = self.leader(ref)
+        if replica.partition.topic in INTERNAL_TOPICS:
+            raise InvalidTopicError(
+                f"topic {replica.partition.topic!r} is the cluster's own: clients do not write to it", field="topic"
+            )
         return replica
 
 

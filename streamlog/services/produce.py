@@ -45,7 +45,7 @@ class Produce:
 
     async def _begin(self, one: _Append, acks: Acks) -> None:
         try:
-            replica = self._leaders.leader(one.asked.ref)
+            replica = self._leaders.writable(one.asked.ref)
             done = await append_to(replica, one.asked.batches, acks, self._queued)
             one.begun(replica, done, acks)
         except StreamlogError as error:

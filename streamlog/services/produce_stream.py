@@ -123,7 +123,7 @@ class _Stream:
             self._lines.setdefault(key, deque()).append(pending)
             self._unanswered += 1
             try:
-                replica = self._leaders.leader(ref)
+                replica = self._leaders.writable(ref)
                 done = await append_to(replica, asked.batches, acks, self._queued)
             except StreamlogError as error:
                 self._know(pending, not_appended(asked, error))

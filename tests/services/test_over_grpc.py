@@ -1,0 +1,182 @@
+"""The services of real nodes over real gRPC, by raw bytes as a stub of any language sends them (FAULTS, "Bad input")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.message import Message
+from google.rpc import error_details_pb2, status_pb2
+
+from streamlog.api.pb import admin_pb2, batches_pb2, cluster_pb2, common_pb2, records_pb2
+from streamlog.pytest_plugin.cluster import InProcessCluster
+from tests.storage.batches import batch
+
+GOOD = batch([b"value"])
+TIMEOUT_S = 20
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessCluster]:
+    directory: Path = tmp_path_factory.mktemp("cluster")
+    with InProcessCluster(directory, nodes=3) as running:
+        with grpc.insecure_channel(running.address(1)) as channel:
+            topic = admin_pb2.NewTopic(name="t", partitions=3, replication_factor=3)
+            request = admin_pb2.CreateTopicsRequest(topics=[topic])
+            response = unary(channel, "Admin/CreateTopics", request, admin_pb2.CreateTopicsResponse)
+            assert not response.results[0].HasField("error"), response
+        yield running
+
+
+@pytest.fixture
+def channel(cluster: InProcessCluster) -> Iterator[grpc.Channel]:
+    with grpc.insecure_channel(cluster.address(2)) as made:
+        yield made
+
+
+def unary(channel: grpc.Channel, method: str, request: Message | bytes, response_type: Any) -> Any:
+    data = request if isinstance(request, bytes) else request.SerializeToString()
+    return response_type.FromString(channel.unary_unary(f"/streamlog.v1.{method}")(data, timeout=TIMEOUT_S))
+
+
+def refusal(error: grpc.RpcError) -> tuple[str, str, dict[str, str]]:
+    """Status, our code, facts."""
+    trailers = dict(error.trailing_metadata())
+    status = status_pb2.Status.FromString(trailers["grpc-status-details-bin"])
+    info = error_details_pb2.ErrorInfo()
+    assert status.details[0].Unpack(info)
+    assert info.domain == "streamlog"
+    return error.code().name, info.reason, dict(info.metadata)
+
+
+def leader_of(cluster: InProcessCluster, partition: int = 0) -> str:
+    with grpc.insecure_channel(cluster.address(1)) as channel:
+        request = batches_pb2.MetadataRequest(topics=["t"])
+        told = unary(channel, "Batches/Metadata", request, batches_pb2.MetadataResponse)
+    nodes = {node.node_id: f"{node.host}:{node.port}" for node in told.nodes}
+    return nodes[told.topics[0].partitions[partition].leader]
+
+
+BAD_CALLS = [
+    ("Batches/Produce", b"\xff\xff\xff", "INVALID_ARGUMENT", "INVALID_REQUEST", "request"),
+    ("Batches/Produce", b"\x1a\x02\xff\xfe", "INVALID_ARGUMENT", "INVALID_REQUEST", "request"),  # no UTF-8
+    ("Batches/Produce", batches_pb2.ProduceRequest(), "INVALID_ARGUMENT", "INVALID_REQUEST", "partitions"),
+    (
+        "Batches/Produce",
+        batches_pb2.ProduceRequest(partitions=[batches_pb2.PartitionBatches(topic="../x", batches=GOOD)]),
+        "INVALID_ARGUMENT",
+        "INVALID_TOPIC",
+        "partitions[0].topic",
+    ),
+    (
+        "Batches/Fetch",
+        batches_pb2.FetchRequest(settings=batches_pb2.FetchSettings(bytes_min=-1)),
+        "INVALID_ARGUMENT",
+        "INVALID_REQUEST",
+        "settings.bytes_min",
+    ),
+    ("Batches/Metadata", bytes(2 << 20), "RESOURCE_EXHAUSTED", "REQUEST_TOO_LARGE", "request"),
+    (
+        "Records/Publish",
+        records_pb2.PublishRequest(topic="a" * 250, records=[records_pb2.PublishRecord()]),
+        "INVALID_ARGUMENT",
+        "INVALID_TOPIC",
+        "topic",
+    ),
+    (
+        "Records/Publish",
+        records_pb2.PublishRequest(topic="nobody", records=[records_pb2.PublishRecord()]),
+        "NOT_FOUND",
+        "UNKNOWN_TOPIC_OR_PARTITION",
+        "topic",
+    ),
+    ("Admin/CreateTopics", admin_pb2.CreateTopicsRequest(), "INVALID_ARGUMENT", "INVALID_REQUEST", "topics"),
+    ("Admin/DrainNode", admin_pb2.DrainNodeRequest(node_id=1), "INVALID_ARGUMENT", "INVALID_REQUEST", "action"),
+]
+
+
+@pytest.mark.parametrize(("method", "request_", "status", "code", "field"), BAD_CALLS)
+def test_bad_calls_end_with_status_code_and_field(
+    channel: grpc.Channel, method: str, request_: Message | bytes, status: str, code: str, field: str
+) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        unary(channel, method, request_, batches_pb2.ProduceResponse)
+    told_status, told_code, facts = refusal(caught.value)
+    assert (told_status, told_code, facts["field"]) == (status, code, field)
+
+
+BAD_BATCHES = [
+    ({"batches": GOOD[:-3]}, "CORRUPT_MESSAGE"),
+    ({"batches": GOOD + b"abc"}, "CORRUPT_MESSAGE"),
+    ({"batches": GOOD[:-1] + b"\xff"}, "CORRUPT_MESSAGE"),
+    ({"batches": batch([])}, "INVALID_RECORD"),
+    ({"batches": GOOD[:16] + b"\x09" + GOOD[17:]}, "UNSUPPORTED_VERSION"),
+    ({"batches": batch([b"a"], attributes=6)}, "UNSUPPORTED_COMPRESSION_TYPE"),
+    ({"batches": batch([bytes(2 << 20)])}, "MESSAGE_TOO_LARGE"),
+    ({"leader_epoch": 99}, "UNKNOWN_LEADER_EPOCH"),
+    ({"topic": "nobody"}, "UNKNOWN_TOPIC_OR_PARTITION"),
+    ({"partition": 99}, "UNKNOWN_TOPIC_OR_PARTITION"),
+    ({"topic": "", "topic_id": bytes(16)}, "UNKNOWN_TOPIC_ID"),
+]
+
+
+@pytest.mark.parametrize(("fields", "code"), BAD_BATCHES)
+def test_bad_batches_have_their_error_beside_them(cluster: InProcessCluster, fields: dict[str, Any], code: str) -> None:
+    part = batches_pb2.PartitionBatches(**{"topic": "t", "batches": GOOD, **fields})
+    with grpc.insecure_channel(leader_of(cluster)) as channel:
+        request = batches_pb2.ProduceRequest(partitions=[part])
+        response = unary(channel, "Batches/Produce", request, batches_pb2.ProduceResponse)
+    assert response.results[0].error.code == code
+    assert response.results[0].error.message
+
+
+def test_records_go_in_and_come_out_at_any_node(cluster: InProcessCluster) -> None:
+    values = [b"%d" % index for index in range(60)]
+    for node in cluster.node_ids:
+        with grpc.insecure_channel(cluster.address(node)) as channel:
+            records = [records_pb2.PublishRecord(key=value, value=value) for value in values[node - 1 :: 3]]
+            request = records_pb2.PublishRequest(topic="t", records=records)
+            response = unary(channel, "Records/Publish", request, records_pb2.PublishResponse)
+            assert not any(result.HasField("error") for result in response.results)
+    for node in cluster.node_ids:
+        with grpc.insecure_channel(cluster.address(node)) as channel:
+            read = channel.unary_stream("/streamlog.v1.Records/Subscribe")
+            part = records_pb2.SubscribePartitions(
+                topic="t",
+                start=records_pb2.StartPosition(bound=common_pb2.OFFSET_BOUND_EARLIEST),
+                end=records_pb2.EndPosition(bound=common_pb2.OFFSET_BOUND_LATEST),
+            )
+            request_ = records_pb2.SubscribeRequest(subscriptions=[part]).SerializeToString()
+            found = [
+                record.value
+                for data in read(request_, timeout=TIMEOUT_S)
+                for news in records_pb2.SubscribeResponse.FromString(data).partitions
+                for record in news.records
+            ]
+            assert sorted(found) == sorted(values)
+
+
+def test_every_node_describes_itself_and_the_cluster(cluster: InProcessCluster) -> None:
+    for node in cluster.node_ids:
+        with grpc.insecure_channel(cluster.address(node)) as channel:
+            request = cluster_pb2.ClusterDescribeRequest()
+            told = unary(channel, "Cluster/Describe", request, cluster_pb2.ClusterDescribeResponse)
+            assert told.node_id == node
+            described = unary(
+                channel, "Admin/DescribeCluster", admin_pb2.DescribeClusterRequest(), admin_pb2.DescribeClusterResponse
+            )
+            assert [one.node.node_id for one in described.nodes] == list(cluster.node_ids)
+            dirs = unary(
+                channel, "Admin/DescribeLogDirs", admin_pb2.DescribeLogDirsRequest(), admin_pb2.DescribeLogDirsResponse
+            )
+            assert [one.error.code for one in dirs.nodes] == [""] * 3
+
+
+def test_replicas_are_found_to_be_identical(channel: grpc.Channel) -> None:
+    request = admin_pb2.DigestReplicasRequest(topic="t")
+    told = unary(channel, "Admin/DigestReplicas", request, admin_pb2.DigestReplicasResponse)
+    assert told.identical, told
+    assert len(told.replicas) == 3
