@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Final
 
 import click
@@ -91,6 +92,10 @@ def quorum(target: Target, output: Output) -> None:
       streamlogctl cluster quorum
     """
     found = with_admin(target, lambda admin: admin.describe_cluster())
+    leader = next((node for node in found.nodes if node.node_id == found.controller), None)
+    if leader is not None and all(voter.match_index is None for voter in found.voters):
+        # The leader alone knows how far the others are, and it was another node that answered.
+        found = with_admin(replace(target, servers=(leader.address,)), lambda admin: admin.describe_cluster())
     facts: dict[str, str | int | None] = {
         "leader": found.controller,
         "term": found.quorum_term,

@@ -13,7 +13,7 @@ from streamlog.api.errors import to_message
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.api.pb import cluster_pb2
 from streamlog.api.service import Call, Service, unary
-from streamlog.errors import StreamlogError, VoterNotFoundError
+from streamlog.errors import StreamlogError, UnsupportedVersionError, VoterNotFoundError
 from streamlog.metadata.cluster import UpdateMetadataVersion
 from streamlog.metadata.drain import DrainBroker
 from streamlog.metadata.drain_moves import progress
@@ -76,6 +76,12 @@ class FakeCluster:
             unary("RemoveVoter", pb.RemoveVoterRequest, pb.RemoveVoterResponse, self._remove_voter),
             unary("DescribeLogDirs", pb.DescribeLogDirsRequest, pb.DescribeLogDirsResponse, self._describe_log_dirs),
             unary("DigestReplicas", pb.DigestReplicasRequest, pb.DigestReplicasResponse, self._digest),
+        ]
+        methods += [
+            unary("ListGroups", pb.ListGroupsRequest, pb.ListGroupsResponse, self._no_groups),
+            unary("DescribeGroups", pb.DescribeGroupsRequest, pb.DescribeGroupsResponse, self._no_groups),
+            unary("DeleteGroups", pb.DeleteGroupsRequest, pb.DeleteGroupsResponse, self._no_groups),
+            unary("DeleteGroupOffsets", pb.DeleteGroupOffsetsRequest, pb.DeleteGroupOffsetsResponse, self._no_groups),
         ]
         describe = unary(
             "Describe",
@@ -244,6 +250,9 @@ class FakeCluster:
     async def _digest(self, request: pb.DigestReplicasRequest, call: Call) -> pb.DigestReplicasResponse:
         self._began("DigestReplicas", request)
         return self.digests[request.topic, request.partition]
+
+    async def _no_groups(self, request: Any, call: Call) -> Any:
+        raise UnsupportedVersionError("this cluster has no groups")
 
     async def _describe_node(
         self, request: cluster_pb2.ClusterDescribeRequest, call: Call
