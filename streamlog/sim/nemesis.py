@@ -100,7 +100,7 @@ class Nemesis:
             host.crash()
         until = self._world.loop.now + lasts
         self._down_until[name] = max(self._down_until.get(name, 0.0), until)
-        self._later(lasts, lambda: self._maybe_up(name))
+        self._world.fabric.after(lasts, lambda: self._maybe_up(name))  # also when all is healed by then
 
     def _maybe_up(self, name: str) -> None:
         due = self._down_until.get(name)

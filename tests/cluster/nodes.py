@@ -11,8 +11,11 @@ from streamlog.client.producer import AsyncProducer
 from streamlog.client.producer_batch import RecordFuture
 from streamlog.config import Loaded, PropertiesFile, load_node
 from streamlog.errors import (
+    BrokerNotAvailableError,
     InvalidReplicationFactorError,
+    NotControllerError,
     OutcomeUnknownError,
+    QuorumUnavailableError,
     RequestTimedOutError,
     TopicAlreadyExistsError,
 )
@@ -26,6 +29,15 @@ from .workload import Reader, Sender
 
 PORT: Final = 9092
 RETRY_S: Final = 0.1
+NOT_YET: Final = (
+    BrokerNotAvailableError,
+    InvalidReplicationFactorError,
+    NotControllerError,
+    OutcomeUnknownError,
+    QuorumUnavailableError,
+    RequestTimedOutError,
+)
+"""What a cluster that is starting says to whoever creates a topic."""
 
 
 def properties(plan: Plan, name: str) -> dict[str, str]:
@@ -79,7 +91,7 @@ async def create_topics(plan: Plan, ports: Ports) -> None:
                 await admin.create_topic(topic.name, topic.partitions, topic.replication_factor, configs=configs)
             except TopicAlreadyExistsError:
                 break
-            except (InvalidReplicationFactorError, OutcomeUnknownError, RequestTimedOutError):
+            except NOT_YET:
                 await asyncio.sleep(RETRY_S)
             else:
                 break

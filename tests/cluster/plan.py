@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from streamlog.sim.faults import Fault, Hardware, Kind, draw_plan
@@ -96,7 +96,7 @@ def make_plan(seed: int) -> Plan:
         order=rng.choice(tuple(Order)),
         nodes=nodes,
         voters=voters,
-        hardware=Hardware.draw(random.Random(f"cluster/{seed}/hardware"), nodes),
+        hardware=_hardware(random.Random(f"cluster/{seed}/hardware"), nodes),
         settings=_settings(random.Random(f"cluster/{seed}/settings")),
         topics=_topics(random.Random(f"cluster/{seed}/topics")),
         load=_load(random.Random(f"cluster/{seed}/load")),
@@ -104,6 +104,14 @@ def make_plan(seed: int) -> Plan:
         moves=size > 3 and rng.random() < 0.6,
         faults=tuple(_faults(random.Random(f"cluster/{seed}/faults"), nodes)),
     )
+
+
+def _hardware(rng: random.Random, nodes: Sequence[str]) -> Hardware:
+    """One disk at most is as slow as an election is long: with most of them so, there is no leader to speak of."""
+    drawn = Hardware.draw(rng, nodes)
+    slowest = max(nodes, key=lambda name: drawn.disk_slow[name])
+    bounded = {name: slow if name == slowest else min(slow, 20.0) for name, slow in drawn.disk_slow.items()}
+    return replace(drawn, disk_slow=bounded)
 
 
 def _faults(rng: random.Random, nodes: Sequence[str]) -> list[Fault]:

@@ -17,6 +17,7 @@ from streamlog.metadata.state_machine import MetadataStateMachine
 from streamlog.model import RaftIndex
 from streamlog.raft.library import Role
 from streamlog.raft.node import RaftNode
+from streamlog.raft.syncobj import HardenedSyncObj
 from streamlog.sim.process import PROCESS, Process
 from streamlog.sim.world import Host, World
 
@@ -26,11 +27,23 @@ from ..raft.simulation.truth import Truth
 
 
 class VoterOfNode(Member):
-    """The quorum's part of a whole node."""
+    """The quorum's part of a whole node. What it had is known for as long as the process lives, and a moment longer."""
 
     def __init__(self, node_id: int, raft: RaftNode) -> None:
         self.node_id = node_id
         self.raft = raft
+        self._core: HardenedSyncObj | None = None
+
+    @property
+    def core(self) -> HardenedSyncObj:
+        if self.raft._running is not None:
+            self._core = self.raft._running.core
+        assert self._core is not None
+        return self._core
+
+    @property
+    def was_up(self) -> bool:
+        return self.is_up or self._core is not None
 
 
 class Quorum:
@@ -74,12 +87,15 @@ class Quorum:
     # What is told.
 
     def on_event(self, host: Host, event: str, fields: dict[str, object]) -> None:
+        member = self.member_on(host)
+        if member is not None:
+            _ = member.core  # keep it
         self._rules.on_event(host, event, fields)
 
     def dies(self, host: Host) -> None:
-        """It is about to."""
-        member = self.member_on(host)
-        if member is not None:
+        """It is about to, or its part in the quorum has ended by itself."""
+        member = None if host.process is None else self._members.get(host.process)
+        if member is not None and member.was_up:
             self.truth.went_down(host.name, self._rules.promise_of(member))
 
     def check_now(self) -> None:
@@ -123,8 +139,17 @@ class Quorum:
     def looking(self) -> Iterator[None]:
         """For the length of a run, the classes of the quorum tell this object."""
 
-        def runs(process: Process, raft: RaftNode) -> None:
+        run = RaftNode.run
+
+        async def runs(raft: RaftNode) -> None:
+            process = PROCESS.get()
+            assert process is not None
             self._members[process] = VoterOfNode(int(process.name.removeprefix("n")), raft)
+            try:
+                await run(raft)
+            finally:
+                if process.alive:
+                    self.dies(self._world.host(process.name))
 
         def made(process: Process, machine: MetadataStateMachine, *args: Any) -> None:
             self._machines[process] = machine
@@ -136,8 +161,8 @@ class Quorum:
             self._installed(process, index)
 
         with ExitStack() as stack:
+            stack.enter_context(mock.patch.object(RaftNode, "run", runs))
             for owner, name, tell in (
-                (RaftNode, "run", runs),
                 (MetadataStateMachine, "__init__", made),
                 (MetadataStateMachine, "apply", applies),
                 (MetadataStateMachine, "install", installs),
