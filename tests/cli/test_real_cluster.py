@@ -1,0 +1,107 @@
+"""The commands of `topic`, `config`, `cluster` and `partition` on real nodes, in the order of the README's walk."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+from click.testing import CliRunner
+
+from streamlog.cli.main import main
+from streamlog.client import AsyncProducer
+from streamlog.pytest_plugin.cluster import InProcessCluster
+
+Run = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessCluster]:
+    with InProcessCluster(tmp_path_factory.mktemp("streamlog"), nodes=4) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def run(cluster: InProcessCluster) -> Run:
+    """`streamlogctl ARGUMENTS`, which must succeed: what it prints."""
+
+    def run(*arguments: str) -> str:
+        done = CliRunner().invoke(main, arguments, env={"STREAMLOG_BOOTSTRAP_SERVERS": cluster.bootstrap_servers})
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    return run
+
+
+def write(cluster: InProcessCluster, topic: str, count: int) -> None:
+    async def send() -> None:
+        async with AsyncProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            await (await producer.send_many(topic, [b"x" * 100] * count))
+
+    asyncio.run(send())
+
+
+def test_topics(run: Run) -> None:
+    assert run("topic", "create", "--topic", "test1", "--partitions", "2", "--replication-factor", "1") == (
+        "Created topic test1.\n"
+    )
+    heading, first, second = run("topic", "describe", "test1").splitlines()
+    assert heading == "Topic: test1\tPartitionCount: 2\tReplicationFactor: 1\tConfigs:"
+    for line, number in ((first, 0), (second, 1)):
+        leader = line.split("\t")[3].removeprefix("Leader: ")
+        assert line == f"\tTopic: test1\tPartition: {number}\tLeader: {leader}\tReplicas: {leader}\tIsr: {leader}"
+    assert "test1" in run("topic", "list").splitlines()
+    run("topic", "alter", "test1", "--partitions", "3", "--config", "retention.ms=60000")
+    assert "PartitionCount: 3\tReplicationFactor: 1\tConfigs: retention.ms=60000" in run("topic", "describe", "test1")
+    run("topic", "delete", "test1")
+    assert "test1" not in run("topic", "list").splitlines()
+
+
+def test_configs(run: Run) -> None:
+    run("topic", "create", "configured")
+    run("config", "alter", "--topic", "configured", "--set", "cleanup.policy=compact")
+    assert "cleanup.policy\tcompact\tDYNAMIC_TOPIC_CONFIG" in run("config", "describe", "--topic", "configured")
+    everything = run("config", "describe", "--topic", "configured", "--all", "--long")
+    assert "segment.bytes" in everything
+    run("config", "alter", "--all-brokers", "--set", "log.retention.hours=24")
+    assert "DYNAMIC_DEFAULT_BROKER_CONFIG" in run("config", "describe", "--broker", "1")
+    run("config", "alter", "--all-brokers", "--delete-config", "log.retention.hours")
+
+
+def test_cluster(cluster: InProcessCluster, run: Run) -> None:
+    found = json.loads(run("cluster", "describe", "-o", "json"))
+    assert [node["state"] for node in found["nodes"]] == ["active"] * 4
+    quorum = json.loads(run("cluster", "quorum", "-o", "json"))
+    assert len(quorum["voters"]) == 4
+    assert quorum["leader"] == found["controller"]
+    run("topic", "create", "sized", "--partitions", "1", "--replication-factor", "2")
+    write(cluster, "sized", 50)
+    rows = json.loads(run("cluster", "log-dirs", "--topic", "sized", "--replicas", "-o", "json"))
+    assert [row["log_end"] for row in rows] == [50, 50]
+    assert all(row["size_bytes"] > 50 * 100 for row in rows)
+    assert "idempotence" in run("cluster", "api")
+    assert run("cluster", "upgrade").startswith("metadata.version is ")
+
+
+def test_replicas_are_moved_and_identical(cluster: InProcessCluster, run: Run) -> None:
+    run("topic", "create", "moved", "--replica-assignment", "1:2:3")
+    write(cluster, "moved", 2_000)
+    assert "All replicas are where they are to be." in run(
+        "partition", "reassign", "moved-0", "--replicas", "4,2,3", "--wait"
+    )
+    [topic] = json.loads(run("topic", "describe", "moved", "-o", "json"))
+    assert topic["partitions"][0]["replicas"] == [4, 2, 3]
+    assert "moved-0\t4" in run("partition", "elect", "moved-0")
+    [digests] = json.loads(run("partition", "verify", "moved", "-o", "json"))
+    assert digests["identical"]
+    assert [replica["node"] for replica in digests["replicas"]] == [4, 2, 3]
+
+
+def test_a_node_is_drained(cluster: InProcessCluster, run: Run) -> None:
+    run("topic", "create", "drained", "--replica-assignment", "3:1,1:3,2:3")
+    write(cluster, "drained", 500)
+    assert "Node 3 is empty" in run("cluster", "drain", "3", "--wait")
+    [topic] = json.loads(run("topic", "describe", "drained", "-o", "json"))
+    assert all(3 not in partition["replicas"] for partition in topic["partitions"])
+    assert "is not being drained" in run("cluster", "drain", "3", "--cancel")
