@@ -31,6 +31,7 @@ from streamlog.node.suspicions import Suspicions
 from streamlog.ports import Ports
 from streamlog.release import RELEASE
 from streamlog.services.everything import Parts, all_services
+from streamlog.services.forwarding import Peers
 from streamlog.storage.directories import LogDirectories
 
 
@@ -69,6 +70,7 @@ class DataPlane:
         )
         self._isr_changes = IsrChanges(link, view, node_id, clock=ports.clock, random=ports.random, probe=ports.probe)
         self.replicas = Replicas(node_id, directories, view, configs, self._links, self._isr_changes, link, ports)
+        self._peers = Peers(view, ports.network)  # for calls of clients that concern other nodes
         self._groups = GroupCoordinator(self.replicas, view, configs, ports.clock, ports.probe)
         self._replication = ReplicationService(
             node_id,
@@ -120,11 +122,13 @@ class DataPlane:
             producer_ids=ProducerIds(self._link),
             groups=self._groups,
             internal_topics=self._link,
+            peers=self._peers,
         )
         return [self._replication.service(), *all_services(parts)]
 
     async def close(self, broker_epoch: BrokerEpoch | None) -> None:
         """After `run` has ended. With a broker epoch the stop is a clean one."""
+        await self._peers.close()
         await self.replicas.close(broker_epoch)
 
     def _on_configs(self, topics: Sequence[str] | None) -> None:

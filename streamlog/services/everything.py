@@ -66,6 +66,7 @@ class Parts:
     producer_ids: ProducerIds
     groups: GroupCoordinator
     internal_topics: InternalTopics
+    peers: Peers  # closed by the node, after its services
 
 
 def all_services(parts: Parts) -> list[Service]:
@@ -74,7 +75,7 @@ def all_services(parts: Parts) -> list[Service]:
     slots = CallSlots(node[MAX_CONCURRENT_CALLS])
     queued = QueuedBytes(node[QUEUED_MAX_REQUEST_BYTES])
     names = TopicNames()
-    peers = Peers(parts.view, parts.ports.network)
+    peers = parts.peers
     admin = _admin(parts, names, peers)
     auto_create = AutoCreate(parts.view, parts.configs, admin.commands.create_topics)
     batches = _batches(parts, names, queued, auto_create)

@@ -1,4 +1,4 @@
-"""The services of real nodes over real gRPC, by raw bytes as a stub of any language sends them (FAULTS, "Bad input")."""
+"""The services of real nodes over real gRPC, by raw bytes as stubs of any language send them (FAULTS, "Bad input")."""
 
 from __future__ import annotations
 

@@ -37,6 +37,7 @@ from streamlog.ports import CallInfo, Channel, Ports, RpcError, Stream, UnaryHan
 from streamlog.raft.port import Leadership
 from streamlog.raft.voters import Voter, VoterSet
 from streamlog.services.everything import Parts, all_services
+from streamlog.services.forwarding import Peers
 from streamlog.sim import Order, SimLoop, World, run
 from streamlog.storage.directories import LogDirectories
 from tests.broker.rig import FakeController, FakeIsrChanges, FakeLinks
@@ -154,6 +155,7 @@ class SmallNode:
                 producer_ids=ProducerIds(self),
                 groups=groups,
                 internal_topics=self,
+                peers=Peers(self.view, self.ports.network),
             )
         )
         self.handlers = unary_handlers(services)

@@ -567,9 +567,11 @@ class FetchSettings(_message.Message):
     isolation_level: _common_pb2.IsolationLevel.ValueType
     """Default: READ_UNCOMMITTED."""
     bytes_min: _builtins.int
-    """Answer when there is this much, in bytes, of all partitions. Default 1; lowered to `response_bytes_max`."""
+    """Answer when there is this much, in bytes, of all partitions. Default 1; lowered to `response_bytes_max`. Not used by
+    streams, which send what is there as soon as the client reads.
+    """
     wait_ms_max: _builtins.int
-    """Or after this long, in ms. Absent: 500; lowered to 60,000 and to the call's deadline. 0: at once."""
+    """Or after this long, in ms. Absent: 500; lowered to 60,000 and to the call's deadline. 0: at once. Not used by streams."""
     response_bytes_max: _builtins.int
     """How large a response may be, in bytes. Default 1 MiB; lowered to `receive_bytes_max`. A single batch may exceed it."""
     receive_bytes_max: _builtins.int
