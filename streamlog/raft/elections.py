@@ -4,6 +4,7 @@
     follower     no leader heard for an election time-out               follower, asking for pre-votes
     follower     pre-votes of a majority; or the leader hands over      candidate, of the next term
     follower     the stream from the leader broke                       follower, asking for pre-votes soon
+    follower     started, has heard no leader yet, reaches a majority   follower, asking for pre-votes soon
     candidate    votes of a majority                                    leader
     candidate    an election time-out                                   follower, asking for pre-votes
     leader       no majority has answered for an election time-out      follower
@@ -57,6 +58,9 @@ class Elections:
         self._asked_at = NEVER  # when it was opened, while nobody has refused it
         self._granted: set[BrokerId] = set()  # who would vote for us in it
         self._voted: set[BrokerId] = set()  # who has voted for us in this term
+        self._met_leader = False  # in this life of the process
+        if membership.is_alone:
+            raft.election_deadline = raft.now()  # there is nobody to wait for
 
     # Time.
 
@@ -183,6 +187,7 @@ class Elections:
             raise InvariantError(f"node {peer.id} leads term {term}, and so does this node")
         raft.set_role(Role.FOLLOWER)
         raft.leader = peer
+        self._met_leader = True
         self._heard_at = raft.now()
         self._close_pre_vote()
         self._restart_timer()
@@ -197,13 +202,26 @@ class Elections:
         self._close_pre_vote()
         self._restart_timer()
 
+    def on_connected(self) -> None:
+        """A stream is up. Who has just started, and met no leader, asks as soon as there is a majority to ask: when a
+        whole cluster starts, nobody leads, and time-outs would be waited for in vain.
+        """
+        raft = self._raft
+        fresh = raft.role == Role.FOLLOWER and raft.leader is None and not self._met_leader
+        if fresh and 1 + len(raft.connected) >= self._membership.majority:
+            self._ask_soon()
+
     def on_stream_lost(self, peer: Peer) -> None:
         """A follower that loses the stream from its leader asks soon whether the others have lost it too."""
         raft = self._raft
         if raft.role == Role.FOLLOWER and raft.leader == peer:
             self._heard_at = NEVER
-            soon = raft.now() + raft.random.uniform(0.0, self._lost_backoff_s)
-            raft.election_deadline = min(raft.election_deadline, soon)
+            self._ask_soon()
+
+    def _ask_soon(self) -> None:
+        raft = self._raft
+        soon = raft.now() + raft.random.uniform(0.0, self._lost_backoff_s)
+        raft.election_deadline = min(raft.election_deadline, soon)
 
     def _close_pre_vote(self) -> None:
         self._asked_term = None

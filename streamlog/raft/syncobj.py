@@ -101,6 +101,7 @@ class HardenedSyncObj(Library):
         self._outbox.drop(node_id)
         self.connected.add(peer)
         self.replication.on_connected(peer, other_directory=other)
+        self.elections.on_connected()
 
     @on_own_clock
     def disconnect(self, node_id: BrokerId) -> None:

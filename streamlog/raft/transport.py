@@ -41,6 +41,8 @@ REFUSALS: Final = frozenset(
     }
 )
 """How a peer that is there says no."""
+FIRST_WAIT_S: Final = 0.2
+"""What the smaller id of a pair waits at first: where both have just started, the greater one dials within this."""
 SETTLED_S: Final = 1.0
 """A link younger than this may be the twin of one that both sides dialled at the same time."""
 
@@ -153,7 +155,9 @@ class Transport:
             while True:
                 self._wanted_changed.clear()
                 for node_id, (peer, task) in list(dialling.items()):
-                    if self._wanted.get(node_id) != peer:
+                    wanted = self._wanted.get(node_id)
+                    # Its directory, which the first leader writes down, is no reason to drop the link.
+                    if wanted is None or wanted.address != peer.address:
                         task.cancel()
                         del dialling[node_id]
                 for node_id, peer in self._wanted.items():
@@ -166,10 +170,13 @@ class Transport:
     async def _dial_forever(self, peer: Voter) -> None:
         channel = self._network.connect(peer.address)
         pause_s = self._reconnect_s
+        # A node that has just started does not wait long: the greater one may be pausing between two attempts.
+        waits_s = min(FIRST_WAIT_S, self._second_choice_s)
         try:
             while True:
                 if self._hello.node_id < peer.node_id:
-                    await asyncio.sleep(self._second_choice_s)
+                    await asyncio.sleep(waits_s)
+                    waits_s = self._second_choice_s
                 link = self._links.get(peer.node_id)
                 if link is not None:
                     await link.over.wait()

@@ -59,6 +59,7 @@ def test_a_follower_names_the_leader() -> None:
     async def story(cluster: Cluster) -> None:
         leader = await cluster.wait_for_leader()
         await cluster.put("k=1")
+        await cluster.settle()
         follower = next(member for member in cluster.members() if member is not leader)
         for request in (follower.raft.propose(b"k=2"), follower.raft.read_barrier()):
             with pytest.raises(NotControllerError) as caught:
@@ -330,5 +331,27 @@ def test_a_disk_that_fails_ends_the_node_and_not_the_quorum() -> None:
         assert isinstance(task.exception(), StorageError)
         await cluster.put("k=2")
         assert len(cluster.members()) == 2
+
+    tell(story)
+
+
+@pytest.mark.parametrize("size", [1, 3, 5])
+def test_a_quorum_that_starts_elects_without_waiting_for_a_time_out(size: int) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.wait_for_leader()
+        assert now(cluster) < 0.25  # the shortest time-out is 0.3 s
+        await cluster.settle()
+        assert {member.raft.leadership().term for member in cluster.members()} == {1}
+
+    tell(story, size=size)
+
+
+def test_links_stay_when_the_leader_writes_down_the_directories() -> None:
+    async def story(cluster: Cluster) -> None:
+        leader = await cluster.wait_for_leader()
+        links = dict(leader.raft._running.transport._links)
+        await asyncio.sleep(0.5)
+        assert all(voter.directory_id for voter in leader.raft.voters())
+        assert leader.raft._running.transport._links == links
 
     tell(story)

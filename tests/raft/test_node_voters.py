@@ -215,6 +215,7 @@ def test_the_probe_is_told_what_happens() -> None:
     async def story(cluster: Cluster) -> None:
         cluster.world.listeners.append(lambda host, event, fields: events.append(event))
         await cluster.put("k=1")
+        await cluster.settle()
         cluster.members()[0].raft.want_snapshot()
         await asyncio.sleep(0.5)
 
