@@ -20,21 +20,21 @@ acknowledged. `guard` is for the synchronous front, whose `send` runs in the cal
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from itertools import accumulate
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from streamlog.client import settings as client_config
+from streamlog.client.buffer_memory import BufferMemory
 from streamlog.client.client_ports import ClientPorts, RealPorts, real_ports
 from streamlog.client.connections import Connections
 from streamlog.client.delivery import Delivery
+from streamlog.client.many_records import Columns, Sizes, by_partition, check_types
 from streamlog.client.metadata import MetadataCache
 from streamlog.client.partition_queue import PartitionQueue
-from streamlog.client.partitioner import HashPartitioner, Partitioner, hash_partitions, partitioner_of
+from streamlog.client.partitioner import Partitioner, partitioner_of
 from streamlog.client.producer_batch import RECORD_OVERHEAD, ManyFuture, PendingRecord, ProducerBatch, RecordFuture
 from streamlog.client.producer_rules import ProducerRules
 from streamlog.client.topic_table import TopicTable
@@ -47,7 +47,6 @@ from streamlog.errors import (
     MessageTooLargeError,
     RequestTimedOutError,
     StreamlogError,
-    ThrottledError,
     UnknownTopicIdError,
 )
 from streamlog.model import PartitionId, TopicId, TopicPartition
@@ -98,11 +97,10 @@ class AsyncProducer:
         self._own_ports: RealPorts | None = None
         self._guard: AbstractContextManager[object] = guard or nullcontext()
         self._threaded = guard is not None
+        self._buffer = BufferMemory(self._rules.buffer_bytes, self._guard)
         self._tables: dict[str, TopicTable] = {}
         self._pending: dict[str, list[_Pending]] = {}
-        self._used_bytes = 0  # of buffer.memory
         self._routing = False  # what waited for its topic gets its place, and has its room already
-        self._room_waiters: list[asyncio.Future[None]] = []
         self._now_ms = 0  # this turn of the loop's; 0: not looked at yet
         self._failed: list[ProducerBatch | PendingRecord] = []  # the first, until somebody is told
         self._open = False
@@ -183,6 +181,7 @@ class AsyncProducer:
     async def _end(self) -> None:
         self._closed = True
         self._tables = {}
+        self._buffer.close()
         if self._crash is None:
             self._fail_all(ClientClosedError("the producer was closed before these records were acknowledged"))
         tasks = [self._background, *self._lookups]
@@ -199,7 +198,7 @@ class AsyncProducer:
             self._fail_pending(topic, error)
         for queue in self._delivery.active():
             self._delivery.fail_all(queue, error)
-        self._wake_room_waiters()
+        self._buffer.wake()
 
     # Sending.
 
@@ -284,62 +283,44 @@ class AsyncProducer:
         """
         if keys is not None and len(keys) != len(values):
             raise InvalidRequestError(f"{len(keys)} keys for {len(values)} values", field="keys")
+        check_types(values, keys)
         table = await self._table(topic)
         if partition is not None:
             table.check(partition)
+        assert self._partitioner is not None  # since `start`
         parts: list[tuple[ProducerBatch, int, int]] = []
         for start in range(0, len(values), _TURN_RECORDS):
-            stop = start + _TURN_RECORDS
-            columns = [(partition, values[start:stop], None if keys is None else keys[start:stop])]
+            some_values = values[start : start + _TURN_RECORDS]
+            some_keys = None if keys is None else keys[start : start + _TURN_RECORDS]
             if partition is None:
-                columns = self._partitioned(table, columns[0][1], columns[0][2])
-            for number, some_values, some_keys in columns:
-                await self._extend(table, number, some_values, some_keys, timestamp_ms, parts)
+                columns = by_partition(table, self._partitioner, some_values, some_keys)
+            else:
+                columns = [Columns(partition, some_values, some_keys)]
+            for one in columns:
+                await self._extend(table, one, timestamp_ms, parts)
             await asyncio.sleep(0)
         return ManyFuture(parts)
 
-    def _partitioned(
-        self, table: TopicTable, values: Sequence[bytes | None], keys: Sequence[bytes | None] | None
-    ) -> list[tuple[int | None, Sequence[bytes | None], Sequence[bytes | None] | None]]:
-        """The records by partition, each in their order. None: the sticky choice."""
-        if keys is None and not table.asks_without_key:
-            return [(None, values, None)]
-        keys = keys if keys is not None else [None] * len(values)
-        choices: Sequence[int | None]
-        if isinstance(self._partitioner, HashPartitioner) and all(key.__class__ is bytes for key in keys):
-            choices = hash_partitions(keys, len(table.queues))  # type: ignore[arg-type]  # none is None
-        else:
-            choices = [table.choose(key, value) for key, value in zip(keys, values, strict=True)]
-        rows: dict[int | None, list[int]] = {}
-        for row, choice in enumerate(choices):
-            rows.setdefault(choice, []).append(row)
-        return [(number, [values[row] for row in mine], [keys[row] for row in mine]) for number, mine in rows.items()]
-
     async def _extend(
-        self,
-        table: TopicTable,
-        partition: int | None,
-        values: Sequence[bytes | None],
-        keys: Sequence[bytes | None] | None,
-        timestamp_ms: int | None,
-        parts: list[tuple[ProducerBatch, int, int]],
+        self, table: TopicTable, columns: Columns, timestamp_ms: int | None, parts: list[tuple[ProducerBatch, int, int]]
     ) -> None:
         """Give the records to one partition, or to the sticky ones, a batch at a time."""
-        sizes = self._sizes(values, keys)
-        ends = list(accumulate(sizes))
-        at = taken = 0
+        partition, values, keys = columns
+        sizes = Sizes(columns)
+        at = 0
         while at < len(values):
-            if not self._has_room(max(self._rules.batch_bytes, HEADER_SIZE + sizes[at])):
-                await self.wait_until_room(HEADER_SIZE + sizes[at])
+            size = HEADER_SIZE + sizes.between(at, at + 1)
+            if not self._buffer.has_room(max(self._rules.batch_bytes, size)):
+                await self.wait_until_room(size)
             if self._closed:
                 raise ClientClosedError("the producer is closed")
             with self._guard:
                 batch = table.sticky if partition is None else table.open[partition]
-                if batch.size + sizes[at] > batch.limit:
-                    batch = self._next_batch(table, partition, sizes[at])
+                if batch.size + sizes.between(at, at + 1) > batch.limit:
+                    batch = self._next_batch(table, partition, sizes.between(at, at + 1))
                 index = len(batch.values)
-                stop = _bisect(ends, taken + batch.limit - batch.size, at)
-                batch.size += ends[stop - 1] - taken
+                stop = sizes.fitting(at, batch.limit - batch.size)
+                batch.size += sizes.between(at, stop)
                 stamp = (self._now_ms or self._look_at_clock()) if timestamp_ms is None else timestamp_ms
                 batch.add_timestamps(index, stamp, stop - at)
                 batch.values += values[at:stop]
@@ -348,16 +329,7 @@ class AsyncProducer:
                 if batch.headers is not None:
                     batch.headers += [()] * (stop - at)
             parts.append((batch, index, index + stop - at))
-            at, taken = stop, ends[stop - 1]
-
-    @staticmethod
-    def _sizes(values: Sequence[bytes | None], keys: Sequence[bytes | None] | None) -> list[int]:
-        """InvalidRequestError for what is not bytes."""
-        for column in (values, keys or ()):
-            if not {value.__class__ for value in column} <= {bytes, type(None)}:
-                raise InvalidRequestError("keys and values are bytes or None", field="values")
-        sizes = [RECORD_OVERHEAD + len(value or b"") for value in values]
-        return sizes if keys is None else [size + len(key or b"") for size, key in zip(sizes, keys, strict=True)]
+            at = stop
 
     def _next_batch(self, table: TopicTable, partition: int | None, size: int) -> ProducerBatch:
         """A batch with room for a record of `size` bytes. ThrottledError, MessageTooLargeError."""
@@ -415,52 +387,22 @@ class AsyncProducer:
     @property
     def is_full(self) -> bool:
         """There is no room for another batch: `await wait_until_room()`."""
-        return not self._has_room(self._rules.batch_bytes)
-
-    def _has_room(self, size: int) -> bool:
-        """An empty buffer has room for anything."""
-        return not self._used_bytes or self._used_bytes + size <= self._rules.buffer_bytes
+        return not self._buffer.has_room(self._rules.batch_bytes)
 
     async def wait_until_room(self, record_bytes: int = 0, *, timeout_s: float | None = None) -> None:
         """For a batch, or for a record of so many bytes. RequestTimedOutError after `timeout_s`; None: max.block.ms."""
         patience_s = self._rules.max_block_s if timeout_s is None else timeout_s
-        size = max(self._rules.batch_bytes, record_bytes)
-        try:
-            async with asyncio.timeout(patience_s):
-                while not self._closed and not self._has_room(size):
-                    waiter = self._loop.create_future()
-                    self._room_waiters.append(waiter)
-                    await waiter
-        except TimeoutError:
-            raise RequestTimedOutError(
-                f"the buffer of {self._rules.buffer_bytes} bytes (buffer.memory) had no room for {patience_s:g} s:"
-                f" {self._used_bytes} bytes wait to be acknowledged"
-            ) from None
+        await self._buffer.wait_until_room(max(self._rules.batch_bytes, record_bytes), patience_s)
 
     def _reserve(self, size: int) -> None:
         """ThrottledError."""
-        if not self._routing and not self._has_room(size):
-            raise ThrottledError(
-                f"the buffer of {self._rules.buffer_bytes} bytes (buffer.memory) is full: await wait_until_room()"
-                " before sending more",
-                field="buffer.memory",
-                limit=self._rules.buffer_bytes,
-            )
-        self._used_bytes += size
-
-    def _release(self, size: int) -> None:
-        with self._guard:
-            self._used_bytes -= size
-        self._wake_room_waiters()
-
-    def _wake_room_waiters(self) -> None:
-        waiters, self._room_waiters = self._room_waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+        if self._routing:
+            self._buffer.take(size)
+        else:
+            self._buffer.reserve(size)
 
     def _on_batch_done(self, batch: ProducerBatch) -> None:
-        self._release(batch.reserved)
+        self._buffer.release(batch.reserved)
         self._note_failure(batch)
 
     def _note_failure(self, failed: ProducerBatch | PendingRecord) -> None:
@@ -532,7 +474,7 @@ class AsyncProducer:
         for one in pending:
             one.record.fail(error)
             self._note_failure(one.record)
-        self._release(sum(one.size for one in pending))
+        self._buffer.release(sum(one.size for one in pending))
 
     def _on_metadata(self, topic: str) -> None:
         """Something about it has changed."""
@@ -568,7 +510,7 @@ class AsyncProducer:
     def _send_what_waited(self, topic: str) -> None:
         self._routing = True
         for one in self._pending.pop(topic, []):
-            self._used_bytes -= one.size
+            self._buffer.take(-one.size)
             try:
                 sent = self.send(
                     topic,
@@ -639,8 +581,3 @@ class AsyncProducer:
         finally:
             for queue in queues:
                 queue.flushing -= 1
-
-
-def _bisect(ends: list[int], limit: int, at: int) -> int:
-    """One past the last entry from `at` on that is not above `limit`; at least one is taken."""
-    return max(at + 1, bisect_right(ends, limit, at))
