@@ -1,0 +1,58 @@
+"""The examples in deploy/ are what a node of this release takes, and point at what is there."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from streamlog.config import PropertiesFile, load_node, log_settings, node_settings
+
+ROOT = Path(__file__).parent.parent.parent
+DEPLOY = ROOT / "deploy"
+FILES = sorted(DEPLOY.rglob("*.properties"))
+
+
+def loaded(path: Path) -> tuple[node_settings.Voter, ...]:
+    found = load_node(PropertiesFile(path.name, path.read_text()))
+    assert found.warnings == ()
+    return found.config[node_settings.CONTROLLER_QUORUM_VOTERS]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_settings_are_known_and_allowed(path: Path) -> None:
+    loaded(path)
+
+
+def test_the_three_nodes_are_one_cluster() -> None:
+    paths = sorted((DEPLOY / "three-nodes").glob("*.properties"))
+    assert len(paths) == 3
+    [voters] = {loaded(path) for path in paths}
+    for number, path in enumerate(paths, start=1):
+        config = load_node(PropertiesFile(path.name, path.read_text())).config
+        assert config[node_settings.NODE_ID] == number
+        [advertised] = config[node_settings.ADVERTISED_LISTENERS]
+        assert advertised.address == voters[number - 1].address
+        assert config[log_settings.LOG_DIRS] == ("/var/lib/streamlog",)
+
+
+def test_the_commands_that_are_run_are_installed() -> None:
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert {"streamlogd", "streamlogctl"} <= scripts.keys()
+    assert 'ENTRYPOINT ["streamlogd"]' in (DEPLOY / "Dockerfile").read_text()
+    assert "/bin/streamlogd /etc/streamlog/server.properties" in (DEPLOY / "systemd/streamlogd.service").read_text()
+
+
+def test_the_containers_mount_and_copy_what_is_there() -> None:
+    mounts = re.findall(r"- \./(\S+):/etc/streamlog/server\.properties:ro", (DEPLOY / "compose.yaml").read_text())
+    assert [(DEPLOY / mount).is_file() for mount in mounts] == [True] * 3
+    copied = re.findall(r"^COPY (.+) /src\S*$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+    assert all((ROOT / name).exists() for names in copied for name in names.split())
+
+
+def test_the_readme_names_what_is_there() -> None:
+    text = (DEPLOY / "README.md").read_text()
+    for name in re.findall(r"deploy/(\S+?\.(?:properties|service|yaml))", text):
+        assert (DEPLOY / name).is_file(), name
