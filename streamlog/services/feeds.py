@@ -59,15 +59,20 @@ class FeedSource:
     @asynccontextmanager
     async def _here(self, call: Call) -> AsyncIterator[_Exchange]:
         pipe = _Pipe()
-        serving = asyncio.get_running_loop().create_task(
-            self._fetch_streams.fetch_stream(_PipeRequests(pipe), _PipeResponses(pipe), call)
-        )
-        serving.add_done_callback(pipe.close)
+        async with asyncio.TaskGroup() as tasks:
+            serving = tasks.create_task(self._serve(pipe, call))
+            try:
+                yield pipe
+            finally:
+                serving.cancel()
+
+    async def _serve(self, pipe: _Pipe, call: Call) -> None:
         try:
-            yield pipe
+            await self._fetch_streams.fetch_stream(_PipeRequests(pipe), _PipeResponses(pipe), call)
+        except* StreamlogError:
+            pass  # the feed is told that the stream is over, and asks anew
         finally:
-            serving.cancel()
-            await asyncio.wait([serving])
+            pipe.close()
 
 
 class Feed:
@@ -133,9 +138,7 @@ class _Pipe:
         self.room.release()
         return message
 
-    def close(self, serving: asyncio.Task[None]) -> None:
-        if not serving.cancelled():
-            serving.exception()  # taken: the feed is told that the stream is over
+    def close(self) -> None:
         self.down.put_nowait(None)
 
 
