@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Final, Self, TypeVar
 
 from streamlog.client import settings as client_config
 from streamlog.client.buffer_memory import BufferMemory
@@ -33,10 +33,11 @@ from streamlog.client.connections import Connections
 from streamlog.client.delivery import Delivery
 from streamlog.client.many_records import Columns, Sizes, by_partition, check_types
 from streamlog.client.metadata import MetadataCache
-from streamlog.client.partition_queue import PartitionQueue
 from streamlog.client.partitioner import Partitioner, partitioner_of
+from streamlog.client.pending_records import OVERHEAD_BYTES, PendingRecords, Waiting
 from streamlog.client.producer_batch import RECORD_OVERHEAD, ManyFuture, PendingRecord, ProducerBatch, RecordFuture
 from streamlog.client.producer_rules import ProducerRules
+from streamlog.client.producer_topics import ProducerTopics
 from streamlog.client.topic_table import TopicTable
 from streamlog.config import client_settings, load_producer
 from streamlog.config import producer_settings as producing
@@ -47,30 +48,16 @@ from streamlog.errors import (
     MessageTooLargeError,
     RequestTimedOutError,
     StreamlogError,
-    UnknownTopicIdError,
 )
-from streamlog.model import PartitionId, TopicId, TopicPartition
 from streamlog.records import Headers
 from streamlog.records.encode import encode_headers
 from streamlog.records.header import HEADER_SIZE
 
+T = TypeVar("T")
+
 _NO_HEADERS: Final[Headers] = ()
-# What a record that waits for its topic takes of buffer.memory beside its bytes.
-_PENDING_BYTES: Final = 200
 # So many records are handled by send_many before other tasks have a turn.
 _TURN_RECORDS: Final = 16_384
-
-
-class _Pending(NamedTuple):
-    """What `send` was given for a topic that was not known."""
-
-    record: PendingRecord
-    value: bytes | None
-    key: bytes | None
-    headers: Headers
-    partition: int | None
-    timestamp_ms: int
-    size: int
 
 
 class AsyncProducer:
@@ -98,8 +85,7 @@ class AsyncProducer:
         self._guard: AbstractContextManager[object] = guard or nullcontext()
         self._threaded = guard is not None
         self._buffer = BufferMemory(self._rules.buffer_bytes, self._guard)
-        self._tables: dict[str, TopicTable] = {}
-        self._pending: dict[str, list[_Pending]] = {}
+        self._tables: dict[str, TopicTable] = {}  # those of `_topics`, for `send`
         self._routing = False  # what waited for its topic gets its place, and has its room already
         self._now_ms = 0  # this turn of the loop's; 0: not looked at yet
         self._failed: list[ProducerBatch | PendingRecord] = []  # the first, until somebody is told
@@ -125,17 +111,27 @@ class AsyncProducer:
         )
         max_age_s = self._config[client_settings.METADATA_MAX_AGE_MS] / 1000
         self._metadata = MetadataCache(self._connections, ports.clock, backoff, max_age_s=max_age_s)
-        self._metadata.listen(self._on_metadata)
         self._delivery = Delivery(
             self._connections, self._metadata, backoff, ports.workers, self._rules.delivery, self._guard
         )
-        if self._partitioner is None:
-            self._partitioner = partitioner_of(
-                self._config[producing.PARTITIONER_CLASS],
-                ports.random,
-                ignore_keys=self._config[producing.PARTITIONER_IGNORE_KEYS],
-            )
-        self._lookups: set[asyncio.Task[None]] = set()
+        self._pending = PendingRecords(
+            self._table, self._note_failure, self._on_background_end, self._buffer, self._guard
+        )
+        partitioner = self._partitioner or partitioner_of(
+            self._config[producing.PARTITIONER_CLASS],
+            ports.random,
+            ignore_keys=self._config[producing.PARTITIONER_IGNORE_KEYS],
+        )
+        self._topics = ProducerTopics(
+            self._metadata,
+            self._delivery,
+            partitioner,
+            ports.random,
+            self._rules.delivery.queue,
+            self._on_known,
+            self._guard,
+        )
+        self._tables = self._topics.tables
         self._background = asyncio.ensure_future(self._run())
         self._background.add_done_callback(self._on_background_end)
         self._open = True
@@ -180,22 +176,24 @@ class AsyncProducer:
 
     async def _end(self) -> None:
         self._closed = True
-        self._tables = {}
+        self._topics.close()
         self._buffer.close()
         if self._crash is None:
             self._fail_all(ClientClosedError("the producer was closed before these records were acknowledged"))
-        tasks = [self._background, *self._lookups]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._pending.close()
+        self._background.cancel()
+        await asyncio.gather(self._background, return_exceptions=True)
         self._delivery.stop()
         await self._connections.close()
         if self._own_ports is not None:
             await self._own_ports.close()
 
+    def _check_open(self) -> None:
+        if self._closed or not self._open:
+            raise ClientClosedError("the producer is closed" if self._closed else "the producer is not started")
+
     def _fail_all(self, error: StreamlogError) -> None:
-        for topic in list(self._pending):
-            self._fail_pending(topic, error)
+        self._pending.fail_all(error)
         for queue in self._delivery.active():
             self._delivery.fail_all(queue, error)
         self._buffer.wake()
@@ -287,13 +285,12 @@ class AsyncProducer:
         table = await self._table(topic)
         if partition is not None:
             table.check(partition)
-        assert self._partitioner is not None  # since `start`
         parts: list[tuple[ProducerBatch, int, int]] = []
         for start in range(0, len(values), _TURN_RECORDS):
             some_values = values[start : start + _TURN_RECORDS]
             some_keys = None if keys is None else keys[start : start + _TURN_RECORDS]
             if partition is None:
-                columns = by_partition(table, self._partitioner, some_values, some_keys)
+                columns = by_partition(table, self._topics.partitioner, some_values, some_keys)
             else:
                 columns = [Columns(partition, some_values, some_keys)]
             for one in columns:
@@ -312,8 +309,7 @@ class AsyncProducer:
             size = HEADER_SIZE + sizes.between(at, at + 1)
             if not self._buffer.has_room(max(self._rules.batch_bytes, size)):
                 await self.wait_until_room(size)
-            if self._closed:
-                raise ClientClosedError("the producer is closed")
+            self._check_open()
             with self._guard:
                 batch = table.sticky if partition is None else table.open[partition]
                 if batch.size + sizes.between(at, at + 1) > batch.limit:
@@ -365,11 +361,12 @@ class AsyncProducer:
             self._post(self._delivery.due, queue)
         return batch
 
-    def _post(self, call: Callable[[PartitionQueue], None], queue: PartitionQueue) -> None:
+    def _post(self, call: Callable[[T], None], argument: T) -> None:
+        """Call it on the loop."""
         if self._threaded:
-            self._loop.call_soon_threadsafe(call, queue)
+            self._loop.call_soon_threadsafe(call, argument)
         else:
-            call(queue)
+            call(argument)
 
     def _look_at_clock(self) -> int:
         """Once a turn of the loop; other threads always."""
@@ -423,117 +420,35 @@ class AsyncProducer:
         partition: int | None,
         timestamp_ms: int | None,
     ) -> RecordFuture:
-        if self._closed or not self._open:
-            raise ClientClosedError("the producer is closed" if self._closed else "the producer is not started")
-        size = _PENDING_BYTES + len(value or b"") + len(key or b"")
-        self._reserve(size)
+        self._check_open()
+        record = PendingRecord(self._loop)
+        size = OVERHEAD_BYTES + len(value or b"") + len(key or b"")
         stamp = self._look_at_clock() if timestamp_ms is None else timestamp_ms
-        pending = _Pending(PendingRecord(self._loop), value, key, headers, partition, stamp, size)
-        waiting = self._pending.setdefault(topic, [])
-        waiting.append(pending)
-        if len(waiting) == 1:
-            if self._threaded:
-                self._loop.call_soon_threadsafe(self._look_up, topic)
-            else:
-                self._look_up(topic)
+        if self._pending.add(topic, Waiting(record, value, key, headers, partition, stamp, size)):
+            self._post(self._pending.search, topic)
         future = self._new_future()
-        future.promise = pending.record
+        future.promise = record
         future.index = 0
         return future
 
-    def _look_up(self, topic: str) -> None:
-        task = asyncio.ensure_future(self._route_pending(topic))
-        self._lookups.add(task)
-        task.add_done_callback(self._looked_up)
-
-    def _looked_up(self, task: asyncio.Task[None]) -> None:
-        self._lookups.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            self._on_background_end(task)
-
-    async def _route_pending(self, topic: str) -> None:
-        try:
-            await self._table(topic)
-        except StreamlogError as error:
-            self._fail_pending(topic, error)
-
-    async def _table(self, topic: str) -> TopicTable:
-        if self._closed or not self._open:
-            raise ClientClosedError("the producer is closed" if self._closed else "the producer is not started")
-        if topic not in self._tables:
-            await self._metadata.look_up([topic], timeout_s=self._rules.max_block_s)
-            self._on_metadata(topic)
-        table = self._tables.get(topic)
-        if table is None:
-            raise UnknownTopicIdError(f"topic {topic} was deleted a moment ago")
-        return table
-
-    def _fail_pending(self, topic: str, error: StreamlogError) -> None:
-        with self._guard:
-            pending = self._pending.pop(topic, [])
-        for one in pending:
-            one.record.fail(error)
-            self._note_failure(one.record)
-        self._buffer.release(sum(one.size for one in pending))
-
-    def _on_metadata(self, topic: str) -> None:
-        """Something about it has changed."""
-        count, topic_id = self._metadata.partition_count(topic), self._metadata.topic_id(topic)
-        table = self._tables.get(topic)
-        if count is None or topic_id is None:
-            if table is not None:
-                self._forget(table)
-            return
-        if table is not None and table.topic_id != topic_id:
-            self._forget(table)
-            table = None
-        with self._guard:
-            table = table or self._new_table(topic, topic_id)
-            self._grow(table, count)
-        for queue in table.queues:
-            self._delivery.route(queue)
-        if topic not in self._tables:
-            with self._guard:
-                self._tables[topic] = table
-                self._send_what_waited(topic)
-
-    def _new_table(self, topic: str, topic_id: TopicId) -> TopicTable:
-        assert self._partitioner is not None
-        return TopicTable(topic, topic_id, self._partitioner, self._ports.random)
-
-    def _grow(self, table: TopicTable, count: int) -> None:
-        table.grow(
-            PartitionQueue(TopicPartition(table.topic, PartitionId(number)), table.topic_id, self._rules.delivery.queue)
-            for number in range(len(table.queues), count)
-        )
-
-    def _send_what_waited(self, topic: str) -> None:
+    def _on_known(self, topic: str) -> None:
         self._routing = True
-        for one in self._pending.pop(topic, []):
-            self._buffer.take(-one.size)
-            try:
-                sent = self.send(
-                    topic,
-                    one.value,
-                    key=one.key,
-                    headers=one.headers,
-                    partition=one.partition,
-                    timestamp_ms=one.timestamp_ms,
-                )
-            except StreamlogError as error:
-                one.record.fail(error)
-                self._note_failure(one.record)
-            else:
-                assert isinstance(sent.promise, ProducerBatch)  # the topic is known
-                one.record.located(sent.promise, sent.index)
+        self._pending.send_all(topic, partial(self._send_waiting, topic))
         self._routing = False
 
-    def _forget(self, table: TopicTable) -> None:
-        """The topic was deleted: what is left for it fails."""
-        with self._guard:
-            del self._tables[table.topic]
-        for queue in table.queues:
-            self._delivery.fail_all(queue, UnknownTopicIdError(f"topic {table.topic} was deleted"))
+    def _send_waiting(self, topic: str, one: Waiting) -> RecordFuture:
+        return self.send(
+            topic,
+            one.value,
+            key=one.key,
+            headers=one.headers,
+            partition=one.partition,
+            timestamp_ms=one.timestamp_ms,
+        )
+
+    async def _table(self, topic: str) -> TopicTable:
+        self._check_open()
+        return await self._topics.table(topic, self._rules.max_block_s)
 
     async def partition_count(self, topic: str) -> int:
         """UnknownTopicOrPartitionError, RequestTimedOutError."""
@@ -554,8 +469,7 @@ class AsyncProducer:
     async def _flush(self, timeout_s: float | None) -> None:
         try:
             async with asyncio.timeout(timeout_s):
-                if self._lookups:
-                    await asyncio.wait(set(self._lookups))
+                await self._pending.until_none_waits()
                 await self._settle_batches()
         except TimeoutError:
             waiting = sum(len(batch) for queue in self._delivery.active() for batch in queue.unsettled())
