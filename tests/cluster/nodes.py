@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Final
 
 from streamlog.client.admin import AsyncAdmin
+from streamlog.client.consumer import EARLIEST, AsyncConsumer
 from streamlog.client.producer import AsyncProducer
 from streamlog.client.producer_batch import RecordFuture
 from streamlog.config import Loaded, PropertiesFile, load_node
@@ -19,16 +20,17 @@ from streamlog.errors import (
     RequestTimedOutError,
     TopicAlreadyExistsError,
 )
-from streamlog.model import Offset, TopicPartition
+from streamlog.model import Offset, PartitionId, TopicPartition
 from streamlog.node import Node
 from streamlog.ports import Ports
 
 from .plain_reader import PlainReader
 from .plan import Plan
-from .workload import Reader, Sender
+from .workload import Polled, Reader, Sender
 
 PORT: Final = 9092
 RETRY_S: Final = 0.1
+POLL_S: Final = 1.0
 NOT_YET: Final = (
     BrokerNotAvailableError,
     InvalidReplicationFactorError,
@@ -124,8 +126,25 @@ async def make_sender(plan: Plan, ports: Ports, *, patient: bool = False) -> Sen
     return ProducerSender(await AsyncProducer(settings, ports=ports).start())
 
 
+class ConsumerReader:
+    """The client library's consumer as a `workload.Reader`."""
+
+    def __init__(self, consumer: AsyncConsumer) -> None:
+        self._consumer = consumer
+
+    async def poll(self) -> Sequence[Polled]:
+        records = await self._consumer.poll(timeout_s=POLL_S)
+        return [Polled(TopicPartition(r.topic, PartitionId(r.partition)), r.offset, r.value) for r in records]
+
+    async def close(self) -> None:
+        await self._consumer.close()
+
+
 async def make_reader(plan: Plan, ports: Ports, partitions: Sequence[TopicPartition]) -> Reader:
-    return PlainReader(ports, [address(name) for name in plan.nodes], partitions)
+    settings = {"bootstrap.servers": bootstrap(plan), **plan.load.consumer}
+    consumer = await AsyncConsumer(settings, ports=ports).start()
+    await consumer.assign(partitions, start=EARLIEST)
+    return ConsumerReader(consumer)
 
 
 def make_plain_reader(plan: Plan, ports: Ports, partitions: Sequence[TopicPartition]) -> Reader:

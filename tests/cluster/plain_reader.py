@@ -36,28 +36,35 @@ class PlainReader:
         self._connections = Connections(ports.network, ports.clock, ports.random, bootstrap, backoff=backoff)
         self._metadata = MetadataCache(self._connections, ports.clock, backoff)
         self._positions = dict.fromkeys(partitions, Offset(0))
+        self._doubtful = True  # who leads
 
     async def poll(self) -> Sequence[Polled]:
         """Whoever leads a partition now is asked once; one that does not answer well is asked again at the next poll.
         Raises where no metadata could be had.
         """
-        topics = sorted({partition.topic for partition in self._positions})
-        for topic in topics:
-            self._metadata.forget(topic)  # nobody watches it here
-        await self._metadata.look_up(topics, timeout_s=TIMEOUT_S)
+        if self._doubtful:
+            await self._look_up()
         polled: list[Polled] = []
         for partition in self._positions:
             try:
                 polled += await self._fetch(partition)
             except StreamlogError:
-                pass
+                self._doubtful = True
         if not polled:
             await asyncio.sleep(WAIT_S)
         return polled
 
+    async def _look_up(self) -> None:
+        self._doubtful = False
+        topics = sorted({partition.topic for partition in self._positions})
+        for topic in topics:
+            self._metadata.forget(topic)  # nobody watches it here
+        await self._metadata.look_up(topics, timeout_s=TIMEOUT_S)
+
     async def _fetch(self, partition: TopicPartition) -> list[Polled]:
         leader = self._metadata.leader(partition)
         if leader is None:
+            self._doubtful = True
             return []
         wanted = pb.FetchPartition(
             topic=partition.topic, partition=partition.partition, fetch_offset=self._positions[partition]

@@ -126,7 +126,7 @@ def _settings(rng: random.Random) -> dict[str, str]:
     session_ms = rng.choice((800, 1500, 3000))
     return {
         "broker.session.timeout.ms": str(session_ms),
-        "broker.heartbeat.interval.ms": str(session_ms // rng.choice((4, 6))),
+        "broker.heartbeat.interval.ms": str(session_ms // rng.choice((3, 4))),
         "replica.lag.time.max.ms": str(rng.choice((500, 2000, 10_000))),
         "replica.fetch.max.bytes": str(rng.choice((1 << 10, 1 << 14, 1 << 20))),
         "replica.high.watermark.checkpoint.interval.ms": str(rng.choice((200, 5000))),
@@ -165,11 +165,11 @@ def _topics(rng: random.Random) -> tuple[TopicPlan, ...]:
 
 def _load(rng: random.Random) -> Load:
     return Load(
-        producers=rng.choice((1, 2, 3)),
-        sends_per_s=rng.choice((4.0, 10.0, 25.0)),
+        producers=rng.choice((1, 1, 2)),
+        sends_per_s=rng.choice((4.0, 8.0, 16.0)),
         burst_chance=0.04,
         value_bytes_max=rng.choice((30, 300, 1500)),
-        consumers=rng.choice((1, 1, 2)),
+        consumers=1,
         producer={
             "linger.ms": str(rng.choice((0, 5, 50))),
             "batch.size": str(rng.choice((200, 16_384))),
