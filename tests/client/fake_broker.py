@@ -56,7 +56,7 @@ class FakeLog:
         """The base offset."""
         first: int | None = None
         for position, header in scan_headers(data, 0, len(data)):
-            if header.producer_id >= 0:
+            if header.producer_id >= 0 and not header.is_control:
                 seen = self.producers.check(header)
                 if seen is not None:
                     first = seen.first_offset if first is None else first
