@@ -16,7 +16,7 @@ from typing import Final
 
 from streamlog.api import calls
 from streamlog.api.convert import subscribe as convert
-from streamlog.api.convert.subscribe import AtOffset, AtTime, OffsetReset, Position, SubscribeQuery, Subscription
+from streamlog.api.convert.subscribe import AtOffset, OffsetReset, Position, SubscribeQuery, Subscription
 from streamlog.api.errors import from_message
 from streamlog.api.pb import batches_pb2, common_pb2
 from streamlog.api.pb import records_pb2 as pb
@@ -27,20 +27,16 @@ from streamlog.errors import (
     MessageTooLargeError,
     OffsetOutOfRangeError,
     StreamlogError,
-    UnknownTopicIdError,
 )
 from streamlog.metadata.delta import MetadataDelta
 from streamlog.metadata.image import MetadataImage, require_partition
 from streamlog.metadata.view import MetadataView
 from streamlog.model import (
     NO_BROKER,
-    NO_LEADER_EPOCH,
     BrokerId,
     IsolationLevel,
-    LeaderEpoch,
     Offset,
     PartitionId,
-    TopicId,
     TopicPartition,
 )
 from streamlog.ports import Clock, Workers
@@ -50,15 +46,12 @@ from streamlog.services.auto_create import AutoCreate
 from streamlog.services.feeds import Feed, FeedSource
 from streamlog.services.forwarding import Peers
 from streamlog.services.offsets import Offsets
+from streamlog.services.subscribed import NEWS_OVERHEAD, Place, add_query, deleted, size_of
 from streamlog.services.topics import unknown_topic
 
 _LIST_OFFSETS: Final = calls.unary("streamlog.v1.Batches/ListOffsets", batches_pb2.ListOffsetsResponse)
 _OFFSETS_TIMEOUT_S: Final = 10.0
 _QUEUE: Final = 4  # partitions' news that wait for the writer
-# What a record takes in a message beside its bytes, at most; and what news of a partition do.
-_RECORD_OVERHEAD: Final = 48
-_HEADER_OVERHEAD: Final = 16
-_NEWS_OVERHEAD: Final = 128
 _LEVELS: Final = {
     IsolationLevel.READ_UNCOMMITTED: common_pb2.ISOLATION_LEVEL_READ_UNCOMMITTED,
     IsolationLevel.READ_COMMITTED: common_pb2.ISOLATION_LEVEL_READ_COMMITTED,
@@ -114,43 +107,6 @@ class Subscribe:
         return await _LIST_OFFSETS(await self._peers.channel(leader), request, timeout_s=_OFFSETS_TIMEOUT_S)
 
 
-class _Place:
-    """One partition of the call."""
-
-    def __init__(self, partition: TopicPartition, topic_id: TopicId, subscription: Subscription) -> None:
-        self.partition = partition
-        self.topic_id = topic_id
-        self.start: Position = subscription.start  # as long as `position` is None
-        self.end: Position | None = subscription.end
-        self.position: Offset | None = None
-        self.attempt = 0  # to place it, since it was last read
-        self.generation = 0  # counts the places that it had: what comes of an older one is passed over
-        self.leader = NO_BROKER  # whose feed it is on; NO_BROKER: on none
-        self.is_done = False
-        self.was_told = False  # since the last heartbeat
-        self.leader_epoch = NO_LEADER_EPOCH
-        self.high_watermark = Offset(0)
-        self.readable_end = Offset(0)
-        self.log_start = Offset(0)
-
-    @property
-    def end_reached(self) -> bool:
-        return isinstance(self.end, AtOffset) and self.position is not None and self.position >= self.end.offset
-
-    def news(self, error: StreamlogError | None = None) -> pb.PartitionRecords:
-        self.was_told = True
-        return convert.partition_news(
-            self.partition,
-            leader_epoch=LeaderEpoch(max(0, self.leader_epoch)),
-            position=self.position or Offset(0),
-            high_watermark=self.high_watermark,
-            log_start=self.log_start,
-            readable_end=self.readable_end,
-            end_reached=self.end_reached,
-            error=error,
-        )
-
-
 class _Reading:
     """One call. A `feeds.Receiver`."""
 
@@ -158,12 +114,12 @@ class _Reading:
         self._owner = owner
         self._query = query
         self._call = call
-        self._places: dict[TopicPartition, _Place] = {}
+        self._places: dict[TopicPartition, Place] = {}
         self._open = 0  # places that are not done
-        self._unplaced: dict[_Place, None] = {}
+        self._unplaced: dict[Place, None] = {}
         self._feeds: dict[BrokerId, tuple[Feed, asyncio.Task[None]]] = {}
         self._news = asyncio.Event()  # something is unplaced, or the topics have changed
-        self._fetched: asyncio.Queue[tuple[_Place, batches_pb2.FetchedPartition | StreamlogError]] = asyncio.Queue(
+        self._fetched: asyncio.Queue[tuple[Place, batches_pb2.FetchedPartition | StreamlogError]] = asyncio.Queue(
             _QUEUE
         )
         self._message = pb.SubscribeResponse()  # being filled
@@ -189,10 +145,10 @@ class _Reading:
         for index in indexes:
             require_partition(topic, index)
             partition = TopicPartition(topic.name, index)
-            self._add(_Place(partition, topic.topic_id, subscription))
+            self._add(Place(partition, topic.topic_id, subscription))
         convert.check_count(len(self._places))
 
-    def _add(self, place: _Place) -> None:
+    def _add(self, place: Place) -> None:
         self._places[place.partition] = place
         self._unplaced[place] = None
         self._open += 1
@@ -200,7 +156,7 @@ class _Reading:
     def _on_image(self, image: MetadataImage, delta: MetadataDelta | None) -> None:
         self._news.set()
 
-    def _follow_topics(self, image: MetadataImage) -> list[_Place]:
+    def _follow_topics(self, image: MetadataImage) -> list[Place]:
         """Partitions that were added are read from their beginning. Those whose topic is gone are the answer."""
         for subscription in self._query.subscriptions:
             topic = image.topic_named(subscription.topic) if not subscription.partitions else None
@@ -210,7 +166,7 @@ class _Reading:
             for index in range(len(topic.partitions)):
                 partition = TopicPartition(topic.name, PartitionId(index))
                 if partition not in self._places:
-                    place = _Place(partition, topic.topic_id, subscription)
+                    place = Place(partition, topic.topic_id, subscription)
                     place.start = OffsetPlace.EARLIEST
                     self._add(place)
         return [place for place in self._places.values() if not place.is_done and place.topic_id not in image.topics]
@@ -228,12 +184,12 @@ class _Reading:
                 seen = image
                 for place in self._follow_topics(image):
                     self._unplaced.pop(place, None)
-                    await self._fetched.put((place, _deleted(place)))
+                    await self._fetched.put((place, deleted(place)))
             if self._unplaced:
                 await self._place_some(image, tasks)
 
     async def _place_some(self, image: MetadataImage, tasks: asyncio.TaskGroup) -> None:
-        by_leader: dict[BrokerId, list[_Place]] = {}
+        by_leader: dict[BrokerId, list[Place]] = {}
         for place in self._unplaced:
             topic = image.topics.get(place.topic_id)
             leader = NO_BROKER if topic is None else topic.partitions[place.partition.partition].leader
@@ -252,9 +208,9 @@ class _Reading:
         if self._unplaced and by_leader:
             self._news.set()
 
-    async def _find_offsets(self, leader: BrokerId, places: list[_Place]) -> list[_Place]:
+    async def _find_offsets(self, leader: BrokerId, places: list[Place]) -> list[Place]:
         """Make offsets of starts and ends. Those of which all is known now."""
-        questions: list[tuple[_Place, bool, Position]] = []
+        questions: list[tuple[Place, bool, Position]] = []
         for place in places:
             if place.position is None:
                 if isinstance(place.start, AtOffset):
@@ -271,10 +227,10 @@ class _Reading:
             if place.position is not None and (place.end is None or isinstance(place.end, AtOffset))
         ]
 
-    async def _ask_offsets(self, leader: BrokerId, questions: list[tuple[_Place, bool, Position]]) -> None:
+    async def _ask_offsets(self, leader: BrokerId, questions: list[tuple[Place, bool, Position]]) -> None:
         request = batches_pb2.ListOffsetsRequest(isolation_level=_LEVELS[self._query.isolation_level])
         for place, _, position in questions:
-            _add_query(request, place, position)
+            add_query(request, place, position)
         try:
             response = await self._owner.list_offsets(leader, request, self._call)
         except StreamlogError:
@@ -293,7 +249,7 @@ class _Reading:
             else:
                 place.start = target
 
-    def _read_from(self, leader: BrokerId, place: _Place, tasks: asyncio.TaskGroup) -> None:
+    def _read_from(self, leader: BrokerId, place: Place, tasks: asyncio.TaskGroup) -> None:
         known = self._feeds.get(leader)
         if known is None:
             settings = batches_pb2.FetchSettings(
@@ -324,7 +280,7 @@ class _Reading:
             if place.leader == leader:
                 self._lose(place)
 
-    def _lose(self, place: _Place) -> None:
+    def _lose(self, place: Place) -> None:
         place.leader = NO_BROKER
         if not place.is_done:
             self._unplaced[place] = None
@@ -352,13 +308,13 @@ class _Reading:
     async def _beat(self, responses: Responses[pb.SubscribeResponse]) -> None:
         for place in self._places.values():
             if not (place.was_told or place.is_done) and place.position is not None:
-                await self._put(place.news(), _NEWS_OVERHEAD, responses)
+                await self._put(place.news(), NEWS_OVERHEAD, responses)
             place.was_told = False
         await self._flush(responses)
 
     async def _tell(
         self,
-        place: _Place,
+        place: Place,
         part: batches_pb2.FetchedPartition | StreamlogError,
         responses: Responses[pb.SubscribeResponse],
     ) -> None:
@@ -380,21 +336,21 @@ class _Reading:
             self._lose(place)
         except StreamlogError as error:
             if place.topic_id not in self._owner.view.image.topics:
-                await self._finish(place, _deleted(place), responses)
+                await self._finish(place, deleted(place), responses)
             elif error.retriable:
                 self._lose(place)
             else:
                 await self._finish(place, error, responses)
 
     async def _finish(
-        self, place: _Place, error: StreamlogError | None, responses: Responses[pb.SubscribeResponse]
+        self, place: Place, error: StreamlogError | None, responses: Responses[pb.SubscribeResponse]
     ) -> None:
         place.is_done = True
         self._open -= 1
-        await self._put(place.news(error), _NEWS_OVERHEAD, responses)
+        await self._put(place.news(error), NEWS_OVERHEAD, responses)
 
     async def _tell_records(
-        self, place: _Place, part: batches_pb2.FetchedPartition, responses: Responses[pb.SubscribeResponse]
+        self, place: Place, part: batches_pb2.FetchedPartition, responses: Responses[pb.SubscribeResponse]
     ) -> None:
         place.attempt = 0
         committed = self._query.isolation_level is IsolationLevel.READ_COMMITTED
@@ -415,7 +371,7 @@ class _Reading:
 
     async def _tell_batch(
         self,
-        place: _Place,
+        place: Place,
         batches: bytes,
         position: int,
         header: BatchHeader,
@@ -432,8 +388,8 @@ class _Reading:
                 continue
             if fields[0] >= end:
                 break
-            size = _size_of(fields)
-            if size + _NEWS_OVERHEAD > self._query.receive_bytes_max:
+            size = size_of(fields)
+            if size + NEWS_OVERHEAD > self._query.receive_bytes_max:
                 raise MessageTooLargeError(
                     f"{place.partition}: the record at offset {fields[0]} has {size} bytes, more than the client takes "
                     "in a message: raise receive_bytes_max, and the limit of the gRPC client with it",
@@ -441,12 +397,12 @@ class _Reading:
                     limit=self._query.receive_bytes_max,
                 )
             if news is None or self._message_bytes + size > self._query.response_bytes_max:
-                if self._message_bytes + size + _NEWS_OVERHEAD > self._query.response_bytes_max:
+                if self._message_bytes + size + NEWS_OVERHEAD > self._query.response_bytes_max:
                     await self._flush(responses)
                 news = place.news()
                 self._message.partitions.append(news)
                 news = self._message.partitions[-1]  # the message holds a copy
-                self._message_bytes += _NEWS_OVERHEAD
+                self._message_bytes += NEWS_OVERHEAD
             news.records.append(convert.received_record(fields, header.timestamp_type))
             self._message_bytes += size
             place.position = Offset(fields[0] + 1)
@@ -468,28 +424,3 @@ class _Reading:
         message, self._message, self._message_bytes = self._message, pb.SubscribeResponse(), 0
         if message.partitions:
             await responses.send(message)
-
-
-def _deleted(place: _Place) -> UnknownTopicIdError:
-    return UnknownTopicIdError(f"topic {place.partition.topic} was deleted", field="topic")
-
-
-def _size_of(record: Fields) -> int:
-    _, _, key, value, headers = record
-    size = len(key or b"") + len(value or b"") + _RECORD_OVERHEAD
-    for name, content in headers:
-        size += len(name) * 3 + len(content or b"") + _HEADER_OVERHEAD
-    return size
-
-
-def _add_query(request: batches_pb2.ListOffsetsRequest, place: _Place, position: Position) -> None:
-    query = request.queries.add(
-        topic=place.partition.topic, topic_id=place.topic_id, partition=place.partition.partition
-    )
-    match position:
-        case AtTime(timestamp_ms):
-            query.timestamp_ms = timestamp_ms
-        case OffsetPlace.EARLIEST:
-            query.bound = common_pb2.OFFSET_BOUND_EARLIEST
-        case _:
-            query.bound = common_pb2.OFFSET_BOUND_LATEST
