@@ -24,7 +24,8 @@ from streamlog.cli.nouns import key_values, one_name, topic_argument
 from streamlog.cli.record_output import OutputFormat, json_lines
 from streamlog.cli.session import check_reachable, finish, telling_warnings
 from streamlog.cli.target import Target, cluster_options
-from streamlog.client.consumer import EARLIEST, LATEST, AsyncConsumer, Start
+from streamlog.client.assigned_consumer import EARLIEST, LATEST, Start
+from streamlog.client.consumer import AsyncConsumer
 from streamlog.client.consumer_records import ConsumerBatch
 from streamlog.client.offset_finder import AtTime
 from streamlog.model import INT32_MAX, Offset, PartitionId, TopicPartition

@@ -6,6 +6,7 @@ everywhere, and several at once where that makes sense.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Container, Sequence
 from typing import Final, TypeVar
@@ -16,21 +17,44 @@ from streamlog.model import PartitionId, TopicPartition
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
+_COMPLETION_TIMEOUT_MS: Final = 1_000
 _TOPIC_PARTITION: Final = re.compile(r"(?P<topic>.+)[-:](?P<partition>[0-9]{1,9})")
 
 
 def topics_argument(command: Command) -> Command:
     """NAME... and --topic NAME; the command gets `names` and `flag_names`, for `all_names`."""
-    argument = click.argument("names", metavar="[TOPIC]...", nargs=-1)
-    flag = click.option("--topic", "flag_names", metavar="TOPIC", multiple=True, help="As TOPIC; can be repeated.")
+    argument = click.argument("names", metavar="[TOPIC]...", nargs=-1, shell_complete=_topics)
+    flag = click.option(
+        "--topic",
+        "flag_names",
+        metavar="TOPIC",
+        multiple=True,
+        shell_complete=_topics,
+        help="As TOPIC; can be repeated.",
+    )
     return argument(flag(command))
 
 
 def topic_argument(command: Command) -> Command:
     """One topic: TOPIC or --topic TOPIC; for `one_name`."""
-    argument = click.argument("name", metavar="[TOPIC]", required=False)
-    flag = click.option("--topic", "flag_name", metavar="TOPIC", help="As TOPIC.")
+    argument = click.argument("name", metavar="[TOPIC]", required=False, shell_complete=_topics)
+    flag = click.option("--topic", "flag_name", metavar="TOPIC", shell_complete=_topics, help="As TOPIC.")
     return argument(flag(command))
+
+
+def _topics(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """For a shell: the topics of the cluster, or nothing where none answers at once."""
+    # Loaded here: it is needed when a person presses the tabulator.
+    from streamlog.cli.session import with_admin
+    from streamlog.cli.target import ENVIRONMENT, Target, addresses
+
+    servers = context.params.get("servers") or addresses(os.environ.get(ENVIRONMENT, ""))
+    target = Target(servers=servers, request_timeout_ms=_COMPLETION_TIMEOUT_MS)
+    try:
+        found = with_admin(target, lambda admin: admin.list_topics())
+    except click.ClickException:
+        return []
+    return [one.name for one in found if one.name.startswith(incomplete)]
 
 
 def all_names(names: Sequence[str], flag_names: Sequence[str], *, required: bool = True) -> list[str]:

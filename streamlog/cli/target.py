@@ -61,9 +61,14 @@ def cluster_options(command: Command) -> Command:
     return decorated  # type: ignore[no-any-return]  # the same command, as click's own decorators have it
 
 
+def addresses(text: str) -> tuple[str, ...]:
+    """Of `host:port,host:port`; the default of an empty text. ValueError."""
+    return tuple(str(parse_address(one.strip())) for one in text.split(",") if one.strip()) or (DEFAULT_SERVER,)
+
+
 def _servers(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[str, ...]:
     try:
-        return tuple(str(parse_address(one.strip())) for one in value.split(",") if one.strip()) or (DEFAULT_SERVER,)
+        return addresses(value)
     except ValueError as problem:
         raise click.BadParameter(f"{value!r}: {problem}.") from None
 
@@ -79,6 +84,7 @@ _OPTIONS: Final = (
     click.option(
         "--bootstrap-server",
         "--bootstrap-servers",
+        "--broker-list",
         "servers",
         metavar="HOST:PORT,...",
         default=DEFAULT_SERVER,

@@ -68,3 +68,13 @@ def test_a_remedy_is_not_told_twice() -> None:
     error = QuorumUnavailableError("there is no majority: see 'streamlogctl cluster quorum'")
     assert sentence(error) == "there is no majority: see 'streamlogctl cluster quorum'."
     assert not issubclass(InvariantError, StreamlogError)
+
+
+def test_names_of_topics_are_completed(served: ServedCluster) -> None:
+    served.run("topic", "create", "orders", "offers", "clicks")
+    words = {"_STREAMLOGCTL_COMPLETE": "bash_complete", "COMP_WORDS": "streamlogctl topic delete o", "COMP_CWORD": "3"}
+    environment = words | {"STREAMLOG_BOOTSTRAP_SERVERS": served.address}
+    done = CliRunner().invoke(main, [], env=environment, prog_name="streamlogctl")
+    assert done.stdout.split() == ["plain,offers", "plain,orders"]
+    nobody = environment | {"STREAMLOG_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
+    assert CliRunner().invoke(main, [], env=nobody, prog_name="streamlogctl").stdout.strip() == ""
