@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from streamlog.client.consumer import EARLIEST, AsyncConsumer
+from streamlog.client.assigned_consumer import EARLIEST
+from streamlog.client.consumer import AsyncConsumer
 from streamlog.client.consumer_records import ConsumerRecord
 
 READ_TIMEOUT_S: Final = 10.0

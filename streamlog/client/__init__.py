@@ -19,7 +19,8 @@ streamlog.errors. The clients are written over the ports, so a simulation runs t
 """
 
 from streamlog.client.admin import AsyncAdmin
-from streamlog.client.consumer import EARLIEST, LATEST, AsyncConsumer
+from streamlog.client.assigned_consumer import EARLIEST, LATEST
+from streamlog.client.consumer import AsyncConsumer
 from streamlog.client.consumer_records import ConsumerBatch, ConsumerRecord
 from streamlog.client.offset_finder import AtTime
 from streamlog.client.partitioner import Partitioner, murmur2

@@ -129,6 +129,22 @@ class Fetcher:
         reader.paused = False
         self._route(reader)
 
+    def hold(self, reader: PartitionReader) -> None:
+        """Hand out nothing of it any more: it is being given up."""
+        reader.held = True
+        self._leave(reader)
+        self._changed(reader, reader.rewind)
+
+    def try_again(self, reader: PartitionReader) -> None:
+        """As if it had no error."""
+        start = reader.start
+        if start is not None:
+            self.move(reader, start)
+        elif reader.position is not None:
+            self.move(reader, reader.position, reader.epoch)
+        else:
+            self._reset(reader, None)
+
     def _reset(self, reader: PartitionReader, why: StreamlogError | None) -> None:
         """As auto.offset.reset says."""
         reset = self._rules.reset

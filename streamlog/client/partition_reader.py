@@ -42,6 +42,7 @@ class PartitionReader:
         self.fields: Iterator[Fields] | None = None  # of batches[0], where part of it was handed out
         self.buffered_bytes = 0
         self.paused = False
+        self.held = False  # it is being given up, and read no more
         self.error: StreamlogError | None = None  # told until it is sought, or assigned anew
         self.generation = 0  # counts seeks: what was asked before one does not count after it
         self.asked_generation = -1  # as of the last search for its position
@@ -57,7 +58,7 @@ class PartitionReader:
 
     @property
     def wants_data(self) -> bool:
-        return self.position is not None and not self.paused and self.error is None
+        return self.position is not None and not self.paused and not self.held and self.error is None
 
     def locate(self, start: Place) -> None:
         """Find its position anew."""

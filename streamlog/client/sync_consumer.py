@@ -17,7 +17,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Self
 
-from streamlog.client.consumer import AsyncConsumer, Partition, Start, as_partition
+from streamlog.client.assigned_consumer import Partition, Start, as_partition
+from streamlog.client.consumer import AsyncConsumer
 from streamlog.client.consumer_records import ConsumerBatch, ConsumerRecord
 from streamlog.client.settings import merged
 from streamlog.client.sync_loop import LoopThread, blocking, on_loop

@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from streamlog.client.consumer import EARLIEST, LATEST, AsyncConsumer
+from streamlog.client.assigned_consumer import EARLIEST, LATEST
+from streamlog.client.consumer import AsyncConsumer
 from streamlog.client.offset_finder import AtTime
 from streamlog.errors import (
     ClientClosedError,

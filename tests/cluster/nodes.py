@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Sequence
 from typing import Final
 
 from streamlog.client.admin import AsyncAdmin
-from streamlog.client.consumer import EARLIEST, AsyncConsumer
+from streamlog.client.assigned_consumer import EARLIEST
+from streamlog.client.consumer import AsyncConsumer
 from streamlog.client.producer import AsyncProducer
 from streamlog.client.producer_batch import RecordFuture
 from streamlog.config import Loaded, PropertiesFile, load_node
