@@ -81,7 +81,7 @@ class ActiveController:
 
     @property
     def is_active(self) -> bool:
-        return self._reign is not None
+        return self._reign is not None and not self._reign.is_over
 
     async def run(self) -> None:
         """As long as the quorum runs. An InvariantError of a decision ends the node."""
@@ -99,7 +99,7 @@ class ActiveController:
 
     async def _rule(self, leadership: Leadership) -> None:
         """Reigns of one term: more than one where the quorum refuses a command and goes on."""
-        while self._quorum.leadership().term == leadership.term:
+        while self._is_still(leadership):
             self._reign = Reign(
                 leadership.term,
                 self._cluster_id,
@@ -117,6 +117,11 @@ class ActiveController:
                 self._reign = None
                 self._view.set_controller(None, None)
             await asyncio.sleep(RETRY_S)
+
+    def _is_still(self, leadership: Leadership) -> bool:
+        """Asked before each reign, since a cancellation that meets the error of a reign is lost in its task group."""
+        now = self._quorum.leadership()
+        return now.is_ready and now.term == leadership.term
 
     async def _reign_and_look(self, reign: Reign) -> None:
         async with asyncio.TaskGroup() as tasks:

@@ -190,7 +190,7 @@ class ControllerLink:
         search = _Search(self, timeout_s)
         while True:
             try:
-                if self._active is not None and self._active.is_active:
+                if self._active is not None and self._active.is_active and search.may_ask_here():
                     async with asyncio.timeout(search.attempt_s()):
                         return await local(self._active)
                 where = await search.next()
@@ -271,6 +271,7 @@ class _Search:
         self._timeout_s = timeout_s
         self._deadline = link._clock.monotonic() + timeout_s
         self._tried: list[str] = []  # in this round
+        self._tried_here = False  # likewise
         self._pause_s = PAUSE_S[0]
         self._last: StreamlogError | RpcError | None = None
 
@@ -279,6 +280,11 @@ class _Search:
 
     def attempt_s(self) -> float:
         return min(ATTEMPT_S, self.left_s())
+
+    def may_ask_here(self) -> bool:
+        """This node's own controller: once a round, like any other. It may refuse without a wait."""
+        first, self._tried_here = not self._tried_here, True
+        return first
 
     async def next(self) -> str:
         """Whom to ask; after a pause where all have been. QuorumUnavailableError when the time is over."""
@@ -320,6 +326,7 @@ class _Search:
         except TimeoutError:
             pass
         self._tried.clear()
+        self._tried_here = False
 
 
 def _nothing(data: bytes) -> None:

@@ -125,6 +125,10 @@ class Reign:
         self._queue.append(_Asked(TakeOver(), None))
         self._news.set()
 
+    @property
+    def is_over(self) -> bool:
+        return self._over
+
     async def ask(self, command: Command) -> Any:
         """The decision's response, once it is committed and applied here.
 

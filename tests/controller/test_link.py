@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from typing import cast
 
 import pytest
 
 from streamlog.api.errors import to_rpc
 from streamlog.api.pb import controller_pb2 as pb
+from streamlog.controller.active import ActiveController
 from streamlog.controller.identity import IDENTIFY
 from streamlog.controller.link import SERVICE, ControllerLink
 from streamlog.errors import (
@@ -23,7 +25,7 @@ from streamlog.errors import (
     ThrottledError,
 )
 from streamlog.metadata.view import MetadataView
-from streamlog.model import BrokerEpoch, BrokerId, RaftIndex
+from streamlog.model import BrokerEpoch, BrokerId, RaftIndex, TopicId
 from streamlog.ports import Channel, Clock, RpcError, Server, Stream, StreamHandler, UnaryHandler
 from streamlog.sim import SimClock, SimLoop, run
 
@@ -93,14 +95,32 @@ def topic_made(method: str, request: bytes) -> bytes:
     return pb.CreateInternalTopicResponse(topic_id=bytes(16)).SerializeToString()
 
 
-def tell(network: ScriptedNetwork, story: Callable[[ControllerLink, MetadataView], Awaitable[None]]) -> None:
+class Deposed:
+    """This node's own controller, which has lost its leadership a moment ago."""
+
+    is_active = True
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def create_internal_topic(self, name: str) -> TopicId:
+        self.asked += 1
+        raise NotControllerError("the leadership of the quorum has been lost")
+
+
+def tell(
+    network: ScriptedNetwork,
+    story: Callable[[ControllerLink, MetadataView], Awaitable[None]],
+    *,
+    active: Deposed | None = None,
+) -> None:
     async def main(loop: SimLoop) -> None:
         view = MetadataView()
         clock: Clock = SimClock(loop)
         link = ControllerLink(
             BrokerId(9),
             view=view,
-            active=None,
+            active=cast("ActiveController | None", active),
             voters=lambda: list(network.nodes),
             network=network,
             clock=clock,
@@ -146,6 +166,18 @@ def test_while_there_is_none_all_are_asked_again_until_the_time_is_over() -> Non
         assert 5 < rounds < 40
 
     tell(network, story)
+
+
+def test_the_own_controller_that_refuses_at_once_is_asked_once_a_round() -> None:
+    """It refuses without a wait: asked again at once, for ever, it held the whole node up (kill -9 of two of three)."""
+    network, own = ScriptedNetwork(a=gone, b=names(None)), Deposed()
+
+    async def story(link: ControllerLink, view: MetadataView) -> None:
+        with pytest.raises(QuorumUnavailableError):
+            await link.create_internal_topic("t", timeout_s=3)
+        assert 5 < own.asked <= len(network.asked) // 2 + 1
+
+    tell(network, story, active=own)
 
 
 def test_errors_of_the_decision_are_not_repeated() -> None:
