@@ -25,8 +25,9 @@ The real vote is PySyncObj's: it grants one vote a term, to a log at least as up
 any answer it gets; so only the first one of each voter of this term reaches it (docs/decisions).
 
 Any node is asked for its vote, and gives it, whether or not the asker is a voter in its own view: its view may be the
-older one (thesis, 4.1). Only voters are counted. Term and vote are in the journal before the message that tells of
-them; the outbox holds it back until they are durable.
+older one (thesis, 4.1). Refused is a voter that shows another directory than before and has no newer voters that name
+it: it has lost its disk (membership). Only voters are counted. Term and vote are in the journal before the message that
+tells of them; the outbox holds it back until they are durable.
 """
 
 from __future__ import annotations
@@ -93,13 +94,19 @@ class Elections:
         self._granted = {raft.me.id}
         last = raft.log.last
         for peer in sorted(raft.others, key=_by_id):
-            raft.send(peer, PreVoteRequest(term=self._asked_term, last_index=last.index, last_term=last.term))
+            request = PreVoteRequest(
+                term=self._asked_term,
+                last_index=last.index,
+                last_term=last.term,
+                named=self._membership.names_this_node,
+            )
+            raft.send(peer, request)
 
     def on_pre_vote_request(self, peer: Peer, request: PreVoteRequest) -> None:
         raft = self._raft
         silence_s = raft.now() - self._heard_at
         hears_leader = raft.role == Role.LEADER or silence_s < self._shortest_s + self._patience_s
-        wins = self._is_up_to_date(request) and not self._goes_first(peer, request)
+        wins = self._may_be_elected(peer, request) and not self._goes_first(peer, request)
         granted = request.term > raft.term and not hears_leader and wins
         if granted:
             raft.election_deadline = max(raft.election_deadline, raft.now() + self._lost_backoff_s)
@@ -110,6 +117,9 @@ class Elections:
         raft, last = self._raft, self._raft.log.last
         equal = (request.last_term, request.last_index, request.term) == (last.term, last.index, self._asked_term)
         return equal and raft.me.id > peer.id and raft.now() < self._asked_at + self._lost_backoff_s
+
+    def _may_be_elected(self, peer: Peer, request: PreVoteRequest | VoteRequest) -> bool:
+        return self._is_up_to_date(request) and self._membership.may_be_elected(peer.id, named=request.named)
 
     def _is_up_to_date(self, request: PreVoteRequest | VoteRequest) -> bool:
         last = self._raft.log.last
@@ -139,13 +149,24 @@ class Elections:
         raft.votes, self._voted = 1, {raft.me.id}
         last = raft.log.last
         for peer in sorted(raft.others, key=_by_id):
-            raft.send(peer, VoteRequest(term=raft.term, last_index=last.index, last_term=last.term))
+            request = VoteRequest(
+                term=raft.term,
+                last_index=last.index,
+                last_term=last.term,
+                named=self._membership.names_this_node,
+            )
+            raft.send(peer, request)
         if self._membership.is_alone:
             raft.become_leader()
 
     def on_vote_request(self, peer: Peer, request: VoteRequest) -> None:
         raft = self._raft
         if request.term < raft.term:
+            raft.send(peer, VoteReply(term=raft.term, granted=False))
+            return
+        if not self._membership.may_be_elected(peer.id, named=request.named):
+            if request.term > raft.term:
+                self.step_down(request.term)
             raft.send(peer, VoteReply(term=raft.term, granted=False))
             return
         raft.give_message(

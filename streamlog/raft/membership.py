@@ -6,7 +6,8 @@ the log. Cutting the log's tail cuts the history; so an entry that did not survi
 A peer counts (its votes, its acknowledgements) if it is a voter *and* the directory that it showed in its Hello is the
 one that the set names. While the set does not know one yet (it is from the settings), it is the one that the peer
 showed when this node first met it, which the journal remembers. So a voter that lost its disk helps nobody to be
-elected who ever knew it before, not even one that has none of the log.
+elected who ever knew it before, not even one that has none of the log. Nor is it elected itself by one that knew it:
+it takes itself for a voter, for it has nothing but the settings to go by (`may_be_elected`).
 """
 
 from __future__ import annotations
@@ -92,6 +93,20 @@ class Membership:
         if voter is None or shown is None:
             return False
         return shown == (voter.directory_id or self._journal.peers.get(peer, shown))
+
+    @property
+    def names_this_node(self) -> bool:
+        """The set in effect names the directory of this node: that is not from the settings."""
+        voter = self.voters.get(self._node_id)
+        return voter is not None and voter.directory_id == self._shown[self._node_id]
+
+    def may_be_elected(self, peer: BrokerId, *, named: bool) -> bool:
+        """Whether it may be given a vote; `named`: it goes by voters that name its directory.
+
+        If they do they may be newer than ours, and it may have taken the place of what we know by its id. If not, it is
+        what its id has always been, or has lost its disk, and with it what a majority may have counted on.
+        """
+        return named or self.voters.get(peer) is None or self.counts(peer)
 
     # The log.
 

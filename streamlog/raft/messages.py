@@ -30,6 +30,7 @@ class PreVoteRequest:
     term: RaftTerm  # the one that the sender would campaign in: its own + 1
     last_index: RaftIndex
     last_term: RaftTerm
+    named: bool = False  # the voters that the sender goes by name its directory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +45,7 @@ class VoteRequest:
     term: RaftTerm
     last_index: RaftIndex
     last_term: RaftTerm
+    named: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -91,12 +91,14 @@ def decode_message(data: bytes) -> m.Message | None:
 
 
 def _encode_pre_vote_request(x: m.PreVoteRequest) -> pb.Envelope:
-    body = pb.PreVoteRequest(term=x.term, last_index=x.last_index, last_term=x.last_term)
+    body = pb.PreVoteRequest(term=x.term, last_index=x.last_index, last_term=x.last_term, named=x.named)
     return pb.Envelope(pre_vote_request=body)
 
 
 def _decode_pre_vote_request(x: pb.PreVoteRequest) -> m.Message:
-    return m.PreVoteRequest(term=RaftTerm(x.term), last_index=RaftIndex(x.last_index), last_term=RaftTerm(x.last_term))
+    return m.PreVoteRequest(
+        term=RaftTerm(x.term), last_index=RaftIndex(x.last_index), last_term=RaftTerm(x.last_term), named=x.named
+    )
 
 
 def _encode_pre_vote_reply(x: m.PreVoteReply) -> pb.Envelope:
@@ -108,11 +110,15 @@ def _decode_pre_vote_reply(x: pb.PreVoteReply) -> m.Message:
 
 
 def _encode_vote_request(x: m.VoteRequest) -> pb.Envelope:
-    return pb.Envelope(vote_request=pb.VoteRequest(term=x.term, last_index=x.last_index, last_term=x.last_term))
+    return pb.Envelope(
+        vote_request=pb.VoteRequest(term=x.term, last_index=x.last_index, last_term=x.last_term, named=x.named)
+    )
 
 
 def _decode_vote_request(x: pb.VoteRequest) -> m.Message:
-    return m.VoteRequest(term=RaftTerm(x.term), last_index=RaftIndex(x.last_index), last_term=RaftTerm(x.last_term))
+    return m.VoteRequest(
+        term=RaftTerm(x.term), last_index=RaftIndex(x.last_index), last_term=RaftTerm(x.last_term), named=x.named
+    )
 
 
 def _encode_vote_reply(x: m.VoteReply) -> pb.Envelope:

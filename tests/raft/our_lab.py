@@ -66,12 +66,12 @@ def directory(node: int) -> DirectoryId:
 class OurNode:
     """One hardened core on files in memory. `sync_disk` says when its journal becomes durable."""
 
-    def __init__(self, lab: OurLab, node: int, bootstrap: VoterSet) -> None:
+    def __init__(self, lab: OurLab, node: int, bootstrap: VoterSet, disk: DirectoryId) -> None:
         self.files = InstantFiles()
         self.machine = ListMachine()
-        self.journal = at_once(Journal.create(self.files, "/journal", directory(node)))
+        self.journal = at_once(Journal.create(self.files, "/journal", disk))
         self.store = SnapshotStore(self.files, InstantWorkers(), "", remedy="")
-        self.membership = Membership(BrokerId(node), directory(node), bootstrap, RaftIndex(0), self.journal)
+        self.membership = Membership(BrokerId(node), disk, bootstrap, RaftIndex(0), self.journal)
         self.outbox = Outbox(lambda peer, message: lab.post(node, peer, message) and None)
         self.core = HardenedSyncObj(
             BrokerId(node),
@@ -96,8 +96,8 @@ class OurLab(Lab):
         super().__init__(size)
         self.settings = QuorumSettings(**{"election_timeout_max_ms": 10**9, "seal_after_ms": 10**9, **settings})
         self.slow_disks: set[int] = set()
-        voters = bootstrap or VoterSet.of(voter(node) for node in self.ids)
-        self.nodes = {node: OurNode(self, node, voters) for node in self.ids}
+        self.bootstrap = bootstrap or VoterSet.of(voter(node) for node in self.ids)
+        self.nodes = {node: OurNode(self, node, self.bootstrap, directory(node)) for node in self.ids}
         for node in self.ids:
             for peer in self.ids:
                 if node != peer:
@@ -131,7 +131,12 @@ class OurLab(Lab):
         self.nodes[node].outbox.release(self.nodes[node].journal.durable)
 
     def connect(self, node: int, peer: int) -> None:
-        self.core(node).connect(BrokerId(peer), directory(peer))
+        self.core(node).connect(BrokerId(peer), self.nodes[peer].journal.directory_id)
+
+    def lose_disk(self, node: int) -> None:
+        """It comes back with an empty one. Heal its links then."""
+        self.partition([node], [peer for peer in self.ids if peer != node])
+        self.nodes[node] = OurNode(self, node, self.bootstrap, directory(100 + node))
 
     def disconnect(self, node: int, peer: int) -> None:
         self.core(node).disconnect(BrokerId(peer))

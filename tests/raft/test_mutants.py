@@ -10,6 +10,7 @@ from streamlog.errors import InvariantError
 
 from . import test_library_defects as defects
 from . import test_raft_paper as paper
+from . import test_raft_paper_membership as membership
 from . import test_raft_paper_reads as reads
 from .our_lab import OurLab
 from .simulation.mutants import MUTANTS
@@ -26,6 +27,10 @@ SCRIPTED: dict[str, tuple[Callable[[], None], str]] = {
     "library_append": (
         paper.test_3_5_only_a_conflict_cuts,
         "masked: after a reconnect a leader sends one message at a time until it is answered; some hundred seeds",
+    ),
+    "lost_disks_are_elected": (
+        membership.test_a_voter_without_its_disk_is_not_elected_by_who_knew_it,
+        "one voter has seen nothing yet, one has lost its disk, one is down; found once in some two thousand seeds",
     ),
     "commits_entries_of_older_terms": (
         paper.test_3_6_2_figure_3_7_entries_of_older_terms_are_not_counted,

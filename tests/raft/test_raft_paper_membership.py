@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from streamlog.errors import OutcomeUnknownError
-from streamlog.model import BrokerId
+from streamlog.model import BrokerId, RaftIndex, RaftTerm
 from streamlog.raft.library import Role
-from streamlog.raft.messages import (
-    VoteReply,
-)
+from streamlog.raft.messages import PreVoteRequest, VoteReply, VoteRequest
 from streamlog.raft.voters import VoterSet
 
 from .kit import voter
@@ -117,6 +117,49 @@ def test_4_2_3_a_removed_node_deposes_nobody() -> None:
         lab.run(1)
     assert lab.leads(1)
     assert lab.core(1).term == term
+
+
+def test_a_voter_without_its_disk_is_not_elected_by_who_knew_it() -> None:
+    """Seed 2202: node 1 had been down while the two others committed. Then one of them lost its disk, one its power."""
+    lab = OurLab(3)
+    lab.partition([1], [2, 3])
+    lab.elect(2, 2, 3)
+    lab.submit(2, "x")
+    lab.run(3, 2, 3)
+    assert lab.succeeded("x")
+    lab.lose_disk(3)
+    lab.heal()
+    lab.partition([2], [1, 3])
+    lab.clock.now += 10
+    lab.campaign(3)
+    lab.flush()
+    assert lab.core(3).role == Role.FOLLOWER  # no pre-vote
+    lab.core(3).elections._campaign()
+    lab.settle(3)
+    lab.flush()
+    assert lab.core(3).role == Role.CANDIDATE  # no vote
+    lab.campaign(1)
+    lab.flush()
+    assert not lab.leads(1)
+    lab.heal()
+    lab.run(3)
+    lab.elect(2)
+    assert lab.state(1) == ["x"]
+
+
+def test_a_voter_that_has_taken_the_place_of_another_is_elected() -> None:
+    """By one that has not got the change of voters yet, and knows another directory under its id."""
+    lab = OurLab(3)
+    lab.lose_disk(3)
+    lab.heal()
+    request = PreVoteRequest(term=RaftTerm(8), last_index=RaftIndex(9), last_term=RaftTerm(7), named=True)
+    lab.hand(3, 1, request)
+    assert lab.queues[1, 3].pop().granted
+    lab.hand(3, 1, replace(request, named=False))
+    assert not lab.queues[1, 3].pop().granted
+    vote = VoteRequest(term=RaftTerm(8), last_index=RaftIndex(9), last_term=RaftTerm(7), named=True)
+    lab.hand(3, 1, vote)
+    assert lab.queues[1, 3].pop().granted
 
 
 def test_a_voter_without_its_disk_does_not_count() -> None:

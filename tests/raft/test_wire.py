@@ -23,7 +23,7 @@ DIRECTORY = DirectoryId(bytes(range(16)))
 N, T = RaftIndex, RaftTerm
 
 MESSAGES: list[tuple[m.Message, str]] = [
-    (m.PreVoteRequest(term=T(3), last_index=N(9), last_term=T(2)), "12060803100918" "02"),
+    (m.PreVoteRequest(term=T(3), last_index=N(9), last_term=T(2), named=True), "1208080310091802" "2001"),
     (m.PreVoteReply(asked_term=T(3), term=T(2), granted=True), "1a06080310021801"),
     (m.VoteRequest(term=T(3), last_index=N(9), last_term=T(2)), "2206080310091802"),
     (m.VoteReply(term=T(3), granted=True), "2a0408031001"),

@@ -90,20 +90,24 @@ class PreVoteRequest(_message.Message):
     TERM_FIELD_NUMBER: _builtins.int
     LAST_INDEX_FIELD_NUMBER: _builtins.int
     LAST_TERM_FIELD_NUMBER: _builtins.int
+    NAMED_FIELD_NUMBER: _builtins.int
     term: _builtins.int
     """The term that the sender would campaign in."""
     last_index: _builtins.int
     last_term: _builtins.int
+    named: _builtins.bool
+    """The voters that the sender goes by name its directory. False: they are from the settings, which know none."""
     def __init__(
         self,
         *,
         term: _builtins.int = ...,
         last_index: _builtins.int = ...,
         last_term: _builtins.int = ...,
+        named: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_index", b"last_index", "last_term", b"last_term", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_index", b"last_index", "last_term", b"last_term", "named", b"named", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -143,19 +147,23 @@ class VoteRequest(_message.Message):
     TERM_FIELD_NUMBER: _builtins.int
     LAST_INDEX_FIELD_NUMBER: _builtins.int
     LAST_TERM_FIELD_NUMBER: _builtins.int
+    NAMED_FIELD_NUMBER: _builtins.int
     term: _builtins.int
     last_index: _builtins.int
     last_term: _builtins.int
+    named: _builtins.bool
+    """As in PreVoteRequest."""
     def __init__(
         self,
         *,
         term: _builtins.int = ...,
         last_index: _builtins.int = ...,
         last_term: _builtins.int = ...,
+        named: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_index", b"last_index", "last_term", b"last_term", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_index", b"last_index", "last_term", b"last_term", "named", b"named", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -140,6 +140,11 @@ def strangers_count() -> Any:
     return patched(membership.Membership, "counts", counts)
 
 
+def lost_disks_are_elected() -> Any:
+    """A vote is given to a voter that has lost its disk."""
+    return patched(membership.Membership, "may_be_elected", lambda self, peer, *, named: True)
+
+
 def votes_for_any_log() -> Any:
     """A vote is given to a candidate that lacks entries."""
 
@@ -374,6 +379,7 @@ MUTANTS: dict[str, Callable[[], Any]] = {
         no_directory_sync,
         votes_counted_twice,
         strangers_count,
+        lost_disks_are_elected,
         votes_for_any_log,
         library_append,
         no_conflict_check,
