@@ -37,6 +37,7 @@ class CallEnd:
         self._message_bytes_max = message_bytes_max
         self._inbox: deque[bytes] = deque()
         self._unread_bytes = 0  # sent, and no credit come back
+        self._owed_bytes = 0  # received, and no credit given
         self._half_closed = False  # the peer sends no more
         self._done_sending = False
         self._waiters: list[asyncio.Future[None]] = []
@@ -80,12 +81,18 @@ class CallEnd:
             self._receiving = False
         if self._inbox:
             message = self._inbox.popleft()
-            size = len(message) + FRAME_BYTES
-            self.wire.put(lambda: self.peer.on_credit(size))
+            self._owe(len(message) + FRAME_BYTES)
             return message
         if self.status is not None and self.status.status is not Status.OK:
             raise self._error()
         return None
+
+    def _owe(self, size: int) -> None:
+        """Give credit back by the half window, as HTTP/2 does, not by the message."""
+        self._owed_bytes += size
+        if self._owed_bytes >= WINDOW_BYTES // 2:
+            owed, self._owed_bytes = self._owed_bytes, 0
+            self.wire.put(lambda: self.peer.on_credit(owed))
 
     async def done_sending(self) -> None:
         """Overridden by the side that can."""

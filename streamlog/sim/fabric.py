@@ -49,21 +49,28 @@ class Endpoint(Protocol):
 
 
 class Wire:
-    """One direction of one connection."""
+    """One direction of one connection. What is put on it at one instant arrives at one instant, as one segment."""
 
     def __init__(self, connection: Connection, link: Link) -> None:
         self.link = link
         self._connection = connection
         self._fabric = connection.fabric
-        self._frames: deque[tuple[float, Callable[[], None]]] = deque()  # (arrival, delivery); arrivals never fall
-        self._last = 0.0
+        # (arrival, deliveries); arrivals never fall
+        self._frames: deque[tuple[float, list[Callable[[], None]]]] = deque()
+        self._last = 0.0  # arrival of the latest
+        self._put_at = -1.0  # when the latest was put
         self._armed = False
 
     def put(self, deliver: Callable[[], None]) -> None:
         if not self._connection.open:
             return
-        self._last = max(self._last, self._fabric.loop.now + self._fabric.delay_s())
-        self._frames.append((self._last, deliver))
+        now = self._fabric.loop.now
+        if self._put_at == now and self._frames:
+            self._frames[-1][1].append(deliver)
+            return
+        self._put_at = now
+        self._last = max(self._last, now + self._fabric.delay_s())
+        self._frames.append((self._last, [deliver]))
         self.arm()
 
     def arm(self) -> None:
@@ -77,10 +84,12 @@ class Wire:
         while self._frames and self._connection.open and self.link not in self._fabric.blocked:
             if self._frames[0][0] > self._fabric.loop.now:
                 break
-            _, deliver = self._frames.popleft()
+            _, deliveries = self._frames.popleft()
             self._fabric.frames += 1
             if not self._connection.refuse(self.link[1]):
-                deliver()
+                for deliver in deliveries:
+                    if self._connection.open:  # what came before may have ended it
+                        deliver()
         self.arm()
 
     def clear(self) -> None:
