@@ -123,6 +123,7 @@ class Simulation:
     def crash_failed(self, host: Host) -> None:
         """Its disk has failed, and it stopped, as it must."""
         self.stats["stopped by its disk"] += 1
+        self.truth.went_down(host.name)
         host.power_cut()
 
     def check_now(self) -> None:

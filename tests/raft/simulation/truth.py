@@ -113,7 +113,8 @@ class Truth:
         place = max((before.index_term, before.index), (promise.index_term, promise.index))
         self._told[host] = Promise(term, vote, place[1], place[0])
 
-    def went_down(self, host: str, promise: Promise) -> None:
+    def went_down(self, host: str, promise: Promise = NOTHING) -> None:
+        """`promise`: what it had durably; NOTHING where that cannot be told any more."""
         self.told(host, promise)
         self._promises[host] = self._told.pop(host)
 
@@ -121,9 +122,8 @@ class Truth:
         return self._lost.get(host, 0)
 
     def durable_index_of(self, host: str) -> int:
-        """Of a node that is down: what it had durably at least."""
-        promise = self._promises.get(host)
-        return 0 if promise is None else promise.index
+        """Of a node that is down: what it had durably at least. One that its disk has stopped had what it told of."""
+        return max(self._promises.get(host, NOTHING).index, self._told.get(host, NOTHING).index)
 
     def lost_disk(self, host: str) -> None:
         """It has gone down, and its disk is gone. What it had counts: a leader may hear of it later."""
