@@ -16,7 +16,7 @@
     ├── DamagedFileError               a file that cannot be trusted: name, position, reason, how to go on
     ├── FencedLeaderEpochError / UnknownLeaderEpochError
     ├── OutOfOrderSequenceError / ProducerFencedError / UnknownProducerIdError
-    ├── ConcurrentTransactionsError / InvalidTransactionStateError
+    ├── ConcurrentTransactionsError / InvalidTransactionStateError / TransactionCoordinatorFencedError
     ├── TopicAlreadyExistsError / UnknownTopicOrPartitionError / UnknownTopicIdError
     ├── InvalidTopicError              a name that cannot be, or that another one is too like
     ├── InvalidPartitionsError / InvalidReplicationFactorError / InvalidReplicaAssignmentError / InvalidConfigError
@@ -42,6 +42,7 @@
     ├── BrokerNotAvailableError        a node that a call concerns is not alive; on clients: no node could be reached
     ├── NetworkError / RequestTimedOutError    only on clients: no answer, so the outcome is unknown
     ├── LogTruncatedError              only on consumers: what was read is no longer in the log
+    ├── NoOffsetForPartitionError / MaxPollIntervalError    only on consumers of a group
     ├── ClientClosedError              only on clients: they were closed before, or meanwhile
     └── UnknownServerError             only on clients: a code that a newer node knows and this release does not
 
@@ -273,6 +274,13 @@ class InvalidTransactionStateError(StreamlogError):
     """What was asked cannot be in the state that the transaction is in."""
 
     code = "INVALID_TXN_STATE"
+    status = Status.FAILED_PRECONDITION
+
+
+class TransactionCoordinatorFencedError(StreamlogError):
+    """A later leader of the coordinator's partition has written a marker of this producer already."""
+
+    code = "TRANSACTION_COORDINATOR_FENCED"
     status = Status.FAILED_PRECONDITION
 
 
@@ -529,6 +537,23 @@ class LogTruncatedError(StreamlogError):
 
     code = "LOG_TRUNCATED"
     status = Status.DATA_LOSS
+
+
+class NoOffsetForPartitionError(StreamlogError):
+    """A group has committed nothing where one of its members begins, and auto.offset.reset is none.
+
+    Details: `group`, `topic`, `partition`.
+    """
+
+    code = "NO_OFFSET_FOR_PARTITION"
+    status = Status.FAILED_PRECONDITION
+
+
+class MaxPollIntervalError(StreamlogError):
+    """A consumer was put out of its group by itself: it asked for nothing for too long. Details: `field`, `limit` (ms)."""
+
+    code = "MAX_POLL_INTERVAL_EXCEEDED"
+    status = Status.FAILED_PRECONDITION
 
 
 class ClientClosedError(StreamlogError):

@@ -8,7 +8,7 @@
                                             be: offline, unless the partition has come to this node just now
     leader is me    damage in the log       told as offline, so that another replica leads: who follows a leader that
                                             lacks records cuts its own. The only replica leads, and appends nothing
-    leader is me    producers to restore    restored, then leading
+    a leader        producers to restore    restored, where a cut was left half done; then leading, or following
     leader is it    damage in the log       cut away, then following: the leader has the records
     no leader                               neither
 
@@ -233,9 +233,9 @@ class Replica:
         if self.topic_id is None:
             return self._identify
         leader = wanted.partition.leader
-        if leader == self._around.me:
-            return self._restore_producers if log.derived.producers_stale and log.damage is None else None
-        return log.discard_damage if log.damage is not None and leader != NO_BROKER else None
+        if log.damage is not None:
+            return log.discard_damage if leader not in (self._around.me, NO_BROKER) else None
+        return self._restore_producers if log.derived.producers_stale else None
 
     async def _remove(self) -> None:
         self.closing = True

@@ -18,6 +18,7 @@ from typing import Final
 
 from streamlog.errors import (
     CorruptMessageError,
+    DamagedFileError,
     InvalidRecordError,
     MessageTooLargeError,
     StorageError,
@@ -27,6 +28,7 @@ from streamlog.model import INT32_MAX, Offset
 from streamlog.ports import Clock, FileSystem, Probe, Workers
 from streamlog.records import BatchHeader, scan_headers
 from streamlog.storage import names
+from streamlog.storage.cleaned_transactions import CleanedTransactions
 from streamlog.storage.compaction import Rules, clean_chunk, map_chunk
 from streamlog.storage.directory import LogDirectory
 from streamlog.storage.key_map import KeyMap
@@ -34,7 +36,13 @@ from streamlog.storage.log import Log
 from streamlog.storage.segment import Segment
 
 CHUNK_BYTES: Final = 1 << 20
-UNREADABLE: Final = (CorruptMessageError, InvalidRecordError, MessageTooLargeError, UnsupportedCompressionError)
+UNREADABLE: Final = (
+    CorruptMessageError,
+    DamagedFileError,
+    InvalidRecordError,
+    MessageTooLargeError,
+    UnsupportedCompressionError,
+)
 DEDUPE_BUFFER_BYTES: Final = 128 << 20  # Kafka's log.cleaner.dedupe.buffer.size
 
 
@@ -62,7 +70,7 @@ class Filth:
 class Cleaner:
     """Owned by the directory's owner, who calls `clean_filthiest` from time to time, never twice at once.
 
-    `bound_of(log)`: offsets at and above it are left alone (the high watermark, the last stable offset).
+    `bound_of(log)`: the high watermark. Offsets at and above the last stable one are left alone.
     """
 
     def __init__(
@@ -100,7 +108,7 @@ class Cleaner:
         """`log` as it is now. Ratio 0 where nothing is dirty."""
         config, now_ms = log.config, self._clock.wall_ms()
         first_dirty = self._directory.cleaned_until(log)
-        limit = min(bound, log.durability.synced_end, log.segments.active.base_offset)
+        limit = min(log.last_stable_offset(bound), log.durability.synced_end, log.segments.active.base_offset)
         clean_bytes = dirty_bytes = 0
         first_uncleanable, overdue = first_dirty, False
         for index, segment in enumerate(log.segments.closed()):
@@ -133,9 +141,10 @@ class Cleaner:
         key_map = await self._map(log, filth)
         end = key_map.end_offset
         segments = [s for s in log.segments.closed() if s.base_offset < end]
+        transactions = CleanedTransactions(log.aborted(log.segments.first.base_offset, end))
         before = after = records_before = records_after = 0
         for group in _groups(segments, log):
-            done = await self._clean_group(log, group, key_map)
+            done = await self._clean_group(log, group, key_map, transactions)
             if done is None:
                 return None
             before += sum(s.size_bytes for s in group)
@@ -153,19 +162,23 @@ class Cleaner:
 
     async def _map(self, log: Log, filth: Filth) -> KeyMap:
         key_map = KeyMap(self._dedupe_buffer_bytes, filth.first_dirty)
-        for segment in log.segments.since(filth.first_dirty):
+        segments = log.segments.since(filth.first_dirty)
+        transactions = CleanedTransactions(log.aborted(segments[0].base_offset, filth.first_uncleanable))
+        for segment in segments:
             if segment.base_offset >= filth.first_uncleanable:
                 break
             position, size = 0, CHUNK_BYTES
             while position < segment.size_bytes:
                 data = await self._read(log, segment, size, position)
-                taken, full = await self._workers.run(map_chunk, data, key_map, filth.first_uncleanable)
+                taken, full = await self._workers.run(map_chunk, data, key_map, filth.first_uncleanable, transactions)
                 if full:
                     return key_map
                 position, size = position + taken, _next_size(data, taken, size)
         return key_map
 
-    async def _clean_group(self, log: Log, group: list[Segment], key_map: KeyMap) -> tuple[int, int, int] | None:
+    async def _clean_group(
+        self, log: Log, group: list[Segment], key_map: KeyMap, transactions: CleanedTransactions
+    ) -> tuple[int, int, int] | None:
         """Copy what remains of neighbouring segments into one and put it in their place: (its size, records read,
         records kept). None where the log has changed meanwhile."""
         generation = log.durability.generation
@@ -177,8 +190,10 @@ class Cleaner:
         read = kept = 0
         try:
             for segment in group:
-                counts = await self._copy(log, segment, copy, rules)
+                counts = await self._copy(log, segment, copy, rules, transactions)
                 read, kept = read + counts[0], kept + counts[1]
+            for aborted in transactions.take_kept():
+                copy.transaction_index.append(aborted)
         except (*UNREADABLE, StorageError):
             copy.close()
             copy.unlink()
@@ -192,13 +207,15 @@ class Cleaner:
         log.replace_segments(group, copy)
         return copy.size_bytes, read, kept
 
-    async def _copy(self, log: Log, segment: Segment, copy: Segment, rules: Rules) -> tuple[int, int]:
+    async def _copy(
+        self, log: Log, segment: Segment, copy: Segment, rules: Rules, transactions: CleanedTransactions
+    ) -> tuple[int, int]:
         """Append to `copy` what remains of `segment`; records (read, kept)."""
         read = kept = 0
         position, size = 0, CHUNK_BYTES
         while position < segment.size_bytes:
             data = await self._read(log, segment, size, position)
-            cleaned = await self._workers.run(clean_chunk, data, rules)
+            cleaned = await self._workers.run(clean_chunk, data, rules, transactions)
             if cleaned.data:
                 batches = list(scan_headers(cleaned.data, 0, len(cleaned.data)))
                 copy.append((cleaned.data,), batches, len(cleaned.data))
@@ -227,9 +244,15 @@ def _next_size(data: bytes, taken: int, size: int) -> int:
 
 
 def _producers_last(log: Log) -> Callable[[BatchHeader], bool]:
+    """Whether a producer's state hangs on the batch: it has the last sequence, or, as a marker, the epoch."""
+
     def is_last(header: BatchHeader) -> bool:
         producer = log.producers.get(header.producer_id)
-        return producer is not None and producer.last_offset == header.last_offset
+        if producer is None:
+            return False
+        if producer.batches:
+            return producer.last_offset == header.last_offset
+        return header.is_control and header.producer_epoch == producer.epoch
 
     return is_last
 

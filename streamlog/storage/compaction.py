@@ -9,7 +9,8 @@
 A batch whose tombstones are met for the first time gets a delete horizon, `delete.retention.ms` from now, written
 into the batch (KIP-534): consumers have that long to see the deletion. A batch without records left goes, unless it
 is the last of its producer (its sequence numbers must survive, KIP-98) or the last of what is cleaned together (so
-that the log still ends where it did): then its header stays. Control batches stay.
+that the log still ends where it did): then its header stays. Records of aborted transactions go, and neither do they
+overwrite others; of the markers `cleaned_transactions` tells. Other control batches stay.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from typing import NamedTuple
 
 from streamlog.model import NO_PRODUCER_ID, Offset
 from streamlog.records import BatchHeader, check_crc, decode_batch, rebuilt_batch, scan_headers
+from streamlog.storage.cleaned_transactions import CleanedTransactions
 from streamlog.storage.key_map import KeyMap
+from streamlog.storage.markers import marker_in
 
 
 class Rules(NamedTuple):
@@ -39,13 +42,15 @@ class Cleaned(NamedTuple):
     records_kept: int
 
 
-def map_chunk(data: bytes, key_map: KeyMap, end_offset: Offset) -> tuple[int, bool]:
+def map_chunk(data: bytes, key_map: KeyMap, end_offset: Offset, transactions: CleanedTransactions) -> tuple[int, bool]:
     """Enter the batches of `data` below `end_offset`; (bytes taken, whether the map could take no more)."""
     taken = 0
     for position, header in scan_headers(data, 0, len(data)):
         if header.next_offset > end_offset:
             return taken, True
-        if not header.is_control and header.next_offset > key_map.start_offset:
+        if header.is_control:
+            transactions.releases(header, marker_in(data[position : position + header.size_bytes], header))
+        elif not transactions.drops(header) and header.next_offset > key_map.start_offset:
             if not key_map.has_room_for(header.record_count):
                 return taken, True
             check_crc(data, position, header)
@@ -57,7 +62,7 @@ def map_chunk(data: bytes, key_map: KeyMap, end_offset: Offset) -> tuple[int, bo
     return taken, False
 
 
-def clean_chunk(data: bytes, rules: Rules) -> Cleaned:
+def clean_chunk(data: bytes, rules: Rules, transactions: CleanedTransactions) -> Cleaned:
     """What remains of the whole batches in `data`. CorruptMessageError where one is damaged."""
     out: list[bytes] = []
     taken = read = kept = 0
@@ -66,7 +71,13 @@ def clean_chunk(data: bytes, rules: Rules) -> Cleaned:
         taken = position + header.size_bytes
         batch = data[position:taken]
         read += header.record_count
-        left = batch if header.is_control else clean_batch(batch, header, rules)
+        left: bytes | None
+        if header.is_control:
+            left = _clean_control(batch, header, rules, transactions)
+        elif transactions.drops(header):
+            left = _emptied(batch, header, rules)
+        else:
+            left = clean_batch(batch, header, rules)
         if left is not None:
             out.append(left)
             kept += int.from_bytes(left[57:61], "big")
@@ -87,12 +98,25 @@ def clean_batch(batch: bytes, header: BatchHeader, rules: Rules) -> bytes | None
     horizon = None
     if not header.has_delete_horizon and any(record.value is None for record in kept):
         horizon = rules.now_ms + rules.delete_retention_ms
-    if not kept and header.last_offset != rules.keep_offset and not _keeps_sequence(header, rules):
-        return None
+    if not kept:
+        return _emptied(batch, header, rules)
     if len(kept) == len(records) and horizon is None:
         return batch
     return rebuilt_batch(header, kept, delete_horizon_ms=horizon)
 
 
-def _keeps_sequence(header: BatchHeader, rules: Rules) -> bool:
-    return header.producer_id != NO_PRODUCER_ID and rules.is_producers_last(header)
+def _clean_control(batch: bytes, header: BatchHeader, rules: Rules, transactions: CleanedTransactions) -> bytes | None:
+    if not transactions.releases(header, marker_in(batch, header)):
+        return batch
+    if not header.has_delete_horizon:
+        horizon = rules.now_ms + rules.delete_retention_ms
+        return rebuilt_batch(header, decode_batch(batch), delete_horizon_ms=horizon)
+    return batch if header.base_timestamp > rules.now_ms else _emptied(batch, header, rules)
+
+
+def _emptied(batch: bytes, header: BatchHeader, rules: Rules) -> bytes | None:
+    """The batch without its records, or None where not even its header is needed."""
+    needed = header.producer_id != NO_PRODUCER_ID and rules.is_producers_last(header)
+    if not needed and header.last_offset != rules.keep_offset:
+        return None
+    return batch if not header.record_count else rebuilt_batch(header, ())

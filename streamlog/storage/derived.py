@@ -1,4 +1,5 @@
-"""What a log derives from its batches: the table of leader epochs, the state of producers, indexes of closed segments.
+"""What a log derives from its batches: the table of leader epochs, the state of producers, indexes of closed segments,
+the transactions that were aborted among them.
 
 All of it can be rebuilt from the batches, so none of it is synced with them. It is made durable in bulk, before the
 recovery point passes the batches that it follows from (`LogDirectory.checkpoint`):
@@ -15,9 +16,11 @@ from __future__ import annotations
 from streamlog.model import Offset
 from streamlog.ports import FileSystem
 from streamlog.records import BatchHeader
+from streamlog.records.header import CONTROL_BIT
 from streamlog.storage import names
 from streamlog.storage.checkpoints import format_epochs
 from streamlog.storage.epochs import LeaderEpochs
+from streamlog.storage.markers import read_marker
 from streamlog.storage.producer_snapshot import format_snapshot
 from streamlog.storage.producers import ProducerStates
 from streamlog.storage.replace_file import install, write_temporary
@@ -38,11 +41,13 @@ class DerivedState:
         self._unsaved: dict[Segment, None] = {}  # closed since their indexes were last synced
         self._snapshots_unsaved = False
 
-    def follow(self, header: BatchHeader) -> None:
-        """A batch was appended."""
+    def follow(self, header: BatchHeader, segment: Segment, position: int) -> None:
+        """A batch was appended to `segment`, at `position`. The producers must not be stale."""
         if header.leader_epoch > self.epochs.latest:
             self.epochs.assign(header.leader_epoch, header.base_offset)
-        if not self.producers_stale:
+        if header.attributes & CONTROL_BIT:
+            follow_control(self.producers, header, segment, position)
+        else:
             self.producers.update(header)
 
     def segment_closed(self, segment: Segment, end_offset: Offset) -> None:
@@ -54,9 +59,12 @@ class DerivedState:
             self._unsaved.pop(segment, None)
 
     def was_cut(self, end_offset: Offset) -> None:
-        """The log ends lower: forget later epochs and snapshots, and take the producers for wrong."""
+        """The log ends lower: forget later epochs and snapshots, and the producers' state where it may be wrong."""
         self.epochs.truncate_end(end_offset)
-        self.producers_stale = True
+        if self.producers.is_unmoved_by_cut(end_offset) and not self.producers_stale:
+            self.producers.map_end_offset = end_offset
+        else:
+            self.producers_stale = True
         for name in self._fs.list(self._directory):
             parsed = names.parse_file_name(name)
             if parsed is not None and parsed[1:] == (names.SNAPSHOT, "") and parsed[0] > end_offset:
@@ -88,3 +96,12 @@ class DerivedState:
     @property
     def _epochs_path(self) -> str:
         return names.join(self._directory, names.LEADER_EPOCHS)
+
+
+def follow_control(producers: ProducerStates, header: BatchHeader, segment: Segment, position: int) -> None:
+    """A control batch stands at `position` of `segment`, the last of what `producers` has not seen: it may end a
+    transaction, and one that was aborted is entered in the segment's index.
+    """
+    aborted = producers.update(header, read_marker(segment.file, position, header))
+    if aborted is not None:
+        segment.transaction_index.append(aborted)

@@ -33,19 +33,21 @@ from streamlog.errors import (
 )
 from streamlog.model import INT32_MAX, NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP, LeaderEpoch, Offset, TopicPartition
 from streamlog.ports import Buffer, FileSystem
-from streamlog.records import TimestampType, check_crc, read_header, scan_headers
+from streamlog.records import BatchHeader, TimestampType, check_crc, read_header, scan_headers
 from streamlog.records.header import HEADER_SIZE
 from streamlog.storage import names, reading
 from streamlog.storage.config import NEVER, LogConfig
 from streamlog.storage.derived import DerivedState
 from streamlog.storage.durability import Durability
 from streamlog.storage.epochs import EpochEnd, LeaderEpochs
+from streamlog.storage.markers import marker_in
 from streamlog.storage.producer_restore import restore_producers
 from streamlog.storage.producers import ProducerStates
 from streamlog.storage.scan import run
 from streamlog.storage.segment import Segment
 from streamlog.storage.segments import Segments
 from streamlog.storage.stamping import Batches, split_by_room, stamped, with_append_time
+from streamlog.storage.transaction_index import AbortedTransaction
 
 
 class Appended(NamedTuple):
@@ -161,12 +163,16 @@ class Log:
     def append_as_leader(self, buffer: Buffer, batches: Batches, leader_epoch: LeaderEpoch, now_ms: int) -> Appended:
         """Append what `records.validate` has found in `buffer`, stamped with offsets and epoch.
 
-        Raises OutOfOrderSequenceError, ProducerFencedError, FencedLeaderEpochError, MessageTooLargeError,
-        InvalidRecordError, ThrottledError, StorageError, DamagedFileError; nothing is written then. A failed write
-        is a StorageError and takes the directory offline.
+        A coordinator's marker comes alone. One that repeats another is answered with the log's end: the first one is
+        below it.
+
+        Raises OutOfOrderSequenceError, ProducerFencedError, InvalidTransactionStateError,
+        TransactionCoordinatorFencedError, FencedLeaderEpochError, MessageTooLargeError, InvalidRecordError,
+        ThrottledError, StorageError, DamagedFileError; nothing is written then. A failed write is a StorageError and
+        takes the directory offline.
         """
         self._check_writable(leader_epoch)
-        repeated = self._check_producers(batches)
+        repeated = self._check_producers(buffer, batches)
         if repeated is not None:
             return repeated
         append_time_ms = NO_TIMESTAMP
@@ -199,6 +205,7 @@ class Log:
         if not batches or end != len(buffer):
             raise CorruptMessageError("the last batch is cut off", position=end)
         self.durability.check_room(len(buffer), self._unsynced_limit)
+        self._check_restored()
         room = self.config.segment_bytes - self.segments.active.size_bytes
         for group in split_by_room(batches, room, self.config.segment_bytes):
             begin, (last_position, last) = group[0][0], group[-1]
@@ -213,12 +220,13 @@ class Log:
         try:
             if active.is_full_for(size, Offset(end_offset - 1), batches[0][1].max_timestamp):
                 active = self.roll()
+            start = active.size_bytes
             active.append(buffers, batches, size)
+            for position, header in batches:
+                self.derived.follow(header, active, start + position)
         except OSError as e:
             raise self._home.fail(e) from e
         self.log_end_offset = end_offset
-        for _, header in batches:
-            self.derived.follow(header)
         durability = self.durability
         durability.wrote(active, size, end_offset)
         if self.config.syncs_each_append or end_offset - durability.synced_end >= self.config.flush_messages:
@@ -277,24 +285,40 @@ class Log:
             )
         self.durability.check_room(size, self._unsynced_limit)
 
-    def _check_producers(self, batches: Batches) -> Appended | None:
+    def _check_restored(self) -> None:
+        if self.derived.producers_stale:
+            raise InvariantError(f"{self.partition}: appending before the producers' state was restored")
+
+    def _check_producers(self, buffer: Buffer, batches: Batches) -> Appended | None:
         """Decide on sequences; the answer of the first time where the batch is a retry."""
+        self._check_restored()
         if all(header.producer_id < 0 for _, header in batches):
             return None
         if len(batches) > 1:
             raise InvalidRecordError("an idempotent producer sends one batch at a time for a partition")
-        if self.derived.producers_stale:
-            raise InvariantError(f"{self.partition}: leading before the producers' state was restored")
-        seen = self.producers.check(batches[0][1])
+        position, header = batches[0]
+        if header.is_control:
+            return self._check_marker(memoryview(buffer)[position:], header)
+        seen = self.producers.check(header)
         if seen is None:
             return None
         next_offset = Offset(seen.last_offset + 1)
         return Appended(seen.first_offset, next_offset, NO_TIMESTAMP, 0, (), duplicate=True)
 
+    def _check_marker(self, batch: Buffer, header: BatchHeader) -> Appended | None:
+        marker = marker_in(batch, header)
+        if marker is None:
+            raise InvalidRecordError("a control batch of a producer that ends no transaction")
+        if not self.producers.check_marker(header, marker):
+            return None
+        end = self.log_end_offset
+        return Appended(end, end, NO_TIMESTAMP, 0, (), duplicate=True)
+
     # -- cutting
 
     async def truncate(self, offset: Offset) -> None:
-        """Drop everything at and above `offset` (a batch that straddles it goes as a whole).
+        """Drop everything at and above `offset` (a batch that straddles it goes as a whole), and restore the
+        producers' state.
 
         The cut itself is one step. The wait before it is for the checkpoints: were the recovery point left above the
         new end, the next start would take the missing records for lost ones.
@@ -304,8 +328,11 @@ class Log:
             return
         end, _ = self._cut_point(offset)
         await self._home.lower_checkpoints(self.partition, end, end)
-        if offset >= self.log_end_offset:  # cut by somebody else meanwhile
-            return
+        if offset < self.log_end_offset:  # else cut by somebody else meanwhile
+            self._cut(offset)
+        await self.restore_producers()
+
+    def _cut(self, offset: Offset) -> None:
         if offset <= self.segments.first.base_offset:
             self._restart_at(offset)
             return
@@ -347,6 +374,8 @@ class Log:
         self.damage = None
         self._was_cut(offset, segment, old, restarted=True)
         self.epochs.clear()  # those below `offset` too: their records are gone
+        self.derived.producers = ProducerStates((), offset)
+        self.derived.producers_stale = False
 
     def _was_cut(self, end: Offset, active: Segment, removed: list[Segment], *, restarted: bool = False) -> None:
         self.log_end_offset = end
@@ -413,6 +442,7 @@ class Log:
         except OSError as e:
             raise self._home.fail(e) from e
         self._was_cut(self.log_end_offset, active, [])
+        await self.restore_producers()
 
     def _doom(self, segments: list[Segment], *, keep_snapshot_of: Offset = NO_OFFSET) -> None:
         """Rename them in this order, of which a power cut may keep a part: a cut takes the newest first, retention the
@@ -462,6 +492,22 @@ class Log:
         with self.in_use():
             return await reading.read(self, offset, size_max, end_offset, at_least_one)
 
+    def last_stable_offset(self, high_watermark: Offset) -> Offset:
+        """Up to where all transactions are settled: the end for readers of committed records. At most
+        `high_watermark`, which must not be below that of an earlier call.
+        """
+        first = self.producers.first_unstable(high_watermark)
+        return high_watermark if first is None else min(high_watermark, max(first, self.log_start_offset))
+
+    def aborted(self, start: Offset, end: Offset) -> list[AbortedTransaction]:
+        """The aborted transactions that have offsets in [start, end), by rising first offset. For an `end` at or below
+        the last stable offset these are all that there will be. DamagedFileError.
+        """
+        try:
+            return reading.aborted(self, start, end)
+        except OSError as e:
+            raise self._home.fail(e) from e
+
     async def offset_for_timestamp(self, timestamp_ms: int) -> reading.FoundOffset | None:
         """The first record whose timestamp is at or above `timestamp_ms`; None where there is none."""
         with self.in_use():
@@ -474,7 +520,7 @@ class Log:
         self.epochs.assign(epoch, self.log_end_offset)
 
     async def restore_producers(self) -> None:
-        """After a cut: read the producers' state again, from the last snapshot on. Before leading."""
+        """After a cut: read the producers' state again, from the last snapshot on. Before the next append."""
         while self.derived.producers_stale:
             generation = self.durability.generation
             with self.in_use():

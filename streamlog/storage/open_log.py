@@ -120,6 +120,7 @@ class _Opening:
         found = await recovery.run()
         log = self._log(found.segments, epochs, producers, found.end_offset, damage=found.damage)
         log.derived.producers_stale = recovery.producers_stale
+        await log.restore_producers()
         return log
 
     async def _producers_at(self, offset: Offset, segments: list[Segment], files: list[str]) -> ProducerStates:

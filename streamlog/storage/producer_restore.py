@@ -9,6 +9,7 @@ from streamlog.model import Offset
 from streamlog.ports import FileSystem
 from streamlog.storage import names
 from streamlog.storage.header_scan import scan_file
+from streamlog.storage.markers import read_marker
 from streamlog.storage.producer_snapshot import SIZE_MAX, parse_snapshot
 from streamlog.storage.producers import ProducerStates
 from streamlog.storage.replace_file import read_file
@@ -48,9 +49,10 @@ async def follow(producers: ProducerStates, segments: Segments, upto: Offset, lo
         segment.pin()
         try:
             async for batches in scan_file(segment.file, 0, segment.size_bytes, check_crc=False):
-                for _, header in batches:
+                for position, header in batches:
                     if producers.map_end_offset <= header.base_offset < upto:
-                        producers.update(header)
+                        marker = read_marker(segment.file, position, header) if header.is_control else None
+                        producers.update(header, marker)
         finally:
             segment.unpin()
         producers.map_end_offset = max(producers.map_end_offset, min(upto, segments.end_of(index, log_end)))

@@ -20,7 +20,7 @@ from typing import Final
 from crc32c import crc32c
 
 from streamlog.errors import DamagedFileError
-from streamlog.model import INT32_MAX, Offset, ProducerEpoch, ProducerId
+from streamlog.model import INT32_MAX, NO_TIMESTAMP, Offset, ProducerEpoch, ProducerId
 from streamlog.storage.producers import NO_SEQUENCE, BatchSeen, Producer
 
 VERSION: Final = 1
@@ -82,4 +82,5 @@ def _unpack(fields: tuple[int, ...]) -> Producer:
         timestamp_ms,
         coordinator_epoch,
         Offset(transaction_start),
+        timestamp_ms if transaction_start >= 0 else NO_TIMESTAMP,
     )

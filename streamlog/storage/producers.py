@@ -10,6 +10,17 @@ batch of the same epoch:
     newer epoch                            -> must start at sequence 0
     producer id not known here             -> any sequence: its state may have expired, or been deleted with the records
 
+Transactions (SEMANTICS 7, KIP-98, KIP-890). A producer's first transactional batch opens one, a marker ends it. Each
+transaction has an epoch of its own, and its marker carries the epoch above:
+
+    a transaction is open, plain batch     -> INVALID_TXN_STATE, and so is a batch of a newer epoch
+    none is open, transactional batch      -> opens one, and must start at sequence 0: its epoch does. That it may is
+                                              for the broker to verify with the coordinator
+    marker, epoch of the producer          -> a repeated one: success, nothing is written. What is open under this
+                                              epoch is the next transaction, and not the one that it was meant for
+    marker, lower epoch                    -> PRODUCER_FENCED
+    marker of an older coordinator         -> TRANSACTION_COORDINATOR_FENCED
+
 `check` decides and changes nothing; `update` follows a batch that is in the log, without checks, and is all that a
 follower and recovery call. The same batches give the same state, so the log is the truth and a snapshot (`.snapshot`,
 in `producer_snapshot`) only saves reading it.
@@ -21,9 +32,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from streamlog.errors import OutOfOrderSequenceError, ProducerFencedError
-from streamlog.model import INT32_MAX, NO_OFFSET, Offset, ProducerEpoch, ProducerId
-from streamlog.records import BatchHeader
+from streamlog.errors import (
+    InvalidTransactionStateError,
+    OutOfOrderSequenceError,
+    ProducerFencedError,
+    TransactionCoordinatorFencedError,
+)
+from streamlog.model import INT32_MAX, NO_OFFSET, NO_TIMESTAMP, Offset, ProducerEpoch, ProducerId
+from streamlog.records import BatchHeader, EndTransactionMarker
+from streamlog.storage.open_transactions import OpenTransactions
+from streamlog.storage.transaction_index import VERSION, AbortedTransaction
 
 BATCHES_KEPT: Final = 5  # Kafka's NUM_BATCHES_TO_RETAIN: max.in.flight.requests.per.connection of idempotent producers
 NO_SEQUENCE: Final = -1
@@ -53,6 +71,8 @@ class Producer:
     timestamp_ms: int  # of its last batch: expiry counts from here
     coordinator_epoch: int = -1
     transaction_start: Offset = NO_OFFSET  # first offset of its open transaction
+    # Timestamp of that transaction's first batch; of a later one where a snapshot has told of it.
+    transaction_timestamp_ms: int = NO_TIMESTAMP
 
     @property
     def last_sequence(self) -> int:
@@ -70,14 +90,16 @@ def next_sequence(last: int) -> int:
 class ProducerStates:
     """Owned by the log; `map_end_offset` is one past the last batch that it has seen."""
 
-    __slots__ = ("_by_id", "_open_transactions", "map_end_offset")
+    __slots__ = ("_by_id", "_last_offset", "_transactions", "map_end_offset")
 
     def __init__(self, producers: Iterable[Producer] = (), map_end_offset: int = 0) -> None:
         self._by_id: dict[ProducerId, Producer] = {p.producer_id: p for p in producers}
-        self._open_transactions: dict[ProducerId, Offset] = {
-            p.producer_id: p.transaction_start for p in self._by_id.values() if p.transaction_start >= 0
-        }
+        self._transactions = OpenTransactions(
+            (p.producer_id, p.transaction_start) for p in self._by_id.values() if p.transaction_start >= 0
+        )
         self.map_end_offset = Offset(map_end_offset)
+        # No batch of a producer stands above it.
+        self._last_offset = map_end_offset - 1 if self._by_id else -1
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -91,23 +113,43 @@ class ProducerStates:
     @property
     def first_unstable_offset(self) -> Offset | None:
         """First offset of the oldest open transaction; None where none is open."""
-        return min(self._open_transactions.values(), default=None)
+        return self._transactions.oldest
+
+    def first_unstable(self, high_watermark: Offset) -> Offset | None:
+        """As `OpenTransactions.first_unstable`."""
+        return self._transactions.first_unstable(high_watermark)
+
+    def in_transaction(self) -> list[Producer]:
+        """Those with an open transaction, the oldest first."""
+        found = [p for p in self._by_id.values() if p.transaction_start >= 0]
+        return sorted(found, key=lambda p: p.transaction_start)
+
+    def has_open(self, producer_id: ProducerId, epoch: ProducerEpoch) -> bool:
+        """Whether a transaction of this very producer is open."""
+        producer = self._by_id.get(producer_id)
+        return producer is not None and producer.epoch == epoch and producer.transaction_start >= 0
+
+    def is_unmoved_by_cut(self, end_offset: Offset) -> bool:
+        """Whether a log that is cut there has lost nothing that this follows from."""
+        return self._last_offset < end_offset
 
     def check(self, batch: BatchHeader) -> BatchSeen | None:
         """The batch that this one repeats, or None where it is new. Raises as the table above says."""
         producer = self._by_id.get(batch.producer_id)
         if producer is None:
+            if batch.is_transactional and batch.base_sequence != 0:
+                raise self._out_of_order(batch, 0)
             return None
         if batch.producer_epoch < producer.epoch:
-            raise ProducerFencedError(
-                f"producer {batch.producer_id} sent epoch {batch.producer_epoch}, but epoch {producer.epoch} is in"
-                " use: another producer has taken its place",
+            raise self._fenced(batch, producer)
+        if producer.transaction_start >= 0 and (not batch.is_transactional or batch.producer_epoch > producer.epoch):
+            raise InvalidTransactionStateError(
+                f"producer {batch.producer_id} has a transaction open since offset {producer.transaction_start}, in"
+                f" epoch {producer.epoch}: nothing but its own batches can follow until it ends",
                 producer_id=batch.producer_id,
                 field="producer_epoch",
                 limit=producer.epoch,
             )
-        if batch.is_control:  # from a coordinator: no sequence
-            return None
         if batch.producer_epoch > producer.epoch:
             if batch.base_sequence != 0:
                 raise self._out_of_order(batch, 0)
@@ -117,16 +159,36 @@ class ProducerStates:
             if seen.first_sequence == first and seen.last_sequence == last:
                 return seen
         expected = next_sequence(producer.last_sequence)
-        # A producer whose epoch was opened by a control batch has no sequence yet, and may begin anywhere.
-        if producer.batches and first != expected:
+        if first != expected:
             raise self._out_of_order(batch, expected)
         return None
 
-    def update(self, batch: BatchHeader) -> None:
-        """Follow a batch that was appended (or replicated, or read again)."""
+    def check_marker(self, batch: BatchHeader, marker: EndTransactionMarker) -> bool:
+        """Whether this marker repeats one that is in the log. Raises as the table above says."""
+        producer = self._by_id.get(batch.producer_id)
+        if producer is None:
+            return False
+        if marker.coordinator_epoch < producer.coordinator_epoch:
+            raise TransactionCoordinatorFencedError(
+                f"a coordinator of epoch {marker.coordinator_epoch} ends a transaction of producer {batch.producer_id},"
+                f" but one of epoch {producer.coordinator_epoch} has taken its place",
+                producer_id=batch.producer_id,
+                field="coordinator_epoch",
+                limit=producer.coordinator_epoch,
+            )
+        if batch.producer_epoch < producer.epoch:
+            raise self._fenced(batch, producer)
+        return batch.producer_epoch == producer.epoch
+
+    def update(self, batch: BatchHeader, marker: EndTransactionMarker | None = None) -> AbortedTransaction | None:
+        """Follow a batch that was appended (or replicated, or read again); what it has aborted.
+
+        `marker`: what a control batch says. None with one whose record is gone (compaction), or says something else.
+        """
         self.map_end_offset = batch.next_offset
         if batch.producer_id < 0:
-            return
+            return None
+        self._last_offset = batch.last_offset
         producer = self._by_id.get(batch.producer_id)
         if producer is None:
             producer = Producer(batch.producer_id, batch.producer_epoch, [], batch.max_timestamp)
@@ -136,16 +198,29 @@ class ProducerStates:
             producer.batches = []
         producer.timestamp_ms = batch.max_timestamp
         if batch.is_control:
-            producer.transaction_start = NO_OFFSET
-            self._open_transactions.pop(batch.producer_id, None)
-            return
+            return self._end_transaction(producer, batch.last_offset, marker)
         seen = BatchSeen(
             batch.base_sequence, batch.last_sequence, batch.last_offset, batch.last_offset_delta, batch.max_timestamp
         )
         producer.batches = [*producer.batches[1 - BATCHES_KEPT :], seen]
         if batch.is_transactional and producer.transaction_start < 0:
             producer.transaction_start = batch.base_offset
-            self._open_transactions[batch.producer_id] = batch.base_offset
+            producer.transaction_timestamp_ms = batch.max_timestamp
+            self._transactions.begin(batch.producer_id, batch.base_offset)
+        return None
+
+    def _end_transaction(
+        self, producer: Producer, offset: Offset, marker: EndTransactionMarker | None
+    ) -> AbortedTransaction | None:
+        if marker is None:
+            return None
+        producer.coordinator_epoch = marker.coordinator_epoch
+        producer.transaction_start = NO_OFFSET
+        producer.transaction_timestamp_ms = NO_TIMESTAMP
+        ended = self._transactions.end(producer.producer_id, offset)
+        if ended is None or marker.commit:
+            return None
+        return AbortedTransaction(VERSION, producer.producer_id, ended.first_offset, offset, ended.last_stable_offset)
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
         """Forget producers that have been silent for longer, unless a transaction of theirs is open."""
@@ -156,6 +231,16 @@ class ProducerStates:
         ]
         for producer_id in old:
             del self._by_id[producer_id]
+
+    @staticmethod
+    def _fenced(batch: BatchHeader, producer: Producer) -> ProducerFencedError:
+        return ProducerFencedError(
+            f"producer {batch.producer_id} sent epoch {batch.producer_epoch}, but epoch {producer.epoch} is in"
+            " use: another producer has taken its place",
+            producer_id=batch.producer_id,
+            field="producer_epoch",
+            limit=producer.epoch,
+        )
 
     @staticmethod
     def _out_of_order(batch: BatchHeader, expected: int) -> OutOfOrderSequenceError:

@@ -15,6 +15,7 @@ from streamlog.records.decode import decode_batch
 from streamlog.records.header import HEADER_SIZE
 from streamlog.storage.scan import ReadAt, Scan, WouldBlockError, run_async, try_run
 from streamlog.storage.segment import SCAN_BYTES, Segment
+from streamlog.storage.transaction_index import AbortedTransaction
 
 if TYPE_CHECKING:
     from streamlog.storage.log import Log
@@ -83,6 +84,20 @@ async def offset_for_timestamp(log: Log, timestamp_ms: int) -> FoundOffset | Non
                 return found
         offset = segment_end
     return None
+
+
+def aborted(log: Log, start: Offset, end: Offset) -> list[AbortedTransaction]:
+    """As `Log.aborted`. The markers may stand in later segments than the records."""
+    found: list[AbortedTransaction] = []
+    for index in range(log.segments.index_of(start), len(log.segments)):
+        here = log.segments.at(index).transaction_index
+        if here.count:
+            some, is_all = here.touching(start, end)
+            found += some
+            if is_all:
+                break
+    found.sort(key=lambda one: one.first_offset)
+    return found
 
 
 def _begin(log: Log, offset: Offset, end_offset: Offset | None) -> tuple[int, Offset]:

@@ -33,6 +33,7 @@ from streamlog.records import BatchHeader, read_header
 from streamlog.records.header import CRC_START, HEADER_SIZE, MAGIC, MAGIC_POSITION
 from streamlog.storage import names
 from streamlog.storage.config import LogConfig
+from streamlog.storage.derived import follow_control
 from streamlog.storage.epochs import LeaderEpochs
 from streamlog.storage.header_scan import Scanned, scan_file
 from streamlog.storage.producers import ProducerStates
@@ -129,6 +130,7 @@ class Recovery:
         file_size = segment.file.size()
         segment.size_bytes = 0
         segment.reset_indexes(preallocate=False)
+        segment.transaction_index.clear()
         jump: tuple[int, Offset] | None = None  # last batch that left out offsets: position, the offset expected
         try:
             async for batches in scan_file(segment.file, 0, file_size, check_crc=True):
@@ -180,7 +182,10 @@ class Recovery:
             self._epochs.assign(self._epoch, header.base_offset)
         segment.note(position, header)
         segment.size_bytes = position + header.size_bytes
-        self._producers.update(header)
+        if header.is_control:
+            follow_control(self._producers, header, segment, position)
+        else:
+            self._producers.update(header)
         self._expected = header.next_offset
 
     async def _step_back(self, segment: Segment, position: int, expected: Offset) -> CorruptMessageError:
@@ -191,6 +196,7 @@ class Recovery:
             for at, header in batches:
                 segment.note(at, header)
         segment.size_bytes = position
+        segment.transaction_index.truncate(expected)
         self._expected = expected
         self._epochs.truncate_end(expected)
         self._epoch = self._epochs.latest

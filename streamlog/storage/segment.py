@@ -1,4 +1,4 @@
-"""One segment: a `.log` file of batches, its `.index` and its `.timeindex`.
+"""One segment: a `.log` file of batches, its `.index` and `.timeindex`, and a `.txnindex` where it needs one.
 
 States: *active* (the last of its log: indexes preallocated, written to), *closed* (never written again, indexes
 trimmed). Files are opened when first needed, so that a closed or idle segment costs memory only.
@@ -23,6 +23,7 @@ from streamlog.storage.offset_index import OffsetIndex
 from streamlog.storage.scan import ReadAt, Scan
 from streamlog.storage.tail import Tail
 from streamlog.storage.time_index import TimeEntry, TimeIndex
+from streamlog.storage.transaction_index import TransactionIndex
 
 SCAN_BYTES = 8192  # one read covers the distance between two index entries and the header behind it
 
@@ -48,6 +49,7 @@ class Segment:
         "offset_index",
         "tail",
         "time_index",
+        "transaction_index",
     )
 
     def __init__(
@@ -68,6 +70,7 @@ class Segment:
         self._size_bytes = size_bytes  # of sound batches: what lies beyond in the file is not ours; -1: as the file
         self.offset_index = OffsetIndex(fs, self.path(names.INDEX), base_offset, config.segment_index_bytes)
         self.time_index = TimeIndex(fs, self.path(names.TIME_INDEX), base_offset, config.segment_index_bytes)
+        self.transaction_index = TransactionIndex(fs, self.path(names.TXN_INDEX))
         self.tail: Tail | None = None
         self._file: File | None = None
         self._bytes_since_index = 0
@@ -88,6 +91,7 @@ class Segment:
         segment = cls(fs, directory, base_offset, config, size_bytes=0, suffix=suffix)
         segment.file.truncate(0)
         segment.reset_indexes(preallocate=not suffix)
+        segment.transaction_index.clear()
         segment.tail = Tail(base_offset)
         return segment
 
@@ -205,6 +209,7 @@ class Segment:
         self.tail = None
 
     def reset_indexes(self, *, preallocate: bool) -> None:
+        """Before `note` of every batch. Aborted transactions do not follow from the headers, and stay."""
         self.offset_index.clear(preallocate=preallocate)
         self.time_index.clear(preallocate=preallocate)
         self._bytes_since_index = 0
@@ -213,7 +218,7 @@ class Segment:
     @contextmanager
     def rebuilding(self) -> Iterator[None]:
         """Around many calls of `note` for batches that are there already: index entries are written in bulk."""
-        files = (self.offset_index.file, self.time_index.file)
+        files = (self.offset_index.file, self.time_index.file, self.transaction_index.file)
         for file in files:
             file.hold()
         try:
@@ -227,6 +232,7 @@ class Segment:
         await self.file.sync()
         await self.offset_index.file.sync()
         await self.time_index.file.sync()
+        await self.transaction_index.sync()
 
     def truncate(self, position: int, offset: Offset) -> None:
         """Cut the log at `position`, where the first batch at or above `offset` begins."""
@@ -234,6 +240,7 @@ class Segment:
         self.size_bytes = position
         self.offset_index.truncate(offset)
         self.time_index.truncate(offset)
+        self.transaction_index.truncate(offset)
         self._max_timestamp = None
         self._bytes_since_index = position - self.offset_index.last().position
         if position == 0:
@@ -252,6 +259,9 @@ class Segment:
             if self._fs.exists(source):
                 self._fs.rename(source, names.join(self._directory, names.file_name(self.base_offset, kind) + suffix))
         self._suffix = suffix
+        self.offset_index.file.path = self.path(names.INDEX)  # where it is opened anew, once closed
+        self.time_index.file.path = self.path(names.TIME_INDEX)
+        self.transaction_index.file.path = self.path(names.TXN_INDEX)
 
     def unlink(self) -> None:
         for kind in names.SEGMENT_FILES:
@@ -282,6 +292,7 @@ class Segment:
             self._file = None
         self.offset_index.file.close()
         self.time_index.file.close()
+        self.transaction_index.close()
 
     # -- what it holds
 

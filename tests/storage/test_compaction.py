@@ -125,6 +125,17 @@ def test_a_cleaned_log_is_opened_as_it_was() -> None:
     rig.append(b"more", keys=[b"k1"])
 
 
+def test_a_cleaned_segment_that_was_idle_is_opened_by_its_new_name() -> None:
+    rig = filled()
+    clean(rig)
+    after = records(rig)
+    for _ in range(2):
+        rig.do(rig.log.release_idle)
+    assert records(rig) == after
+    names = rig.do(lambda: rig.machine.fs.list("/data/topic-0"))
+    assert not [name for name in names if name.endswith((".cleaned", ".swap"))]
+
+
 def test_reading_from_a_cleaned_offset_goes_on_with_the_next_record() -> None:
     rig = filled()
     clean(rig)

@@ -1,0 +1,33 @@
+"""The markers in a log: control batches that end a producer's transaction. The only batches whose records the storage
+looks into, because what they say is in no header.
+"""
+
+from __future__ import annotations
+
+from streamlog.errors import InvalidRecordError
+from streamlog.ports import Buffer, File
+from streamlog.records import BatchHeader, EndTransactionMarker, decode_batch, decode_control
+
+
+def marker_in(batch: Buffer, header: BatchHeader) -> EndTransactionMarker | None:
+    """What the control batch says of its producer's transaction. None: its record was compacted away, or is of
+    another kind, or of a shape that nobody knows: then the transaction stays open, which harms no reader.
+
+    CorruptMessageError where the bytes are no batch.
+    """
+    if not header.has_producer or not header.record_count:
+        return None
+    try:
+        found = decode_control(decode_batch(batch)[0])
+    except InvalidRecordError:
+        return None
+    return found if isinstance(found, EndTransactionMarker) else None
+
+
+def read_marker(file: File, position: int, header: BatchHeader) -> EndTransactionMarker | None:
+    """`marker_in` of the control batch at `position`, which has just been written or scanned: it is in the page
+    cache.
+    """
+    if not header.has_producer:
+        return None
+    return marker_in(file.pread(header.size_bytes, position), header)
