@@ -3,6 +3,8 @@
     (none) --init----------------------------------> EMPTY
     EMPTY, COMPLETE_* --init-----------------------> EMPTY, under the next epoch: whoever had the id before is fenced
                       --add partitions-------------> ONGOING
+                      --end: abort-----------------> COMPLETE_ABORT, under the next epoch: what is late of the
+                                                     transaction opens none any more
     ONGOING --add partitions-----------------------> ONGOING, with those too
             --end: commit | abort------------------> PREPARE_COMMIT | PREPARE_ABORT, under the next epoch
             --init, or its time is over------------> PREPARE_ABORT, under the next epoch: the producer is fenced
@@ -176,7 +178,9 @@ def end(command: End, before: TransactionValue | None, now_ms: int) -> Decision[
     if value.state in PREPARED:
         raise _being_ended(command.transactional_id)
     if value.state is not TransactionState.ONGOING:
-        if not command.commit or value.state is TransactionState.EMPTY:
+        if not command.commit:
+            return _abort_of_nothing(command, value, now_ms)
+        if value.state is TransactionState.EMPTY:
             return Decision(response=Ended(producer=_producer(value), was_open=False))
         raise InvalidTransactionStateError(f"{command.transactional_id!r} has no open transaction to commit")
     ended = _prepared(value, commit=command.commit, fresh_producer_id=command.fresh_producer_id, now_ms=now_ms)
@@ -281,6 +285,16 @@ def _prepared(
         state=TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT,
         updated_ms=now_ms,
     )
+
+
+def _abort_of_nothing(command: End, before: TransactionValue, now_ms: int) -> Decision[Ended]:
+    """The producer gave up what it had sent. A batch of it that is still on its way, or the question whether it may be
+    appended, must not open a transaction under the epoch of the next one (KIP-890).
+    """
+    prepared = _prepared(before, commit=False, fresh_producer_id=command.fresh_producer_id, now_ms=now_ms)
+    value = replace(prepared, state=TransactionState.COMPLETE_ABORT)
+    response = Ended(producer=_producer(value), was_open=False)
+    return Decision(response=response, record=Record(command.transactional_id, value))
 
 
 def marker_of(value: TransactionValue) -> tuple[ProducerId, ProducerEpoch]:

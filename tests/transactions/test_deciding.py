@@ -181,13 +181,30 @@ def test_an_end_that_is_asked_again_is_answered_again_and_never_decided_anew(
 def test_there_is_nothing_to_end(coordinator: Coordinator) -> None:
     producer = coordinator.init()
     assert not coordinator.end(producer).was_open
-    assert not coordinator.end(producer, commit=False).was_open
     coordinator.add(producer, T_0)
     following = coordinator.end(producer).producer
     coordinator.complete()
-    assert not coordinator.end(following, commit=False).was_open
     with pytest.raises(InvalidTransactionStateError):
         coordinator.end(following)
+
+
+@pytest.mark.parametrize("completed", [True, False])
+def test_what_is_late_of_a_transaction_given_up_before_it_was_open_opens_none(
+    coordinator: Coordinator, completed: bool
+) -> None:
+    """Its batches have the sequences of the next transaction's: there they would be taken for repetitions of those."""
+    producer = coordinator.init()
+    if completed:
+        coordinator.add(producer, T_0)
+        producer = coordinator.end(producer).producer
+        coordinator.complete()
+    given_up = coordinator.end(producer, commit=False)
+    assert not given_up.was_open
+    assert given_up.producer.producer_epoch == producer.producer_epoch + 1
+    assert coordinator.end(producer, commit=False).producer == given_up.producer
+    with pytest.raises(ProducerFencedError):
+        coordinator.add(producer, T_0)
+    coordinator.add(given_up.producer, T_0)
 
 
 def test_who_is_not_known_and_who_is_ahead(coordinator: Coordinator) -> None:
