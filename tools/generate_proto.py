@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 TARGETS = {
     "streamlog/internal/v1/controller.proto": "streamlog/api/pb",
+    "streamlog/internal/v1/coordination.proto": "streamlog/api/pb",
     "streamlog/internal/v1/identification.proto": "streamlog/api/pb",
     "streamlog/internal/v1/metadata.proto": "streamlog/metadata/pb",
     "streamlog/internal/v1/raft.proto": "streamlog/raft/pb",
@@ -31,6 +32,7 @@ TARGETS = {
     "streamlog/v1/common.proto": "streamlog/api/pb",
     "streamlog/v1/groups.proto": "streamlog/api/pb",
     "streamlog/v1/records.proto": "streamlog/api/pb",
+    "streamlog/v1/transactions.proto": "streamlog/api/pb",
 }
 """Proto file under proto/ -> package directory. A package needs an empty `__init__.py`."""
 

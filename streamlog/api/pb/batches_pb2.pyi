@@ -1132,6 +1132,8 @@ class InitProducerIdRequest(_message.Message):
     TRANSACTION_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     PRODUCER_ID_FIELD_NUMBER: _builtins.int
     PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
+    ENABLE_TWO_PHASE_COMMIT_FIELD_NUMBER: _builtins.int
+    KEEP_PREPARED_TRANSACTION_FIELD_NUMBER: _builtins.int
     transactional_id: _builtins.str
     """Empty: for an idempotent producer, a new id each time. Else the transactional producer's own name (at most 249 bytes),
     which keeps its id; its epoch rises, and whoever used it before is fenced.
@@ -1144,6 +1146,14 @@ class InitProducerIdRequest(_message.Message):
     """The id and epoch that the producer has, to have its epoch raised after an error (KIP-360). Absent: none."""
     producer_epoch: _builtins.int
     """See `producer_id`; the two come together."""
+    enable_two_phase_commit: _builtins.bool
+    """An outside coordinator decides on this producer's transactions (KIP-939): they have no time-out. Needs
+    `transaction.two.phase.commit.enable` at the node (INVALID_REQUEST).
+    """
+    keep_prepared_transaction: _builtins.bool
+    """With `enable_two_phase_commit`, after a crash: an open transaction is not aborted, but told of in the response and left
+    open, for EndTransaction.
+    """
     def __init__(
         self,
         *,
@@ -1151,10 +1161,12 @@ class InitProducerIdRequest(_message.Message):
         transaction_timeout_ms: _builtins.int = ...,
         producer_id: _builtins.int | None = ...,
         producer_epoch: _builtins.int | None = ...,
+        enable_two_phase_commit: _builtins.bool = ...,
+        keep_prepared_transaction: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_producer_epoch", b"_producer_epoch", "_producer_id", b"_producer_id", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_producer_epoch", b"_producer_epoch", "_producer_id", b"_producer_id", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "transaction_timeout_ms", b"transaction_timeout_ms", "transactional_id", b"transactional_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_producer_epoch", b"_producer_epoch", "_producer_id", b"_producer_id", "enable_two_phase_commit", b"enable_two_phase_commit", "keep_prepared_transaction", b"keep_prepared_transaction", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "transaction_timeout_ms", b"transaction_timeout_ms", "transactional_id", b"transactional_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__producer_epoch: _TypeAlias = _typing.Literal["producer_epoch"]  # noqa: Y015
     _WhichOneofArgType__producer_epoch: _TypeAlias = _typing.Literal["_producer_epoch", b"_producer_epoch"]  # noqa: Y015
@@ -1176,23 +1188,38 @@ class InitProducerIdResponse(_message.Message):
     PRODUCER_ID_FIELD_NUMBER: _builtins.int
     PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
     PRODUCER_TOKEN_FIELD_NUMBER: _builtins.int
+    ONGOING_PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    ONGOING_PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
     producer_id: _builtins.int
     """For the headers of its batches."""
     producer_epoch: _builtins.int
     """For the headers of its batches, 0 to 32,767. Sequences begin at 0."""
     producer_token: _builtins.bytes
     """For Publish or PublishStream, instead of the two above."""
+    ongoing_producer_id: _builtins.int
+    """With `keep_prepared_transaction`: the id that the open transaction was written under. Absent: none is open."""
+    ongoing_producer_epoch: _builtins.int
+    """See `ongoing_producer_id`."""
     def __init__(
         self,
         *,
         producer_id: _builtins.int = ...,
         producer_epoch: _builtins.int = ...,
         producer_token: _builtins.bytes = ...,
+        ongoing_producer_id: _builtins.int | None = ...,
+        ongoing_producer_epoch: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_ongoing_producer_epoch", b"_ongoing_producer_epoch", "_ongoing_producer_id", b"_ongoing_producer_id", "ongoing_producer_epoch", b"ongoing_producer_epoch", "ongoing_producer_id", b"ongoing_producer_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "producer_token", b"producer_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ongoing_producer_epoch", b"_ongoing_producer_epoch", "_ongoing_producer_id", b"_ongoing_producer_id", "ongoing_producer_epoch", b"ongoing_producer_epoch", "ongoing_producer_id", b"ongoing_producer_id", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "producer_token", b"producer_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__ongoing_producer_epoch: _TypeAlias = _typing.Literal["ongoing_producer_epoch"]  # noqa: Y015
+    _WhichOneofArgType__ongoing_producer_epoch: _TypeAlias = _typing.Literal["_ongoing_producer_epoch", b"_ongoing_producer_epoch"]  # noqa: Y015
+    _WhichOneofReturnType__ongoing_producer_id: _TypeAlias = _typing.Literal["ongoing_producer_id"]  # noqa: Y015
+    _WhichOneofArgType__ongoing_producer_id: _TypeAlias = _typing.Literal["_ongoing_producer_id", b"_ongoing_producer_id"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ongoing_producer_epoch) -> _WhichOneofReturnType__ongoing_producer_epoch | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ongoing_producer_id) -> _WhichOneofReturnType__ongoing_producer_id | None: ...
 
 Global___InitProducerIdResponse: _TypeAlias = InitProducerIdResponse  # noqa: Y015
