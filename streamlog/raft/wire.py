@@ -129,8 +129,7 @@ def _decode_vote_reply(x: pb.VoteReply) -> m.Message:
     return m.VoteReply(term=RaftTerm(x.term), granted=x.granted)
 
 
-def _encode_append_request(x: m.AppendRequest) -> pb.Envelope:
-    """But for the entries."""
+def _encode_append_request(x: m.AppendRequest) -> pb.Envelope:  # but for the entries
     body = pb.AppendRequest(
         term=x.term,
         round=x.round,
