@@ -28,7 +28,6 @@ _REMEDIES: Final[dict[type[StreamlogError], str]] = {
     errors.UnknownTopicOrPartitionError: "see what there is with 'streamlogctl topic list'",
     errors.UnknownTopicIdError: "see what there is with 'streamlogctl topic describe'",
     errors.InvalidReplicationFactorError: "give fewer replicas with --replication-factor, or start more nodes",
-    errors.InvalidPartitionsError: "see how many there are with 'streamlogctl topic describe'",
     errors.InvalidReplicaAssignmentError: "see which nodes live with 'streamlogctl cluster describe'",
     errors.InvalidConfigError: "see what can be set with 'streamlogctl config describe --all'",
     errors.TopicDeletionDisabledError: "set delete.topic.enable=true in the nodes' server.properties and restart them",
@@ -55,8 +54,11 @@ def sentence(error: StreamlogError) -> str:
     """What is wrong, and what to do."""
     remedy = next((_REMEDIES[kind] for kind in type(error).__mro__ if kind in _REMEDIES), "")
     message = error.message.rstrip(".")
-    # Some nodes' messages name the command already.
-    return f"{message}: {remedy}." if remedy and "streamlogctl" not in message else f"{message}."
+    if not remedy or "streamlogctl" in message:  # some nodes' messages name the command already
+        return message if message.endswith("?") else f"{message}."
+    if message.endswith("?"):
+        return f"{message} {remedy[0].upper()}{remedy[1:]}."
+    return f"{message}: {remedy}."
 
 
 def failed(error: StreamlogError) -> click.ClickException:

@@ -330,8 +330,7 @@ class Fetcher:
             reader.fetch_offset, reader.fetch_epoch = reader.batches[-1].next_offset, reader.fetch_epoch
             self._loop.call_later(self._backoff.delay_s(1), self._again, reader, reader.generation)
             return
-        where = f"{reader.partition}: {error.message}"
-        self._reset(reader, OffsetOutOfRangeError(where, **error.details))
+        self._reset(reader, OffsetOutOfRangeError(error.message, **error.details))
 
     def _on_diverging(self, reader: PartitionReader, end: pb.EpochEnd) -> None:
         """The log is another one since (KIP-320): what was read beyond `end` is not in it any more."""

@@ -94,7 +94,8 @@ def _load(table: Table, rules: Sequence[Rule], sources: _Sources) -> Loaded:
         warnings.append(f"{given[name].place}: {explain(table, name, guess=number < GUESSES_MAX)}")
     known = {name: one for name, one in given.items() if table.get(name) is not None}
     problems += _check_each(table, known)
-    _raise_all(problems)
+    # What is only odd may be why something else is missing.
+    _raise_all(problems, warnings)
     static = {name: one.text for name, one in known.items()}
     config = plain_config(table, [Layer(Source.STATIC_BROKER_CONFIG, static)])
     _check_rules(config, rules, known, warnings)
@@ -162,7 +163,7 @@ def _check_rules(config: Config, rules: Sequence[Rule], known: Mapping[str, _Giv
             warnings.append(line)
         else:
             problems.append(InvalidConfigError(line, field=rule.setting.name, limit=rule.setting.kind.limit))
-    _raise_all(problems)
+    _raise_all(problems, warnings)
 
 
 def _placed(setting: Setting[object], known: Mapping[str, _Given], complaint: str) -> str:
@@ -175,8 +176,8 @@ def _told(lines: Sequence[str]) -> tuple[str, ...]:
     return (*lines[:TOLD_MAX], f"and {more} more") if more > 0 else tuple(lines)
 
 
-def _raise_all(problems: Sequence[InvalidConfigError]) -> None:
+def _raise_all(problems: Sequence[InvalidConfigError], warnings: Sequence[str]) -> None:
     """The details are those of the first."""
     if problems:
-        message = "\n".join(_told([str(problem) for problem in problems]))
+        message = "\n".join(_told([*(str(problem) for problem in problems), *warnings]))
         raise InvalidConfigError(message, **problems[0].details)

@@ -11,6 +11,7 @@ The nodes go on when the command that started them ends. Nothing here says wheth
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import re
 import signal
@@ -127,6 +128,8 @@ class LocalCluster:
                 )
             return
         ports = free_ports(count) if port == 0 else range(port, port + count)
+        for number in ports:
+            _check_free(HOST, number)
         addresses = {node_id: f"{HOST}:{number}" for node_id, number in enumerate(ports, start=1)}
         for node_id, address in addresses.items():
             node = LocalNode(node_id, self.directory / f"node-{node_id}")
@@ -134,10 +137,14 @@ class LocalCluster:
             node.properties.write_text(_properties(node, address, addresses, overrides), encoding="utf-8")
 
     def start(self, node: LocalNode) -> bool:
-        """False where it runs already. Does not wait until it serves."""
+        """False where it runs already. Does not wait until it serves. InvalidRequestError where another process has
+        its port: that one would answer for it.
+        """
         self._bury()
         if node.process is not None:
             return False
+        host, _, port = node.address.rpartition(":")
+        _check_free(host.strip("[]"), int(port))
         command = [sys.executable, "-m", "streamlog.daemon.main", str(node.properties)]
         with node.log.open("ab") as log:
             child = subprocess.Popen(
@@ -187,6 +194,21 @@ def free_ports(count: int) -> list[int]:
     finally:
         for one in sockets:
             one.close()
+
+
+def _check_free(host: str, port: int) -> None:
+    """InvalidRequestError where somebody listens there."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # what is closed and lingers is no hindrance
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise InvalidRequestError(
+                    f"another process listens on {host}:{port}: end it, or give a new cluster another --port",
+                    field="port",
+                ) from None
+            # Whatever else there is to say about the address, the node says it.
 
 
 def _properties(node: LocalNode, address: str, addresses: Mapping[int, str], overrides: Mapping[str, str]) -> str:

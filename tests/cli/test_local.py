@@ -76,13 +76,28 @@ def test_settings_are_made_once_and_then_the_users(local: Local, tmp_path: Path)
     assert "not of 3" in refused(local("start", "--nodes", "3"))
 
 
-def test_a_node_that_cannot_start_says_why(local: Local) -> None:
+def test_a_node_that_cannot_start_says_why(local: Local, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    said = refused(local("start", "--nodes", "1", "--port", "0", "--override", f"log.dirs={tmp_path / 'file'}"))
+    assert said.startswith("Error: node 1 (127.0.0.1:")
+    assert "has stopped while it started: " in said
+    assert "streamlogd.log" in said
+
+
+def test_a_port_that_is_taken_is_named_and_nothing_is_made(local: Local) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         said = refused(local("start", "--nodes", "1", "--port", str(port)))
-    assert said.startswith(f"Error: node 1 (127.0.0.1:{port}) has stopped while it started: ")
-    assert "Address already in use" in said
-    assert "streamlogd.log" in said
+    assert said.startswith(f"Error: another process listens on 127.0.0.1:{port}: ")
+    assert "--port" in said
+
+
+def test_the_nodes_of_another_cluster_are_not_taken_for_its_own(local: Local, tmp_path: Path) -> None:
+    servers = local("start", "--nodes", "1", "--port", "0").stdout.rpartition(":")[2].strip()
+    other = str(tmp_path / "other")
+    said = refused(CliRunner().invoke(main, ["local", "start", "--nodes", "1", "--port", servers, "--dir", other]))
+    assert f"another process listens on 127.0.0.1:{servers}" in said
+    assert LocalCluster(Path(other)).nodes == ()
 
 
 def test_a_setting_that_cannot_be_is_named_with_its_file(local: Local) -> None:

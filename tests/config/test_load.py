@@ -92,6 +92,11 @@ class TestErrors:
         with pytest.raises(InvalidConfigError, match=r"^node.id must be set, to a value in 0\.\.: The number"):
             load_node()
 
+    def test_a_name_that_is_nearly_right_is_told_beside_what_is_missing(self) -> None:
+        with pytest.raises(InvalidConfigError) as caught:
+            load_node(overrides=["node.idd=1"])
+        assert "did you mean node.id?" in str(caught.value).splitlines()[1]
+
     def test_a_secret_is_in_no_message(self) -> None:
         secret = "-----BEGIN \x00 hunter2"
         error = refusal(f"ssl.keystore.key={secret}")
