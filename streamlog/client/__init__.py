@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from streamlog.client.assigned_consumer import EARLIEST, LATEST
     from streamlog.client.consumer import AsyncConsumer
     from streamlog.client.consumer_records import ConsumerBatch, ConsumerRecord
+    from streamlog.client.group_offsets import OffsetAndMetadata
     from streamlog.client.offset_finder import AtTime
     from streamlog.client.partitioner import Partitioner, murmur2
     from streamlog.client.producer import AsyncProducer
@@ -51,6 +52,7 @@ __all__ = [
     "ConsumerBatch",
     "ConsumerRecord",
     "ManyFuture",
+    "OffsetAndMetadata",
     "Partitioner",
     "Producer",
     "RecordFuture",
@@ -73,6 +75,7 @@ _HOMES: Final = {
     "ConsumerBatch": "consumer_records",
     "ConsumerRecord": "consumer_records",
     "ManyFuture": "producer_batch",
+    "OffsetAndMetadata": "group_offsets",
     "Partitioner": "partitioner",
     "Producer": "sync_producer",
     "RecordFuture": "producer_batch",

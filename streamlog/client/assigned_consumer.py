@@ -19,10 +19,10 @@ is durable.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping
 from itertools import islice
 from types import TracebackType
-from typing import Final, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 from streamlog.api.pb import batches_pb2 as pb
 from streamlog.client import settings as client_config
@@ -89,7 +89,8 @@ class AssignedConsumer:
         ports = self._given_ports
         if ports is None:
             ports = self._own_ports = real_ports(self._config)
-        backoff = client_config.backoff(self._config, ports.random)
+        self._ports: ClientPorts = ports
+        backoff = self._backoff = client_config.backoff(self._config, ports.random)
         self._connections = Connections(
             ports.network, ports.clock, ports.random, client_config.bootstrap(self._config), backoff=backoff
         )
@@ -107,15 +108,23 @@ class AssignedConsumer:
         rules = _rules(self._config, receive_bytes_max)
         self._fetcher = Fetcher(self._connections, self._metadata, self._finder, ports.clock, backoff, rules)
         self._loop = asyncio.get_running_loop()
+        self._prepare()
         self._background = asyncio.ensure_future(self._run())
         self._background.add_done_callback(self._on_background_end)
         self._state = "open"
         return self
 
+    def _prepare(self) -> None:
+        """The last step before what goes on behind begins."""
+
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._metadata.run())
-            tasks.create_task(self._fetcher.run())
+            for work in self._work():
+                tasks.create_task(work)
+
+    def _work(self) -> list[Coroutine[Any, Any, None]]:
+        """What goes on behind for as long as the consumer is open."""
+        return [self._metadata.run(), self._fetcher.run()]
 
     def _on_background_end(self, task: asyncio.Future[None]) -> None:
         """It ends by `close`, or by a bug, which whoever reads is told."""
@@ -133,10 +142,11 @@ class AssignedConsumer:
 
     async def close(self) -> None:
         """Idempotent."""
-        if self._state != "open":
-            self._state = "closed"
-            return
-        self._state = "closed"
+        was_open, self._state = self._state == "open", "closed"
+        if was_open:
+            await self._end()
+
+    async def _end(self) -> None:
         self._fetcher.wake()
         self._background.cancel()
         await asyncio.gather(self._background, return_exceptions=True)
@@ -380,6 +390,16 @@ class AssignedConsumer:
         del fetcher.ready[reader]
         if reader.batches:
             fetcher.ready[reader] = None
+
+    def _hand_back(self, firsts: Mapping[TopicPartition, Offset], at: ConsumerRecord | None) -> None:
+        """These, and what follows them, were taken and not used; `at`: all that is in flight."""
+        for partition, offset in firsts.items():
+            reader = self._fetcher.readers.get(partition)
+            if reader is not None:
+                self._fetcher.move(reader, offset)
+        self._in_flight.clear()
+        if at is not None:
+            self._in_flight[as_partition((at.topic, at.partition))] = at.offset, None
 
     def _track(self, reader: PartitionReader) -> None:
         if self._tracks and reader.position is not None:

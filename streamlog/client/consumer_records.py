@@ -11,8 +11,6 @@ from dataclasses import replace
 from itertools import dropwhile
 from typing import NamedTuple, TypeVar
 
-import numpy as np
-
 from streamlog.errors import CorruptMessageError, StreamlogError
 from streamlog.model import Offset, TopicPartition
 from streamlog.records import (
@@ -26,6 +24,7 @@ from streamlog.records import (
     iter_fields,
 )
 from streamlog.records.decode import Fields
+from streamlog.records.lazy_numpy import np
 
 T = TypeVar("T")
 

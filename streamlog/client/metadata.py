@@ -23,6 +23,7 @@ from streamlog.api import calls
 from streamlog.api.errors import from_message
 from streamlog.api.pb import batches_pb2 as pb
 from streamlog.api.pb import common_pb2
+from streamlog.client.addresses import address_of
 from streamlog.client.backoff import Backoff
 from streamlog.client.connections import Connections
 from streamlog.errors import (
@@ -188,7 +189,7 @@ class MetadataCache:
         self._tell(partition.topic)
 
     def _learn_nodes(self, nodes: Iterable[common_pb2.Node]) -> None:
-        addresses = {BrokerId(node.node_id): _address(node) for node in nodes}
+        addresses = {BrokerId(node.node_id): address_of(node) for node in nodes}
         if addresses and addresses != self._addresses:
             self._addresses = addresses
             self._connections.learn(addresses.values())
@@ -282,10 +283,6 @@ class MetadataCache:
         for message in news.topics:
             if not message.HasField("error") and message.topic in self._topics:
                 self._learn_topic(message, news.metadata_version)
-
-
-def _address(node: common_pb2.Node) -> str:
-    return f"[{node.host}]:{node.port}" if ":" in node.host else f"{node.host}:{node.port}"
 
 
 def check_partition(topic: str, partition: int, count: int) -> None:

@@ -44,6 +44,7 @@ class PartitionReader:
         self.paused = False
         self.held = False  # it is being given up, and read no more
         self.error: StreamlogError | None = None  # told until it is sought, or assigned anew
+        self.retrying = False  # in spite of its error
         self.generation = 0  # counts seeks: what was asked before one does not count after it
         self.asked_generation = -1  # as of the last search for its position
         self.correlation = 0  # of what is being fetched

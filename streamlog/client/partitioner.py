@@ -17,10 +17,9 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, cast
 
-import numpy as np
-
 from streamlog.errors import InvalidConfigError, InvalidRequestError
 from streamlog.ports import Random
+from streamlog.records.lazy_numpy import np
 
 _SEED: Final = 0x9747B28C
 _M: Final = 0x5BD1E995

@@ -13,7 +13,8 @@ import functools
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from queue import SimpleQueue
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from streamlog.errors import ClientClosedError
 from streamlog.ports.system import new_event_loop
@@ -21,6 +22,10 @@ from streamlog.ports.system import new_event_loop
 P = ParamSpec("P")
 T = TypeVar("T")
 AsyncT = TypeVar("AsyncT")
+
+
+Begun: TypeAlias = Future[T]
+"""What goes on behind: `result(timeout_s)`, `done()`, `add_done_callback`."""
 
 
 def wait_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
@@ -41,6 +46,7 @@ class LoopThread:
 
     def __init__(self, name: str) -> None:
         self._loop = new_event_loop()
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
 
@@ -59,6 +65,47 @@ class LoopThread:
             return work(*args, **kwargs)
 
         return self.call(wrapped())
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> Begun[T]:
+        """Run it on the loop without waiting. ClientClosedError."""
+        if self._loop.is_closed():
+            work.close()
+            raise ClientClosedError("the client is closed")
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def call_in_front(self, work: Coroutine[Any, Any, T]) -> T:
+        """As `call`; what the work asks for by `in_front` is done meanwhile, in the thread that waits."""
+        future = self.begin(work)
+        future.add_done_callback(lambda _future: self._jobs.put(None))
+        try:
+            while (job := self._jobs.get()) is not None:
+                job()
+            return future.result()
+        except BaseException:
+            if future.cancel():
+                self._jobs = SimpleQueue()  # what is still put there is nobody's any more
+            raise
+
+    async def in_front(self, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
+        """On the loop: let the thread that waits in `call_in_front` call it. Raises what it raises."""
+        done = self._loop.create_future()
+
+        def tell(error: BaseException | None) -> None:
+            if not done.done():
+                done.set_result(error)
+
+        def job() -> None:
+            error: BaseException | None = None
+            try:
+                function(*args, **kwargs)
+            except BaseException as raised:  # noqa: BLE001  it travels, and is raised where the work waits for it
+                error = raised
+            self._loop.call_soon_threadsafe(tell, error)
+
+        self._jobs.put(job)
+        error = await done
+        if error is not None:
+            raise error
 
     def close(self) -> None:
         """Idempotent."""

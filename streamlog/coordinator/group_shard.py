@@ -82,6 +82,8 @@ class GroupShard:
             for _, future in waiting:
                 if not future.done():
                     future.set_exception(self._error())
+        for hint in list(self._hints.values()):
+            hint()  # the member's next heartbeat is told where to go
 
     def _error(self) -> StreamlogError:
         try:
@@ -151,6 +153,9 @@ class GroupShard:
             return
         event = "member_did_not_give_up" if isinstance(timer, RevocationTimer) else "member_session_over"
         self._probe(event, group=timer.group, member=timer.member_id)
+        hint = self._hints.get((timer.group, timer.member_id))
+        if hint is not None:
+            hint()  # it is on a stream all the same, and shall hear that it is out
 
     def _try(self, group: str, decide: Callable[[Group, Context], Decision[object]]) -> bool:
         """Whether it could be carried out."""
