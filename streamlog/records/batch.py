@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
 from crc32c import crc32c
 
 from streamlog.errors import InvalidRecordError, MessageTooLargeError
@@ -46,6 +45,7 @@ from streamlog.records.header import (
     Codec,
     TimestampType,
 )
+from streamlog.records.lazy_numpy import np
 from streamlog.records.record import Headers, Record
 from streamlog.records.varint import Int64Array
 

@@ -12,20 +12,22 @@ each other.
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from streamlog.errors import InvalidRecordError
 from streamlog.records.bounds import UNPACKED_BYTES_MAX
 from streamlog.records.equal_shape import EqualRecords, equal_records
 from streamlog.records.header import BatchHeader, Buffer, TimestampType, read_header
+from streamlog.records.lazy_numpy import np
 from streamlog.records.payload import unpacked_records
 from streamlog.records.ragged import ragged_copy
 from streamlog.records.record import Headers
 from streamlog.records.record_loop import checked_sum, read_headers, read_records, refusal
 from streamlog.records.starts import record_spans
 from streamlog.records.varint import BoolArray, ByteArray, Int64Array, read_varints, read_varlongs
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

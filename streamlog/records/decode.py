@@ -12,11 +12,10 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, repeat
 from typing import Final, TypeAlias
 
-import numpy as np
-
 from streamlog.records.bounds import UNPACKED_BYTES_MAX
 from streamlog.records.columnar import RecordColumns, columns_of
 from streamlog.records.header import Buffer, check_crc, read_header, scan_headers
+from streamlog.records.lazy_numpy import np
 from streamlog.records.payload import unpacked_records
 from streamlog.records.ragged import equal_strings
 from streamlog.records.record import Headers, Record

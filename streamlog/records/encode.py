@@ -14,10 +14,9 @@ import functools
 from collections.abc import Sequence
 from typing import Final
 
-import numpy as np
-
 from streamlog.errors import InvalidRecordError
 from streamlog.records.header import Buffer
+from streamlog.records.lazy_numpy import np
 from streamlog.records.record import Headers
 from streamlog.records.varint import (
     Int64Array,

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
 from streamlog.errors import InvalidRecordError
+from streamlog.records.lazy_numpy import np
 from streamlog.records.record_loop import RECORD_BODY_MIN
 from streamlog.records.varint import WIDTH_BOUNDS, ByteArray, Int64Array, read_varint, read_varlong
 

@@ -7,12 +7,13 @@ are moved by two calls, and there are as many k as the longest string has bits.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from streamlog.records.lazy_numpy import np
 from streamlog.records.varint import ByteArray, Int64Array
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 def ragged_copy(

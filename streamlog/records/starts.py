@@ -17,9 +17,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-import numpy as np
-
 from streamlog.errors import InvalidRecordError
+from streamlog.records.lazy_numpy import np
 from streamlog.records.record_loop import RECORD_BODY_MIN, RECORD_MIN
 from streamlog.records.varint import WIDTH_BOUNDS, BoolArray, ByteArray, Int64Array, read_varint, read_varints
 

@@ -11,18 +11,20 @@ an n-th byte. The encoder turns a column of numbers into a list of bytes objects
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from typing import Final, TypeAlias
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from streamlog.errors import InvalidRecordError
+from streamlog.records.lazy_numpy import np
 
-Int64Array: TypeAlias = NDArray[np.int64]
-ByteArray: TypeAlias = NDArray[np.uint8]
-BoolArray: TypeAlias = NDArray[np.bool_]
-ObjectArray: TypeAlias = NDArray[np.object_]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Int64Array: TypeAlias = "NDArray[np.int64]"
+ByteArray: TypeAlias = "NDArray[np.uint8]"
+BoolArray: TypeAlias = "NDArray[np.bool_]"
+ObjectArray: TypeAlias = "NDArray[np.object_]"
 
 # The most bytes that a number of 32 and of 64 bits takes, and the largest last one of so many: the bits that are left.
 _VARINT: Final = (5, 0x0F)
@@ -86,16 +88,21 @@ def object_array(items: Sequence[bytes]) -> ObjectArray:
     return array
 
 
-# The extra last entry makes index -1 work: -1, which is "null", is encoded as 01.
-_SMALL: Final = (*map(encode_varint, range(TABLE_SIZE)), encode_varint(-1))
+@functools.cache
+def _small_varints() -> tuple[bytes, ...]:
+    """The extra last entry makes index -1 work: -1, which is "null", is encoded as 01."""
+    return (*map(encode_varint, range(TABLE_SIZE)), encode_varint(-1))
 
 
 class VarintTable:
-    """Varints with fixed bytes before and behind them: from a table where the numbers are small. Immutable."""
+    """Varints with fixed bytes before and behind them: from a table, made at first use, where the numbers are small."""
 
     def __init__(self, before: bytes = b"", behind: bytes = b"") -> None:
         self._before, self._behind = before, behind
-        self._table = object_array([before + varint + behind for varint in _SMALL])
+
+    @functools.cached_property
+    def _table(self) -> ObjectArray:
+        return object_array([self._before + varint + self._behind for varint in _small_varints()])
 
     def encode(self, numbers: Int64Array) -> list[bytes]:
         """For a column of numbers from -2^63 to 2^63 - 1, one bytes object each."""
@@ -142,8 +149,10 @@ def varint_widths(numbers: Int64Array) -> Int64Array:
     return widths
 
 
-# What one byte below 0x80 says.
-_UNZIGZAG: Final = np.array([(raw >> 1) ^ -(raw & 1) for raw in range(128)])
+@functools.cache
+def _unzigzag() -> Int64Array:
+    """What one byte below 0x80 says."""
+    return np.array([(raw >> 1) ^ -(raw & 1) for raw in range(128)])
 
 
 def read_varints(data: ByteArray, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
@@ -165,7 +174,7 @@ def _read_column(
     byte = data[positions]
     after = positions + 1
     if int(byte.max(initial=0)) < 0x80:
-        return _UNZIGZAG[byte], after
+        return _unzigzag()[byte], after
     if int(after.max()) == len(data) and int(byte[after == len(data)].max()) > 0x7F:
         raise IndexError("a varint is cut off")
     more = byte > 0x7F
