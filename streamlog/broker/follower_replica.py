@@ -51,6 +51,11 @@ class FollowerReplica:
     def high_watermark(self) -> Offset:
         return self.follower.high_watermark
 
+    @property
+    def last_stable_offset(self) -> Offset:
+        """As far as this replica knows."""
+        return self.log.last_stable_offset(self.high_watermark)
+
     def position(self) -> FetchPosition:
         """Where to go on."""
         return self.follower.position()
@@ -59,6 +64,7 @@ class FollowerReplica:
         """As `PartitionFollower.on_batches`, and its errors; FencedLeaderEpochError once this is over."""
         self._check()
         self.follower.on_batches(batches, leader_high_watermark, leader_log_start)
+        self.log.last_stable_offset(self.high_watermark)  # what is settled by it need not be kept in mind
         if len(batches) and not self.log.config.syncs_each_append:
             self.on_stable()
 

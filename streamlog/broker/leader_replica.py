@@ -7,39 +7,50 @@ object checks what comes in, tells the watchers what has changed, and hands prop
 
 Appending is synchronous. Batches that must be made anew first (legacy formats, a topic with a codec of its own, keys
 to be looked for in compressed batches) go by `append_slow`, whose work is done off the loop; then everything that
-comes for this partition queues behind it, or a producer's batches would be overtaken by its own later ones.
+comes for this partition queues behind it, or a producer's batches would be overtaken by its own later ones. The
+first batch of a transaction goes by `append_verified`, where it waits for the coordinator (`verification`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from streamlog.api.requests import OffsetPlace
-from streamlog.broker import preparation
+from streamlog.broker import offset_lookup, preparation
 from streamlog.broker.collaborators import IsrChanges, Watcher
 from streamlog.broker.topic_settings import TopicSettings
+from streamlog.broker.verification import VerificationGuard, Verifications, transactional_header
 from streamlog.errors import OffsetOutOfRangeError, OutcomeUnknownError, StreamlogError
 from streamlog.model import (
-    NO_LEADER_EPOCH,
-    NO_OFFSET,
-    NO_TIMESTAMP,
     Acks,
     BrokerId,
     IsolationLevel,
     LeaderEpoch,
     Offset,
+    ProducerEpoch,
+    ProducerId,
     TopicId,
     TopicPartition,
 )
 from streamlog.ports import Buffer, Clock, Workers
-from streamlog.records import ProduceLimits, validate
+from streamlog.records import (
+    BatchHeader,
+    EndTransactionMarker,
+    ProduceLimits,
+    encode_end_transaction,
+    read_header,
+    validate,
+)
+from streamlog.records.header import TRANSACTIONAL_BIT
 from streamlog.replication.isr import IsrProposal
 from streamlog.replication.leader import LeaderTerm, PartitionLeader
 from streamlog.replication.replica_log import EpochEnd
 from streamlog.storage.log import Appended, Log
 from streamlog.storage.reading import FoundOffset
+from streamlog.storage.transaction_index import AbortedTransaction
 
 
 class LeaderReplica:
@@ -70,6 +81,7 @@ class LeaderReplica:
         self._ended: StreamlogError | None = None
         self._slow_turn = asyncio.Lock()  # fair: first come, first served
         self._slow_waiting = 0  # callers of `append_slow`
+        self._verifications = Verifications()
         self._begun_at = log.log_end_offset  # all below is of former leaders
         self._committed_all: asyncio.Future[None] | None = None  # done once the high watermark has reached `_begun_at`
         self.state = PartitionLeader(log, term, high_watermark=high_watermark, now_ms=self._now_ms(), may_join=may_join)
@@ -89,8 +101,10 @@ class LeaderReplica:
 
     @property
     def last_stable_offset(self) -> Offset:
-        """The end for read_committed: the high watermark, since nothing opens a transaction yet."""
-        return self.state.high_watermark
+        """The end for read_committed: the high watermark, or the first offset of a transaction that is open, or
+        whose marker is not below the high watermark.
+        """
+        return self.log.last_stable_offset(self.state.high_watermark)
 
     @property
     def log_start_offset(self) -> Offset:
@@ -114,18 +128,25 @@ class LeaderReplica:
         """Whether `batches` must go by `append_slow`."""
         return self._slow_waiting > 0 or preparation.needed(batches, self._settings)
 
-    def append(self, batches: Buffer, *, acks: Acks) -> Appended:
+    def append(self, batches: Buffer, *, acks: Acks, guard: VerificationGuard | None = None) -> Appended:
         """Check and append the whole batches of one partition: all or nothing. In the page cache when it returns.
+        `guard`: for the batch that opens a transaction.
 
-        Raises what `records.validate`, `PartitionLeader.append` and `Log.append_as_leader` raise, and the error that
-        ended this leadership.
+        Raises what `records.validate`, `PartitionLeader.append` and `Log.append_as_leader` raise, the error that
+        ended this leadership, and InvalidTransactionStateError for a transaction that was not verified.
         """
-        return self._append(batches, acks, self._settings.limits)
+        return self._append(batches, acks, self._settings.limits, guard)
 
-    def _append(self, batches: Buffer, acks: Acks, limits: ProduceLimits) -> Appended:
+    def _append(self, batches: Buffer, acks: Acks, limits: ProduceLimits, guard: VerificationGuard | None) -> Appended:
         self._check()
         now_ms = self._clock.wall_ms()
         found = validate(batches, 0, len(batches), limits, now_ms)
+        first = found[0][1]  # a producer with an id sends one batch at a time: the log sees to it
+        if first.attributes & TRANSACTIONAL_BIT and self._opens_transaction(first):
+            self._verifications.check(first, guard)
+        return self._write(batches, found, now_ms, acks)
+
+    def _write(self, batches: Buffer, found: list[tuple[int, BatchHeader]], now_ms: int, acks: Acks) -> Appended:
         appended = self.state.append(batches, found, now_ms, acks_all=acks is Acks.ALL)
         assert isinstance(appended, Appended)  # what this log answers
         if appended.duplicate:
@@ -137,7 +158,7 @@ class LeaderReplica:
             self._tell()
         return appended
 
-    async def append_slow(self, batches: Buffer, *, acks: Acks) -> Appended:
+    async def append_slow(self, batches: Buffer, *, acks: Acks, guard: VerificationGuard | None = None) -> Appended:
         """As `append`, for batches of which `needs_workers` says so. Calls are carried out in their order."""
         self._slow_waiting += 1
         try:
@@ -145,9 +166,9 @@ class LeaderReplica:
                 self._check()
                 settings = self._settings
                 if not preparation.needed(batches, settings):
-                    return self.append(batches, acks=acks)
+                    return self.append(batches, acks=acks, guard=guard)
                 batches = await self._workers.run(preparation.prepare, batches, settings, self._clock.wall_ms())
-                return self._append(batches, acks, replace(settings.limits, keys_required=False))
+                return self._append(batches, acks, replace(settings.limits, keys_required=False), guard)
         finally:
             self._slow_waiting -= 1
 
@@ -158,6 +179,62 @@ class LeaderReplica:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         future.set_exception(OutcomeUnknownError(f"{self.partition}: the leader changed before the acknowledgement"))
         return future
+
+    # -- transactions
+
+    def needs_verification(self, batches: Buffer) -> bool:
+        """Whether `batches` must go by `append_verified`: they open a transaction, or queue behind what does."""
+        header = transactional_header(batches)
+        if header is None:
+            return False
+        return self._opens_transaction(header) or self._verifications.is_queued(header.producer_id)
+
+    def _opens_transaction(self, header: BatchHeader) -> bool:
+        return not self.log.producers.has_open(header.producer_id, header.producer_epoch)
+
+    async def append_verified(self, batches: Buffer, *, acks: Acks, verify: Callable[[], Awaitable[None]]) -> Appended:
+        """As `append` or `append_slow`, for batches of which `needs_verification` says so. `verify` asks the
+        coordinator, and raises where it refuses; it is not called where an earlier batch has opened the transaction
+        meanwhile. Batches of one producer are appended in the order of the calls.
+        """
+
+        async def append(guard: VerificationGuard | None) -> Appended:
+            if self.needs_workers(batches):
+                return await self.append_slow(batches, acks=acks, guard=guard)
+            return self.append(batches, acks=acks, guard=guard)
+
+        return await self._verifications.append(batches, self._opens_transaction, verify, append)
+
+    def verification(
+        self, producer_id: ProducerId, producer_epoch: ProducerEpoch
+    ) -> AbstractContextManager[VerificationGuard]:
+        """Around asking the coordinator, and the append that it allows; for those who keep the order themselves."""
+        return self._verifications.begin(producer_id, producer_epoch)
+
+    def append_marker(
+        self, producer_id: ProducerId, producer_epoch: ProducerEpoch, coordinator_epoch: int, *, commit: bool
+    ) -> Appended:
+        """End the producer's transaction. `producer_epoch` is the one above the transaction's. The marker counts once
+        `wait_for` is done, also where it is a duplicate.
+
+        Raises ProducerFencedError, TransactionCoordinatorFencedError, NotEnoughReplicasError, and what `append` raises.
+        """
+        self._check()
+        now_ms = self._clock.wall_ms()
+        marker = EndTransactionMarker(commit=commit, coordinator_epoch=coordinator_epoch)
+        batch = encode_end_transaction(
+            marker, producer_id=producer_id, producer_epoch=producer_epoch, timestamp_ms=now_ms
+        )
+        appended = self._write(batch, [(0, read_header(batch, 0))], now_ms, Acks.ALL)
+        self._verifications.invalidate(producer_id)
+        return appended
+
+    def aborted(self, offset: Offset, end: Offset) -> list[AbortedTransaction]:
+        """What a reader of committed records must leave out of [offset, end), `end` <= `last_stable_offset`; by rising
+        first offset. DamagedFileError, StorageError.
+        """
+        self._check()
+        return self.log.aborted(offset, end)
 
     # -- reading
 
@@ -203,23 +280,9 @@ class LeaderReplica:
         lie below what they have told (KIP-207). The caller bounds the wait.
         """
         self._check()
-        if place is OffsetPlace.EARLIEST:
-            start = self.log.log_start_offset
-            return FoundOffset(start, NO_TIMESTAMP, self.log.epochs.epoch_of(start))
-        await self.wait_for_former_leaders()
-        if place is OffsetPlace.LATEST:
-            return FoundOffset(self.readable_end(isolation), NO_TIMESTAMP, self.leader_epoch)
-        time_ms = self._largest_timestamp() if isinstance(place, OffsetPlace) else place
-        found = None if time_ms is None else await self.log.offset_for_timestamp(time_ms)
+        found = await offset_lookup.offset_for(self, place, isolation)
         self._check()
-        if found is None or found.offset >= self.readable_end(isolation):
-            return FoundOffset(NO_OFFSET, NO_TIMESTAMP, NO_LEADER_EPOCH)
         return found
-
-    def _largest_timestamp(self) -> int | None:
-        """Of all records; None where none has one."""
-        largest = max(segment.max_timestamp.timestamp_ms for segment in self.log.segments)
-        return None if largest < 0 else largest
 
     async def wait_for_former_leaders(self) -> None:
         """Until all that former leaders wrote, and this one has, is committed. Raises what ended the leadership."""
@@ -329,8 +392,8 @@ class LeaderReplica:
             self.state.on_stable()
             self._tell()
 
-    def _facts(self) -> tuple[Offset, Offset]:
-        return self.state.high_watermark, self.log.log_start_offset
+    def _facts(self) -> tuple[Offset, Offset, Offset]:
+        return self.state.high_watermark, self.last_stable_offset, self.log.log_start_offset
 
     def _tell(self) -> None:
         """Tell the watchers, where what readers see has changed."""

@@ -20,7 +20,7 @@ from streamlog.config.node_settings import FETCH_MAX_BYTES
 from streamlog.errors import StreamlogError
 from streamlog.metadata.node_configs import NodeConfigs
 from streamlog.services.leading import Leaders, within
-from streamlog.services.reading import PARTITION_OVERHEAD, diverging, fetched, read_batches
+from streamlog.services.reading import NOTHING, PARTITION_OVERHEAD, diverging, fetched, read_batches
 from streamlog.storage.log import Appended
 
 
@@ -103,12 +103,12 @@ class _Poll:
             self._must_tell = True
             return answer
         size_max = min(fetch.bytes_max, self._room)
-        data = await read_batches(replica, fetch.fetch_offset, size_max, self._settings, at_least_one=True)
-        if not data or (len(data) > self._room and self._read_bytes):
+        batches = await read_batches(replica, fetch.fetch_offset, size_max, self._settings, at_least_one=True)
+        if not batches.data or (batches.size_bytes > self._room and self._read_bytes):
             return None
-        self._read_bytes += len(data)
-        self._room -= len(data)
-        return fetched(fetch, replica, data)
+        self._read_bytes += len(batches.data)
+        self._room -= batches.size_bytes
+        return fetched(fetch, replica, batches)
 
     async def wait(self, parts: list[_Part], wait_s: float) -> None:
         """Until there is enough, or the time is over."""
@@ -155,7 +155,7 @@ class _Poll:
             if self._room < 0 and told:
                 break
             if part.replica is not None:
-                told.append(fetched(part.fetch, part.replica, b""))
+                told.append(fetched(part.fetch, part.replica, NOTHING))
         return told
 
     def forget(self) -> None:

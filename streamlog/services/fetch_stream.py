@@ -176,7 +176,7 @@ class _Stream:
                 continue
             answer = await self._advance(cursor, settings, room, is_first=not partitions)
             if answer is not None:
-                room -= len(answer.batches) + PARTITION_OVERHEAD + len(answer.topic)
+                room -= answer.ByteSize() + PARTITION_OVERHEAD
                 partitions.append(answer)
             if self._due and self._due[0] is cursor:  # what it has does not fit any more
                 break
@@ -191,7 +191,7 @@ class _Stream:
             if cursor.error is not None:
                 raise cursor.error
             size_max = min(fetch.bytes_max, room)
-            data = await read_batches(replica, cursor.offset, size_max, settings, at_least_one=True)
+            batches = await read_batches(replica, cursor.offset, size_max, settings, at_least_one=True)
         except StreamlogError as error:
             if cursor.removed:
                 return None
@@ -199,7 +199,8 @@ class _Stream:
             return not_fetched(fetch, error)
         if cursor.removed:  # while the disk was waited for
             return None
-        if data and len(data) > room and not is_first:
+        data = batches.data
+        if data and batches.size_bytes > room and not is_first:
             self._due.appendleft(cursor)
             cursor.is_due = True
             return None
@@ -211,7 +212,7 @@ class _Stream:
             cursor.offset = next_offset_after(data)
             if cursor.offset < replica.readable_end(settings.isolation_level) and not cursor.is_due:
                 self.due(cursor)
-        return fetched(fetch, replica, data)
+        return fetched(fetch, replica, batches)
 
     def forget(self) -> None:
         for cursor in self._cursors.values():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from streamlog.api.convert import fetch as convert
 from streamlog.api.convert.offsets import epoch_end
@@ -11,11 +12,13 @@ from streamlog.api.pb import batches_pb2 as pb
 from streamlog.api.requests import FetchSettings, PartitionFetch
 from streamlog.broker.leader_replica import LeaderReplica
 from streamlog.errors import MessageTooLargeError
-from streamlog.model import NO_LEADER_EPOCH, LeaderEpoch, Offset
+from streamlog.model import NO_LEADER_EPOCH, IsolationLevel, LeaderEpoch, Offset, ProducerId
 from streamlog.records.header import HEADER_SIZE, LOG_OVERHEAD
 
 # What a partition takes in a message beside its batches and its name: ids, offsets, tags.
 PARTITION_OVERHEAD: Final = 96
+# What an aborted transaction takes in a message: tag and length, producer id, offset.
+_ABORTED_BYTES: Final = 24
 # What a message may have beside the batches of one partition, where these alone fill it.
 _MESSAGE_OVERHEAD: Final = 1_024
 _PREFIX: Final = struct.Struct(">qi")
@@ -34,21 +37,40 @@ def diverging(fetch: PartitionFetch, replica: LeaderReplica) -> pb.FetchedPartit
     return convert.diverged(fetch, told, high_watermark=replica.high_watermark, log_start=replica.log_start_offset)
 
 
-def fetched(fetch: PartitionFetch, replica: LeaderReplica, batches: bytes) -> pb.FetchedPartition:
+class Batches(NamedTuple):
+    """Whole batches, and for a reader of committed records the aborted transactions that it must leave out of them:
+    producer and first offset, by rising offset.
+    """
+
+    data: bytes
+    aborted: Sequence[tuple[ProducerId, Offset]] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes in a message."""
+        return len(self.data) + _ABORTED_BYTES * len(self.aborted)
+
+
+NOTHING: Final = Batches(b"")
+
+
+def fetched(fetch: PartitionFetch, replica: LeaderReplica, batches: Batches) -> pb.FetchedPartition:
     return convert.fetched(
         fetch,
         high_watermark=replica.high_watermark,
         last_stable_offset=replica.last_stable_offset,
         log_start=replica.log_start_offset,
-        batches=batches,
+        batches=batches.data,
+        aborted=batches.aborted,
     )
 
 
 async def read_batches(
     replica: LeaderReplica, offset: Offset, size_max: int, settings: FetchSettings, *, at_least_one: bool
-) -> bytes:
-    """From `offset` on, below what this reader may see. MessageTooLargeError where the first batch is more than its
-    gRPC client takes; OffsetOutOfRangeError, StorageError, what ended the leadership.
+) -> Batches:
+    """From `offset` on, below what this reader may see; at most `size_max` bytes, aborted transactions among them, but
+    for the first batch. MessageTooLargeError where that is more than the reader's gRPC client takes;
+    OffsetOutOfRangeError, StorageError, what ended the leadership.
     """
     isolation = settings.isolation_level
     data = replica.try_read(offset, size_max, isolation, at_least_one=at_least_one)
@@ -63,7 +85,29 @@ async def read_batches(
             size_bytes=len(data),
             offset=offset,
         )
-    return data
+    if not data or isolation is not IsolationLevel.READ_COMMITTED:
+        return Batches(data)
+    batches = _with_aborted(replica, offset, data)
+    surplus = batches.size_bytes - size_max
+    if surplus <= 0 or not batches.aborted:
+        return batches
+    return _with_aborted(replica, offset, _first_batches(data, len(data) - surplus))
+
+
+def _with_aborted(replica: LeaderReplica, offset: Offset, data: bytes) -> Batches:
+    aborted = replica.aborted(offset, next_offset_after(data))
+    return Batches(data, [(one.producer_id, one.first_offset) for one in aborted])
+
+
+def _first_batches(data: bytes, size_max: int) -> bytes:
+    """Whole ones, of at most that many bytes together; one at least."""
+    end = 0
+    while end < len(data):
+        following = end + LOG_OVERHEAD + _PREFIX.unpack_from(data, end)[1]
+        if following > size_max and end:
+            break
+        end = following
+    return data[:end]
 
 
 def next_offset_after(batches: bytes) -> Offset:

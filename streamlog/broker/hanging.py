@@ -1,0 +1,39 @@
+"""Who holds the last stable offset of a partition, and since when: for those who look after a cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streamlog.model import Offset, ProducerEpoch, ProducerId
+from streamlog.storage.log import Log
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenTransaction:
+    """As the log knows it. Whether its coordinator knows it too, and ends it, is another question."""
+
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+    coordinator_epoch: int  # of the producer's last marker; -1: none
+    first_offset: Offset
+    # By the producers' clocks, or the node's with LogAppendTime. After a restart: of a later batch of it, perhaps.
+    since_ms: int
+    last_write_ms: int
+
+
+def open_transactions(log: Log, *, begun_before_ms: int | None = None) -> list[OpenTransaction]:
+    """Those that are open in a leader's or follower's log, the oldest first: the first one holds the last stable
+    offset. `begun_before_ms`: only those that have been open since before that time.
+    """
+    return [
+        OpenTransaction(
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            coordinator_epoch=producer.coordinator_epoch,
+            first_offset=producer.transaction_start,
+            since_ms=producer.transaction_timestamp_ms,
+            last_write_ms=producer.timestamp_ms,
+        )
+        for producer in log.producers.in_transaction()
+        if begun_before_ms is None or producer.transaction_timestamp_ms < begun_before_ms
+    ]

@@ -1,0 +1,35 @@
+"""Places in a partition, as ListOffsets asks for them: the ends, a time, the largest timestamp."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from streamlog.api.requests import OffsetPlace
+from streamlog.model import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP, IsolationLevel
+from streamlog.storage.log import Log
+from streamlog.storage.reading import FoundOffset
+
+if TYPE_CHECKING:
+    from streamlog.broker.leader_replica import LeaderReplica
+
+
+async def offset_for(replica: LeaderReplica, place: OffsetPlace | int, isolation: IsolationLevel) -> FoundOffset:
+    """As `LeaderReplica.offset_for`, which has checked that the leadership lasts."""
+    log = replica.log
+    if place is OffsetPlace.EARLIEST:
+        start = log.log_start_offset
+        return FoundOffset(start, NO_TIMESTAMP, log.epochs.epoch_of(start))
+    await replica.wait_for_former_leaders()
+    if place is OffsetPlace.LATEST:
+        return FoundOffset(replica.readable_end(isolation), NO_TIMESTAMP, replica.leader_epoch)
+    time_ms = _largest_timestamp(log) if isinstance(place, OffsetPlace) else place
+    found = None if time_ms is None else await log.offset_for_timestamp(time_ms)
+    if found is None or found.offset >= replica.readable_end(isolation):
+        return FoundOffset(NO_OFFSET, NO_TIMESTAMP, NO_LEADER_EPOCH)
+    return found
+
+
+def _largest_timestamp(log: Log) -> int | None:
+    """Of all records; None where none has one."""
+    largest = max(segment.max_timestamp.timestamp_ms for segment in log.segments)
+    return None if largest < 0 else largest

@@ -1,0 +1,333 @@
+"""Transactions at a partition's leader (SEMANTICS 7, KIP-98, KIP-890)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from streamlog.api.requests import OffsetPlace
+from streamlog.broker.hanging import open_transactions
+from streamlog.errors import (
+    ConcurrentTransactionsError,
+    InvalidTransactionStateError,
+    NotEnoughReplicasError,
+    ProducerFencedError,
+    StreamlogError,
+    TransactionCoordinatorFencedError,
+)
+from streamlog.model import Acks, IsolationLevel, Offset, ProducerEpoch, ProducerId
+from streamlog.records import decode_batch, scan_headers
+from streamlog.records.header import TRANSACTIONAL_BIT
+from streamlog.storage.log import Appended
+from tests.broker.rig import ME, OTHER, THIRD, UNCOMMITTED, Recorder, Rig
+from tests.storage.batches import batch
+
+COMMITTED = IsolationLevel.READ_COMMITTED
+PID = ProducerId(7)
+
+
+def transactional(*values: bytes, epoch: int = 0, sequence: int = 0, pid: int = PID) -> bytes:
+    return batch(values, producer=(pid, epoch, sequence), attributes=TRANSACTIONAL_BIT)
+
+
+async def confirmed() -> None:
+    """The coordinator knows the transaction."""
+
+
+def begin(rig: Rig, *values: bytes, epoch: int = 0, sequence: int = 0, pid: int = PID) -> Appended:
+    """A batch on its way through verification, if it needs one."""
+    data = transactional(*values, epoch=epoch, sequence=sequence, pid=pid)
+
+    async def sending() -> Appended:
+        leader = rig.leader()
+        if leader.needs_verification(data):
+            return await leader.append_verified(data, acks=Acks.LEADER, verify=confirmed)
+        return leader.append(data, acks=Acks.LEADER)
+
+    return rig.machine.run(sending())
+
+
+def mark(rig: Rig, epoch: int, *, commit: bool, coordinator_epoch: int = 0, pid: int = PID) -> Appended:
+    def marking() -> Appended:
+        return rig.leader().append_marker(ProducerId(pid), ProducerEpoch(epoch), coordinator_epoch, commit=commit)
+
+    return rig.do(marking)
+
+
+def committed(rig: Rig) -> list[bytes | None]:
+    """As a client reads it."""
+    leader = rig.leader()
+    data = rig.machine.run(leader.read(Offset(0), 1 << 20, COMMITTED))
+    aborted = rig.do(lambda: leader.aborted(Offset(0), leader.last_stable_offset))
+    found: list[bytes | None] = []
+    for position, header in scan_headers(data, 0, len(data)):
+        hidden = any(
+            one.producer_id == header.producer_id and one.first_offset <= header.base_offset < one.last_offset
+            for one in aborted
+        )
+        if not header.is_control and not (header.is_transactional and hidden):
+            found += [record.value for record in decode_batch(data, position)]
+    return found
+
+
+@pytest.fixture
+def leading(rig: Rig) -> Rig:
+    rig.create()
+    rig.rest()
+    return rig
+
+
+# -- reading
+
+
+def test_committed_readers_wait_for_the_marker_and_the_others_do_not(leading: Rig) -> None:
+    rig = leading
+    rig.produce(b"before")
+    begin(rig, b"in")
+    rig.produce(b"behind")
+    leader = rig.leader()
+    assert (leader.high_watermark, leader.last_stable_offset) == (3, 1)
+    assert committed(rig) == [b"before"]
+    assert len(list(scan_headers(rig.read(), 0, len(rig.read())))) == 3
+    mark(rig, 1, commit=True)
+    rig.rest()
+    assert leader.last_stable_offset == 4
+    assert committed(rig) == [b"before", b"in", b"behind"]
+
+
+def test_what_was_aborted_is_told(leading: Rig) -> None:
+    rig = leading
+    begin(rig, b"no")
+    begin(rig, b"yes", pid=8)
+    mark(rig, 1, commit=False)
+    mark(rig, 1, commit=True, pid=8)
+    rig.rest()
+    assert committed(rig) == [b"yes"]
+    (one,) = rig.do(lambda: rig.leader().aborted(Offset(0), Offset(4)))
+    assert (one.producer_id, one.first_offset, one.last_offset) == (PID, 0, 2)
+
+
+def test_a_marker_counts_once_all_in_sync_have_it(rig: Rig) -> None:
+    rig.create(replicas=(ME, OTHER))
+    rig.rest()
+    begin(rig, b"in")
+    mark(rig, 1, commit=True)
+    rig.rest()
+    leader = rig.leader()
+    rig.do(lambda: leader.on_position(OTHER, Offset(1)))
+    assert (leader.high_watermark, leader.last_stable_offset) == (1, 0)
+    watcher = Recorder()
+    rig.do(lambda: leader.watch(watcher))
+    rig.do(lambda: leader.on_position(OTHER, Offset(2)))
+    assert leader.last_stable_offset == 2
+    assert watcher.heard == ["readable 0..2"]
+
+
+def test_the_latest_offset_is_the_last_stable_one_for_committed_readers(leading: Rig) -> None:
+    rig = leading
+    rig.produce(b"a")
+    begin(rig, b"b")
+    rig.rest()
+    for isolation, end in ((COMMITTED, 1), (UNCOMMITTED, 2)):
+        found = rig.machine.run(rig.leader().offset_for(OffsetPlace.LATEST, isolation))
+        assert found.offset == end
+
+
+def test_a_follower_knows_the_last_stable_offset_and_leads_on_with_it(rig: Rig) -> None:
+    rig.create(leader=OTHER, replicas=(ME, OTHER))
+    rig.rest()
+    data = batch([b"a"], epoch=0) + batch(
+        [b"b"], base_offset=1, epoch=0, producer=(7, 0, 0), attributes=TRANSACTIONAL_BIT
+    )
+    rig.do(lambda: rig.follower.on_batches(data, Offset(2), Offset(0)))
+    assert (rig.follower.high_watermark, rig.follower.last_stable_offset) == (2, 1)
+    rig.change(leader=ME)
+    rig.rest()
+    rig.do(lambda: rig.leader().on_position(OTHER, Offset(2)))
+    assert rig.leader().last_stable_offset == 1
+    assert not rig.leader().needs_verification(transactional(b"c", sequence=1))
+
+
+def test_who_holds_the_last_stable_offset_and_since_when(leading: Rig) -> None:
+    rig = leading
+    begin(rig, b"first", pid=9)  # the batches say 1000 ms
+    begin(rig, b"second", epoch=3)
+    first, second = open_transactions(rig.leader().log)
+    assert (first.producer_id, first.first_offset, first.since_ms) == (9, 0, 1000)
+    assert (second.producer_id, second.producer_epoch, second.first_offset) == (PID, 3, 1)
+    assert open_transactions(rig.leader().log, begun_before_ms=1000) == []
+    assert len(open_transactions(rig.leader().log, begun_before_ms=1001)) == 2
+    rig.restart()
+    rig.rest()
+    assert open_transactions(rig.leader().log) == [first, second]
+
+
+# -- markers
+
+
+def test_markers_are_fenced_and_may_be_repeated(leading: Rig) -> None:
+    rig = leading
+    begin(rig, b"in", epoch=4)
+    with pytest.raises(ProducerFencedError):
+        mark(rig, 3, commit=True)
+    first = mark(rig, 5, commit=True, coordinator_epoch=2)
+    again = mark(rig, 5, commit=True, coordinator_epoch=2)
+    assert (first.duplicate, again.duplicate) == (False, True)
+    assert again.next_offset == first.next_offset
+    rig.machine.run(waiting(rig, again))
+    with pytest.raises(TransactionCoordinatorFencedError):
+        mark(rig, 6, commit=False, coordinator_epoch=1)
+    with pytest.raises(ProducerFencedError):
+        begin(rig, b"late", epoch=4, sequence=1)
+
+
+async def waiting(rig: Rig, appended: Appended) -> None:
+    await rig.leader().wait_for(appended)
+
+
+def test_a_marker_is_not_written_where_too_few_are_in_sync(rig: Rig) -> None:
+    rig.create(replicas=(ME, OTHER, THIRD), isr=(ME,))
+    rig.rest()
+    with pytest.raises(NotEnoughReplicasError):
+        mark(rig, 1, commit=True)
+    assert rig.leader().log_end_offset == 0
+
+
+# -- verification
+
+
+def append(rig: Rig, data: bytes) -> Appended:
+    return rig.do(lambda: rig.leader().append(data, acks=Acks.LEADER))
+
+
+def test_a_batch_that_opens_a_transaction_without_verification_is_refused(leading: Rig) -> None:
+    rig = leading
+    first, second = transactional(b"a"), transactional(b"b", sequence=1)
+    assert rig.leader().needs_verification(first)
+    with pytest.raises(InvalidTransactionStateError, match="coordinator"):
+        append(rig, first)
+    begin(rig, b"a")
+    assert not rig.leader().needs_verification(second)
+    append(rig, second)
+    mark(rig, 1, commit=True)
+    assert rig.leader().needs_verification(transactional(b"c", epoch=1))
+
+
+def test_plain_batches_need_none(leading: Rig) -> None:
+    leader = leading.leader()
+    for data in (batch([b"a"]), batch([b"a"], producer=(7, 0, 0)), b"", b"short", bytes(61), b"\xff" * 100):
+        assert not leader.needs_verification(data)
+
+
+def verified(rig: Rig, meanwhile: Callable[[], Awaitable[None]], *, epoch: int = 0) -> Appended:
+    async def sending() -> Appended:
+        data = transactional(b"a", epoch=epoch)
+        return await rig.leader().append_verified(data, acks=Acks.LEADER, verify=meanwhile)
+
+    return rig.machine.run(sending())
+
+
+def test_a_marker_in_between_takes_the_guard_back(leading: Rig) -> None:
+    """The batch was verified, lay in between, and comes when its transaction is over."""
+    rig = leading
+
+    async def ends() -> None:
+        rig.leader().append_marker(PID, ProducerEpoch(0), 0, commit=False)
+
+    with pytest.raises(InvalidTransactionStateError, match="coordinator"):
+        verified(rig, ends)
+    assert rig.leader().log_end_offset == 1  # the marker alone
+
+
+def test_a_newer_epoch_in_between_takes_the_guard_back(leading: Rig) -> None:
+    rig = leading
+
+    async def overtaken() -> None:
+        leader = rig.leader()
+        with leader.verification(PID, ProducerEpoch(1)), pytest.raises(ProducerFencedError):
+            leader.verification(PID, ProducerEpoch(0)).__enter__()
+
+    with pytest.raises(InvalidTransactionStateError):
+        verified(rig, overtaken)
+    verified(rig, confirmed)
+
+
+def test_a_guard_is_for_its_producer_and_its_time_only(leading: Rig) -> None:
+    rig = leading
+    leader = rig.leader()
+    data = transactional(b"a")
+    with leader.verification(ProducerId(8), ProducerEpoch(0)) as other:
+        pass
+    with leader.verification(PID, ProducerEpoch(0)) as over:
+        pass
+    for guard in (other, over):
+        with pytest.raises(InvalidTransactionStateError):
+            rig.do(lambda guard=guard: leader.append(data, acks=Acks.LEADER, guard=guard))  # type: ignore[misc]  # bound now
+    with leader.verification(PID, ProducerEpoch(0)) as guard:
+        rig.do(lambda: leader.append(data, acks=Acks.LEADER, guard=guard))
+
+
+def test_what_the_coordinator_refuses_is_not_appended(leading: Rig) -> None:
+    rig = leading
+
+    async def refuses() -> None:
+        raise ConcurrentTransactionsError("the one before is being ended")
+
+    with pytest.raises(ConcurrentTransactionsError):
+        verified(rig, refuses)
+    assert rig.leader().log_end_offset == 0
+    verified(rig, confirmed)
+
+
+def test_batches_of_a_producer_keep_their_order_behind_a_verification(leading: Rig) -> None:
+    """Others do not wait for it; the coordinator is asked once."""
+    rig = leading
+    asked: list[int] = []
+
+    async def story() -> list[int]:
+        leader = rig.leader()
+        go_on = asyncio.Event()
+
+        async def verify() -> None:
+            asked.append(leader.log_end_offset)
+            await go_on.wait()
+
+        async def send(sequence: int) -> Appended:
+            data = transactional(b"%d" % sequence, sequence=sequence)
+            if leader.needs_verification(data):
+                return await leader.append_verified(data, acks=Acks.LEADER, verify=verify)
+            return leader.append(data, acks=Acks.LEADER)
+
+        sending = [asyncio.ensure_future(send(sequence)) for sequence in range(4)]
+        await asyncio.sleep(0.01)
+        leader.append(batch([b"plain"]), acks=Acks.LEADER)
+        go_on.set()
+        sending.append(asyncio.ensure_future(send(4)))
+        return [(await one).first_offset for one in sending]
+
+    assert rig.machine.run(story()) == [1, 2, 3, 4, 5]
+    assert asked == [0]
+
+
+def test_the_end_of_the_leadership_ends_a_verification(rig: Rig) -> None:
+    rig.create(replicas=(ME, OTHER))
+    rig.rest()
+
+    async def story() -> None:
+        leader = rig.leader()
+        told = asyncio.Event()
+
+        async def verify() -> None:
+            await told.wait()
+
+        data = transactional(b"a")
+        one = asyncio.ensure_future(leader.append_verified(data, acks=Acks.LEADER, verify=verify))
+        await asyncio.sleep(0)
+        leader.end(ConcurrentTransactionsError("another leads"))
+        told.set()
+        with pytest.raises(StreamlogError, match="another leads"):
+            await one
+
+    rig.machine.run(story())
