@@ -36,7 +36,7 @@
     ├── InvalidGroupIdError / GroupIdNotFoundError / GroupNotEmptyError / GroupMaxSizeReachedError
     ├── UnknownMemberIdError / IllegalGenerationError / UnreleasedInstanceIdError    of a group's member
     ├── UnsupportedAssignorError / InvalidRegularExpressionError
-    ├── OffsetMetadataTooLargeError / GroupSubscribedToTopicError
+    ├── OffsetMetadataTooLargeError / GroupSubscribedToTopicError / UnstableOffsetCommitError
     ├── NotCoordinatorError            names the coordinator where it is known
     ├── CoordinatorLoadInProgressError / CoordinatorNotAvailableError
     ├── BrokerNotAvailableError        a node that a call concerns is not alive; on clients: no node could be reached
@@ -639,6 +639,14 @@ class GroupSubscribedToTopicError(StreamlogError):
 
     code = "GROUP_SUBSCRIBED_TO_TOPIC"
     status = Status.FAILED_PRECONDITION
+
+
+class UnstableOffsetCommitError(StreamlogError):
+    """A transaction that has not ended commits this offset."""
+
+    code = "UNSTABLE_OFFSET_COMMIT"
+    status = Status.UNAVAILABLE
+    retriable = True
 
 
 class NotCoordinatorError(StreamlogError):

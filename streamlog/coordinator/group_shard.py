@@ -15,11 +15,18 @@ from functools import partial
 from typing import TypeVar
 
 from streamlog.broker.leader_replica import LeaderReplica
+from streamlog.broker.verification import VerificationGuard
 from streamlog.coordinator.shard import Shard
 from streamlog.coordinator.timers import Timers
-from streamlog.errors import StreamlogError, UnsupportedVersionError
+from streamlog.errors import (
+    InvalidRecordError,
+    StreamlogError,
+    UnstableOffsetCommitError,
+    UnsupportedVersionError,
+)
 from streamlog.groups import committing
 from streamlog.groups.codec import decode, encode
+from streamlog.groups.committing import CommitOffsets
 from streamlog.groups.decision import Context, Decision, RevocationTimer, SetTimer, Timer
 from streamlog.groups.membership import (
     Heartbeat,
@@ -30,10 +37,11 @@ from streamlog.groups.membership import (
     refresh_topics,
     timers_after_loading,
 )
+from streamlog.groups.pending import PendingOffsets
 from streamlog.groups.reconcile import is_behind
-from streamlog.groups.records import OffsetValue
+from streamlog.groups.records import OffsetKey, OffsetValue, Record
 from streamlog.groups.state import Group, replay
-from streamlog.model import TopicPartition
+from streamlog.model import NO_PRODUCER_ID, ProducerEpoch, ProducerId, TopicPartition
 from streamlog.ports import Clock, Probe
 
 R = TypeVar("R")
@@ -52,19 +60,38 @@ class GroupShard:
         self._probe = probe
         self._timers: Timers[Timer] = Timers(self._on_due)
         self._pending: dict[str, list[tuple[Heartbeat, asyncio.Future[HeartbeatAnswer]]]] = {}
+        self._pending_offsets = PendingOffsets()
         self._hints: dict[tuple[str, str], Callable[[], None]] = {}  # of members on streams
         self._unknown = 0  # records of a newer release, passed over
 
     # -- life
 
-    def replay(self, key: bytes | None, value: bytes | None) -> None:
+    def replay(self, key: bytes | None, value: bytes | None, producer_id: ProducerId) -> None:
         """While loading. Records of kinds that this release does not know are passed over, as Kafka does."""
         try:
             record = decode(key, value)
         except UnsupportedVersionError:
             self._unknown += 1
             return
-        replay(self.groups, (record,))
+        if producer_id == NO_PRODUCER_ID:
+            self._apply((record,))
+        else:
+            self._apply_pending(producer_id, (record,))
+
+    def replay_marker(self, producer_id: ProducerId, *, commit: bool) -> None:
+        replay(self.groups, self._pending_offsets.end(producer_id, commit=commit))
+
+    def _apply(self, records: Sequence[Record]) -> None:
+        for record in records:
+            if isinstance(record.key, OffsetKey):
+                self._pending_offsets.on_record(record.key)
+        replay(self.groups, records)
+
+    def _apply_pending(self, producer_id: ProducerId, records: Sequence[Record]) -> None:
+        for key, value in records:
+            if not isinstance(key, OffsetKey) or not isinstance(value, OffsetValue):
+                raise InvalidRecordError(f"{type(key).__name__} in a transaction, which has offsets alone")
+            self._pending_offsets.add(producer_id, key, value)
 
     def begin(self) -> None:
         """Loaded: sessions run from now on, and what has happened to the topics meanwhile is made good."""
@@ -112,16 +139,56 @@ class GroupShard:
         return response
 
     async def fetch(
-        self, group: str, member: committing.Committer | None, partitions: Sequence[TopicPartition] | None
-    ) -> Mapping[TopicPartition, OffsetValue | None]:
-        """Committed offsets. A member that names itself is checked like one that commits."""
+        self,
+        group: str,
+        member: committing.Committer | None,
+        partitions: Sequence[TopicPartition] | None,
+        *,
+        require_stable: bool = False,
+    ) -> Mapping[TopicPartition, OffsetValue | UnstableOffsetCommitError | None]:
+        """Committed offsets. A member that names itself is checked like one that commits. `require_stable`: an error
+        for each partition whose offset an open transaction is about to commit.
+        """
         self.shard.check()
         known = self._group(group)
         if member is not None:
             committing.check_member(known, member)
-        found = committing.fetch(known, partitions)
+        found: dict[TopicPartition, OffsetValue | UnstableOffsetCommitError | None]
+        found = dict(committing.fetch(known, partitions))
+        if require_stable:
+            for key in self._pending_offsets.of_group(group):
+                partition = TopicPartition(key.topic, key.partition)
+                if partitions is None or partition in found:
+                    found[partition] = UnstableOffsetCommitError(
+                        f"a transaction that has not ended commits the offset of {partition} in group {group!r}"
+                    )
         await self.shard.wait_until_safe()
         return found
+
+    # -- transactions
+
+    async def commit_in_transaction(
+        self, command: CommitOffsets, guard: VerificationGuard
+    ) -> tuple[StreamlogError | None, ...]:
+        """As `committing.commit`, and what `Shard.write` raises. They count when the transaction is committed.
+
+        `guard`: the producer's coordinator has been asked whether this partition may have records of it.
+        """
+        self.shard.check()
+        decision = committing.commit(command, self._group(command.group), self._context())
+        if decision.records:
+            self.shard.write([encode(record) for record in decision.records], guard)
+            self._apply_pending(guard.producer_id, decision.records)
+        await self.shard.wait_until_safe()
+        return decision.response
+
+    async def end_transaction(
+        self, producer_id: ProducerId, producer_epoch: ProducerEpoch, coordinator_epoch: int, *, commit: bool
+    ) -> None:
+        """The marker, replicated. Raises what `Shard.write_marker` raises."""
+        if self.shard.write_marker(producer_id, producer_epoch, coordinator_epoch, commit=commit):
+            self.replay_marker(producer_id, commit=commit)
+        await self.shard.wait_until_safe()
 
     def watch_member(self, group: str, member_id: str, hint: Callable[[], None]) -> None:
         """The member is on a stream: call `hint` when a heartbeat of it would have news."""
@@ -177,7 +244,7 @@ class GroupShard:
         decision = decide(self._group(group_id), self._context())
         if decision.records:
             self.shard.write([encode(record) for record in decision.records])
-            replay(self.groups, decision.records)
+            self._apply(decision.records)
             self._hint(group_id)
         self._set(decision.timers)
         return decision.response

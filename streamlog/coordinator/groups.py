@@ -7,14 +7,16 @@ end. What changes in the cluster's topics is told to all of them; offsets expire
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from streamlog.config import Config, group_settings
 from streamlog.coordinator.group_shard import GroupShard
 from streamlog.coordinator.shards import Leaderships, Shards
 from streamlog.coordinator.topics import ImageTopics
+from streamlog.errors import NotCoordinatorError, StreamlogError, UnstableOffsetCommitError
 from streamlog.groups import committing
+from streamlog.groups.committing import CommitOffsets
 from streamlog.groups.decision import Context, Decision, GroupSettings
 from streamlog.groups.membership import Heartbeat, HeartbeatAnswer, PutOut, put_out
 from streamlog.groups.placement import OFFSETS_TOPIC
@@ -24,7 +26,7 @@ from streamlog.metadata.delta import MetadataDelta
 from streamlog.metadata.image import MetadataImage
 from streamlog.metadata.node_configs import NodeConfigs
 from streamlog.metadata.view import MetadataView
-from streamlog.model import BrokerId, TopicPartition
+from streamlog.model import BrokerId, PartitionId, ProducerEpoch, ProducerId, TopicPartition
 from streamlog.ports import Clock, Probe
 
 R = TypeVar("R")
@@ -91,9 +93,45 @@ class GroupCoordinator:
         return await self._shards.of(group).decide(group, decide)
 
     async def fetch_offsets(
-        self, group: str, member: committing.Committer | None, partitions: Sequence[TopicPartition] | None
-    ) -> Mapping[TopicPartition, OffsetValue | None]:
-        return await self._shards.of(group).fetch(group, member, partitions)
+        self,
+        group: str,
+        member: committing.Committer | None,
+        partitions: Sequence[TopicPartition] | None,
+        *,
+        require_stable: bool = False,
+    ) -> Mapping[TopicPartition, OffsetValue | UnstableOffsetCommitError | None]:
+        return await self._shards.of(group).fetch(group, member, partitions, require_stable=require_stable)
+
+    async def commit_in_transaction(
+        self,
+        command: CommitOffsets,
+        producer_id: ProducerId,
+        producer_epoch: ProducerEpoch,
+        verify: Callable[[TopicPartition], Awaitable[None]],
+    ) -> tuple[StreamlogError | None, ...]:
+        """As `GroupShard.commit_in_transaction`. `verify` asks the coordinator of the transaction whether this
+        partition of `__consumer_offsets` may have records of it.
+        """
+        shard = self._shards.of(command.group)
+        shard.shard.check()
+        with shard.shard.replica.verification(producer_id, producer_epoch) as guard:
+            await verify(shard.shard.replica.partition)
+            return await shard.commit_in_transaction(command, guard)
+
+    async def end_transaction(
+        self,
+        partition: PartitionId,
+        producer_id: ProducerId,
+        producer_epoch: ProducerEpoch,
+        coordinator_epoch: int,
+        *,
+        commit: bool,
+    ) -> None:
+        """A marker for a partition of `__consumer_offsets`. As `GroupShard.end_transaction`."""
+        shard = self._shards.at(partition)
+        if shard is None:
+            raise NotCoordinatorError(f"another node leads {OFFSETS_TOPIC}-{partition}")
+        await shard.end_transaction(producer_id, producer_epoch, coordinator_epoch, commit=commit)
 
     async def describe(self, group: str) -> Group | None:
         """As it is now, not to be changed; None: nothing is known of it."""

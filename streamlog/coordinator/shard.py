@@ -7,19 +7,32 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeAlias
 
 from streamlog.broker.leader_replica import LeaderReplica
+from streamlog.broker.verification import VerificationGuard
 from streamlog.errors import (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
+    InvalidTransactionStateError,
     NotCoordinatorError,
     NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
+    ProducerFencedError,
     StreamlogError,
     ThrottledError,
 )
-from streamlog.model import Acks, IsolationLevel
+from streamlog.model import NO_PRODUCER_ID, Acks, IsolationLevel, Offset, ProducerEpoch, ProducerId
 from streamlog.ports import Clock, Probe
-from streamlog.records import BatchBuilder, BatchFields, check_crc, iter_batch, scan_headers
+from streamlog.records import (
+    BatchBuilder,
+    BatchFields,
+    BatchHeader,
+    EndTransactionMarker,
+    check_crc,
+    decode_control,
+    iter_batch,
+    scan_headers,
+)
 from streamlog.storage.log import Appended
+from streamlog.storage.producers import next_sequence
 
 KeyValue: TypeAlias = tuple[bytes, bytes | None]
 
@@ -32,8 +45,15 @@ BATCH_BYTES: Final = 512 << 10
 class Machine(Protocol):
     """What the shard's log makes."""
 
-    def replay(self, key: bytes | None, value: bytes | None) -> None:
-        """One record of the log while loading. StreamlogError where it cannot be read: the shard ends then."""
+    def replay(self, key: bytes | None, value: bytes | None, producer_id: ProducerId) -> None:
+        """One record of the log while loading. StreamlogError where it cannot be read: the shard ends then.
+
+        `producer_id`: in whose transaction it was written; NO_PRODUCER_ID: in none.
+        """
+        ...
+
+    def replay_marker(self, producer_id: ProducerId, *, commit: bool) -> None:
+        """The end of a producer's transaction in this log, while loading."""
         ...
 
 
@@ -85,16 +105,26 @@ class Shard:
             before = offset
             for position, header in scan_headers(data, 0, len(data)):
                 check_crc(data, position, header)
-                if not header.is_control:
-                    for record in iter_batch(data, position):
-                        if record.offset >= before:
-                            self._machine.replay(record.key, record.value)
-                            count += 1
+                count += self._replay(data, position, header, before)
                 offset = header.next_offset
             if offset == before:
                 raise CoordinatorNotAvailableError(f"{replica.partition}: offset {offset} cannot be read")
             await asyncio.sleep(0)
         return count
+
+    def _replay(self, data: bytes, position: int, header: BatchHeader, start: Offset) -> int:
+        """One batch, from `start` on; how many records it had."""
+        records = [record for record in iter_batch(data, position) if record.offset >= start]
+        if header.is_control:
+            for record in records:
+                marker = decode_control(record)
+                if isinstance(marker, EndTransactionMarker):
+                    self._machine.replay_marker(header.producer_id, commit=marker.commit)
+            return 0
+        producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
+        for record in records:
+            self._machine.replay(record.key, record.value, producer_id)
+        return len(records)
 
     # -- commands
 
@@ -107,34 +137,58 @@ class Shard:
         if not self._is_active:
             raise CoordinatorLoadInProgressError(f"{self.replica.partition} is being loaded")
 
-    def write(self, records: Sequence[KeyValue]) -> None:
+    def write(self, records: Sequence[KeyValue], guard: VerificationGuard | None = None) -> None:
         """Append a decision's records, to be replayed in the same step. CoordinatorNotAvailableError: nothing, or only
         a beginning of them, which is sound, has been appended; the shard has ended where it was a beginning.
+
+        `guard`: as part of this producer's transaction; then ProducerFencedError and InvalidTransactionStateError too.
         """
         self.check()
         begun = False
-        for batch in self._batches(records):
+        for builder in self._builders(records):
             try:
-                self._last = self.replica.append(batch, acks=Acks.ALL)
+                batch = builder.build(BatchFields() if guard is None else self._fields(guard))
+                self._last = self.replica.append(batch, acks=Acks.ALL, guard=guard)
             except StreamlogError as error:
                 if begun:  # the state must be made from the log anew
                     self._failure = error
                     self._ended.set()
+                if isinstance(error, ProducerFencedError | InvalidTransactionStateError):
+                    raise
                 raise _unavailable(error) from error
             begun = True
 
-    def _batches(self, records: Sequence[KeyValue]) -> list[bytes]:
-        now_ms, fields = self._clock.wall_ms(), BatchFields()
-        batches = []
-        builder = BatchBuilder(BATCH_BYTES)
+    def _fields(self, guard: VerificationGuard) -> BatchFields:
+        """Of the next batch of this transaction. Its sequence is the coordinator's own: clients do not count here."""
+        known = self.replica.log.producers.get(guard.producer_id)
+        goes_on = known is not None and known.epoch == guard.producer_epoch and known.batches
+        return BatchFields(
+            producer_id=guard.producer_id,
+            producer_epoch=guard.producer_epoch,
+            base_sequence=next_sequence(known.last_sequence) if known is not None and goes_on else 0,
+            is_transactional=True,
+        )
+
+    def write_marker(
+        self, producer_id: ProducerId, producer_epoch: ProducerEpoch, coordinator_epoch: int, *, commit: bool
+    ) -> bool:
+        """End a transaction in this log, to be replayed in the same step. False: it has ended so before. Raises what
+        `check` and `LeaderReplica.append_marker` raise.
+        """
+        self.check()
+        appended = self.replica.append_marker(producer_id, producer_epoch, coordinator_epoch, commit=commit)
+        self._last = appended
+        return not appended.duplicate
+
+    def _builders(self, records: Sequence[KeyValue]) -> list[BatchBuilder]:
+        """At least one."""
+        now_ms = self._clock.wall_ms()
+        builders = [BatchBuilder(BATCH_BYTES)]
         for key, value in records:
-            if not builder.try_append(value, key, timestamp=now_ms):
-                batches.append(builder.build(fields))
-                builder = BatchBuilder(BATCH_BYTES)
-                builder.try_append(value, key, timestamp=now_ms)
-        if len(builder):
-            batches.append(builder.build(fields))
-        return batches
+            if not builders[-1].try_append(value, key, timestamp=now_ms):
+                builders.append(BatchBuilder(BATCH_BYTES))
+                builders[-1].try_append(value, key, timestamp=now_ms)
+        return builders
 
     async def wait_until_safe(self) -> None:
         """Until the high watermark has passed all that has been written. NotCoordinatorError,

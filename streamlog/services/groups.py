@@ -6,6 +6,9 @@ Records.Consume.
 
 from __future__ import annotations
 
+import asyncio
+from typing import Final
+
 from streamlog.api.convert import groups as convert
 from streamlog.api.convert.fields import distinct, each
 from streamlog.api.convert.view import node
@@ -17,10 +20,12 @@ from streamlog.errors import CoordinatorNotAvailableError, StreamlogError
 from streamlog.groups import committing
 from streamlog.groups.placement import OFFSETS_TOPIC
 from streamlog.metadata.view import MetadataView
+from streamlog.services.leading import within
 from streamlog.services.membership import Memberships
 from streamlog.services.needs import InternalTopics
 
-GROUPS_PER_REQUEST_MAX = 1_000
+GROUPS_PER_REQUEST_MAX: Final = 1_000
+APPLY_WAIT_MS: Final = 5_000
 
 
 class Groups:
@@ -42,10 +47,19 @@ class Groups:
         distinct(names, "groups")
         if self._view.image.topic_named(OFFSETS_TOPIC) is None:
             await self._internal_topics.create_internal_topic(OFFSETS_TOPIC)
+            await self._until_known(call)
         response = pb.FindCoordinatorResponse()
         for name in names:
             self._add_coordinator(response.coordinators.add(group=name))
         return response
+
+    async def _until_known(self, call: Call) -> None:
+        """This node may hear of the new topic a moment later; rows say so where it takes longer."""
+        try:
+            async with asyncio.timeout(within(APPLY_WAIT_MS, call)):
+                await self._view.wait_until(lambda image: image.topic_named(OFFSETS_TOPIC) is not None)
+        except TimeoutError:
+            return
 
     def _add_coordinator(self, row: pb.CoordinatorOf) -> None:
         try:
@@ -66,7 +80,8 @@ class Groups:
 
     async def fetch_offsets(self, request: pb.FetchOffsetsRequest, call: Call) -> pb.FetchOffsetsResponse:
         group, member, partitions = convert.fetch_request(request)
-        return convert.fetched(await self._coordinator.fetch_offsets(group, member, partitions))
+        found = await self._coordinator.fetch_offsets(group, member, partitions, require_stable=request.require_stable)
+        return convert.fetched(found)
 
     def methods(self) -> list[Method]:
         memberships = self._memberships

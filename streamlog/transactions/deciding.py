@@ -226,6 +226,16 @@ def needs_fresh_id(value: TransactionValue | None) -> bool:
     return value is None or value.producer_epoch >= EPOCH_MAX
 
 
+def known(transactional_id: str, value: TransactionValue | None) -> TransactionValue:
+    """UnknownProducerIdError where there is none."""
+    if value is None:
+        raise UnknownProducerIdError(
+            f"transactional id {transactional_id!r} is not known here; begin with InitProducerId",
+            field="transactional_id",
+        )
+    return value
+
+
 # -- within
 
 
@@ -243,10 +253,7 @@ def _check_claim(command: Init, before: TransactionValue) -> None:
 def _check_producer(
     transactional_id: str, producer_id: ProducerId, epoch: ProducerEpoch, before: TransactionValue | None
 ) -> TransactionValue:
-    if before is None:
-        raise UnknownProducerIdError(
-            f"transactional id {transactional_id!r} is not known here; begin with InitProducerId", field="producer_id"
-        )
+    before = known(transactional_id, before)
     if producer_id != before.producer_id or epoch < before.producer_epoch:
         raise _fenced(transactional_id, epoch, before)
     if epoch > before.producer_epoch:

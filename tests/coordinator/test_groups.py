@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TypeVar
 
 import pytest
@@ -14,18 +14,26 @@ from streamlog.errors import (
     CoordinatorNotAvailableError,
     InvalidRegularExpressionError,
     NotCoordinatorError,
+    StreamlogError,
     UnknownMemberIdError,
 )
 from streamlog.groups import committing
 from streamlog.groups.committing import CommitOffsets, Committer, OffsetToCommit
 from streamlog.groups.membership import JOIN, LEAVE, Heartbeat, HeartbeatAnswer, Subscription
 from streamlog.groups.placement import OFFSETS_TOPIC
+from streamlog.groups.records import OffsetValue
 from streamlog.model import NO_LEADER_EPOCH, Acks, BrokerId, Offset, TopicPartition
 from tests.broker.rig import ME, OTHER, P0, Rig
 from tests.storage.batches import batch
 
 T = TypeVar("T")
 T_0 = TopicPartition("t", P0)
+
+
+def offset_of(found: Mapping[TopicPartition, OffsetValue | StreamlogError | None]) -> int | None:
+    value = found[T_0]
+    assert not isinstance(value, StreamlogError)
+    return None if value is None else value.offset
 
 
 class Bench:
@@ -95,8 +103,7 @@ class Bench:
         assert error is None
 
     def committed(self) -> int | None:
-        value = self.run(self.coordinator.fetch_offsets("g", None, [T_0]))[T_0]
-        return None if value is None else value.offset
+        return offset_of(self.run(self.coordinator.fetch_offsets("g", None, [T_0])))
 
 
 @pytest.fixture
@@ -139,8 +146,7 @@ def test_nothing_is_answered_before_it_is_replicated(bench: Bench) -> None:
 
     async def committing_and_reading() -> tuple[asyncio.Task[None], asyncio.Task[int | None]]:
         async def read() -> int | None:
-            value = (await bench.coordinator.fetch_offsets("g", None, [T_0]))[T_0]
-            return None if value is None else value.offset
+            return offset_of(await bench.coordinator.fetch_offsets("g", None, [T_0]))
 
         loop = asyncio.get_running_loop()
         commit = loop.create_task(bench.commit(5))

@@ -180,9 +180,12 @@ def topic_partition(message: common_pb2.TopicPartition) -> TopicPartition:
     return TopicPartition(topic_name(message.topic), partition_id(message.partition))
 
 
-def fetched(offsets: Mapping[TopicPartition, OffsetValue | None]) -> pb.FetchOffsetsResponse:
+def fetched(
+    offsets: Mapping[TopicPartition, OffsetValue | StreamlogError | None],
+) -> pb.FetchOffsetsResponse:
     response = pb.FetchOffsetsResponse()
-    for partition, value in offsets.items():
+    for partition, found in offsets.items():
+        value = found if isinstance(found, OffsetValue) else None
         row = response.offsets.add(
             topic=partition.topic,
             partition=partition.partition,
@@ -192,4 +195,6 @@ def fetched(offsets: Mapping[TopicPartition, OffsetValue | None]) -> pb.FetchOff
         )
         if value is not None and value.leader_epoch != NO_LEADER_EPOCH:
             row.leader_epoch = value.leader_epoch
+        if isinstance(found, StreamlogError):
+            row.error.CopyFrom(to_message(found))
     return response

@@ -1,0 +1,214 @@
+"""Markers on their way from the coordinators of this node to the leaders of all partitions.
+
+    decided end --decision replicated--> a marker for each partition --> line of its leader's node --> written
+                                               ^__ after a while ___ refused, no answer, another leader _|
+
+One request at a time goes to a node, with all that has gathered for it meanwhile. It is tried until it is done, by
+whoever leads the partition then; a partition whose topic is gone needs none. Only the end of the coordinator's
+leadership, or a newer coordinator's marker, puts an end to it: who coordinates then goes on from the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from streamlog.coordinator.transaction_shard import Prepared, TransactionShard
+from streamlog.errors import (
+    CoordinatorNotAvailableError,
+    LeaderNotAvailableError,
+    ProducerFencedError,
+    StreamlogError,
+    TransactionCoordinatorFencedError,
+)
+from streamlog.metadata.view import MetadataView
+from streamlog.model import NO_BROKER, BrokerId, ProducerEpoch, ProducerId, TopicPartition
+from streamlog.ports import Probe, Random
+from streamlog.records import EndTransactionMarker
+from streamlog.transactions.deciding import marker_of
+from streamlog.transactions.records import TransactionState
+
+MARKERS_PER_REQUEST_MAX: Final = 1_000
+BACKOFF_S: Final = (0.02, 0.5)
+"""First and longest wait before a marker is tried again: a fail-over takes less than a second."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionMarker:
+    """What one partition is to get."""
+
+    partition: TopicPartition
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+    marker: EndTransactionMarker
+
+
+class MarkerLink(Protocol):
+    """The way to the nodes that lead the partitions."""
+
+    async def write(self, node: BrokerId, markers: Sequence[PartitionMarker]) -> Sequence[StreamlogError | None]:
+        """For each marker None, when it is replicated, or why not. StreamlogError: for none is it known."""
+        ...
+
+
+class _Job:
+    """One decided end."""
+
+    def __init__(self, shard: TransactionShard, prepared: Prepared) -> None:
+        self.shard = shard
+        self.prepared = prepared
+        self.missing = dict.fromkeys(sorted(prepared.value.partitions))
+        self.fenced = False
+
+    @property
+    def is_over(self) -> bool:
+        shard, prepared = self.shard, self.prepared
+        return self.fenced or not (
+            shard.shard.is_active and shard.values.get(prepared.transactional_id) is prepared.value
+        )
+
+    def done(self, partition: TopicPartition) -> None:
+        self.missing.pop(partition, None)
+        if not self.missing and not self.is_over:
+            self.shard.completed(self.prepared.transactional_id, self.prepared.value)
+
+
+class _Item:
+    """One marker on its way."""
+
+    __slots__ = ("attempts", "job", "marker")
+
+    def __init__(self, job: _Job, marker: PartitionMarker) -> None:
+        self.job = job
+        self.marker = marker
+        self.attempts = 0
+
+
+class MarkerWriter:
+    """One a node; `run` is a task of the coordinator."""
+
+    def __init__(self, view: MetadataView, link: MarkerLink, random: Random, probe: Probe) -> None:
+        self._view = view
+        self._link = link
+        self._random = random
+        self._probe = probe
+        self._tasks: asyncio.TaskGroup | None = None
+        self._lines: dict[BrokerId, deque[_Item]] = {}  # each has a task, and goes when it is empty
+
+    async def run(self) -> None:
+        """For ever."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                await asyncio.get_running_loop().create_future()
+        finally:
+            self._tasks = None
+            self._lines.clear()
+
+    def write(self, shard: TransactionShard, prepared: Prepared) -> None:
+        """coordinator.transaction_shard.Ends."""
+        if self._tasks is not None:
+            self._tasks.create_task(self._begin(_Job(shard, prepared)))
+
+    async def _begin(self, job: _Job) -> None:
+        """Once the decision is replicated: before that nobody may see it."""
+        attempt = 0
+        while not job.is_over:
+            try:
+                await job.shard.shard.wait_until_safe()
+                break
+            except CoordinatorNotAvailableError:  # in the log, and too few replicas have it
+                attempt += 1
+                await self._pause(attempt)
+            except StreamlogError:
+                return
+        if job.is_over:
+            return
+        if not job.missing:
+            job.shard.completed(job.prepared.transactional_id, job.prepared.value)
+        value = job.prepared.value
+        producer_id, producer_epoch = marker_of(value)
+        marker = EndTransactionMarker(
+            commit=value.state is TransactionState.PREPARE_COMMIT, coordinator_epoch=job.prepared.coordinator_epoch
+        )
+        for partition in tuple(job.missing):
+            one = PartitionMarker(
+                partition=partition, producer_id=producer_id, producer_epoch=producer_epoch, marker=marker
+            )
+            self._route(_Item(job, one))
+
+    def _route(self, item: _Item) -> None:
+        if item.job.is_over or self._tasks is None:
+            return
+        partition = item.marker.partition
+        topic = self._view.image.topic_named(partition.topic)
+        if topic is None or partition.partition >= len(topic.partitions):
+            item.job.done(partition)  # deleted, and its records with it
+            return
+        leader = topic.partitions[partition.partition].leader
+        line = self._lines.get(leader)
+        if line is None:
+            line = self._lines[leader] = deque()
+            self._tasks.create_task(self._serve(leader, line))
+        line.append(item)
+
+    async def _serve(self, node: BrokerId, line: deque[_Item]) -> None:
+        """Until the line is empty."""
+        while line:
+            some = [line.popleft() for _ in range(min(len(line), MARKERS_PER_REQUEST_MAX))]
+            some = [item for item in some if not item.job.is_over]
+            failed = await self._write(node, some) if some else []
+            if failed and self._tasks is not None:
+                self._tasks.create_task(self._again(failed))
+        del self._lines[node]
+
+    async def _again(self, failed: list[_Item]) -> None:
+        for item in failed:
+            item.attempts += 1
+        await self._pause(max(item.attempts for item in failed))
+        for item in failed:
+            self._route(item)
+
+    async def _write(self, node: BrokerId, some: list[_Item]) -> list[_Item]:
+        """Those to be tried again."""
+        results: Sequence[StreamlogError | None]
+        try:
+            if node == NO_BROKER:
+                raise LeaderNotAvailableError("these partitions have no leader now")
+            results = await self._link.write(node, [item.marker for item in some])
+        except StreamlogError as refused:
+            results = [refused] * len(some)
+        failed = []
+        for item, error in zip(some, results, strict=True):
+            if error is None:
+                item.job.done(item.marker.partition)
+            elif isinstance(error, TransactionCoordinatorFencedError | ProducerFencedError):
+                self._on_fenced(item, error)
+            else:
+                failed.append(item)
+        return failed
+
+    def _on_fenced(self, item: _Item, error: StreamlogError) -> None:
+        """A later coordinator has ended this transaction, and perhaps another one since: it is not ours any more."""
+        item.job.fenced = True
+        self._probe(
+            "transaction_marker_fenced",
+            transactional_id=item.job.prepared.transactional_id,
+            partition=str(item.marker.partition),
+            reason=str(error),
+        )
+
+    async def _pause(self, attempt: int) -> None:
+        """Longer each time; ends early when the metadata change."""
+        first_s, longest_s = BACKOFF_S
+        pause_s = min(first_s * 2 ** min(attempt - 1, 16), longest_s) * self._random.uniform(0.8, 1.2)
+        index = self._view.image.index
+        try:
+            async with asyncio.timeout(pause_s):
+                await self._view.wait_until(lambda image: image.index != index)
+        except TimeoutError:
+            return
+        await asyncio.sleep(first_s)  # what has changed is carried out by now

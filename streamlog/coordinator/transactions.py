@@ -1,0 +1,115 @@
+"""The coordinator of transactions on one node: which transactional ids are its own, and who coordinates the others.
+
+A shard for each partition of `__transaction_state` that this node leads; one writer of markers for all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Final
+
+from streamlog.broker.leader_replica import LeaderReplica
+from streamlog.config import group_settings
+from streamlog.coordinator.marker_writer import MarkerLink, MarkerWriter
+from streamlog.coordinator.shards import Leaderships, Shards
+from streamlog.coordinator.transaction_shard import ProducerIds, TransactionShard
+from streamlog.errors import InvalidRequestError
+from streamlog.metadata.node_configs import NodeConfigs
+from streamlog.metadata.view import MetadataView
+from streamlog.model import BrokerId
+from streamlog.ports import Ports
+from streamlog.transactions.deciding import AddPartitions, End, Ended, Init, Producer
+from streamlog.transactions.records import TWO_PHASE, TransactionValue
+
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+
+
+class TransactionCoordinator:
+    """`run` is a task of the node. All commands raise what `TransactionShard`'s raise, and NotCoordinatorError."""
+
+    def __init__(
+        self,
+        replicas: Leaderships,
+        view: MetadataView,
+        configs: NodeConfigs,
+        producer_ids: ProducerIds,
+        link: MarkerLink,
+        ports: Ports,
+    ) -> None:
+        self._configs = configs
+        self._clock = ports.clock
+        self._tasks: asyncio.TaskGroup | None = None
+        self._writer = MarkerWriter(view, link, ports.random, ports.probe)
+
+        def make(replica: LeaderReplica) -> TransactionShard:
+            return TransactionShard(
+                replica, self._writer, producer_ids, self._expiration_ms, self._spawn, ports.clock, ports.probe
+            )
+
+        self._shards = Shards(TRANSACTIONS_TOPIC, "transactional id", replicas, view, make)
+
+    async def run(self) -> None:
+        """For ever."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                tasks.create_task(self._writer.run())
+                tasks.create_task(self._shards.run())
+        finally:
+            self._tasks = None
+
+    def _spawn(self, work: Coroutine[object, object, None]) -> None:
+        """Shards live within `run`."""
+        assert self._tasks is not None
+        self._tasks.create_task(work)
+
+    def _expiration_ms(self) -> int:
+        return self._configs.node[group_settings.TRANSACTIONAL_ID_EXPIRATION_MS]
+
+    def coordinator_of(self, transactional_id: str) -> BrokerId:
+        """As `Shards.coordinator_of`."""
+        return self._shards.coordinator_of(transactional_id)
+
+    # -- commands; `timeout_s`: how long to wait for the end of the transaction before
+
+    async def init(self, command: Init, timeout_s: float) -> Producer:
+        """InvalidRequestError for a time-out that is too long, and for two-phase commit where it is not allowed."""
+        limit = self._configs.node[group_settings.TRANSACTION_MAX_TIMEOUT_MS]
+        if command.timeout_ms == TWO_PHASE:
+            if not self._configs.node[group_settings.TRANSACTION_TWO_PHASE_COMMIT_ENABLE]:
+                raise InvalidRequestError(
+                    "transaction.two.phase.commit.enable is not set at this node", field="enable_two_phase_commit"
+                )
+        elif command.timeout_ms > limit:
+            raise InvalidRequestError(
+                f"a transaction may take {limit} ms here (transaction.max.timeout.ms), not {command.timeout_ms}",
+                field="transaction_timeout_ms",
+                limit=limit,
+            )
+        return await self._shards.of(command.transactional_id).init(command, self._deadline(timeout_s))
+
+    async def add_partitions(self, command: AddPartitions, timeout_s: float) -> None:
+        await self._shards.of(command.transactional_id).add_partitions(command, self._deadline(timeout_s))
+
+    async def end(self, command: End, timeout_s: float) -> Ended:
+        return await self._shards.of(command.transactional_id).end_transaction(command, self._deadline(timeout_s))
+
+    async def abort(self, transactional_id: str, timeout_s: float) -> None:
+        await self._shards.of(transactional_id).abort(transactional_id, self._deadline(timeout_s))
+
+    async def describe(self, transactional_id: str) -> TransactionValue | None:
+        return await self._shards.of(transactional_id).describe(transactional_id)
+
+    def own_transactions(self) -> list[tuple[str, TransactionValue]]:
+        """Of all shards that are loaded, by transactional id."""
+        loaded = [shard for shard in self._shards if shard.shard.is_active]
+        return sorted((pair for shard in loaded for pair in shard.values.items()), key=lambda pair: pair[0])
+
+    @property
+    def loading(self) -> int:
+        """Shards that are not loaded yet."""
+        return self._shards.loading
+
+    def _deadline(self, timeout_s: float) -> float:
+        return self._clock.monotonic() + timeout_s

@@ -1,0 +1,72 @@
+"""Offsets that a group has committed within transactions which have not ended (SEMANTICS 7, KIP-447).
+
+    record of a transaction --> pending --marker: commit--> counts
+                                        --marker: abort---> forgotten
+                                        --a later record of the same key begins to count--> forgotten
+
+The later record counts, by their order in the log, whatever the order of the markers: that is what remains of them
+after compaction, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from streamlog.groups.records import OffsetKey, OffsetValue, Record
+from streamlog.model import ProducerId
+
+
+class PendingOffsets:
+    """Of one partition of `__consumer_offsets`; owned by its shard. Told of everything in the order of the log."""
+
+    def __init__(self) -> None:
+        self._by_producer: dict[ProducerId, dict[OffsetKey, tuple[int, OffsetValue]]] = {}
+        self._by_key: dict[OffsetKey, dict[ProducerId, int]] = {}  # the same, by key; serial numbers
+        self._serial = 0
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def add(self, producer_id: ProducerId, key: OffsetKey, value: OffsetValue) -> None:
+        self._serial += 1
+        self._by_producer.setdefault(producer_id, {})[key] = (self._serial, value)
+        self._by_key.setdefault(key, {})[producer_id] = self._serial
+
+    def on_record(self, key: OffsetKey) -> None:
+        """A record of no transaction: it counts at once."""
+        if key in self._by_key:
+            self._forget(key, self._serial)
+
+    def end(self, producer_id: ProducerId, *, commit: bool) -> tuple[Record, ...]:
+        """The producer's transaction has its marker here: what counts from now on."""
+        ended = self._by_producer.pop(producer_id, {})
+        for key in ended:
+            self._drop(key, producer_id)
+        if not commit:
+            return ()
+        for key, (serial, _) in ended.items():
+            self._forget(key, serial)
+        return tuple(Record(key, value) for key, (_, value) in ended.items())
+
+    def __contains__(self, key: OffsetKey) -> bool:
+        return key in self._by_key
+
+    def of_group(self, group: str) -> Iterator[OffsetKey]:
+        """By topic and partition."""
+        yield from sorted(key for key in self._by_key if key.group == group)
+
+    def _forget(self, key: OffsetKey, serial_max: int) -> None:
+        """Those up to this serial number have been overtaken."""
+        older = [producer for producer, serial in self._by_key.get(key, {}).items() if serial <= serial_max]
+        for producer_id in older:
+            own = self._by_producer[producer_id]
+            del own[key]
+            if not own:
+                del self._by_producer[producer_id]
+            self._drop(key, producer_id)
+
+    def _drop(self, key: OffsetKey, producer_id: ProducerId) -> None:
+        producers = self._by_key[key]
+        del producers[producer_id]
+        if not producers:
+            del self._by_key[key]
