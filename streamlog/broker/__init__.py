@@ -13,6 +13,9 @@ Theory of operation
   after each wait it asks again what is wanted now. So transitions of a partition are never two at a time.
 - `leader_replica.LeaderReplica` is one leadership, `follower_replica.FollowerReplica` one time of following: each has
   one leader epoch, and dies with it. Whoever holds one that has died is told so by its errors.
+- Transactions: a leader appends the batch that opens one only with the coordinator's word (`verification`), and the
+  marker that ends it when the coordinator says so. Readers of committed records stop at the last stable offset, which
+  the log knows; so does every follower's, from the same batches. `hanging` tells who holds it.
 - Between nodes: the leader's side serves streams of batches, the follower's side (`collaborators.FollowerLinks`)
   asks for them; `collaborators.IsrChanges` carries the leaders' proposals to the controller.
 
