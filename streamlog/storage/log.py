@@ -188,7 +188,7 @@ class Log:
     def append_as_follower(self, buffer: Buffer) -> Appended:
         """Append whole batches as the leader sent them. Offsets may have gaps but never go back; CRCs are checked.
 
-        Raises CorruptMessageError where the bytes are not such batches; nothing is written then.
+        Raises CorruptMessageError where the bytes are not such batches, StorageError; nothing is written then.
         """
         self._check_writable(LeaderEpoch(INT32_MAX))
         batches = list(scan_headers(buffer, 0, len(buffer)))
@@ -205,7 +205,8 @@ class Log:
         if not batches or end != len(buffer):
             raise CorruptMessageError("the last batch is cut off", position=end)
         self.durability.check_room(len(buffer), self._unsynced_limit)
-        self._check_restored()
+        if self.derived.producers_stale:  # restoring them failed: a damaged batch, below what was cut
+            raise StorageError(f"{self.partition}: the producers' state could not be restored after a cut")
         room = self.config.segment_bytes - self.segments.active.size_bytes
         for group in split_by_room(batches, room, self.config.segment_bytes):
             begin, (last_position, last) = group[0][0], group[-1]
@@ -285,13 +286,10 @@ class Log:
             )
         self.durability.check_room(size, self._unsynced_limit)
 
-    def _check_restored(self) -> None:
-        if self.derived.producers_stale:
-            raise InvariantError(f"{self.partition}: appending before the producers' state was restored")
-
     def _check_producers(self, buffer: Buffer, batches: Batches) -> Appended | None:
         """Decide on sequences; the answer of the first time where the batch is a retry."""
-        self._check_restored()
+        if self.derived.producers_stale:
+            raise InvariantError(f"{self.partition}: leading before the producers' state was restored")
         if all(header.producer_id < 0 for _, header in batches):
             return None
         if len(batches) > 1:
