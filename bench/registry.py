@@ -10,6 +10,7 @@ from bench.figures import Figure
 # Part -> module; each has `run() -> list[Figure]`.
 PARTS = {
     "cluster": "bench.cluster",
+    "groups": "bench.groups",
     "metadata": "bench.metadata",
     "quorum": "bench.quorum",
     "records": "bench.records",

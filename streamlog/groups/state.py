@@ -49,6 +49,7 @@ class Group:
     currents: dict[str, CurrentValue] = field(default_factory=dict)  # a subset of the members
     target_epoch: int = 0  # <= epoch; less: the target is to be computed anew
     targets: dict[str, frozenset[GroupPartition]] = field(default_factory=dict)
+    claims: dict[GroupPartition, str] = field(default_factory=dict)  # who is to own it: the targets, turned round
     owners: dict[GroupPartition, str] = field(default_factory=dict)  # of what is assigned or still to be given up
     instances: dict[str, str] = field(default_factory=dict)  # instance id -> member id
     offsets: dict[tuple[str, PartitionId], OffsetValue] = field(default_factory=dict)
@@ -78,6 +79,7 @@ class Group:
             currents=dict(self.currents),
             target_epoch=self.target_epoch,
             targets=dict(self.targets),
+            claims=dict(self.claims),
             owners=dict(self.owners),
             instances=dict(self.instances),
             offsets=self.offsets,
@@ -101,8 +103,11 @@ class Group:
             case TargetKey(), _:
                 self.target_epoch = value.epoch if isinstance(value, TargetValue) else 0
             case TargetMemberKey(), TargetMemberValue():
+                self._unclaim(key.member_id)
                 self.targets[key.member_id] = value.partitions
+                self.claims.update(dict.fromkeys(value.partitions, key.member_id))
             case TargetMemberKey(), None:
+                self._unclaim(key.member_id)
                 self.targets.pop(key.member_id, None)
             case CurrentKey(), CurrentValue():
                 self._set_current(key.member_id, value)
@@ -134,6 +139,12 @@ class Group:
                     f"group {self.group_id!r}: {self.owners[partition]!r} has partition {partition.partition} of "
                     f"{partition.topic_id.hex()}, and {member_id!r} would get it"
                 )
+
+    def _unclaim(self, member_id: str) -> None:
+        """What another member's target has taken over since is not its any more."""
+        for partition in self.target(member_id):
+            if self.claims.get(partition) == member_id:
+                del self.claims[partition]
 
     def _release(self, member_id: str) -> None:
         before = self.currents.get(member_id)
