@@ -123,6 +123,8 @@ class InitProducerIdRequest:
     transaction_timeout_ms: int  # >= 1
     producer_id: ProducerId = NO_PRODUCER_ID  # both or none
     producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH
+    two_phase: bool = False  # an outside coordinator ends its transactions: they have no time-out
+    keep_prepared: bool = False  # with `two_phase` alone
 
 
 PRODUCE_TIMEOUT_MS: Final = 30_000  # Kafka's request.timeout.ms

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from streamlog.coordinator.transaction_shard import Prepared, TransactionShard
@@ -25,25 +24,16 @@ from streamlog.errors import (
     TransactionCoordinatorFencedError,
 )
 from streamlog.metadata.view import MetadataView
-from streamlog.model import NO_BROKER, BrokerId, ProducerEpoch, ProducerId, TopicPartition
+from streamlog.model import NO_BROKER, BrokerId, TopicPartition
 from streamlog.ports import Probe, Random
 from streamlog.records import EndTransactionMarker
 from streamlog.transactions.deciding import marker_of
+from streamlog.transactions.markers import PartitionMarker
 from streamlog.transactions.records import TransactionState
 
 MARKERS_PER_REQUEST_MAX: Final = 1_000
 BACKOFF_S: Final = (0.02, 0.5)
 """First and longest wait before a marker is tried again: a fail-over takes less than a second."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionMarker:
-    """What one partition is to get."""
-
-    partition: TopicPartition
-    producer_id: ProducerId
-    producer_epoch: ProducerEpoch
-    marker: EndTransactionMarker
 
 
 class MarkerLink(Protocol):

@@ -10,10 +10,12 @@ from streamlog.api.pb import (
     batches_pb2,
     cluster_pb2,
     controller_pb2,
+    coordination_pb2,
     groups_pb2,
     identification_pb2,
     records_pb2,
     replication_pb2,
+    transactions_pb2,
 )
 from streamlog.raft import observers, transport
 
@@ -23,8 +25,14 @@ CLIENT_FILES: Final = (
     cluster_pb2.DESCRIPTOR,
     groups_pb2.DESCRIPTOR,
     records_pb2.DESCRIPTOR,
+    transactions_pb2.DESCRIPTOR,
 )
-NODE_FILES: Final = (controller_pb2.DESCRIPTOR, identification_pb2.DESCRIPTOR, replication_pb2.DESCRIPTOR)
+NODE_FILES: Final = (
+    controller_pb2.DESCRIPTOR,
+    coordination_pb2.DESCRIPTOR,
+    identification_pb2.DESCRIPTOR,
+    replication_pb2.DESCRIPTOR,
+)
 ADMIN: Final = "streamlog.v1.Admin"
 HEALTH_UNARY: Final = ("/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/List")
 HEALTH_STREAMS: Final = ("/grpc.health.v1.Health/Watch",)

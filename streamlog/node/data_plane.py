@@ -23,6 +23,7 @@ from streamlog.broker.throttle import Throttle
 from streamlog.config import node_settings as settings
 from streamlog.controller import ControllerLink
 from streamlog.coordinator.groups import GroupCoordinator
+from streamlog.coordinator.transactions import TransactionCoordinator
 from streamlog.metadata.node_configs import NodeConfigs
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerEpoch, BrokerId
@@ -32,6 +33,7 @@ from streamlog.ports import Ports
 from streamlog.release import RELEASE
 from streamlog.services.everything import Parts, all_services
 from streamlog.services.forwarding import Peers
+from streamlog.services.marking import LocalMarkers, MarkerLinks
 from streamlog.storage.directories import LogDirectories
 
 
@@ -72,6 +74,10 @@ class DataPlane:
         self.replicas = Replicas(node_id, directories, view, configs, self._links, self._isr_changes, link, ports)
         self._peers = Peers(view, ports.network)  # for calls of clients that concern other nodes
         self._groups = GroupCoordinator(self.replicas, view, configs, ports.clock, ports.probe)
+        self._producer_ids = ProducerIds(link)
+        self._local_markers = LocalMarkers(self.replicas, self._groups)
+        markers = MarkerLinks(node_id, self._local_markers, self._peers)
+        self._transactions = TransactionCoordinator(self.replicas, view, configs, self._producer_ids, markers, ports)
         self._replication = ReplicationService(
             node_id,
             cluster_id,
@@ -104,6 +110,7 @@ class DataPlane:
                 tasks.create_task(self._suspicions.run())
                 tasks.create_task(self.replicas.run())
                 tasks.create_task(self._groups.run())
+                tasks.create_task(self._transactions.run())
         finally:
             stop()
 
@@ -119,8 +126,10 @@ class DataPlane:
             controller=member,
             link=self._link,
             quorum=member,
-            producer_ids=ProducerIds(self._link),
+            producer_ids=self._producer_ids,
             groups=self._groups,
+            transactions=self._transactions,
+            local_markers=self._local_markers,
             internal_topics=self._link,
             peers=self._peers,
         )

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streamlog.api.pb import admin_pb2, batches_pb2, cluster_pb2, groups_pb2, records_pb2
+from streamlog.api.pb import (
+    admin_pb2,
+    batches_pb2,
+    cluster_pb2,
+    coordination_pb2,
+    groups_pb2,
+    records_pb2,
+    transactions_pb2,
+)
 from streamlog.api.service import Method, Service
 from streamlog.client.backoff import Backoff
 from streamlog.config.node_settings import (
@@ -13,6 +21,7 @@ from streamlog.config.node_settings import (
     SOCKET_REQUEST_MAX_BYTES,
 )
 from streamlog.coordinator.groups import GroupCoordinator
+from streamlog.coordinator.transactions import TransactionCoordinator
 from streamlog.metadata.node_configs import NodeConfigs
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId
@@ -27,6 +36,7 @@ from streamlog.services.admission import CallSlots, QueuedBytes
 from streamlog.services.auto_create import AutoCreate
 from streamlog.services.batches import Batches
 from streamlog.services.cluster import Cluster
+from streamlog.services.coordination import Coordination
 from streamlog.services.deciding import Deciding
 from streamlog.services.feeds import FeedSource
 from streamlog.services.fetch import Fetch
@@ -34,6 +44,7 @@ from streamlog.services.fetch_stream import FetchStreams
 from streamlog.services.forwarding import Peers
 from streamlog.services.groups import Groups
 from streamlog.services.leading import Leaders
+from streamlog.services.marking import LocalMarkers
 from streamlog.services.metadata import Metadata
 from streamlog.services.needs import Controller, InternalTopics, Link, Partitions, ProducerIds, Quorum
 from streamlog.services.offsets import Offsets
@@ -45,6 +56,8 @@ from streamlog.services.publish import Preparation, Publish
 from streamlog.services.publish_stream import PublishStreams
 from streamlog.services.records import Records
 from streamlog.services.subscribe import Subscribe
+from streamlog.services.transactions import Transactions
+from streamlog.services.verifying import Openings, Verifier
 from streamlog.services.watch_metadata import WatchMetadata
 from streamlog.services.writing import Writer
 
@@ -65,6 +78,8 @@ class Parts:
     quorum: Quorum
     producer_ids: ProducerIds
     groups: GroupCoordinator
+    transactions: TransactionCoordinator
+    local_markers: LocalMarkers
     internal_topics: InternalTopics
     peers: Peers  # closed by the node, after its services
 
@@ -78,11 +93,16 @@ def all_services(parts: Parts) -> list[Service]:
     peers = parts.peers
     admin = _admin(parts, names, peers)
     auto_create = AutoCreate(parts.view, parts.configs, admin.commands.create_topics)
-    batches = _batches(parts, names, queued, auto_create)
+    verifier = Verifier(parts.node_id, parts.transactions, peers)
+    batches = _batches(parts, names, queued, auto_create, verifier)
     records = _records(parts, batches, auto_create, queued, peers)
     cluster = Cluster(parts.node_id, parts.release, parts.view, parts.configs, parts.ports.probe)
 
     groups = Groups(parts.groups, parts.view, parts.internal_topics)
+    transactions = Transactions(
+        parts.node_id, parts.transactions, parts.groups, verifier, parts.view, parts.internal_topics, peers
+    )
+    coordination = Coordination(parts.transactions, parts.local_markers)
 
     def bounded(methods: list[Method]) -> list[Method]:
         return [slots.bounded(method) for method in methods]
@@ -94,6 +114,9 @@ def all_services(parts: Parts) -> list[Service]:
         Service(cluster_pb2.DESCRIPTOR.services_by_name["Cluster"], clock, bounded(cluster.methods())),
         Service(records_pb2.DESCRIPTOR.services_by_name["Records"], clock, bounded(records.methods(request_bytes_max))),
         Service(groups_pb2.DESCRIPTOR.services_by_name["Groups"], clock, bounded(groups.methods())),
+        Service(transactions_pb2.DESCRIPTOR.services_by_name["Transactions"], clock, bounded(transactions.methods())),
+        # Not bounded: what clients have begun waits for these.
+        Service(coordination_pb2.DESCRIPTOR.services_by_name["Coordination"], clock, coordination.methods()),
     ]
 
 
@@ -109,17 +132,22 @@ def _admin(parts: Parts, names: TopicNames, peers: Peers) -> Admin:
     )
 
 
-def _batches(parts: Parts, names: TopicNames, queued: QueuedBytes, auto_create: AutoCreate) -> Batches:
+def _batches(
+    parts: Parts, names: TopicNames, queued: QueuedBytes, auto_create: AutoCreate, verifier: Verifier
+) -> Batches:
     view, leaders = parts.view, Leaders(parts.partitions, parts.view)
+    openings = Openings(verifier, leaders)
     return Batches(
         metadata=Metadata(view, names, auto_create),
         watch=WatchMetadata(view, names),
-        produce=Produce(leaders, queued),
-        produce_streams=ProduceStreams(leaders, queued),
+        produce=Produce(leaders, queued, openings),
+        produce_streams=ProduceStreams(leaders, queued, openings),
         fetch=Fetch(leaders, parts.configs),
         fetch_streams=FetchStreams(leaders, view, parts.configs),
         offsets=Offsets(leaders),
-        producer_ids=InitProducerId(parts.producer_ids),
+        producer_ids=InitProducerId(
+            parts.node_id, parts.producer_ids, parts.transactions, view, parts.internal_topics, parts.peers
+        ),
     )
 
 

@@ -13,28 +13,30 @@ import asyncio
 from streamlog.api.convert.produce import appended as appended_message
 from streamlog.api.convert.produce import not_appended, produce_request
 from streamlog.api.pb import batches_pb2 as pb
-from streamlog.api.requests import PartitionAppend, ProduceRequest
+from streamlog.api.requests import PartitionAppend
 from streamlog.api.service import Call
 from streamlog.broker.leader_replica import LeaderReplica
-from streamlog.errors import OutcomeUnknownError, StreamlogError, UnsupportedVersionError
+from streamlog.errors import OutcomeUnknownError, StreamlogError
 from streamlog.model import NO_OFFSET, Acks
 from streamlog.services.admission import QueuedBytes
 from streamlog.services.leading import Leaders, within
+from streamlog.services.verifying import Opening, Openings
 from streamlog.storage.log import Appended
 
 
 class Produce:
-    def __init__(self, leaders: Leaders, queued: QueuedBytes) -> None:
+    def __init__(self, leaders: Leaders, queued: QueuedBytes, openings: Openings) -> None:
         self._leaders = leaders
         self._queued = queued
+        self._openings = openings
 
     async def produce(self, request: pb.ProduceRequest, call: Call) -> pb.ProduceResponse:
         wanted = produce_request(request)
-        check_not_transactional(wanted)
+        opening = self._openings.of(wanted, within(wanted.timeout_ms, call))
         appends = [_Append(append) for append in wanted.appends]
         try:
             for one in appends:
-                await self._begin(one, wanted.acks)
+                await self._begin(one, wanted.acks, opening)
             waiting = [one.confirmed for one in appends if one.confirmed is not None]
             if waiting:
                 await asyncio.wait(waiting, timeout=within(wanted.timeout_ms, call))
@@ -43,10 +45,10 @@ class Produce:
             for one in appends:
                 one.forget()
 
-    async def _begin(self, one: _Append, acks: Acks) -> None:
+    async def _begin(self, one: _Append, acks: Acks, opening: Opening | None) -> None:
         try:
             replica = self._leaders.writable(one.asked.ref)
-            done = await append_to(replica, one.asked.batches, acks, self._queued)
+            done = await append_to(replica, one.asked.batches, acks, self._queued, opening)
             one.begun(replica, done, acks)
         except StreamlogError as error:
             one.error = error
@@ -78,8 +80,14 @@ class _Append:
             self.confirmed.cancel()
 
 
-async def append_to(replica: LeaderReplica, batches: bytes, acks: Acks, queued: QueuedBytes) -> Appended:
-    """At once where nothing has to be made anew. What `LeaderReplica.append` raises; ThrottledError."""
+async def append_to(
+    replica: LeaderReplica, batches: bytes, acks: Acks, queued: QueuedBytes, opening: Opening | None = None
+) -> Appended:
+    """At once where nothing has to be made anew, and no coordinator to be asked. What `LeaderReplica.append` and
+    `Opening.append` raise; ThrottledError.
+    """
+    if opening is not None and replica.needs_verification(batches):
+        return await opening.append(replica, batches, acks, queued)
     if replica.needs_workers(batches):
         with queued.holding(len(batches)):
             return await replica.append_slow(batches, acks=acks)
@@ -113,8 +121,3 @@ def unconfirmed() -> OutcomeUnknownError:
         "the records are in the leader's log, but not all replicas in sync have confirmed them in time: they may be "
         "kept or lost"
     )
-
-
-def check_not_transactional(request: ProduceRequest) -> None:
-    if request.transactional_id:
-        raise UnsupportedVersionError("this release has no transactions", field="transactional_id")

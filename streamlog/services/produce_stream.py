@@ -22,7 +22,8 @@ from streamlog.errors import StreamlogError
 from streamlog.model import Acks
 from streamlog.services.admission import QueuedBytes
 from streamlog.services.leading import Leaders
-from streamlog.services.produce import append_to, check_not_transactional, confirmation_error, success, unconfirmed
+from streamlog.services.produce import append_to, confirmation_error, success, unconfirmed
+from streamlog.services.verifying import Openings
 
 # Appends of one stream that have not been answered. A client that has more in flight waits for gRPC's flow control.
 UNANSWERED_MAX: Final = 10_000
@@ -31,9 +32,10 @@ RESULTS_MAX: Final = 300
 
 
 class ProduceStreams:
-    def __init__(self, leaders: Leaders, queued: QueuedBytes) -> None:
+    def __init__(self, leaders: Leaders, queued: QueuedBytes, openings: Openings) -> None:
         self._leaders = leaders
         self._queued = queued
+        self._openings = openings
 
     async def produce_stream(
         self,
@@ -41,7 +43,7 @@ class ProduceStreams:
         responses: Responses[pb.ProduceStreamResponse],
         call: Call,
     ) -> None:
-        stream = _Stream(self._leaders, self._queued)
+        stream = _Stream(self._leaders, self._queued, self._openings)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(stream.write(responses))
@@ -69,9 +71,10 @@ class _Pending:
 
 
 class _Stream:
-    def __init__(self, leaders: Leaders, queued: QueuedBytes) -> None:
+    def __init__(self, leaders: Leaders, queued: QueuedBytes, openings: Openings) -> None:
         self._leaders = leaders
         self._queued = queued
+        self._openings = openings
         self._loop = asyncio.get_running_loop()
         # By partition as the client names it: one that it names in two ways has two. None is empty.
         self._lines: dict[_LineKey, _Line] = {}
@@ -87,7 +90,6 @@ class _Stream:
     async def read(self, requests: Requests[pb.ProduceStreamRequest]) -> None:
         while (message := await requests.recv()) is not None:
             request = produce_stream_request(message)
-            check_not_transactional(request)
             await self._append_all(request)
             if self._unanswered >= UNANSWERED_MAX:
                 self._room.clear()
@@ -116,6 +118,7 @@ class _Stream:
 
     async def _append_all(self, request: ProduceRequest) -> None:
         acks, deadline = request.acks, self._loop.time() + request.timeout_ms / 1000
+        opening = self._openings.of(request, request.timeout_ms / 1000)
         for asked in request.appends:
             ref = asked.ref
             key = (ref.topic, ref.topic_id or b"", ref.partition)
@@ -124,7 +127,7 @@ class _Stream:
             self._unanswered += 1
             try:
                 replica = self._leaders.writable(ref)
-                done = await append_to(replica, asked.batches, acks, self._queued)
+                done = await append_to(replica, asked.batches, acks, self._queued, opening)
             except StreamlogError as error:
                 self._know(pending, not_appended(asked, error))
                 continue

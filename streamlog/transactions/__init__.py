@@ -1,5 +1,6 @@
 """Transactions: the coordinator's decisions, as pure functions of records of `__transaction_state` (SEMANTICS 7).
 
+    markers    what the partitions are told
     records    what the coordinator remembers of one transactional id, in Kafka's bytes (codec)
     state      replay of records
     deciding   begin, add partitions, end, mark, expire: command and state in, records and answer out

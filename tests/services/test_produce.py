@@ -197,7 +197,7 @@ REFUSED = [
     ("negative partition", {"partition": -1}, "INVALID_REQUEST", "partitions[0].partition"),
     ("no batches", {"batches": b""}, "INVALID_REQUEST", "partitions[0].batches"),
     ("a short id", {"topic_id": b"x"}, "INVALID_REQUEST", "partitions[0].topic_id"),
-    ("a transaction", {"transactional_id": "t"}, "UNSUPPORTED_VERSION", "transactional_id"),
+    ("a long id", {"transactional_id": "t" * 250}, "INVALID_REQUEST", "transactional_id"),
 ]
 
 

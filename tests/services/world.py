@@ -24,6 +24,7 @@ from streamlog.broker.replicas import Replicas
 from streamlog.config import Operation, Scope, changed_value, check_together
 from streamlog.controller.link import FORWARDED
 from streamlog.coordinator.groups import GroupCoordinator
+from streamlog.coordinator.transactions import TransactionCoordinator
 from streamlog.errors import NotControllerError, StreamlogError
 from streamlog.metadata.cluster import AllocateProducerIds
 from streamlog.metadata.controller import Command
@@ -38,6 +39,7 @@ from streamlog.raft.port import Leadership
 from streamlog.raft.voters import Voter, VoterSet
 from streamlog.services.everything import Parts, all_services
 from streamlog.services.forwarding import Peers
+from streamlog.services.marking import LocalMarkers, MarkerLinks
 from streamlog.sim import Order, SimLoop, World, run
 from streamlog.storage.directories import LogDirectories
 from tests.broker.rig import FakeController, FakeIsrChanges, FakeLinks
@@ -140,6 +142,10 @@ class SmallNode:
         )
         await self.replicas.open()
         groups = GroupCoordinator(self.replicas, self.view, self.configs, self.ports.clock, self.ports.probe)
+        peers, producer_ids = Peers(self.view, self.ports.network), ProducerIds(self)
+        local_markers = LocalMarkers(self.replicas, groups)
+        markers = MarkerLinks(self.node_id, local_markers, peers)
+        transactions = TransactionCoordinator(self.replicas, self.view, self.configs, producer_ids, markers, self.ports)
         services = all_services(
             Parts(
                 node_id=self.node_id,
@@ -152,10 +158,12 @@ class SmallNode:
                 controller=self,
                 link=self,
                 quorum=self.quorum,
-                producer_ids=ProducerIds(self),
+                producer_ids=producer_ids,
                 groups=groups,
+                transactions=transactions,
+                local_markers=local_markers,
                 internal_topics=self,
-                peers=Peers(self.view, self.ports.network),
+                peers=peers,
             )
         )
         self.handlers = unary_handlers(services)
@@ -166,6 +174,7 @@ class SmallNode:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.replicas.run())
             tasks.create_task(groups.run())
+            tasks.create_task(transactions.run())
 
     # What stands for the controller and the way there.
 

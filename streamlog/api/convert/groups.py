@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import groupby
-from typing import Final
+from typing import Final, Literal, Protocol
 
 from streamlog.api.convert.fields import (
     amount,
@@ -134,19 +134,27 @@ def topic_ids(partitions: Iterable[GroupPartition] | None) -> set[TopicId]:
 
 def commit_request(message: pb.CommitOffsetsRequest) -> CommitOffsets:
     """InvalidRequestError, InvalidGroupIdError, InvalidTopicError."""
-    offsets = each(message.offsets, "offsets", _to_commit, count_min=1, count_max=PARTITIONS_MAX)
+    offsets = each(message.offsets, "offsets", to_commit, count_min=1, count_max=PARTITIONS_MAX)
     distinct([offset.partition for offset in offsets], "offsets")
     return CommitOffsets(group=group_id(message.group), member=committer(message), offsets=offsets)
 
 
-def committer(message: pb.CommitOffsetsRequest | pb.FetchOffsetsRequest) -> Committer | None:
+class _OfMember(Protocol):
+    """A request that may say which member asks."""
+
+    @property
+    def member(self) -> pb.GroupMember: ...
+    def HasField(self, field_name: Literal["member"], /) -> bool: ...
+
+
+def committer(message: _OfMember) -> Committer | None:
     if not message.HasField("member"):
         return None
     with inside("member"):
         return Committer(member_id=member_id(message.member.member_id), epoch=message.member.member_epoch)
 
 
-def _to_commit(message: pb.OffsetToCommit) -> OffsetToCommit:
+def to_commit(message: pb.OffsetToCommit) -> OffsetToCommit:
     known = NO_LEADER_EPOCH
     if message.HasField("leader_epoch"):
         known = leader_epoch(message.leader_epoch)

@@ -129,7 +129,18 @@ def init_producer_id_request(message: pb.InitProducerIdRequest) -> InitProducerI
         ),
         producer_id=producer_id,
         producer_epoch=producer_epoch,
+        two_phase=message.enable_two_phase_commit,
+        keep_prepared=_keep_prepared(message),
     )
+
+
+def _keep_prepared(message: pb.InitProducerIdRequest) -> bool:
+    if message.keep_prepared_transaction and not message.enable_two_phase_commit:
+        raise InvalidRequestError(
+            "only a transaction of an outside coordinator is kept: set enable_two_phase_commit",
+            field="keep_prepared_transaction",
+        )
+    return message.keep_prepared_transaction
 
 
 def _transactional_id(value: str) -> str:

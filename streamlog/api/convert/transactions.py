@@ -1,0 +1,158 @@
+"""Transactions, both ways: for clients, and between nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Final
+
+from streamlog.api.convert.fields import at_least, distinct, each, partition_id, topic_name
+from streamlog.api.convert.groups import PARTITIONS_MAX, committed, committer, group_id, to_commit
+from streamlog.api.errors import from_message, to_message
+from streamlog.api.pb import common_pb2
+from streamlog.api.pb import coordination_pb2 as internal_pb
+from streamlog.api.pb import transactions_pb2 as pb
+from streamlog.api.requests import TRANSACTIONAL_ID_LENGTH_MAX
+from streamlog.errors import InvalidRequestError, StreamlogError
+from streamlog.groups.committing import CommitOffsets
+from streamlog.model import ProducerEpoch, ProducerId, TopicPartition
+from streamlog.records import EndTransactionMarker
+from streamlog.transactions.deciding import AddPartitions, End, Ended
+from streamlog.transactions.markers import PartitionMarker
+
+MARKERS_MAX: Final = 10_000
+
+
+def transactional_id(value: str, field: str = "transactional_id") -> str:
+    """InvalidRequestError."""
+    if not 0 < len(value) <= TRANSACTIONAL_ID_LENGTH_MAX:
+        raise InvalidRequestError(
+            f"a transactional id has 1 to {TRANSACTIONAL_ID_LENGTH_MAX} characters, this one has {len(value)}",
+            field=field,
+            limit=TRANSACTIONAL_ID_LENGTH_MAX,
+        )
+    return value
+
+
+def _producer_id(number: int) -> ProducerId:
+    return ProducerId(at_least(number, 0, "producer_id"))
+
+
+def _producer_epoch(number: int) -> ProducerEpoch:
+    return ProducerEpoch(at_least(number, 0, "producer_epoch"))
+
+
+# -- for clients
+
+
+def end_request(message: pb.EndTransactionRequest) -> End:
+    """InvalidRequestError."""
+    return End(
+        transactional_id=transactional_id(message.transactional_id),
+        producer_id=_producer_id(message.producer_id),
+        producer_epoch=_producer_epoch(message.producer_epoch),
+        commit=message.commit,
+    )
+
+
+def ended(answer: Ended) -> pb.EndTransactionResponse:
+    return pb.EndTransactionResponse(
+        producer_id=answer.producer.producer_id, producer_epoch=answer.producer.producer_epoch
+    )
+
+
+def offsets_request(message: pb.CommitTransactionOffsetsRequest) -> tuple[AddPartitions, CommitOffsets]:
+    """Whose transaction, without a partition, and what is committed. InvalidRequestError, InvalidGroupIdError,
+    InvalidTopicError.
+    """
+    offsets = each(message.offsets, "offsets", to_commit, count_min=1, count_max=PARTITIONS_MAX)
+    distinct([offset.partition for offset in offsets], "offsets")
+    transaction = AddPartitions(
+        transactional_id=transactional_id(message.transactional_id),
+        producer_id=_producer_id(message.producer_id),
+        producer_epoch=_producer_epoch(message.producer_epoch),
+        partitions=frozenset(),
+    )
+    return transaction, CommitOffsets(group=group_id(message.group), member=committer(message), offsets=offsets)
+
+
+def offsets_committed(
+    command: CommitOffsets, errors: Iterable[StreamlogError | None]
+) -> pb.CommitTransactionOffsetsResponse:
+    return pb.CommitTransactionOffsetsResponse(results=committed(command, errors).results)
+
+
+# -- between nodes
+
+
+def adding(command: AddPartitions, wait_ms: int) -> internal_pb.AddPartitionsRequest:
+    return internal_pb.AddPartitionsRequest(
+        transactional_id=command.transactional_id,
+        producer_id=command.producer_id,
+        producer_epoch=command.producer_epoch,
+        partitions=[_partition_message(partition) for partition in sorted(command.partitions)],
+        wait_ms=wait_ms,
+    )
+
+
+def add_request(message: internal_pb.AddPartitionsRequest) -> AddPartitions:
+    return AddPartitions(
+        transactional_id=transactional_id(message.transactional_id),
+        producer_id=_producer_id(message.producer_id),
+        producer_epoch=_producer_epoch(message.producer_epoch),
+        partitions=frozenset(each(message.partitions, "partitions", _partition, count_min=1, count_max=PARTITIONS_MAX)),
+    )
+
+
+def markers_request(markers: Sequence[PartitionMarker]) -> internal_pb.WriteMarkersRequest:
+    """Neighbours of one producer share a marker: results come in the same order."""
+    request = internal_pb.WriteMarkersRequest()
+    for (producer_id, epoch, marker), some in groupby(
+        markers, lambda one: (one.producer_id, one.producer_epoch, one.marker)
+    ):
+        request.markers.add(
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            commit=marker.commit,
+            coordinator_epoch=marker.coordinator_epoch,
+            partitions=[_partition_message(one.partition) for one in some],
+        )
+    return request
+
+
+def markers(message: internal_pb.WriteMarkersRequest) -> tuple[PartitionMarker, ...]:
+    """InvalidRequestError, InvalidTopicError."""
+    found = []
+    for marker in message.markers:
+        partitions = each(marker.partitions, "markers.partitions", _partition, count_max=MARKERS_MAX)
+        found += [
+            PartitionMarker(
+                partition=partition,
+                producer_id=_producer_id(marker.producer_id),
+                producer_epoch=_producer_epoch(marker.producer_epoch),
+                marker=EndTransactionMarker(commit=marker.commit, coordinator_epoch=marker.coordinator_epoch),
+            )
+            for partition in partitions
+        ]
+    return tuple(found)
+
+
+def markers_written(errors: Iterable[StreamlogError | None]) -> internal_pb.WriteMarkersResponse:
+    response = internal_pb.WriteMarkersResponse()
+    for error in errors:
+        result = response.results.add()
+        if error is not None:
+            result.error.CopyFrom(to_message(error))
+    return response
+
+
+def marker_results(message: internal_pb.WriteMarkersResponse) -> list[StreamlogError | None]:
+    return [from_message(result.error) if result.HasField("error") else None for result in message.results]
+
+
+def _partition_message(partition: TopicPartition) -> common_pb2.TopicPartition:
+    return common_pb2.TopicPartition(topic=partition.topic, partition=partition.partition)
+
+
+def _partition(message: common_pb2.TopicPartition) -> TopicPartition:
+    return TopicPartition(topic_name(message.topic), partition_id(message.partition))

@@ -1,0 +1,86 @@
+"""Markers: written by the leaders of the partitions, wherever these are. The coordinator's side is
+streamlog.coordinator.marker_writer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from streamlog.api.convert import transactions as convert
+from streamlog.api.pb import coordination_pb2 as pb
+from streamlog.coordinator.groups import GroupCoordinator
+from streamlog.errors import OutcomeUnknownError, StreamlogError
+from streamlog.groups.placement import OFFSETS_TOPIC
+from streamlog.model import BrokerId
+from streamlog.services.forwarding import Peers
+from streamlog.services.needs import Partitions
+from streamlog.transactions.markers import PartitionMarker
+
+_WRITE: Final = "/streamlog.internal.v1.Coordination/WriteMarkers"
+REPLICATION_S: Final = 1.0
+"""How long the markers of one request wait for their replicas. Those that are not confirmed then are asked for again,
+so that one partition that lags does not hold back all that wait behind this request.
+"""
+_TIMEOUT_S: Final = 5.0
+
+
+class LocalMarkers:
+    """Into partitions that this node leads."""
+
+    def __init__(self, partitions: Partitions, groups: GroupCoordinator) -> None:
+        self._partitions = partitions
+        self._groups = groups
+
+    async def write(self, markers: Sequence[PartitionMarker]) -> list[StreamlogError | None]:
+        """For each marker None, when it is replicated, or why not."""
+        async with asyncio.TaskGroup() as tasks:
+            writing = [tasks.create_task(self._write(one)) for one in markers]
+        return [task.result() for task in writing]
+
+    async def _write(self, one: PartitionMarker) -> StreamlogError | None:
+        try:
+            async with asyncio.timeout(REPLICATION_S):
+                await self._replicated(one)
+        except TimeoutError:
+            return OutcomeUnknownError(f"the marker in {one.partition} has not reached all replicas in sync")
+        except StreamlogError as error:
+            return error
+        return None
+
+    async def _replicated(self, one: PartitionMarker) -> None:
+        partition, marker = one.partition, one.marker
+        if partition.topic == OFFSETS_TOPIC:
+            await self._groups.end_transaction(
+                partition.partition,
+                one.producer_id,
+                one.producer_epoch,
+                marker.coordinator_epoch,
+                commit=marker.commit,
+            )
+            return
+        replica = self._partitions.leader(partition.topic, None, partition.partition)
+        appended = replica.append_marker(
+            one.producer_id, one.producer_epoch, marker.coordinator_epoch, commit=marker.commit
+        )
+        await replica.wait_for(appended)
+
+
+class MarkerLinks:
+    """coordinator.marker_writer.MarkerLink: this node's own partitions without a hop."""
+
+    def __init__(self, node_id: BrokerId, local: LocalMarkers, peers: Peers) -> None:
+        self._me = node_id
+        self._local = local
+        self._peers = peers
+
+    async def write(self, node: BrokerId, markers: Sequence[PartitionMarker]) -> Sequence[StreamlogError | None]:
+        if node == self._me:
+            return await self._local.write(markers)
+        request = convert.markers_request(markers)
+        response = await self._peers.call(node, _WRITE, request, pb.WriteMarkersResponse, _TIMEOUT_S)
+        results = convert.marker_results(response)
+        if len(results) != len(markers):
+            raise OutcomeUnknownError(f"node {node} answered {len(results)} of {len(markers)} markers")
+        return results

@@ -1,0 +1,282 @@
+"""Transactions over the simulated network, from raw messages: InitProducerId, Produce, EndTransaction, offsets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from streamlog.api.pb import batches_pb2, common_pb2, groups_pb2
+from streamlog.api.pb import transactions_pb2 as pb
+from streamlog.errors import (
+    InvalidRequestError,
+    InvalidTransactionStateError,
+    ProducerFencedError,
+    StreamlogError,
+)
+from streamlog.records import iter_batch, scan_headers
+from streamlog.records.header import TRANSACTIONAL_BIT
+from tests.services.test_fetch import fetch
+from tests.services.test_groups import GROUPS
+from tests.services.world import BATCHES, Cluster, simulate
+from tests.storage.batches import batch
+
+TRANSACTIONS = "/streamlog.v1.Transactions/"
+COMMITTED = common_pb2.ISOLATION_LEVEL_READ_COMMITTED
+
+
+def with_transactions(story: Callable[[Cluster], Coroutine[Any, Any, None]], **static: str) -> None:
+    """On one node, with topic `t` of two partitions, and the topics of the coordinators."""
+
+    async def prepared(cluster: Cluster) -> None:
+        await cluster.start(1, registered=(1,), **static)
+        await cluster.create(partitions=2)
+        for topic in ("__transaction_state", "__consumer_offsets"):
+            await cluster.create_internal(topic)
+            await cluster.until_led(topic, 50)
+        await asyncio.sleep(1)
+        await story(cluster)
+
+    simulate(prepared)
+
+
+class Producer:
+    """A transactional producer without a client library."""
+
+    def __init__(self, cluster: Cluster, name: str = "x") -> None:
+        self.cluster = cluster
+        self.name = name
+        self.producer_id = self.epoch = -1
+        self.sequences: dict[int, int] = {}
+
+    async def init(self, **fields: Any) -> batches_pb2.InitProducerIdResponse:
+        request = batches_pb2.InitProducerIdRequest(transactional_id=self.name, **fields)
+        answer = await self.cluster.call(BATCHES + "InitProducerId", request, batches_pb2.InitProducerIdResponse)
+        self._go_on(answer.producer_id, answer.producer_epoch)
+        return answer
+
+    def _go_on(self, producer_id: int, epoch: int) -> None:
+        if (producer_id, epoch) != (self.producer_id, self.epoch):
+            self.sequences = {}
+        self.producer_id, self.epoch = producer_id, epoch
+
+    async def send(self, *values: bytes, partition: int = 0) -> str:
+        """The error's code, or empty."""
+        sequence = self.sequences.get(partition, 0)
+        now_ms = self.cluster.node.ports.clock.wall_ms()
+        producer = (self.producer_id, self.epoch, sequence)
+        data = batch(values, producer=producer, attributes=TRANSACTIONAL_BIT, timestamp=now_ms)
+        result = await self.cluster.produce(batches=data, partition=partition, transactional_id=self.name)
+        if not result.HasField("error"):
+            self.sequences[partition] = sequence + len(values)
+        return result.error.code
+
+    async def end(self, *, commit: bool) -> pb.EndTransactionResponse:
+        request = pb.EndTransactionRequest(
+            transactional_id=self.name, producer_id=self.producer_id, producer_epoch=self.epoch, commit=commit
+        )
+        answer = await self.cluster.call(TRANSACTIONS + "EndTransaction", request, pb.EndTransactionResponse)
+        self._go_on(answer.producer_id, answer.producer_epoch)
+        return answer
+
+    async def commit_offset(self, offset: int, partition: int = 0) -> str:
+        request = pb.CommitTransactionOffsetsRequest(
+            transactional_id=self.name,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            group="g",
+            offsets=[groups_pb2.OffsetToCommit(topic="t", partition=partition, offset=offset)],
+        )
+        answer = await self.cluster.call(
+            TRANSACTIONS + "CommitTransactionOffsets", request, pb.CommitTransactionOffsetsResponse
+        )
+        return answer.results[0].error.code
+
+
+async def committed(cluster: Cluster, partition: int = 0) -> list[bytes]:
+    """What a reader of committed records gets to see, with the aborted ones left out as a client does it."""
+    part = batches_pb2.FetchPartition(topic="t", partition=partition)
+    (got,) = await fetch(cluster, part, isolation_level=COMMITTED, wait_ms_max=0)
+    starts: dict[int, list[int]] = {}
+    for one in got.aborted_transactions:
+        starts.setdefault(one.producer_id, []).append(one.first_offset)
+    found: list[bytes] = []
+    aborting: set[int] = set()
+    for position, header in scan_headers(got.batches, 0, len(got.batches)):
+        if header.is_control:
+            aborting.discard(header.producer_id)
+            continue
+        if header.is_transactional:
+            firsts = starts.get(header.producer_id, [])
+            if firsts and firsts[0] <= header.base_offset:
+                firsts.pop(0)
+                aborting.add(header.producer_id)
+            if header.producer_id in aborting:
+                continue
+        found += [record.value or b"" for record in iter_batch(got.batches, position)]
+    return found
+
+
+async def offset(cluster: Cluster, *, stable: bool = False) -> int | str:
+    """Of partition 0 in group g; the error's code."""
+    request = groups_pb2.FetchOffsetsRequest(
+        group="g", partitions=[common_pb2.TopicPartition(topic="t", partition=0)], require_stable=stable
+    )
+    (row,) = (await cluster.call(GROUPS + "FetchOffsets", request, groups_pb2.FetchOffsetsResponse)).offsets
+    return row.error.code or row.offset
+
+
+def test_records_of_two_partitions_and_an_offset_become_visible_together() -> None:
+    async def story(cluster: Cluster) -> None:
+        producer = Producer(cluster)
+        await producer.init()
+        assert await producer.send(b"a", b"b") == ""
+        assert await producer.send(b"c") == ""
+        assert await producer.send(b"d", partition=1) == ""
+        assert await producer.commit_offset(7) == ""
+        assert (await committed(cluster), await committed(cluster, 1)) == ([], [])
+        assert (await offset(cluster), await offset(cluster, stable=True)) == (-1, "UNSTABLE_OFFSET_COMMIT")
+        before = producer.epoch
+        await producer.end(commit=True)
+        assert producer.epoch == before + 1
+        await asyncio.sleep(0.5)
+        assert (await committed(cluster), await committed(cluster, 1)) == ([b"a", b"b", b"c"], [b"d"])
+        assert (await offset(cluster), await offset(cluster, stable=True)) == (7, 7)
+
+    with_transactions(story)
+
+
+def test_nothing_of_an_aborted_transaction_is_seen_and_the_next_one_is_its_own() -> None:
+    async def story(cluster: Cluster) -> None:
+        producer = Producer(cluster)
+        await producer.init()
+        await producer.send(b"no")
+        await producer.commit_offset(3)
+        await producer.end(commit=False)
+        assert await producer.send(b"yes") == ""  # waits until the markers are written
+        await producer.end(commit=True)
+        await asyncio.sleep(0.5)
+        assert await committed(cluster) == [b"yes"]
+        assert await offset(cluster, stable=True) == -1
+
+    with_transactions(story)
+
+
+def test_a_late_batch_and_a_late_offset_of_a_transaction_that_is_over_are_refused() -> None:
+    async def story(cluster: Cluster) -> None:
+        producer = Producer(cluster)
+        await producer.init()
+        await producer.send(b"a")
+        late = Producer(cluster)
+        late.producer_id, late.epoch = producer.producer_id, producer.epoch
+        late.sequences = dict(producer.sequences)
+        await producer.end(commit=True)
+        await asyncio.sleep(0.5)
+        assert await late.send(b"late") == "PRODUCER_FENCED"
+        assert await late.send(b"late", partition=1) == "PRODUCER_FENCED"  # never had a marker: the coordinator says so
+        with pytest.raises(ProducerFencedError):
+            await late.commit_offset(9)
+
+    with_transactions(story)
+
+
+def test_an_end_is_answered_again_and_never_decided_anew() -> None:
+    async def story(cluster: Cluster) -> None:
+        producer = Producer(cluster)
+        await producer.init()
+        await producer.send(b"a")
+        again = Producer(cluster)
+        again.producer_id, again.epoch = producer.producer_id, producer.epoch
+        first = await producer.end(commit=True)
+        with pytest.raises(ProducerFencedError):
+            await again.end(commit=False)
+        assert await again.end(commit=True) == first
+        await asyncio.sleep(0.5)
+        assert await committed(cluster) == [b"a"]
+
+    with_transactions(story)
+
+
+def test_the_second_of_one_name_fences_the_first_and_aborts_what_it_left_open() -> None:
+    async def story(cluster: Cluster) -> None:
+        first, second = Producer(cluster), Producer(cluster)
+        await first.init()
+        await first.send(b"zombie")
+        await second.init()
+        assert second.producer_id == first.producer_id
+        assert await first.send(b"more") == "PRODUCER_FENCED"
+        for attempt in (lambda: first.end(commit=True), lambda: first.commit_offset(1)):
+            with pytest.raises(ProducerFencedError):
+                await attempt()
+        assert await second.send(b"mine") == ""
+        await second.end(commit=True)
+        await asyncio.sleep(0.5)
+        assert await committed(cluster) == [b"mine"]
+
+    with_transactions(story)
+
+
+def test_a_transaction_that_is_open_too_long_is_aborted_and_readers_go_on() -> None:
+    async def story(cluster: Cluster) -> None:
+        producer = Producer(cluster)
+        await producer.init(transaction_timeout_ms=5_000)
+        await producer.send(b"slow")
+        await cluster.produce(b"plain")
+        await asyncio.sleep(4)
+        assert await committed(cluster) == []
+        await asyncio.sleep(2)
+        assert await committed(cluster) == [b"plain"]
+        with pytest.raises(ProducerFencedError):
+            await producer.end(commit=True)
+        await producer.end(commit=False)  # so it has ended: the producer goes on
+        assert await producer.send(b"again") == ""
+
+    with_transactions(story)
+
+
+def test_an_outside_coordinator_ends_what_was_prepared_before_a_crash() -> None:
+    async def story(cluster: Cluster) -> None:
+        producer = Producer(cluster)
+        await producer.init(enable_two_phase_commit=True)
+        await producer.send(b"prepared")
+        prepared = (producer.producer_id, producer.epoch)
+        await asyncio.sleep(1_800)
+        returned = Producer(cluster)
+        answer = await returned.init(enable_two_phase_commit=True, keep_prepared_transaction=True)
+        assert (answer.ongoing_producer_id, answer.ongoing_producer_epoch) == prepared
+        with pytest.raises(ProducerFencedError):
+            await producer.end(commit=False)
+        await returned.end(commit=True)
+        assert await returned.send(b"next") == ""
+        await returned.end(commit=True)
+        await asyncio.sleep(0.5)
+        assert await committed(cluster) == [b"prepared", b"next"]
+
+    with_transactions(story, transaction_two_phase_commit_enable="true")
+
+
+def test_what_is_refused() -> None:
+    async def story(cluster: Cluster) -> None:
+        producer = Producer(cluster)
+        with pytest.raises(InvalidRequestError):
+            await producer.init(enable_two_phase_commit=True)
+        with pytest.raises(InvalidRequestError):
+            await producer.init(keep_prepared_transaction=True)
+        with pytest.raises(InvalidRequestError):
+            await producer.init(transaction_timeout_ms=10**9)
+        await producer.init()
+        with pytest.raises(StreamlogError) as unknown:
+            await Producer(cluster, "nobody").end(commit=True)
+        assert unknown.value.code in ("INVALID_REQUEST", "UNKNOWN_PRODUCER_ID")
+        name, producer.name = producer.name, ""
+        assert await producer.send(b"of no transaction") == "INVALID_TXN_STATE"
+        producer.name = name
+        await producer.send(b"a")
+        await producer.end(commit=True)
+        await asyncio.sleep(0.5)
+        with pytest.raises(InvalidTransactionStateError):
+            await producer.end(commit=True)
+
+    with_transactions(story)
