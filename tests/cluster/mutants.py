@@ -6,7 +6,7 @@ tests/cluster/test_mutants.py; where random search gets there too seldom, `maske
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -92,6 +92,17 @@ def recovery_counts_the_page_cache() -> AbstractContextManager[object]:
     return _patched(Segment, "sync", mutant)
 
 
+def reads_pass_over_what_does_not_fit() -> AbstractContextManager[object]:
+    """A batch without room in the answer is left out, if it is the first one of what is left of a segment."""
+    read = Segment.read
+
+    def mutant(self: Segment, *args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        data = yield from read(self, *args, **kwargs)
+        return data or None
+
+    return _patched(Segment, "read", mutant)
+
+
 # Replication.
 
 
@@ -169,6 +180,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     "synced_while_written": Mutant(plant=synced_while_written, seeds=20),
     "failed_sync_is_retried": Mutant(plant=failed_sync_is_retried, seeds=60),
     "recovery_counts_the_page_cache": Mutant(plant=recovery_counts_the_page_cache, seeds=60),
+    "reads_pass_over_what_does_not_fit": Mutant(plant=reads_pass_over_what_does_not_fit, seeds=60),
     "ack_before_replication": Mutant(plant=ack_before_replication, seeds=10),
     "no_divergence_check": Mutant(plant=no_divergence_check, seeds=40),
     "high_watermark_by_the_proposed_isr": Mutant(plant=high_watermark_by_the_proposed_isr, seeds=60),

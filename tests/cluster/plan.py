@@ -32,6 +32,9 @@ FOLLOWER: Final = "follower"
 CONTROLLER: Final = "controller"
 """Roles as targets: of the partition that most is sent to, and of the cluster, when the fault strikes."""
 
+FAULTS_MAX: Final = 16
+"""Of a seed: more of them, and nothing is up for long enough to be struck."""
+
 CLIENTS: Final = ("c0", "c1", "c2")
 """Hosts that clients run on."""
 
@@ -116,9 +119,10 @@ def _hardware(rng: random.Random, nodes: Sequence[str]) -> Hardware:
 
 def _faults(rng: random.Random, nodes: Sequence[str]) -> list[Fault]:
     targets = [*nodes, LEADER, LEADER, LEADER, FOLLOWER, CONTROLLER, CONTROLLER]
-    return draw_plan(
+    drawn = draw_plan(
         rng, targets=targets, hosts=[*nodes, *CLIENTS], from_s=BEGIN_S, to_s=FAULTS_END_S, kinds=tuple(Kind)
     )
+    return sorted(rng.sample(drawn, min(FAULTS_MAX, len(drawn))), key=lambda fault: fault.at)
 
 
 def _settings(rng: random.Random) -> dict[str, str]:

@@ -38,6 +38,7 @@ class Report:
     virtual_s: float = 0.0
     story: list[str] = field(default_factory=list)  # only where it was asked for
     history: History | None = None
+    deaths: list[tuple[float, str]] = field(default_factory=list)  # when which node was killed or lost power
 
     @property
     def ok(self) -> bool:
@@ -83,7 +84,7 @@ def simulate(seed: int, plan: Plan | None = None, *, tells: bool = False) -> Rep
     if ended:
         report.violations.append(Violation("end", ended[:2000]))
     _count(report, simulation)
-    report.story, report.history = simulation.story, simulation.history
+    report.story, report.history, report.deaths = simulation.story, simulation.history, simulation.deaths
     return report
 
 

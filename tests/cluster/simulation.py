@@ -70,6 +70,7 @@ class Simulation:
         self.quorum = Quorum(self.world)
         self.stats: Counter[str] = Counter()
         self.story: list[str] = []
+        self.deaths: list[tuple[float, str]] = []
         self.crew = Crew(plan, self.world, self.history, self.watch)
         self._late_s = 0.0  # behind the plan
         self._tells = tells
@@ -97,6 +98,7 @@ class Simulation:
         host = strike.host
         self.tell(f"{host.process} {'loses power' if strike.power else 'is killed'}")
         assert host.process is not None
+        self.deaths.append((self.loop.now, host.name))
         self.watch.dies(host.process, host.disk)
         self.quorum.dies(host)
 
@@ -234,7 +236,11 @@ class Simulation:
     async def _last_reader(self) -> None:
         host, crew = CLIENTS[1], self.crew
         consumer = crew.plain_consumer("last", host, [target.partition for target in crew.targets])
-        ends = {replica.partition: replica.high_watermark for replica in self._replicas()}
+        ends = {
+            log.partition: high_watermark
+            for node in self.living()
+            for log, high_watermark in self.watch.replicas(_process_of(node))
+        }
         for target in crew.targets:
             if target.keyed:  # what was there last may have been compacted away
                 ends.pop(target.partition, None)

@@ -165,6 +165,32 @@ def test_a_node_that_stops_itself_is_excused_by_its_disk_alone() -> None:
     assert "n0#1: InvariantError('two leaders')" in guilty.bad_stops[0]
 
 
+def test_a_node_that_stops_itself_after_the_heal_comes_back() -> None:
+    """It had met its fault before: a read that fails shows when something is read."""
+
+    class Late:
+        def __init__(self, lives: list[float], loop: SimLoop) -> None:
+            self._lives, self._loop = lives, loop
+
+        async def run(self) -> None:
+            self._lives.append(self._loop.now)
+            await asyncio.sleep(2 if len(self._lives) == 1 else 1000)
+            raise StorageError("read failed")
+
+    async def main(loop: SimLoop) -> list[float]:
+        world, lives = World(loop, 1), []
+        nemesis = Nemesis(world, ["n0"], lambda name: world.host(name).start(lambda ports: Late(lives, loop)))
+        nemesis.start_all()
+        await asyncio.sleep(1)
+        nemesis.heal()
+        await asyncio.sleep(5)
+        assert world.host("n0").alive
+        world.stop()
+        return lives
+
+    assert run(main) == [0.0, pytest.approx(2.5)]
+
+
 def test_one_error_that_is_not_of_the_disk_is_enough() -> None:
     disk, bug = OSError(5, "sync"), KeyError("x")
     assert is_of_disk(ExceptionGroup("tasks", [disk, ExceptionGroup("more", [StorageError("offline")])]))

@@ -1,0 +1,81 @@
+"""Scripted faults: what a few of them must do, whatever the dice; and failing seeds, cut short (`make sim SHRINK=`)."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from dataclasses import replace
+
+import pytest
+
+from streamlog.model import PartitionId, TopicPartition
+from streamlog.sim.faults import Fault, Hardware, Kind
+from streamlog.sim.history import Outcome
+
+from .checks import PRODUCE
+from .plan import CONTROLLER, LEADER, PLAIN, Load, Plan, make_plan
+from .run import Report, simulate, with_faults
+
+BUSY = Load(
+    producers=2,
+    sends_per_s=40.0,
+    burst_chance=0.0,
+    value_bytes_max=100,
+    consumers=1,
+    producer={"linger.ms": "0"},
+    consumer={},
+)
+DEATH_S = 10.0
+SEEDS = 12
+MEDIAN_S, WORST_S = 1.0, 2.0
+"""Of the time in which nothing is written after a leader was killed."""
+
+
+def plain_plan(seed: int, *faults: Fault) -> Plan:
+    """Three ordinary machines with default settings, and these faults."""
+    plan = make_plan(seed)
+    nodes = ("n1", "n2", "n3")
+    return replace(
+        with_faults(plan, faults),
+        nodes=nodes,
+        voters=3,
+        hardware=Hardware.healthy(nodes),
+        settings={"log.index.size.max.bytes": "4096"},
+        topics=(replace(plan.topic(PLAIN), partitions=1),),
+        load=BUSY,
+        tunes=False,
+        moves=False,
+    )
+
+
+def longest_pause_s(report: Report) -> float:
+    """Between two acknowledgements, around the first death."""
+    assert report.history is not None
+    died_at = report.deaths[0][0]
+    partition = TopicPartition(PLAIN, PartitionId(0))
+    done = sorted(
+        row.completed
+        for row in report.history.select(PRODUCE, Outcome.OK)
+        if row.partition == partition and row.completed is not None
+    )
+    near = [time for time in done if died_at - 0.5 <= time <= died_at + 6]
+    return max(later - earlier for earlier, later in itertools.pairwise(near))
+
+
+@pytest.mark.parametrize("role", [LEADER, CONTROLLER])
+def test_writing_goes_on_after_a_node_was_killed(role: str) -> None:
+    """I19. What is not led by it does not wait at all; so it is the leader's death that is measured."""
+    pauses = []
+    for seed in range(SEEDS):
+        report = simulate(seed, plain_plan(seed, Fault(DEATH_S, Kind.CRASH, role, "n1", 6.0)))
+        assert report.violations == []
+        pauses.append(longest_pause_s(report))
+    assert statistics.median(pauses) <= MEDIAN_S, pauses
+    assert max(pauses) <= WORST_S, pauses
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_each_kind_of_fault_alone_is_survived(kind: Kind) -> None:
+    report = simulate(1, plain_plan(1, Fault(6.0, kind, LEADER, "n2", 2.0), Fault(11.0, kind, CONTROLLER, "n3", 0.5)))
+    assert report.violations == []
+    assert report.stats[f"fault {kind.name.lower()}"] >= 1  # the second may find no controller
