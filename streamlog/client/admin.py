@@ -1,4 +1,4 @@
-"""The admin client: topics, configs, partitions, nodes. Any node answers any of these calls.
+"""The admin client: topics, configs, partitions, nodes; groups in `admin_groups`. Any node answers any of these calls.
 
     AsyncAdmin -> admin_requests -> message -> AnyNode -> a node -> message -> admin_answers -> AsyncAdmin
 
@@ -27,6 +27,7 @@ from streamlog.client import admin_answers as answers
 from streamlog.client import admin_requests as requests
 from streamlog.client import admin_values as values
 from streamlog.client import settings as client_config
+from streamlog.client.admin_groups import GroupAdmin
 from streamlog.client.any_node import AnyNode, AskTimes
 from streamlog.client.client_ports import ClientPorts, RealPorts, real_ports
 from streamlog.client.connections import Connections
@@ -71,7 +72,7 @@ Page = TypeVar("Page", pb.ListTopicsResponse, pb.DescribeTopicsResponse, pb.List
 Result = TypeVar("Result", bound=_Result)
 
 
-class AsyncAdmin:
+class AsyncAdmin(GroupAdmin):
     """Settings by Kafka's names: `bootstrap_servers="host:port,..."`, or `{"bootstrap.servers": ...}`.
 
     All methods raise StreamlogError. Open it by `start`, or `async with`; it belongs to one event loop then.
@@ -100,14 +101,16 @@ class AsyncAdmin:
         ports = self._given_ports
         if ports is None:
             ports = self._own_ports = real_ports(self._config)
-        backoff = client_config.backoff(self._config, ports.random)
+        self._clock = ports.clock
+        backoff = self._backoff = client_config.backoff(self._config, ports.random)
         self._connections = Connections(
             ports.network, ports.clock, ports.random, client_config.bootstrap(self._config), backoff=backoff
         )
-        total_s = self._config[consumer_settings.DEFAULT_API_TIMEOUT_MS] / 1000
+        total_s = self._total_s = self._config[consumer_settings.DEFAULT_API_TIMEOUT_MS] / 1000
+        self._attempt_s = self._config[client_settings.REQUEST_TIMEOUT_MS] / 1000
         times = AskTimes(
             total_s=total_s,
-            attempt_s=self._config[client_settings.REQUEST_TIMEOUT_MS] / 1000,
+            attempt_s=self._attempt_s,
             unreachable_s=total_s if self._unreachable_s is None else self._unreachable_s,
         )
         self._nodes = AnyNode(self._connections, ports.clock, backoff, times)

@@ -247,6 +247,9 @@ class AsyncConsumer(AssignedConsumer):
         if self._group is not None and new:
             committed = await self._offsets.fetch(new, stable=True, timeout_s=self._api_timeout_s)
         self._in_flight.clear()
+        gone = [one for one in self._fetcher.readers if one not in starts]
+        if gone and self._auto_commits:
+            await self._commit_quietly(gone)
         await super().assign({one: at if at is not None else _offset(committed.get(one)) for one, at in starts.items()})
         for one, at in committed.items():
             reader = self._fetcher.readers[one]
