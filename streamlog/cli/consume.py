@@ -3,6 +3,9 @@
 Batches come undecoded from the consumer and are made lines of as a whole. It ends by --max-messages, --until-end,
 --timeout-ms without a record, Ctrl-C, or when nobody reads standard output any more, which is noticed also while no
 record comes.
+
+With --group it is a member of that group, and what it has printed is committed; with --partition as well it reads that
+partition alone, from the group's offset or from --offset, without being a member.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from streamlog.client.offset_finder import AtTime
 from streamlog.model import INT32_MAX, Offset, PartitionId, TopicPartition
 from streamlog.records.decode import Fields
 
+_LOOK_S: Final = 0.5  # how often a member looks whether it is at the ends
 _ENDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 
 
@@ -46,6 +50,7 @@ _ENDS: Final = {"earliest": EARLIEST, "latest": LATEST}
     metavar="MS|TIME",
     help="From this time on: ms since 1970, or as 2026-11-21T15:00:00 (local) or ...Z.",
 )
+@click.option("--group", metavar="GROUP", help="As a member of this group: from where it has committed, else as said.")
 @click.option("--max-messages", type=click.IntRange(1), help="End after so many records.")
 @click.option("--until-end", is_flag=True, help="End where the partitions end at the start.")
 @click.option("--timeout-ms", type=click.IntRange(0), help="End when no record has come for so long.")
@@ -66,6 +71,7 @@ def consume(
     offset: str | None,
     partitions: tuple[int, ...],
     timestamp: str | None,
+    group: str | None,
     max_messages: int | None,
     timeout_ms: int | None,
     properties: tuple[str, ...],
@@ -92,15 +98,22 @@ def consume(
       streamlogctl consume orders --timestamp 2026-11-21T15:00:00Z --until-end
       streamlogctl consume orders --from-beginning --property print.key=true --property key.separator=:
       streamlogctl consume orders --from-beginning --until-end --output json | jq .value.text
+      streamlogctl consume orders --group billing --from-beginning
     """
     topic = one_name(name, flag_name)
     start = _start(offset, timestamp, partitions, from_beginning=from_beginning)
+    if group is not None and not partitions and (offset is not None or timestamp is not None):
+        raise click.UsageError(
+            "A group begins where it has committed. Move it with 'streamlogctl group reset-offsets', or name a "
+            "partition, which is read without being a member then."
+        )
     form_texts = key_values(properties, "--property")
     given = {
         "isolation.level": isolation_level,
         # An offset that is not there is an error; from an end on, reading goes on at that end.
         "auto.offset.reset": "none" if isinstance(start, int) else "latest" if start is LATEST else "earliest",
         "default.api.timeout.ms": target.request_timeout_ms,
+        **({} if group is None else {"group.id": group}),
         **key_values(settings, "--consumer-property"),
     }
     printed = 0
@@ -114,18 +127,25 @@ def consume(
         await check_reachable(target)
         async with consumer:
             named = partitions or range(await consumer.partition_count(topic))
-            assigned = [TopicPartition(topic, PartitionId(number)) for number in named]
-            await consumer.assign(assigned, start=start)
+            wanted = [TopicPartition(topic, PartitionId(number)) for number in named]
+            is_member = group is not None and not partitions
+            if is_member:
+                consumer.subscribe([topic])
+            else:
+                # A group's own place comes before the default one, an end from now on.
+                from_group = group is not None and start is LATEST and offset is None
+                await consumer.assign(wanted, start=None if from_group else start)
             began = True
-            ends = await consumer.end_offsets(assigned) if until_end else None
+            ends = await consumer.end_offsets(wanted) if until_end else None
             patience_s = None if timeout_ms is None else timeout_ms / 1_000
-            async for batch in _batches(consumer, ends, patience_s):
-                records: Iterable[Fields] = batch.fields()
-                if ends is not None:
-                    records = _before(records, ends[TopicPartition(topic, batch.partition)])
-                some = list(records if max_messages is None else islice(records, max_messages - printed))
+            batches = _of_member(consumer, ends, patience_s) if is_member else _batches(consumer, ends, patience_s)
+            async for batch in batches:
+                some = _wanted(batch, ends, None if max_messages is None else max_messages - printed)
                 _write(form, output, topic, batch, some)
                 printed += len(some)
+                if some and Offset(some[-1][0] + 1) < batch.next_offset and group is not None:
+                    # Only what was printed is committed.
+                    consumer.seek(TopicPartition(topic, batch.partition), some[-1][0] + 1)
                 if printed == max_messages:
                     return
 
@@ -140,7 +160,7 @@ def _start(offset: str | None, timestamp: str | None, partitions: tuple[int, ...
     if sum((offset is not None, timestamp is not None, from_beginning)) > 1:
         raise click.UsageError("--from-beginning, --offset and --timestamp exclude each other: give one of them.")
     if timestamp is not None:
-        return AtTime(_milliseconds(timestamp))
+        return AtTime(milliseconds(timestamp, "--timestamp"))
     if offset is None or offset in _ENDS:
         return EARLIEST if from_beginning else _ENDS[offset or "latest"]
     if not offset.isdecimal():
@@ -150,14 +170,15 @@ def _start(offset: str | None, timestamp: str | None, partitions: tuple[int, ...
     return int(offset)
 
 
-def _milliseconds(text: str) -> int:
+def milliseconds(text: str, option: str) -> int:
+    """Of a number, or of a time in ISO 8601."""
     if text.isdecimal():
         return int(text)
     try:
         return round(datetime.fromisoformat(text).timestamp() * 1_000)
     except (ValueError, OverflowError):
         raise click.BadParameter(
-            f"{text!r}: must be milliseconds since 1970, or a time as 2026-11-21T15:00:00.", param_hint="--timestamp"
+            f"{text!r}: must be milliseconds since 1970, or a time as 2026-11-21T15:00:00.", param_hint=option
         ) from None
 
 
@@ -180,8 +201,39 @@ async def _left(consumer: AsyncConsumer, ends: dict[TopicPartition, Offset]) -> 
     return bool(consumer.assignment)
 
 
-def _before(records: Iterable[Fields], end: Offset) -> list[Fields]:
-    return [record for record in records if record[0] < end]
+async def _of_member(
+    consumer: AsyncConsumer, ends: dict[TopicPartition, Offset] | None, patience_s: float | None
+) -> AsyncIterator[ConsumerBatch]:
+    """As `_batches`, of whatever partitions the group gives: until the ends of those."""
+    begin = asyncio.get_running_loop().time()
+    while True:
+        waited_s = asyncio.get_running_loop().time() - begin
+        if patience_s is not None and waited_s >= patience_s:
+            return
+        left_s = None if patience_s is None else patience_s - waited_s
+        if ends is not None:
+            left_s = _LOOK_S if left_s is None else min(left_s, _LOOK_S)
+        batch = await consumer.poll_batch(timeout_s=left_s)
+        if batch is not None:
+            yield batch
+            begin = asyncio.get_running_loop().time()
+        elif ends is not None and await _at_ends(consumer, ends):
+            return
+
+
+async def _at_ends(consumer: AsyncConsumer, ends: dict[TopicPartition, Offset]) -> bool:
+    """All that this member has is read; one that has nothing yet, or never gets anything, goes on waiting."""
+    mine = consumer.assignment
+    return bool(mine) and all([await consumer.position(one) >= ends.get(one, Offset(0)) for one in mine])
+
+
+def _wanted(batch: ConsumerBatch, ends: dict[TopicPartition, Offset] | None, count: int | None) -> list[Fields]:
+    """Its records before the end, so many at most."""
+    records: Iterable[Fields] = batch.fields()
+    if ends is not None:
+        end = ends[TopicPartition(batch.topic, batch.partition)]
+        records = (record for record in records if record[0] < end)
+    return list(islice(records, count))
 
 
 def _write(form: OutputFormat, output: str, topic: str, batch: ConsumerBatch, records: list[Fields]) -> None:

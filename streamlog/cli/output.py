@@ -62,18 +62,28 @@ def _chosen(value: str) -> Output:
     return Output(value)
 
 
-def show_rows(output: Output, rows: Sequence[Row], *, columns: Sequence[str], title: str = "") -> None:
-    """`columns`: of table and text, in this order; JSON has all that the rows hold."""
+def show_rows(
+    output: Output,
+    rows: Sequence[Row],
+    *,
+    columns: Sequence[str],
+    title: str = "",
+    headings: Mapping[str, str] | None = None,
+) -> None:
+    """`columns`: of table and text, in this order; JSON has all that the rows hold. `headings`: of columns that are not
+    headed by their names.
+    """
+    named = [(headings or {}).get(column, column) for column in columns]
     match output:
         case Output.JSON:
             show_json(list(rows))
         case Output.TEXT:
             if len(columns) > 1:
-                click.echo("\t".join(column.upper() for column in columns))
+                click.echo("\t".join(heading.upper() for heading in named))
             for row in rows:
                 click.echo("\t".join(cell_text(row.get(column)) for column in columns))
         case Output.TABLE:
-            show_table(rows, columns=columns, title=title)
+            show_table(rows, columns=columns, title=title, headings=named)
 
 
 def show_facts(output: Output, facts: Row) -> None:
@@ -94,16 +104,18 @@ def show_json(document: Cell) -> None:
     click.echo(json.dumps(document, ensure_ascii=False, indent=2))
 
 
-def show_table(rows: Sequence[Row], *, columns: Sequence[str], title: str = "") -> None:
+def show_table(
+    rows: Sequence[Row], *, columns: Sequence[str], title: str = "", headings: Sequence[str] | None = None
+) -> None:
     # Loaded here: most runs print no table, and start sooner without.
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table(title=title or None, title_justify="left", header_style="bold")
-    for column in columns:
+    for column, heading in zip(columns, headings or columns, strict=True):
         numeric = bool(rows) and all(isinstance(row.get(column), int | float) for row in rows)
-        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+        table.add_column(heading, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         texts = [cell_text(row.get(column)) for column in columns]
         table.add_row(*(Text(text, style=_STYLES.get(text, "")) for text in texts))
