@@ -26,6 +26,7 @@ class Nemesis:
         self._loop = simulation.loop
         self._plan = simulation.plan
         self._nodes = simulation.nodes
+        self._resumed: dict[int, float] = {}  # by node: when a pause of it ended last
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -79,6 +80,7 @@ class Nemesis:
                 host.pause()
                 await asyncio.sleep(fault.lasts_s)
                 host.resume()
+                self._resumed[target] = self._loop.now
             case Kind.SNAPSHOT:
                 for member in self._cluster.members():
                     if fault.amount < 0.5 or member.node_id == target:
@@ -104,6 +106,8 @@ class Nemesis:
         since = self._loop.now
         await self._simulation.clients[0].read_from(leader, until)
         undisturbed = all(self._fabric.blocked.get(link) == since for link in links)
+        # One that was paused finds answers from before the cut, and cannot know how old they are.
+        undisturbed = undisturbed and self._resumed.get(node_id, since) <= since
         runs = host.node is leader and leader.is_up and host.process is not None
         runs = runs and host.process.alive and not host.process.paused
         if undisturbed and runs and leader.core.role == Role.LEADER and leader.core.term == term:
