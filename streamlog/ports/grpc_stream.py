@@ -16,7 +16,7 @@ Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 
 # What grpc.aio makes of a send on a connection that has just broken, before the call's own end has come.
 _BROKEN_SEND: Final = "Internal error from Core"
-_GONE: Final = (grpc.aio.UsageError, grpc.aio.InternalError)  # what the serving side gets once a call is over
+_GONE: Final = grpc.aio.BaseError  # what the serving side gets once the call is over, or the server has stopped
 
 
 class _Turns:

@@ -13,7 +13,7 @@ import grpc.aio
 import pytest
 
 from streamlog.errors import Status
-from streamlog.ports import CallInfo, RpcError
+from streamlog.ports import CallInfo, RpcError, Stream
 from streamlog.ports.grpc_network import GrpcNetwork
 from streamlog.ports.grpc_stream import from_grpc
 
@@ -84,6 +84,34 @@ def test_a_stock_client_can_call_what_is_served_here() -> None:
             async with grpc.aio.insecure_channel(server.address) as channel:
                 assert await channel.unary_unary(ECHO)(b"") == b"None"  # type: ignore[arg-type]  # stubs without bytes
         finally:
+            await network.close()
+
+    asyncio.run(main())
+
+
+def test_a_stream_that_is_used_after_its_server_has_stopped_is_cancelled() -> None:
+    """A handler may get its turn between the stop of the server and its own end: that is no defect of the node."""
+
+    async def main() -> None:
+        served: asyncio.Future[Stream] = asyncio.get_running_loop().create_future()
+        stopped = asyncio.Event()
+
+        async def hold(stream: Stream, info: CallInfo) -> None:
+            served.set_result(stream)
+            await stopped.wait()
+
+        network = GrpcNetwork(on_crash=crash)
+        server = await network.listen("127.0.0.1:0", unary={}, streaming={ECHO: hold})
+        try:
+            async with grpc.aio.insecure_channel(server.address) as channel:
+                call = channel.stream_stream(ECHO)()
+                await call.write(b"")  # type: ignore[arg-type]  # stubs without bytes
+                stream = await served
+                await server.close()
+                assert (await outcome(stream.recv()))[0] == "CANCELLED"
+                assert (await outcome(stream.send(b"late")))[0] == "CANCELLED"
+        finally:
+            stopped.set()
             await network.close()
 
     asyncio.run(main())
