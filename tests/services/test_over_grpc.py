@@ -9,14 +9,13 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf.message import Message
-from google.rpc import error_details_pb2, status_pb2
 
 from streamlog.api.pb import admin_pb2, batches_pb2, cluster_pb2, common_pb2, records_pb2
 from streamlog.pytest_plugin.cluster import InProcessCluster
+from tests.services.raw import leader_of, refusal, stream_call, unary
 from tests.storage.batches import batch
 
 GOOD = batch([b"value"])
-TIMEOUT_S = 20
 
 
 @pytest.fixture(scope="module")
@@ -35,29 +34,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessClust
 def channel(cluster: InProcessCluster) -> Iterator[grpc.Channel]:
     with grpc.insecure_channel(cluster.address(2)) as made:
         yield made
-
-
-def unary(channel: grpc.Channel, method: str, request: Message | bytes, response_type: Any) -> Any:
-    data = request if isinstance(request, bytes) else request.SerializeToString()
-    return response_type.FromString(channel.unary_unary(f"/streamlog.v1.{method}")(data, timeout=TIMEOUT_S))
-
-
-def refusal(error: grpc.RpcError) -> tuple[str, str, dict[str, str]]:
-    """Status, our code, facts."""
-    trailers = dict(error.trailing_metadata())
-    status = status_pb2.Status.FromString(trailers["grpc-status-details-bin"])
-    info = error_details_pb2.ErrorInfo()
-    assert status.details[0].Unpack(info)
-    assert info.domain == "streamlog"
-    return error.code().name, info.reason, dict(info.metadata)
-
-
-def leader_of(cluster: InProcessCluster, partition: int = 0) -> str:
-    with grpc.insecure_channel(cluster.address(1)) as channel:
-        request = batches_pb2.MetadataRequest(topics=["t"])
-        told = unary(channel, "Batches/Metadata", request, batches_pb2.MetadataResponse)
-    nodes = {node.node_id: f"{node.host}:{node.port}" for node in told.nodes}
-    return nodes[told.topics[0].partitions[partition].leader]
 
 
 BAD_CALLS = [
@@ -126,7 +102,7 @@ BAD_BATCHES = [
 @pytest.mark.parametrize(("fields", "code"), BAD_BATCHES)
 def test_bad_batches_have_their_error_beside_them(cluster: InProcessCluster, fields: dict[str, Any], code: str) -> None:
     part = batches_pb2.PartitionBatches(**{"topic": "t", "batches": GOOD, **fields})
-    with grpc.insecure_channel(leader_of(cluster)) as channel:
+    with grpc.insecure_channel(leader_of(cluster.address(1), "t")) as channel:
         request = batches_pb2.ProduceRequest(partitions=[part])
         response = unary(channel, "Batches/Produce", request, batches_pb2.ProduceResponse)
     assert response.results[0].error.code == code
@@ -143,16 +119,15 @@ def test_records_go_in_and_come_out_at_any_node(cluster: InProcessCluster) -> No
             assert not any(result.HasField("error") for result in response.results)
     for node in cluster.node_ids:
         with grpc.insecure_channel(cluster.address(node)) as channel:
-            read = channel.unary_stream("/streamlog.v1.Records/Subscribe")
             part = records_pb2.SubscribePartitions(
                 topic="t",
                 start=records_pb2.StartPosition(bound=common_pb2.OFFSET_BOUND_EARLIEST),
                 end=records_pb2.EndPosition(bound=common_pb2.OFFSET_BOUND_LATEST),
             )
-            request_ = records_pb2.SubscribeRequest(subscriptions=[part]).SerializeToString()
+            request_ = records_pb2.SubscribeRequest(subscriptions=[part])
             found = [
                 record.value
-                for data in read(request_, timeout=TIMEOUT_S)
+                for data in stream_call(channel, "Records/Subscribe", request_)
                 for news in records_pb2.SubscribeResponse.FromString(data).partitions
                 for record in news.records
             ]
