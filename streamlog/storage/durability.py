@@ -174,6 +174,8 @@ class Durability:
 
     def end(self, ticket: SyncTicket) -> None:
         """All of the ticket is on stable storage."""
+        if self._failure is not None:
+            return  # `fail` has dropped what was dirty, so the ticket may lack what it speaks of
         self._synced_bytes = ticket.written_bytes
         if ticket.generation != self._generation:
             return  # `truncated` has queued the log again

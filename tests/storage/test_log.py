@@ -120,6 +120,21 @@ def test_a_failed_sync_is_final(rig: Rig) -> None:
     assert rig.log.stable_end_offset == 0
 
 
+def test_nothing_counts_as_synced_after_a_failure(rig: Rig) -> None:
+    """What waited for a sync when another write failed waits no more; that is no sync."""
+    rig.append(b"a")
+    rig.sync()
+    rig.append(b"b")
+    rig.machine.disk.faults.write_errors = 1
+    with pytest.raises(StorageError):
+        rig.append(b"c")
+    told: list[int] = []
+    rig.log.durability.listen(told.append)
+    rig.sync()
+    assert rig.log.durability.synced_end == 1
+    assert told == []
+
+
 def test_a_full_disk_takes_the_directory_offline_and_loses_nothing_synced(rig: Rig) -> None:
     rig.append(b"a")
     rig.sync()
