@@ -17,6 +17,7 @@
     ├── FencedLeaderEpochError / UnknownLeaderEpochError
     ├── OutOfOrderSequenceError / ProducerFencedError / UnknownProducerIdError
     ├── ConcurrentTransactionsError / InvalidTransactionStateError / TransactionCoordinatorFencedError
+    ├── TransactionAbortableError      only on producers: this transaction cannot be committed, the next one can
     ├── TopicAlreadyExistsError / UnknownTopicOrPartitionError / UnknownTopicIdError
     ├── InvalidTopicError              a name that cannot be, or that another one is too like
     ├── InvalidPartitionsError / InvalidReplicationFactorError / InvalidReplicaAssignmentError / InvalidConfigError
@@ -281,6 +282,13 @@ class TransactionCoordinatorFencedError(StreamlogError):
     """A later leader of the coordinator's partition has written a marker of this producer already."""
 
     code = "TRANSACTION_COORDINATOR_FENCED"
+    status = Status.FAILED_PRECONDITION
+
+
+class TransactionAbortableError(StreamlogError):
+    """Something of the transaction was not written, so it cannot be committed: abort it, and begin another one."""
+
+    code = "TRANSACTION_ABORTABLE"
     status = Status.FAILED_PRECONDITION
 
 

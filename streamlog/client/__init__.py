@@ -11,6 +11,7 @@ streamlog.errors. The clients are written over the ports, so a simulation runs t
 
     connections, metadata, backoff     the ways to the nodes, and what is known of the cluster
     producer                           send; topic_table, producer_batch, partitioner: where records gather
+        transactions                   of a producer with transactional.id
         delivery, leader_stream        how batches reach their leaders; partition_queue, wire_batch: in order, once
     consumer                           subscribe, assign, poll, commit; consumer_records: what is handed out
         assigned_consumer              its half that reads
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from streamlog.client.sync_admin import Admin
     from streamlog.client.sync_consumer import Consumer
     from streamlog.client.sync_producer import Producer, SentMany, SentRecord
+    from streamlog.client.transactions import GroupMetadata, PreparedTransaction
 
 __all__ = [
     "EARLIEST",
@@ -52,9 +54,11 @@ __all__ = [
     "Consumer",
     "ConsumerBatch",
     "ConsumerRecord",
+    "GroupMetadata",
     "ManyFuture",
     "OffsetAndMetadata",
     "Partitioner",
+    "PreparedTransaction",
     "Producer",
     "RecordFuture",
     "RecordMetadata",
@@ -75,9 +79,11 @@ _HOMES: Final = {
     "Consumer": "sync_consumer",
     "ConsumerBatch": "consumer_records",
     "ConsumerRecord": "consumer_records",
+    "GroupMetadata": "transactions",
     "ManyFuture": "producer_batch",
     "OffsetAndMetadata": "group_offsets",
     "Partitioner": "partitioner",
+    "PreparedTransaction": "transactions",
     "Producer": "sync_producer",
     "RecordFuture": "producer_batch",
     "RecordMetadata": "producer_batch",

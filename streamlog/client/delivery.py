@@ -50,6 +50,7 @@ class DeliveryRules:
     stream: StreamRules
     delivery_timeout_s: float
     retries_max: int
+    transactional: bool = False
 
 
 class Delivery:
@@ -76,7 +77,9 @@ class Delivery:
         self._expiry_timer: asyncio.TimerHandle | None = None
         self._spawn: Callable[[LeaderStream], object] | None = None
         self._unnumbered = asyncio.Event()  # a queue needs a producer id
-        self._identity: Identity | None = None  # for queues that have had none
+        # For queues that have had none; of a transactional producer, of the open transaction, for all.
+        self._identity: Identity | None = None
+        self._touch: Callable[[], None] = lambda: None
 
     async def run(self) -> None:
         """Until it is cancelled. What fails in here is a bug, and is raised."""
@@ -84,7 +87,7 @@ class Delivery:
             self._spawn = lambda stream: tasks.create_task(stream.run())
             for stream in self._streams.values():
                 self._spawn(stream)
-            if self._rules.queue.idempotent:
+            if self._rules.queue.idempotent and not self._rules.transactional:
                 tasks.create_task(self._number_queues())
             await self._loop.create_future()  # streams may come at any time: the group stays open
 
@@ -95,15 +98,23 @@ class Delivery:
 
     # Queues.
 
+    def begin_transaction(self, identity: Identity, touch: Callable[[], None]) -> None:
+        """Batches that are opened from now on are of this one. `touch` is told of each."""
+        self._identity, self._touch = identity, touch
+
     def opened(self, queue: PartitionQueue) -> None:
         """A batch has been opened in it."""
+        if self._rules.transactional:
+            self._touch()
+            if self._identity is not None and queue.identity_to_be != self._identity:
+                queue.begin(self._identity)
         if queue not in self._active:
             self._active[queue] = None
             if queue.stream is None:
                 self.route(queue)
             if queue.needs_identity and self._identity is not None:
                 queue.begin(self._identity)
-            elif queue.needs_identity:
+            elif queue.needs_identity and not self._rules.transactional:
                 self._unnumbered.set()
             if self._expiry_timer is None:
                 self._expiry_timer = self._loop.call_later(self._expiry_tick_s, self._expire)
@@ -211,7 +222,10 @@ class Delivery:
             return
         history = isinstance(error, OutOfOrderSequenceError | UnknownProducerIdError)
         retriable = error.retriable or error.details.get("retriable") is True
-        if history and self._rules.queue.idempotent:
+        if history and self._rules.transactional:
+            # The transaction's epoch is one for all partitions: what is lost of it cannot be numbered anew.
+            retriable = not queue.is_first(wire) and isinstance(error, OutOfOrderSequenceError)
+        elif history and self._rules.queue.idempotent:
             retriable = True
         if wire.done or not retriable or wire.attempts > self._rules.retries_max:
             queue.failed(wire)

@@ -71,7 +71,7 @@ class GroupOffsets:
         who: Callable[[], pb.GroupMember | None],
         timeout_s: float,
     ) -> dict[TopicPartition, StreamlogError]:
-        rows = [_to_commit(partition, at) for partition, at in offsets]
+        rows = [to_commit(partition, at) for partition, at in offsets]
 
         def request() -> pb.CommitOffsetsRequest:
             return pb.CommitOffsetsRequest(group=self._coordinator.group, member=who(), offsets=rows)
@@ -123,7 +123,7 @@ class GroupOffsets:
             await self._backoff.wait(attempt, left_s=left_s)
 
 
-def _to_commit(partition: TopicPartition, at: OffsetAndMetadata) -> pb.OffsetToCommit:
+def to_commit(partition: TopicPartition, at: OffsetAndMetadata) -> pb.OffsetToCommit:
     row = pb.OffsetToCommit(
         topic=partition.topic, partition=partition.partition, offset=at.offset, metadata=at.metadata
     )

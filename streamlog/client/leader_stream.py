@@ -68,6 +68,7 @@ class StreamRules:
     message_bytes_max: int  # of batches in one message, unless a single one is larger
     request_timeout_s: float
     encoding: Encoding
+    transactional_id: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -213,7 +214,9 @@ class LeaderStream:
 
     async def _send_message(self, stream: calls.CallStream[pb.ProduceStreamResponse], flights: list[_Flight]) -> None:
         request = pb.ProduceStreamRequest(
-            acks=_ACKS[self._rules.acks], timeout_ms=round(self._rules.request_timeout_s * 1000)
+            acks=_ACKS[self._rules.acks],
+            timeout_ms=round(self._rules.request_timeout_s * 1000),
+            transactional_id=self._rules.transactional_id,
         )
         for flight in flights:
             if flight.wire is not None and not await self._encode(flight):

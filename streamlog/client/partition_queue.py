@@ -225,8 +225,13 @@ class PartitionQueue:
         """A producer id that it has not had."""
         return self.identity is None and self._next_identity is None
 
+    @property
+    def identity_to_be(self) -> Identity | None:
+        """Under which what is not numbered yet will be."""
+        return self._next_identity or self.identity
+
     def begin(self, identity: Identity) -> None:
-        """The producer has an id for it."""
+        """The producer has an id for it, or begins a transaction."""
         self._next_identity = identity
 
     def begin_epoch(self) -> None:

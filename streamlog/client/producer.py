@@ -27,6 +27,7 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from streamlog.client import settings as client_config
+from streamlog.client.backoff import Backoff
 from streamlog.client.buffer_memory import BufferMemory
 from streamlog.client.client_ports import ClientPorts, RealPorts, real_ports
 from streamlog.client.connections import Connections
@@ -39,6 +40,9 @@ from streamlog.client.producer_batch import RECORD_OVERHEAD, ManyFuture, Pending
 from streamlog.client.producer_rules import ProducerRules
 from streamlog.client.producer_topics import ProducerTopics
 from streamlog.client.topic_table import TopicTable
+from streamlog.client.transaction_commands import TransactionCommands
+from streamlog.client.transactions import State, TransactionRules, Transactions
+from streamlog.client.wire_batch import Identity
 from streamlog.config import client_settings, load_producer
 from streamlog.config import producer_settings as producing
 from streamlog.errors import (
@@ -60,7 +64,7 @@ _NO_HEADERS: Final[Headers] = ()
 _TURN_RECORDS: Final = 16_384
 
 
-class AsyncProducer:
+class AsyncProducer(TransactionCommands):
     """Settings by Kafka's names: `linger_ms=5`, or `{"linger.ms": 5}`; InvalidConfigError tells all that is wrong."""
 
     def __init__(
@@ -122,6 +126,8 @@ class AsyncProducer:
             ports.random,
             ignore_keys=self._config[producing.PARTITIONER_IGNORE_KEYS],
         )
+        rules = self._rules.transactions
+        self._transactions = None if rules is None else self._make_transactions(rules, backoff)
         self._topics = ProducerTopics(
             self._metadata,
             self._delivery,
@@ -131,7 +137,7 @@ class AsyncProducer:
             self._on_known,
             self._guard,
         )
-        self._tables = self._topics.tables
+        self._tables = self._topics.tables if self._transactions is None else {}
         self._background = asyncio.ensure_future(self._run())
         self._background.add_done_callback(self._on_background_end)
         self._open = True
@@ -405,6 +411,8 @@ class AsyncProducer:
     def _note_failure(self, failed: ProducerBatch | PendingRecord) -> None:
         """`flush` tells of an error that nobody else asks for. One is enough."""
         if failed.error is not None:
+            if self._transactions is not None:
+                self._transactions.on_failure(failed.error)
             self._failed = [one for one in self._failed if not one.error_taken]
             if not self._failed:
                 self._failed.append(failed)
@@ -421,6 +429,8 @@ class AsyncProducer:
         timestamp_ms: int | None,
     ) -> RecordFuture:
         self._check_open()
+        if self._transactions is not None:
+            self._transactions.check_open()
         record = PendingRecord(self._loop)
         size = OVERHEAD_BYTES + len(value or b"") + len(key or b"")
         stamp = self._look_at_clock() if timestamp_ms is None else timestamp_ms
@@ -448,11 +458,44 @@ class AsyncProducer:
 
     async def _table(self, topic: str) -> TopicTable:
         self._check_open()
+        if self._transactions is not None:
+            self._transactions.check_open()
         return await self._topics.table(topic, self._rules.max_block_s)
 
     async def partition_count(self, topic: str) -> int:
         """UnknownTopicOrPartitionError, RequestTimedOutError."""
         return len((await self._table(topic)).queues)
+
+    # Transactions.
+
+    def _make_transactions(self, rules: TransactionRules, backoff: Backoff) -> Transactions:
+        return Transactions(
+            rules,
+            self._connections,
+            self._ports.clock,
+            backoff,
+            settle=self._settle_transaction,
+            drop=self._drop_transaction,
+            on_state=self._on_transaction,
+        )
+
+    def _on_transaction(self, state: State, identity: Identity) -> None:
+        """`send` finds its tables while a transaction is open; at all other times it is told why not."""
+        assert self._transactions is not None
+        if state is State.OPEN:
+            self._delivery.begin_transaction(identity, self._transactions.touch)
+            self._tables = self._topics.tables
+        else:
+            self._tables = {}
+
+    def _drop_transaction(self, error: StreamlogError) -> None:
+        self._fail_all(error)
+        self._failed = []
+
+    async def _settle_transaction(self) -> None:
+        await self._pending.until_none_waits()
+        await self._settle_batches()
+        self._failed = []  # whoever ends the transaction is told
 
     # Flushing.
 

@@ -8,11 +8,11 @@ from typing import Final
 from streamlog.client.delivery import DeliveryRules
 from streamlog.client.leader_stream import StreamRules
 from streamlog.client.partition_queue import QueueRules
+from streamlog.client.transactions import TransactionRules
 from streamlog.client.wire_batch import Encoding
 from streamlog.config import Config, client_settings
 from streamlog.config import producer_settings as producing
 from streamlog.config.client_rules import idempotence_denied
-from streamlog.errors import InvalidConfigError
 from streamlog.model import Acks
 from streamlog.records import Codec
 
@@ -34,14 +34,11 @@ class ProducerRules:
     buffer_bytes: int
     max_block_s: float
     adaptive: bool
+    transactions: TransactionRules | None  # None: it has no transactional.id
 
     @classmethod
     def of(cls, config: Config) -> ProducerRules:
-        """InvalidConfigError for what this release cannot do."""
-        if config[producing.TRANSACTIONAL_ID] is not None:
-            raise InvalidConfigError(
-                "transactional.id: this release has no transactions; leave it out", field="transactional.id"
-            )
+        transactional_id = config[producing.TRANSACTIONAL_ID]
         request_bytes = config[producing.MAX_REQUEST_SIZE]
         batch_bytes = min(config[producing.BATCH_SIZE], request_bytes)
         in_flight = config[producing.MAX_IN_FLIGHT_REQUESTS_PER_CONNECTION]
@@ -59,13 +56,15 @@ class ProducerRules:
             in_flight_max=in_flight,
             message_bytes_max=request_bytes,
             request_timeout_s=config[client_settings.REQUEST_TIMEOUT_MS] / 1000,
-            encoding=Encoding(codec=codec, level=level),
+            encoding=Encoding(codec=codec, level=level, transactional=transactional_id is not None),
+            transactional_id=transactional_id or "",
         )
         delivery = DeliveryRules(
             queue=queue,
             stream=stream,
             delivery_timeout_s=config[producing.DELIVERY_TIMEOUT_MS] / 1000,
             retries_max=config[producing.RETRIES],
+            transactional=transactional_id is not None,
         )
         return cls(
             delivery=delivery,
@@ -74,4 +73,15 @@ class ProducerRules:
             buffer_bytes=config[producing.BUFFER_MEMORY],
             max_block_s=config[producing.MAX_BLOCK_MS] / 1000,
             adaptive=config[producing.PARTITIONER_ADAPTIVE_PARTITIONING_ENABLE],
+            transactions=None if transactional_id is None else _transactions(transactional_id, config),
         )
+
+
+def _transactions(transactional_id: str, config: Config) -> TransactionRules:
+    return TransactionRules(
+        transactional_id=transactional_id,
+        timeout_ms=config[producing.TRANSACTION_TIMEOUT_MS],
+        two_phase=config[producing.TRANSACTION_TWO_PHASE_COMMIT_ENABLE],
+        patience_s=config[producing.MAX_BLOCK_MS] / 1000,
+        attempt_s=config[client_settings.REQUEST_TIMEOUT_MS] / 1000,
+    )

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
 from typing import Final, Self, cast
 
 from streamlog.client.partitioner import Partitioner
@@ -127,6 +128,24 @@ class Producer:
         )
         return SentMany(many, self._thread)
 
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """What is sent in the block is written as one: its end commits, an exception aborts. As of AsyncProducer."""
+        stack = AsyncExitStack()
+        self._thread.call(stack.enter_async_context(self._client.transaction()))
+        try:
+            yield
+        except BaseException as error:
+            self._thread.call(stack.__aexit__(type(error), error, error.__traceback__))
+            raise
+        self._thread.call(stack.aclose())
+
+    begin_transaction = blocking(AsyncProducer.begin_transaction)
+    commit_transaction = blocking(AsyncProducer.commit_transaction)
+    abort_transaction = blocking(AsyncProducer.abort_transaction)
+    prepare_transaction = blocking(AsyncProducer.prepare_transaction)
+    resume_transaction = blocking(AsyncProducer.resume_transaction)
+    send_offsets = blocking(AsyncProducer.send_offsets)
     flush = blocking(AsyncProducer.flush)
     partition_count = blocking(AsyncProducer.partition_count)
 

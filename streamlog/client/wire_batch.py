@@ -26,6 +26,7 @@ class Encoding:
 
     codec: Codec = Codec.NONE
     level: int | None = None
+    transactional: bool = False
 
 
 class Identity(NamedTuple):
@@ -88,6 +89,7 @@ class WireBatch:
             producer_id=self.identity.producer_id,
             producer_epoch=self.identity.epoch,
             base_sequence=self.sequence,
+            is_transactional=encoding.transactional,
         )
         try:
             return encode_batch(

@@ -443,7 +443,7 @@ def test_settings_are_checked() -> None:
 
     with pytest.raises(InvalidConfigError, match=r"linger\.ms"):
         AsyncProducer({"linger.ms": "soon"})
-    with pytest.raises(InvalidConfigError, match="no transactions"):
-        AsyncProducer(transactional_id="x")
+    with pytest.raises(InvalidConfigError, match=r"transactional\.id"):
+        AsyncProducer(transactional_id="x", acks="1")
     with pytest.warns(UserWarning, match=r"did you mean linger\.ms"):
         AsyncProducer(lingr_ms=5)
