@@ -173,7 +173,7 @@ class ActiveController:
         while key in self._looking:
             await self._looking[key].wait()
         broker = self._view.image.brokers.get(broker_id)
-        if broker is None or broker.epoch != broker_epoch or broker_id == self._node_id:
+        if broker is None or broker.epoch != broker_epoch:
             return False
         if broker.fenced:
             return True

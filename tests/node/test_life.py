@@ -127,6 +127,22 @@ def test_a_node_that_was_killed_comes_back_at_once() -> None:
     tell(story)
 
 
+def test_a_controller_that_was_killed_does_not_wait_for_its_own_session() -> None:
+    """Of one node alone it is the node itself that looks whether its dead self is gone."""
+
+    async def story(nodes: Nodes) -> None:
+        nodes.start()
+        await nodes.ready()
+        await asyncio.sleep(1)
+        nodes.host(1).crash()
+        killed = nodes.world.loop.now
+        nodes.start(1)
+        await nodes.ready()
+        assert nodes.world.loop.now - killed < 1.0
+
+    tell(story, voters=1)
+
+
 def test_a_node_that_stops_leaves_before_it_ends() -> None:
     async def story(nodes: Nodes) -> None:
         nodes.start()
