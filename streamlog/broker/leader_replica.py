@@ -226,7 +226,7 @@ class LeaderReplica:
             marker, producer_id=producer_id, producer_epoch=producer_epoch, timestamp_ms=now_ms
         )
         appended = self._write(batch, [(0, read_header(batch, 0))], now_ms, Acks.ALL)
-        self._verifications.invalidate(producer_id)
+        self._verifications.invalidate(producer_id, producer_epoch)
         return appended
 
     def aborted(self, offset: Offset, end: Offset) -> list[AbortedTransaction]:

@@ -2,7 +2,7 @@
 
     begin --coordinator asked--> append with the guard
       |                            refused where the guard is not valid any more
-      +--marker of the producer, or a guard for a newer epoch of it, in between--> not valid, for good
+      +--marker of a newer epoch, or a guard for one, in between--> not valid, for good
 
 A producer that was cut off from the cluster may send a batch of a transaction that is over: appended, it would open a
 transaction that nobody knows of and nobody ends. So a leader appends the batch that opens one only with a guard, which
@@ -65,7 +65,7 @@ class Verifications:
                 limit=newest,
             )
         if epoch > newest:
-            self.invalidate(producer_id)
+            self.invalidate(producer_id, epoch)
         guard = VerificationGuard(producer_id=producer_id, producer_epoch=epoch)
         self._guards.setdefault(producer_id, []).append(guard)
         try:
@@ -78,10 +78,18 @@ class Verifications:
             else:
                 self._guards.pop(producer_id, None)
 
-    def invalidate(self, producer_id: ProducerId) -> None:
-        """A marker was appended, or a newer epoch begins."""
-        for guard in self._guards.pop(producer_id, ()):
-            guard.is_valid = False
+    def invalidate(self, producer_id: ProducerId, epoch: ProducerEpoch) -> None:
+        """A marker of this epoch was appended, or a batch of it is about to be: what comes before it is over.
+
+        Guards of the marker's own epoch stay: they are of the transaction behind it. Their coordinator lets them wait
+        for this very marker.
+        """
+        guards = self._guards.pop(producer_id, [])
+        for guard in guards:
+            guard.is_valid = guard.is_valid and guard.producer_epoch >= epoch
+        left = [guard for guard in guards if guard.is_valid]
+        if left:
+            self._guards[producer_id] = left
 
     def check(self, header: BatchHeader, guard: VerificationGuard | None) -> None:
         """InvalidTransactionStateError unless `guard` lets this batch open a transaction."""

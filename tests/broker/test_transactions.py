@@ -234,11 +234,22 @@ def test_a_marker_in_between_takes_the_guard_back(leading: Rig) -> None:
     rig = leading
 
     async def ends() -> None:
-        rig.leader().append_marker(PID, ProducerEpoch(0), 0, commit=False)
+        rig.leader().append_marker(PID, ProducerEpoch(1), 0, commit=False)
 
     with pytest.raises(InvalidTransactionStateError, match="coordinator"):
         verified(rig, ends)
     assert rig.leader().log_end_offset == 1  # the marker alone
+
+
+def test_the_marker_of_the_transaction_before_leaves_the_guard_of_the_next_one(leading: Rig) -> None:
+    """The coordinator answers the next one when this marker is written."""
+    rig = leading
+
+    async def ends_the_one_before() -> None:
+        rig.leader().append_marker(PID, ProducerEpoch(1), 0, commit=False)
+
+    verified(rig, ends_the_one_before, epoch=1)
+    assert rig.leader().log_end_offset == 2
 
 
 def test_a_newer_epoch_in_between_takes_the_guard_back(leading: Rig) -> None:
