@@ -33,11 +33,13 @@ from streamlog.records.header import (
     MAGIC_POSITION,
     BatchHeader,
     Buffer,
+    Codec,
     TimestampType,
     check_crc,
     codec_of,
     read_header,
 )
+from streamlog.records.record_loop import RECORD_MIN
 
 _LENGTH: Final = struct.Struct(">i")
 
@@ -68,6 +70,7 @@ def validate(buffer: Buffer, start: int, end: int, limits: ProduceLimits, now_ms
         header = _framed(buffer, position, end, limits.message_bytes_max)
         check_crc(buffer, position, header)
         _check_fields(header, position)
+        _check_room(header, position, limits)
         if limits.timestamp_type is TimestampType.CREATE_TIME:
             _check_timestamps(header, position, limits, now_ms)
         if limits.keys_required:
@@ -132,6 +135,14 @@ def _check_fields(header: BatchHeader, position: int) -> None:
     elif header.is_transactional:
         # Without a producer id nobody reads epoch and sequence, and some clients leave a 0 in the sequence.
         _refuse(position, "producer_id", "a transactional batch without a producer id")
+
+
+def _check_room(header: BatchHeader, position: int, limits: ProduceLimits) -> None:
+    """No batch takes more offsets than it can have records: 70 bytes would use up 2^31 of them."""
+    packed = header.size_bytes - HEADER_SIZE
+    unpacked = packed if header.codec is Codec.NONE else limits.unpacked_bytes_max
+    if header.record_count > unpacked // RECORD_MIN:
+        _refuse(position, "record_count", f"{packed} bytes are not {header.record_count} records")
 
 
 def _refuse(position: int, field: str, reason: str) -> None:
