@@ -57,7 +57,7 @@ def test_the_lowest_voter_with_an_empty_disk_is_told_the_id_that_there_is() -> N
         assert not other.node(1).cluster_id  # alone it draws none
         other.start(2, 3)
         await other.ready(2, 3)
-        assert {other.node(n).cluster_id for n in (1, 2, 3)} == {cluster_id}
+        await other.until(lambda: {other.node(n).cluster_id for n in (1, 2, 3)} == {cluster_id})
         assert len(other.events("cluster_id_drawn")) == 0
 
     tell(story)
