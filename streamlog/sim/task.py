@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 from collections.abc import Coroutine, Generator
+from types import CoroutineType
 from typing import Any, Final, TypeVar
 
 from streamlog.sim.process import PROCESS
@@ -60,19 +62,29 @@ def untold(task: asyncio.Task[Any]) -> BaseException | None:
     return None
 
 
-CLOSINGS_MAX: Final = 20
+CLOSINGS_MAX: Final = 200
 """A `finally` that waits is left standing at its `await`, and must be closed again; more of them are not nested."""
 
 
 def close_silently(task: SimTask[Any]) -> None:
-    if not task.done():
-        coro = task.get_coro()
-        for _ in range(CLOSINGS_MAX):
-            try:
-                if coro is not None:
-                    coro.close()
-                break
-            except BaseException:  # noqa: BLE001  its `finally` ran in a dead process: whatever it says is void
-                pass
-    elif not task.cancelled():
-        task._log_traceback = False
+    """Innermost first: one whose `finally` waits would be left standing by the close of whoever awaits it."""
+    if task.done():
+        if not task.cancelled():
+            task._log_traceback = False
+        return
+    coro = task.get_coro()
+    for _ in range(CLOSINGS_MAX):
+        if not inspect.iscoroutine(coro) or coro.cr_frame is None:
+            break
+        try:
+            _innermost(coro).close()
+        except BaseException:  # noqa: BLE001  its `finally` ran in a dead process: whatever it says is void
+            pass
+
+
+def _innermost(coro: CoroutineType[Any, Any, Any]) -> CoroutineType[Any, Any, Any]:
+    """The one that is not over and awaits no other that is not."""
+    inner = coro.cr_await
+    if not inspect.iscoroutine(inner) or inner.cr_frame is None:
+        return coro
+    return _innermost(inner)
