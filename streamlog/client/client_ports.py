@@ -59,6 +59,7 @@ def real_ports(config: Config) -> RealPorts:
             config[client_settings.RECONNECT_BACKOFF_MS] / 1000,
             config[client_settings.RECONNECT_BACKOFF_MAX_MS] / 1000,
         ),
+        idle_s=config[client_settings.CONNECTIONS_MAX_IDLE_MS] / 1000,
     )
     return RealPorts(
         network=GrpcNetwork(on_crash=_no_server, settings=settings),

@@ -97,10 +97,10 @@ class AsyncConsumer(AssignedConsumer):
             group=self._group,
             reset=config[consuming.AUTO_OFFSET_RESET],
             api_timeout_s=self._api_timeout_s,
-            commits=self._auto_commits,
+            commits=self._commits_before_giving_up,
         )
         self._rebalancing = Rebalancing(
-            self._member, self._offsets, self._fetcher, self._backoff, rules, self._commit_quietly, self._on_news
+            self._member, self._offsets, self._fetcher, self._backoff, rules, self._before_giving_up, self._on_news
         )
         self._watch = PollWatch(config[consuming.MAX_POLL_INTERVAL_MS] / 1000, self._group, self._member)
 
@@ -121,10 +121,22 @@ class AsyncConsumer(AssignedConsumer):
     def _work(self) -> list[Coroutine[Any, Any, None]]:
         work = super()._work()
         if self._group is not None:
-            work += [self._member.run(), self._watch.run(lambda: (self._polls, self._polling))]
+            work += [self._member.run(), self._watch.run(self._activity)]
         if self._auto_commits:
             work.append(self._commit_now_and_then())
         return work
+
+    def _activity(self) -> tuple[int, bool]:
+        """How often somebody has asked for records, and whether he still waits for some."""
+        return self._polls, self._polling
+
+    @property
+    def _commits_before_giving_up(self) -> bool:
+        return self._auto_commits
+
+    async def _before_giving_up(self, partitions: Iterable[TopicPartition]) -> None:
+        """Nothing more of these is handed out. Raises nothing."""
+        await self._commit_quietly(partitions)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

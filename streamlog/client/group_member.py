@@ -203,36 +203,37 @@ class Member:
                 await self._changed.wait()
                 continue
             began = loop.time()
-            error = await self._live_until_out()
+            error = await self._live_until_out(self._life)
             failures = 1 if loop.time() - began > _LASTED_S else failures + 1
             if error is not None and not (self._on_error(error) and failures == 1):
                 await self._backoff.wait(failures)
 
-    async def _live_until_out(self) -> StreamlogError | None:
-        """What ended the stream; None: it is out of the group or lost."""
-        life, out = asyncio.ensure_future(self._live()), asyncio.ensure_future(self._until_out())
+    async def _live_until_out(self, life: int) -> StreamlogError | None:
+        """What ended the stream; None: this membership is over."""
+        stream, out = asyncio.ensure_future(self._live(life)), asyncio.ensure_future(self._until_out(life))
         try:
-            await asyncio.wait({life, out}, return_when=asyncio.FIRST_COMPLETED)
-            return None if out.done() else life.result()
+            await asyncio.wait({stream, out}, return_when=asyncio.FIRST_COMPLETED)
+            return None if out.done() or life != self._life else stream.result()
         finally:
             self._asked_to_join = False
-            life.cancel()
+            stream.cancel()
             out.cancel()
-            await asyncio.gather(life, out, return_exceptions=True)
+            await asyncio.gather(stream, out, return_exceptions=True)
 
-    async def _until_out(self) -> None:
-        while self.state in _ALIVE:
+    async def _until_out(self, life: int) -> None:
+        while self.state in _ALIVE and life == self._life:
             self._changed.clear()
             await self._changed.wait()
 
-    async def _live(self) -> StreamlogError:
+    async def _live(self, life: int) -> StreamlogError:
         """One stream, to its end; why it has ended."""
         try:
             address = await self._coordinator.find(timeout_s=_FIND_S)
             channel = self._connections.channel(address)
             async with calls.stream(channel, _METHOD, pb.GroupMembershipResponse) as stream:
                 tasks = [
-                    asyncio.ensure_future(work) for work in (self._receive(stream), self._keep_beating(stream, address))
+                    asyncio.ensure_future(work)
+                    for work in (self._receive(stream, life), self._keep_beating(stream, address))
                 ]
                 try:
                     done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -271,8 +272,8 @@ class Member:
             self._leaving.set_result(None)
         self._turn(MemberState.OUT)
 
-    async def _receive(self, stream: calls.CallStream[pb.GroupMembershipResponse]) -> None:
-        while (response := await stream.recv()) is not None:
+    async def _receive(self, stream: calls.CallStream[pb.GroupMembershipResponse], life: int) -> None:
+        while (response := await stream.recv()) is not None and life == self._life:
             if response.HasField("heartbeat"):
                 self._on_answer(response.heartbeat)
                 self._answered.set()
