@@ -36,6 +36,7 @@ from streamlog.services.admission import CallSlots, QueuedBytes
 from streamlog.services.auto_create import AutoCreate
 from streamlog.services.batches import Batches
 from streamlog.services.cluster import Cluster
+from streamlog.services.consume import Consume
 from streamlog.services.coordination import Coordination
 from streamlog.services.deciding import Deciding
 from streamlog.services.feeds import FeedSource
@@ -163,4 +164,5 @@ def _records(parts: Parts, batches: Batches, auto_create: AutoCreate, queued: Qu
         subscribe=Subscribe(
             parts.node_id, view, auto_create, feeds, batches.offsets, peers, ports.clock, ports.workers, backoff
         ),
+        consume=Consume(parts.node_id, view, ports, backoff),
     )

@@ -7,6 +7,7 @@ from typing import Final
 
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.api.service import Method, downstream, duplex, unary
+from streamlog.services.consume import Consume
 from streamlog.services.publish import Publish
 from streamlog.services.publish_stream import PublishStreams
 from streamlog.services.subscribe import Subscribe
@@ -20,6 +21,7 @@ class Records:
     publish: Publish
     publish_streams: PublishStreams
     subscribe: Subscribe
+    consume: Consume
 
     def methods(self, request_bytes_max: int) -> list[Method]:
         """`request_bytes_max`: of a message to this node (`socket.request.max.bytes`)."""
@@ -34,4 +36,5 @@ class Records:
                 request_bytes_max=bound,
             ),
             downstream("Subscribe", pb.SubscribeRequest, pb.SubscribeResponse, self.subscribe.subscribe),
+            duplex("Consume", pb.ConsumeRequest, pb.ConsumeResponse, self.consume.consume),
         ]

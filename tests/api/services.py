@@ -101,6 +101,21 @@ class SmallNode:
                 part = records_pb2.PartitionRecords(topic=wanted.topic, records=[record])
                 await responses.send(records_pb2.SubscribeResponse(partitions=[part]))
 
+    async def consume(
+        self,
+        requests: Requests[records_pb2.ConsumeRequest],
+        responses: Responses[records_pb2.ConsumeResponse],
+        call: Call,
+    ) -> None:
+        """The log as one partition: a record for each credit."""
+        offset = 0
+        while (request := await requests.recv()) is not None:
+            for value in self.log[offset : offset + request.credits]:
+                record = records_pb2.ReceivedRecord(offset=offset, value=value)
+                news = records_pb2.PartitionRecords(topic="t", records=[record])
+                await responses.send(records_pb2.ConsumeResponse(records=news))
+                offset += 1
+
     def _append(self, record: records_pb2.PublishRecord) -> records_pb2.PublishResult:
         self.log.append(record.value)
         return records_pb2.PublishResult(offset=len(self.log) - 1)
@@ -132,6 +147,7 @@ class SmallNode:
                     unary("Publish", pb.PublishRequest, pb.PublishResponse, self.publish),
                     duplex("PublishStream", pb.PublishStreamRequest, pb.PublishStreamResponse, self.publish_stream),
                     downstream("Subscribe", pb.SubscribeRequest, pb.SubscribeResponse, self.subscribe),
+                    duplex("Consume", pb.ConsumeRequest, pb.ConsumeResponse, self.consume),
                 ],
             ),
         ]

@@ -98,6 +98,7 @@ def test_grpcs_own_reflection_client_finds_everything() -> None:
     services, methods, found = with_server(explore)
     assert services == sorted([*NAMES, f"{V1}.ServerReflection", f"{V1ALPHA}.ServerReflection"])
     assert methods == {
+        "Consume": "streamlog.v1.ConsumeRequest",
         "Publish": "streamlog.v1.PublishRequest",
         "PublishStream": "streamlog.v1.PublishStreamRequest",
         "Subscribe": "streamlog.v1.SubscribeRequest",

@@ -88,6 +88,34 @@ OFFSET_RESET_LATEST: OffsetReset.ValueType  # 3
 """Go on at the end."""
 Global___OffsetReset: _TypeAlias = OffsetReset  # noqa: Y015
 
+class _ConsumeMode:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ConsumeModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ConsumeMode.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CONSUME_MODE_UNSPECIFIED: _ConsumeMode.ValueType  # 0
+    """The default: CONSUME_MODE_EXPLICIT."""
+    CONSUME_MODE_EXPLICIT: _ConsumeMode.ValueType  # 1
+    """By `acknowledgements`."""
+    CONSUME_MODE_BY_CREDIT: _ConsumeMode.ValueType  # 2
+    """By credits: those of the first message are what may be under way at any time, and each further one acknowledges one
+    record, in the order in which they were sent. So grant a credit for each record that has been processed.
+    """
+
+class ConsumeMode(_ConsumeMode, metaclass=_ConsumeModeEnumTypeWrapper):
+    """How records are acknowledged."""
+
+CONSUME_MODE_UNSPECIFIED: ConsumeMode.ValueType  # 0
+"""The default: CONSUME_MODE_EXPLICIT."""
+CONSUME_MODE_EXPLICIT: ConsumeMode.ValueType  # 1
+"""By `acknowledgements`."""
+CONSUME_MODE_BY_CREDIT: ConsumeMode.ValueType  # 2
+"""By credits: those of the first message are what may be under way at any time, and each further one acknowledges one
+record, in the order in which they were sent. So grant a credit for each record that has been processed.
+"""
+Global___ConsumeMode: _TypeAlias = ConsumeMode  # noqa: Y015
+
 @_typing.final
 class Header(_message.Message):
     """A name and a value that travel with a record."""
@@ -671,3 +699,264 @@ class SubscribeResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SubscribeResponse: _TypeAlias = SubscribeResponse  # noqa: Y015
+
+@_typing.final
+class ConsumeJoin(_message.Message):
+    """Joins a group."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    PATTERN_FIELD_NUMBER: _builtins.int
+    INSTANCE_ID_FIELD_NUMBER: _builtins.int
+    OFFSET_RESET_FIELD_NUMBER: _builtins.int
+    MODE_FIELD_NUMBER: _builtins.int
+    ISOLATION_LEVEL_FIELD_NUMBER: _builtins.int
+    PROCESSING_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    SESSION_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    ASSIGNOR_FIELD_NUMBER: _builtins.int
+    RACK_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    RESPONSE_BYTES_MAX_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    """1 to 249 characters."""
+    pattern: _builtins.str
+    """A regular expression (RE2) that a topic's whole name must match; beside the topics by name. Empty: none."""
+    instance_id: _builtins.str
+    """A name that outlives this stream: a member that joins under it again within its session keeps its partitions.
+    Empty: none.
+    """
+    offset_reset: Global___OffsetReset.ValueType
+    """Where to begin in partitions of which the group has committed nothing, or whose offset is no longer in the log.
+    Default: OFFSET_RESET_LATEST. With OFFSET_RESET_NONE the call ends with NO_OFFSET_FOR_PARTITION or
+    OFFSET_OUT_OF_RANGE.
+    """
+    mode: Global___ConsumeMode.ValueType
+    """Default: CONSUME_MODE_EXPLICIT."""
+    isolation_level: _common_pb2.IsolationLevel.ValueType
+    """Default: READ_UNCOMMITTED."""
+    processing_timeout_ms: _builtins.int
+    """How long records may be with the client before one is acknowledged, a credit granted or anything else sent up, in
+    ms; also how long it may take to give partitions up. Past it other members get its partitions. Default 300,000.
+    """
+    session_timeout_ms: _builtins.int
+    """How long a member may be away before its partitions go to others: one with an instance id, or one whose node has
+    died. In ms; default 45,000, raised and lowered to the nodes' bounds.
+    """
+    assignor: _builtins.str
+    """uniform, range or roundrobin. Empty: the nodes' default."""
+    rack: _builtins.str
+    """The rack, or zone, that the client stands in: partitions near it are given to it rather. Empty: not told."""
+    client_id: _builtins.str
+    """Name and release of the client, such as `orders/1.4`, for `group describe`. At most 200 characters."""
+    response_bytes_max: _builtins.int
+    """How large a response may be, in bytes. Default 1 MiB, lowered to 3 MiB. A single record may exceed it."""
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of topics. At most 10,000."""
+
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        topics: _abc.Iterable[_builtins.str] | None = ...,
+        pattern: _builtins.str = ...,
+        instance_id: _builtins.str = ...,
+        offset_reset: Global___OffsetReset.ValueType = ...,
+        mode: Global___ConsumeMode.ValueType = ...,
+        isolation_level: _common_pb2.IsolationLevel.ValueType = ...,
+        processing_timeout_ms: _builtins.int = ...,
+        session_timeout_ms: _builtins.int = ...,
+        assignor: _builtins.str = ...,
+        rack: _builtins.str = ...,
+        client_id: _builtins.str = ...,
+        response_bytes_max: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignor", b"assignor", "client_id", b"client_id", "group", b"group", "instance_id", b"instance_id", "isolation_level", b"isolation_level", "mode", b"mode", "offset_reset", b"offset_reset", "pattern", b"pattern", "processing_timeout_ms", b"processing_timeout_ms", "rack", b"rack", "response_bytes_max", b"response_bytes_max", "session_timeout_ms", b"session_timeout_ms", "topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConsumeJoin: _TypeAlias = ConsumeJoin  # noqa: Y015
+
+@_typing.final
+class ConsumeAcknowledgement(_message.Message):
+    """All records of a partition up to this offset have been processed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Name of the topic."""
+    partition: _builtins.int
+    """Index of the partition."""
+    offset: _builtins.int
+    """Of the last record processed; it and all before it in the partition are committed. Beyond what was sent:
+    INVALID_REQUEST. Of a partition that is the member's no more: passed over.
+    """
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["offset", b"offset", "partition", b"partition", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConsumeAcknowledgement: _TypeAlias = ConsumeAcknowledgement  # noqa: Y015
+
+@_typing.final
+class ConsumeRequest(_message.Message):
+    """A message of the client."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOIN_FIELD_NUMBER: _builtins.int
+    CREDITS_FIELD_NUMBER: _builtins.int
+    ACKNOWLEDGEMENTS_FIELD_NUMBER: _builtins.int
+    RELEASED_FIELD_NUMBER: _builtins.int
+    credits: _builtins.int
+    """So many more records may be sent down. 0 to 1,000,000; nothing is sent before the first."""
+    @_builtins.property
+    def join(self) -> Global___ConsumeJoin:
+        """In the first message, and in no other."""
+
+    @_builtins.property
+    def acknowledgements(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConsumeAcknowledgement]:
+        """Explicit mode. At most 10,000."""
+
+    @_builtins.property
+    def released(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.TopicPartition]:
+        """Partitions of which what was sent and is not acknowledged will not be: whoever reads them next begins there. For
+        those that are being revoked; others are passed over. At most 10,000.
+        """
+
+    def __init__(
+        self,
+        *,
+        join: Global___ConsumeJoin | None = ...,
+        credits: _builtins.int = ...,
+        acknowledgements: _abc.Iterable[Global___ConsumeAcknowledgement] | None = ...,
+        released: _abc.Iterable[_common_pb2.TopicPartition] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["join", b"join"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledgements", b"acknowledgements", "credits", b"credits", "join", b"join", "released", b"released"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConsumeRequest: _TypeAlias = ConsumeRequest  # noqa: Y015
+
+@_typing.final
+class ConsumePartitions(_message.Message):
+    """Some partitions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.TopicPartition]:
+        """At least one."""
+
+    def __init__(
+        self,
+        *,
+        partitions: _abc.Iterable[_common_pb2.TopicPartition] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConsumePartitions: _TypeAlias = ConsumePartitions  # noqa: Y015
+
+@_typing.final
+class ConsumeCommitted(_message.Message):
+    """How far a partition is committed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Name of the topic."""
+    partition: _builtins.int
+    """Index of the partition."""
+    offset: _builtins.int
+    """The next offset to read of whoever comes next."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["offset", b"offset", "partition", b"partition", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConsumeCommitted: _TypeAlias = ConsumeCommitted  # noqa: Y015
+
+@_typing.final
+class ConsumeResponse(_message.Message):
+    """News for the member."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ASSIGNED_FIELD_NUMBER: _builtins.int
+    REVOKED_FIELD_NUMBER: _builtins.int
+    LOST_FIELD_NUMBER: _builtins.int
+    RECORDS_FIELD_NUMBER: _builtins.int
+    COMMITTED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def assigned(self) -> Global___ConsumePartitions:
+        """These are the member's from now on."""
+
+    @_builtins.property
+    def revoked(self) -> Global___ConsumePartitions:
+        """Nothing more comes of these. Another member gets them when all that was sent of them is acknowledged or released."""
+
+    @_builtins.property
+    def lost(self) -> Global___ConsumePartitions:
+        """These may be another's already, and what was sent of them is not to be processed any more, if that can be helped.
+        The member has joined again; what it gets is told by `assigned`.
+        """
+
+    @_builtins.property
+    def records(self) -> Global___PartitionRecords:
+        """Records of one partition."""
+
+    @_builtins.property
+    def committed(self) -> Global___ConsumeCommitted:
+        """The acknowledgements up to here are committed and replicated."""
+
+    def __init__(
+        self,
+        *,
+        assigned: Global___ConsumePartitions | None = ...,
+        revoked: Global___ConsumePartitions | None = ...,
+        lost: Global___ConsumePartitions | None = ...,
+        records: Global___PartitionRecords | None = ...,
+        committed: Global___ConsumeCommitted | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["assigned", b"assigned", "committed", b"committed", "lost", b"lost", "news", b"news", "records", b"records", "revoked", b"revoked"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assigned", b"assigned", "committed", b"committed", "lost", b"lost", "news", b"news", "records", b"records", "revoked", b"revoked"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_news: _TypeAlias = _typing.Literal["assigned", "revoked", "lost", "records", "committed"]  # noqa: Y015
+    _WhichOneofArgType_news: _TypeAlias = _typing.Literal["news", b"news"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_news) -> _WhichOneofReturnType_news | None: ...
+
+Global___ConsumeResponse: _TypeAlias = ConsumeResponse  # noqa: Y015
