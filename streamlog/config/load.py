@@ -19,6 +19,7 @@ from streamlog.config.effective import Config, Layer, Source, plain_config
 from streamlog.config.kinds import format_value, shown
 from streamlog.config.node_rules import NODE_RULES
 from streamlog.config.node_settings import NODE
+from streamlog.config.not_yet import NOT_YET, TOLD
 from streamlog.config.properties import parse_properties
 from streamlog.config.rule import Rule
 from streamlog.config.setting import Setting, Table
@@ -99,6 +100,10 @@ def _load(table: Table, rules: Sequence[Rule], sources: _Sources) -> Loaded:
     static = {name: one.text for name, one in known.items()}
     config = plain_config(table, [Layer(Source.STATIC_BROKER_CONFIG, static)])
     _check_rules(config, rules, known, warnings)
+    for one in config:
+        name = one.setting.name
+        if name in known and name in TOLD and one.value != one.setting.default:
+            warnings.append(f"{known[name].place}: {name} has no effect in this release: {NOT_YET[name]}")
     return Loaded(config=config, given=static, warnings=_told(warnings))
 
 

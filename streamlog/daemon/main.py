@@ -18,6 +18,7 @@ from typing import Final, TextIO
 from streamlog.config import Loaded, PropertiesFile, load_node, log_settings, print_config
 from streamlog.config import node_settings as settings
 from streamlog.config.addresses import Protocol
+from streamlog.config.not_yet import NOT_YET, REFUSED
 from streamlog.daemon.arguments import Arguments, parse_arguments
 from streamlog.daemon.background import Beside, Parent, detach, remove_pid
 from streamlog.daemon.log_lines import LogLines
@@ -76,6 +77,12 @@ def _check_supported(config: Loaded) -> None:
         raise InvalidConfigError(
             f"{settings.LISTENERS.name}={listener}: this release serves PLAINTEXT alone", field=settings.LISTENERS.name
         )
+    for name in REFUSED:
+        setting = settings.NODE.get(name)
+        if setting is not None and config.config[setting] != setting.default:
+            raise InvalidConfigError(
+                f"{name}: {NOT_YET[name]} in this release; leave it out to run all the same", field=name
+            )
 
 
 def _sentence(error: Exception) -> str:

@@ -49,7 +49,10 @@ async def serve(config: Loaded, beside: Beside, parent: Parent, lines: LogLines)
 def _grpc_settings(config: Loaded) -> GrpcSettings:
     """A message has to hold what a client may send, and what nodes send each other (4 MiB)."""
     wanted = config.config[settings.SOCKET_REQUEST_MAX_BYTES]
-    return GrpcSettings(message_bytes_max=max(wanted, GrpcSettings().message_bytes_max))
+    return GrpcSettings(
+        message_bytes_max=max(wanted, GrpcSettings().message_bytes_max),
+        idle_s=config.config[settings.CONNECTIONS_MAX_IDLE_MS] / 1000,
+    )
 
 
 def _telling(parent: Parent, beside: Beside, lines: LogLines) -> Probe:

@@ -176,6 +176,7 @@ class Node:
             random=ports.random,
             probe=ports.probe,
             node_id=self._node_id,
+            checkpoint_interval_ms=self._config[log_settings.LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS],
         )
 
     def _log_dirs(self) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from streamlog.errors import Status
 DETAILS_KEY: Final = "grpc-status-details-bin"
 """Trailer that carries a serialized google.rpc.Status."""
 
+_INT32_MAX: Final = 2**31 - 1
 TO_GRPC: Final = {status: grpc.StatusCode[status.name] for status in Status}
 FROM_GRPC: Final = {code: status for status, code in TO_GRPC.items()}
 
@@ -36,12 +37,14 @@ class GrpcSettings:
     keepalive_timeout_s: float = 2.0
     connect_timeout_s: float = 2.0
     backoff_s: tuple[float, float] = (0.05, 0.2)  # first and longest wait between attempts to connect
+    idle_s: float = 600.0  # a connection without a call is closed after this; the next call makes another
 
     def server(self) -> list[tuple[str, int]]:
         return [
             *self._common(),
             ("grpc.so_reuseport", 0),
             ("grpc.http2.max_ping_strikes", 0),  # a peer's keep-alive is no abuse
+            ("grpc.max_connection_idle_ms", _ms(self.idle_s)),
         ]
 
     def channel(self) -> list[tuple[str, int]]:
@@ -54,6 +57,7 @@ class GrpcSettings:
             ("grpc.enable_retries", 0),
             ("grpc.enable_http_proxy", 0),
             ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.client_idle_timeout_ms", _ms(self.idle_s)),
         ]
 
     def _common(self) -> list[tuple[str, int]]:
@@ -69,4 +73,4 @@ class GrpcSettings:
 
 
 def _ms(seconds: float) -> int:
-    return round(seconds * 1000)
+    return min(round(seconds * 1000), _INT32_MAX)

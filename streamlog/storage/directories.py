@@ -14,7 +14,7 @@ from streamlog.errors import InconsistentClusterError, StorageError
 from streamlog.model import BrokerEpoch, BrokerId, TopicPartition
 from streamlog.ports import Clock, FileSystem, Probe, Random
 from streamlog.storage.config import LogConfig
-from streamlog.storage.directory import LogDirectory
+from streamlog.storage.directory import CHECKPOINT_INTERVAL_MS, LogDirectory
 from streamlog.storage.log import Log
 
 
@@ -36,6 +36,7 @@ class LogDirectories:
         probe: Probe,
         node_id: BrokerId,
         cluster_id: str | None = None,
+        checkpoint_interval_ms: int = CHECKPOINT_INTERVAL_MS,
     ) -> LogDirectories:
         """Lock and check them all. A directory whose disk fails is offline from the start; StorageError if all are.
 
@@ -47,7 +48,14 @@ class LogDirectories:
             for path in paths:
                 try:
                     directory = await LogDirectory.open(
-                        fs, path, clock=clock, random=random, probe=probe, node_id=node_id, cluster_id=cluster_id
+                        fs,
+                        path,
+                        clock=clock,
+                        random=random,
+                        probe=probe,
+                        node_id=node_id,
+                        cluster_id=cluster_id,
+                        checkpoint_interval_ms=checkpoint_interval_ms,
                     )
                 except OSError as e:
                     offline[path] = StorageError(f"log directory {path} cannot be opened: {e}", path=path)

@@ -57,6 +57,7 @@ class LogDirectory:
         lock: DirectoryLock,
         meta: MetaProperties,
         clean_epoch: BrokerEpoch | None,
+        checkpoint_interval_ms: int = CHECKPOINT_INTERVAL_MS,
     ) -> None:
         self._fs = fs
         self.path = path
@@ -64,6 +65,7 @@ class LogDirectory:
         self._random = random
         self._probe = probe
         self._lock = lock
+        self._checkpoint_interval_ms = checkpoint_interval_ms
         self.meta = meta
         self.clean_epoch = clean_epoch  # broker epoch at the clean stop before this start; None: it was not clean
         self.failure: StorageError | None = None
@@ -89,6 +91,7 @@ class LogDirectory:
         probe: Probe,
         node_id: BrokerId,
         cluster_id: str | None = None,
+        checkpoint_interval_ms: int = CHECKPOINT_INTERVAL_MS,
     ) -> LogDirectory:
         """Make the directory if missing, lock it, check whose it is. The logs are opened by `open_logs`.
 
@@ -108,7 +111,7 @@ class LogDirectory:
         except BaseException:
             lock.release()
             raise
-        directory = cls(fs, path, clock, random, probe, lock, meta, clean)
+        directory = cls(fs, path, clock, random, probe, lock, meta, clean, checkpoint_interval_ms)
         directory._points_found = fs.exists(names.join(path, names.RECOVERY_POINTS))
         directory._recovery_points = directory._read_checkpoint(names.RECOVERY_POINTS)
         directory._log_starts = directory._read_checkpoint(names.LOG_STARTS)
@@ -333,7 +336,7 @@ class LogDirectory:
 
     async def _keep_checkpointing(self) -> None:
         while True:
-            await asyncio.sleep(CHECKPOINT_INTERVAL_MS / 1000)
+            await asyncio.sleep(self._checkpoint_interval_ms / 1000)
             await self.checkpoint()
 
     async def _keep_house(self) -> None:

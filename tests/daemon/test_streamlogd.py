@@ -67,6 +67,13 @@ class TestRefusals:
         assert main([str(tmp_path / "no.properties")]) == MISUSED
         assert capsys.readouterr().err == f"streamlogd: {tmp_path}/no.properties: No such file or directory\n"
 
+    @pytest.mark.parametrize("setting", ["authorizer.class.name=StandardAuthorizer", "audit.log.file=/audit"])
+    def test_protection_that_is_not_there_is_not_passed_over(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], setting: str
+    ) -> None:
+        assert main([write_properties(tmp_path, "node.id=1", setting)]) == MISUSED
+        assert f"{setting.partition('=')[0]}: n" in capsys.readouterr().err
+
     def test_tls_is_not_passed_over(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         path = write_properties(
             tmp_path,

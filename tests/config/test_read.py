@@ -1,0 +1,59 @@
+"""Every setting is read by somebody, or told not to be."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import streamlog
+from streamlog.config import load_node
+from streamlog.config.client_settings import ADMIN, CONSUMER, PRODUCER
+from streamlog.config.log_settings import LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS
+from streamlog.config.node_settings import NODE
+from streamlog.config.not_yet import NOT_YET, REFUSED
+from streamlog.config.setting import Setting
+from streamlog.config.topic_defaults import SYNONYMS
+from streamlog.config.topic_settings import TOPIC
+
+PACKAGE = Path(streamlog.__file__).parent
+SETTINGS = {setting.name: setting for table in (NODE, TOPIC, PRODUCER, CONSUMER, ADMIN) for setting in table}
+# Where settings stand, are explained, or held against each other; what resolves a topic's, and decides by rules, reads.
+TABLES = re.compile(r"(.*_settings|not_yet|unknown|kafka_only|topic_defaults|client_rules|rule|__init__)\.py")
+# A node's default of a topic's setting is read through the topic's.
+DEFAULTS = {one.setting.name: own for own, nodes in SYNONYMS.items() for one in nodes}
+
+
+def words_of_readers() -> frozenset[str]:
+    files = [
+        path
+        for path in PACKAGE.rglob("*.py")
+        if "pb" not in path.parts and not (path.parent.name == "config" and TABLES.fullmatch(path.name))
+    ]
+    return frozenset(word for path in files for word in re.findall(r"[A-Z][A-Z0-9_]+", path.read_text()))
+
+
+READERS = words_of_readers()
+# Node rules hold TLS settings against listeners; that alone does nothing with them.
+RULED = {name for name in NOT_YET if SETTINGS[name].constant in (PACKAGE / "config" / "node_rules.py").read_text()}
+
+
+def is_read(setting: Setting[object]) -> bool:
+    own = SETTINGS.get(DEFAULTS.get(setting.name, ""), setting)
+    return setting.constant in READERS or own.constant in READERS
+
+
+@pytest.mark.parametrize("name", sorted(SETTINGS))
+def test_a_setting_is_read_or_told_not_to_be(name: str) -> None:
+    if name in NOT_YET:
+        assert name in RULED or not is_read(SETTINGS[name]), "it is read now: take it from NOT_YET"
+    else:
+        assert is_read(SETTINGS[name]), "nobody reads it: wire it, or say so in NOT_YET"
+
+
+def test_who_sets_what_nobody_reads_is_told() -> None:
+    warnings = load_node(overrides=["node.id=1", "super.users=User:anna"]).warnings
+    assert any("super.users has no effect in this release" in line for line in warnings)
+    assert set(REFUSED) <= set(NOT_YET)
+    assert LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS.name not in NOT_YET
