@@ -7,9 +7,11 @@ import pytest
 from .mutants import MUTANTS
 from .run import simulate
 
+QUICK = [name for name, mutant in MUTANTS.items() if mutant.seeds and not mutant.long]
+LONG = [name for name, mutant in MUTANTS.items() if mutant.long]
 
-@pytest.mark.parametrize("name", [name for name, mutant in MUTANTS.items() if not mutant.masked])
-def test_random_search_finds(name: str) -> None:
+
+def find(name: str) -> None:
     mutant = MUTANTS[name]
     for seed in range(mutant.seeds):
         with mutant.plant():
@@ -17,3 +19,19 @@ def test_random_search_finds(name: str) -> None:
         if not report.ok:
             return
     pytest.fail(f"{name} is not found in {mutant.seeds} seeds")
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_random_search_finds(name: str) -> None:
+    find(name)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", LONG)
+def test_longer_search_finds(name: str) -> None:
+    find(name)
+
+
+def test_each_is_found_or_said_to_be_masked() -> None:
+    for name, mutant in MUTANTS.items():
+        assert bool(mutant.seeds) != bool(mutant.masked), name
