@@ -558,7 +558,7 @@ class NoOffsetForPartitionError(StreamlogError):
 
 
 class MaxPollIntervalError(StreamlogError):
-    """A consumer was put out of its group by itself: it asked for nothing for too long. Details: `field`, `limit` (ms)."""
+    """A consumer put itself out of its group: it asked for nothing for too long. Details: `field`, `limit` (ms)."""
 
     code = "MAX_POLL_INTERVAL_EXCEEDED"
     status = Status.FAILED_PRECONDITION
@@ -607,7 +607,7 @@ class UnknownMemberIdError(StreamlogError):
 
 
 class IllegalGenerationError(StreamlogError):
-    """The member's epoch is over: it has been put out and is a zombie. Details: `field`, `limit` (the epoch that holds)."""
+    """The member's epoch is over: it has been put out. Details: `field`, `limit` (the epoch that holds)."""
 
     code = "ILLEGAL_GENERATION"
     status = Status.FAILED_PRECONDITION
