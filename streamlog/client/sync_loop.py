@@ -22,6 +22,7 @@ from streamlog.ports.system import new_event_loop
 P = ParamSpec("P")
 T = TypeVar("T")
 AsyncT = TypeVar("AsyncT")
+AsyncT_co = TypeVar("AsyncT_co", covariant=True)
 
 
 Begun: TypeAlias = Future[T]
@@ -116,11 +117,14 @@ class LoopThread:
             self._loop.close()
 
 
-class Front(Protocol[AsyncT]):
+class Front(Protocol[AsyncT_co]):
     """A synchronous front: the thread, and the asynchronous client that runs there."""
 
-    _thread: LoopThread
-    _client: AsyncT
+    @property
+    def _thread(self) -> LoopThread: ...
+
+    @property
+    def _client(self) -> AsyncT_co: ...
 
 
 def blocking(

@@ -85,6 +85,83 @@ def test_synchronous(streamlog_cluster: Any) -> None:
         assert [record.value for record in consumer.poll(timeout_s=30)] == [b"line 1999"]
 
 
+def test_a_member_of_a_group_without_an_event_loop(streamlog_cluster: Any) -> None:
+    streamlog_cluster.create_topic("t", partitions=2)
+    servers = streamlog_cluster.bootstrap_servers
+    with Producer(bootstrap_servers=servers) as producer:
+        for partition in range(2):
+            producer.send_many("t", lines(1000), partition=partition).result(30)
+    told: list[tuple[str, int, str]] = []
+
+    def consumer(**settings: Any) -> Consumer:
+        return Consumer(bootstrap_servers=servers, group_id="g", auto_offset_reset="earliest", **settings)
+
+    def tell(what: str) -> Any:
+        return lambda partitions: told.append((what, len(partitions), threading.current_thread().name))
+
+    with consumer(max_poll_records=100) as first:
+
+        def revoked(partitions: Any) -> None:
+            tell("revoked")(partitions)
+            first.commit()
+
+        first.subscribe(["t"], on_assigned=tell("assigned"), on_revoked=revoked)
+        for got, record in enumerate(first, start=1):
+            if got == 150:
+                first.commit()
+                assert sum(at.offset for at in first.committed([("t", 0), ("t", 1)]).values() if at is not None) == 150
+                first.commit(record)
+            if got == 250:
+                break
+        assert first.member_epoch == 1
+        first.commit_async().result(30)
+        assert told == [("assigned", 2, "MainThread")]
+    assert told[1:] == [("revoked", 2, "MainThread")]
+    with consumer(enable_auto_commit=False) as second:
+        second.subscribe(["t"])
+        assert len(second.subscription) == 1
+        some = second.poll(10, timeout_s=30)
+        assert {record.offset for record in some} <= set(range(1000))
+        places = second.committed([("t", 0), ("t", 1)])
+        assert sum(at.offset for at in places.values() if at is not None) == 250
+        second.unsubscribe()
+        assert second.member_id is None
+    with Admin(bootstrap_servers=servers) as admin:
+        assert sum(one.lag or 0 for one in admin.group_lag("g")) == 1750
+
+
+def test_what_a_listener_raises_reaches_the_poll(streamlog_cluster: Any) -> None:
+    streamlog_cluster.create_topic("t")
+
+    def fail(_partitions: Any) -> None:
+        raise ZeroDivisionError
+
+    with Consumer(bootstrap_servers=streamlog_cluster.bootstrap_servers, group_id="g") as consumer:
+        consumer.subscribe(["t"], on_assigned=fail)
+        with pytest.raises(ZeroDivisionError):
+            consumer.poll(timeout_s=30)
+
+
+def test_an_error_in_a_loop_commits_what_came_before(streamlog_cluster: Any) -> None:
+    streamlog_cluster.create_topic("t")
+    servers = streamlog_cluster.bootstrap_servers
+    with Producer(bootstrap_servers=servers) as producer:
+        producer.send_many("t", lines(100)).result(30)
+
+    def read() -> None:
+        with Consumer(bootstrap_servers=servers, group_id="g", auto_offset_reset="earliest") as consumer:
+            consumer.subscribe(["t"])
+            for record in consumer:
+                if record.offset == 41:
+                    raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        read()
+    with Admin(bootstrap_servers=servers) as admin:
+        (at,) = admin.list_group_offsets("g").values()
+        assert at.offset == 41
+
+
 def test_many_threads_share_a_producer(streamlog_cluster: Any) -> None:
     streamlog_cluster.create_topic("t", partitions=4)
     servers = streamlog_cluster.bootstrap_servers
