@@ -1,6 +1,6 @@
 """numpy, loaded when the first array is made.
 
-It is an eighth of what the start of a node costs, and 12 MB. A node makes arrays where it looks into records, which
+It is a fifth of what loading a node costs, and 10 MB. A node makes arrays where it looks into records, which
 is rare beside carrying them; most commands of `streamlogctl` never do.
 """
 
