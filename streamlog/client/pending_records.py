@@ -50,7 +50,7 @@ class PendingRecords:
         self._buffer = buffer
         self._guard = guard
         self._waiting: dict[str, list[Waiting]] = {}
-        self._searches: set[asyncio.Task[None]] = set()
+        self._searches: dict[asyncio.Task[None], None] = {}  # in their order
 
     def add(self, topic: str, waiting: Waiting) -> bool:
         """True where it is the first of its topic: `search` is to be called."""
@@ -60,12 +60,12 @@ class PendingRecords:
         return len(others) == 1
 
     def search(self, topic: str) -> None:
-        task = asyncio.ensure_future(self._search(topic))
-        self._searches.add(task)
+        task = asyncio.ensure_future(self._search(topic))  # sim: `_searched` hears of its end
+        self._searches[task] = None
         task.add_done_callback(self._searched)
 
     def _searched(self, task: asyncio.Task[None]) -> None:
-        self._searches.discard(task)
+        self._searches.pop(task, None)
         if not task.cancelled() and task.exception() is not None:
             self._on_bug(task)
 
@@ -78,7 +78,7 @@ class PendingRecords:
     async def until_none_waits(self) -> None:
         """Of those that wait now."""
         if self._searches:
-            await asyncio.wait(set(self._searches))
+            await asyncio.wait(list(self._searches))
 
     def send_all(self, topic: str, send: Callable[[Waiting], RecordFuture]) -> None:
         """Its table is there. Under the guard."""
