@@ -84,6 +84,7 @@ class GroupStage:
         self.client = nodes.world.host("client")
         self.ports = self.client.boot()
         self.written = 0
+        self.lenient = False  # faults put members out, who hear of it later: their commits alone are refused
 
     @property
     def bootstrap(self) -> str:
@@ -102,7 +103,7 @@ class GroupStage:
         group = claimer.settings.get("group_id")
         for other in self.readers:
             rival = other is not claimer and other.settings.get("group_id") == group
-            if rival and not other.too_slow:
+            if rival and not other.too_slow and not self.lenient:
                 assert not other.owned & set(partitions), (claimer.name, other.name, other.owned, partitions)
 
     async def create(self, topic: str, partitions: int) -> None:
@@ -159,7 +160,12 @@ def _fair(readers: Iterable[Reader], partitions: int) -> bool:
 
 
 def perform(
-    story: Callable[[GroupStage], Awaitable[None]], *, nodes: int = 1, partitions: int = 2, seeds: int = 1
+    story: Callable[[GroupStage], Awaitable[None]],
+    *,
+    nodes: int = 1,
+    partitions: int = 2,
+    seeds: int = 1,
+    first_seed: int = 0,
 ) -> None:
     """With topic `t`."""
 
@@ -172,5 +178,5 @@ def perform(
         for reader in stage.readers:
             reader.host.crash()
 
-    for seed in range(seeds):
+    for seed in range(first_seed, first_seed + seeds):
         tell(prepared, voters=nodes, seed=seed)
