@@ -183,7 +183,7 @@ class GroupAdmin:
             isolation=IsolationLevel.READ_UNCOMMITTED,
             request_timeout_s=self._attempt_s,
         )
-        watching = asyncio.ensure_future(metadata.run())
+        watching = asyncio.ensure_future(metadata.run())  # sim: awaited below
         try:
             await finder.find(places, timeout_s=timeout_s, on_found=found.__setitem__)
         finally:

@@ -109,7 +109,7 @@ class AssignedConsumer:
         self._fetcher = Fetcher(self._connections, self._metadata, self._finder, ports.clock, backoff, rules)
         self._loop = asyncio.get_running_loop()
         self._prepare()
-        self._background = asyncio.ensure_future(self._run())
+        self._background = asyncio.ensure_future(self._run())  # sim: awaited by `close`
         self._background.add_done_callback(self._on_background_end)
         self._state = "open"
         return self

@@ -299,7 +299,8 @@ class AsyncConsumer(AssignedConsumer):
     def commit_async(self, offsets: ToCommit | ConsumerRecord | None = None) -> asyncio.Task[None]:
         """As `commit`, of what was handed out until now, without waiting. Commits go out in their order."""
         self._require_group()
-        return asyncio.ensure_future(self._commit(self._to_commit(offsets), self._api_timeout_s))
+        work = self._commit(self._to_commit(offsets), self._api_timeout_s)
+        return asyncio.ensure_future(work)  # sim: its end is the caller's to hear of
 
     async def committed(
         self, partitions: Iterable[Partition], *, timeout_s: float | None = None

@@ -105,7 +105,8 @@ class FetchLink:
     async def _stream(self) -> None:
         channel = self._connections.channel(self.address)
         async with calls.stream(channel, _METHOD, pb.FetchStreamResponse) as stream:
-            tasks = [asyncio.ensure_future(work) for work in (self._receive(stream), self._send(stream))]
+            works = (self._receive(stream), self._send(stream))
+            tasks = [asyncio.ensure_future(work) for work in works]  # sim: awaited below
             try:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 for task in tasks:

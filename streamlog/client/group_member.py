@@ -210,7 +210,8 @@ class Member:
 
     async def _live_until_out(self, life: int) -> StreamlogError | None:
         """What ended the stream; None: this membership is over."""
-        stream, out = asyncio.ensure_future(self._live(life)), asyncio.ensure_future(self._until_out(life))
+        stream = asyncio.ensure_future(self._live(life))  # sim: awaited below
+        out = asyncio.ensure_future(self._until_out(life))  # sim: awaited below
         try:
             await asyncio.wait({stream, out}, return_when=asyncio.FIRST_COMPLETED)
             return None if out.done() or life != self._life else stream.result()
@@ -231,10 +232,8 @@ class Member:
             address = await self._coordinator.find(timeout_s=_FIND_S)
             channel = self._connections.channel(address)
             async with calls.stream(channel, _METHOD, pb.GroupMembershipResponse) as stream:
-                tasks = [
-                    asyncio.ensure_future(work)
-                    for work in (self._receive(stream, life), self._keep_beating(stream, address))
-                ]
+                works = (self._receive(stream, life), self._keep_beating(stream, address))
+                tasks = [asyncio.ensure_future(work) for work in works]  # sim: awaited below
                 try:
                     done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                     for task in tasks:

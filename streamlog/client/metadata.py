@@ -246,8 +246,9 @@ class MetadataCache:
                 await self._backoff.wait(failures + 1)
 
     async def _watch_until_again(self) -> None:
-        watching = asyncio.ensure_future(self._watch(self._connections.next_address(), list(self._topics)))
-        again = asyncio.ensure_future(self._again.wait())
+        watch = self._watch(self._connections.next_address(), list(self._topics))
+        watching = asyncio.ensure_future(watch)  # sim: awaited below
+        again = asyncio.ensure_future(self._again.wait())  # sim: awaited below
         try:
             await asyncio.wait({watching, again}, timeout=self._max_age_s, return_when=asyncio.FIRST_COMPLETED)
             if watching.done():

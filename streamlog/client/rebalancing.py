@@ -209,7 +209,7 @@ class Rebalancing:
     # Behind, and in front.
 
     def _behind(self, work: Coroutine[Any, Any, Any]) -> asyncio.Future[Any]:
-        future = asyncio.ensure_future(work)
+        future = asyncio.ensure_future(work)  # sim: awaited by `settle` or `drop`
         future.add_done_callback(lambda _future: self._on_progress())
         return future
 

@@ -88,18 +88,20 @@ class LoopThread:
             raise
 
     async def in_front(self, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
-        """On the loop: let the thread that waits in `call_in_front` call it. Raises what it raises."""
+        """On the loop: let the thread that waits in `call_in_front` call it. Raises what it raises; Ctrl-C there ends
+        that wait, and this with it.
+        """
         done = self._loop.create_future()
 
-        def tell(error: BaseException | None) -> None:
+        def tell(error: Exception | None) -> None:
             if not done.done():
                 done.set_result(error)
 
         def job() -> None:
-            error: BaseException | None = None
+            error: Exception | None = None
             try:
                 function(*args, **kwargs)
-            except BaseException as raised:  # noqa: BLE001  it travels, and is raised where the work waits for it
+            except Exception as raised:  # noqa: BLE001  it travels, and is raised where the work waits for it
                 error = raised
             self._loop.call_soon_threadsafe(tell, error)
 
