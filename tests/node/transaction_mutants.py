@@ -1,0 +1,66 @@
+"""Bugs planted on purpose into the transactions: each must be found by the lives (`transaction_lives`) or a story."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from streamlog.coordinator.marker_writer import MarkerWriter, _Job
+from streamlog.coordinator.shard import Shard
+from streamlog.errors import InvalidTransactionStateError
+from streamlog.model import ProducerEpoch, ProducerId
+from streamlog.services.verifying import Verifier
+from streamlog.transactions import deciding
+from streamlog.transactions.deciding import Decision, End, Ended
+from streamlog.transactions.records import PREPARED, Record, TransactionState, TransactionValue
+
+Mutant = Callable[[], AbstractContextManager[Any]]
+
+
+def marker_before_the_decision_is_durable() -> AbstractContextManager[Any]:
+    begin = MarkerWriter._begin
+
+    async def at_once(self: MarkerWriter, job: _Job) -> None:
+        async def safe(_: Shard) -> None:
+            return
+
+        with patch.object(Shard, "wait_until_safe", safe):
+            await begin(self, job)  # waits for nothing, so nobody else meets the patch
+
+    return patch.object(MarkerWriter, "_begin", at_once)
+
+
+def epoch_not_bumped() -> AbstractContextManager[Any]:
+    """By the end of a transaction; its marker has the epoch above nonetheless."""
+
+    def same(before: TransactionValue, fresh_producer_id: ProducerId) -> tuple[ProducerId, ProducerEpoch]:
+        return before.producer_id, before.producer_epoch
+
+    return patch.object(deciding, "_next_epoch", same)
+
+
+def verification_skipped() -> AbstractContextManager[Any]:
+    async def yes(self: Verifier, command: object, wait_s: float) -> None:
+        return
+
+    return patch.object(Verifier, "add", yes)
+
+
+def retry_of_the_end_decided_anew() -> AbstractContextManager[Any]:
+    """Whatever was decided: the last one who asks is right, as long as not all markers are written."""
+    end = deciding.end
+
+    def anew(command: End, before: TransactionValue | None, now_ms: int) -> Decision[Ended]:
+        if before is not None and before.state in PREPARED and command.producer_epoch == before.producer_epoch - 1:
+            state = TransactionState.PREPARE_COMMIT if command.commit else TransactionState.PREPARE_ABORT
+            value = replace(before, state=state, updated_ms=now_ms)
+            response = Ended(producer=deciding._producer(value), was_open=True)
+            return Decision(response=response, record=Record(command.transactional_id, value))
+        if before is None:
+            raise InvalidTransactionStateError("nothing is open")
+        return end(command, before, now_ms)
+
+    return patch.object(deciding, "end", anew)
