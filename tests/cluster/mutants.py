@@ -74,6 +74,18 @@ def synced_while_written() -> AbstractContextManager[object]:
     return _patched(Durability, "end", mutant)
 
 
+def a_failure_counts_as_a_sync() -> AbstractContextManager[object]:
+    """A log directory that fails drops what is dirty, and the sync that was asked for covers nothing."""
+    end = Durability.end
+
+    def mutant(self: Durability, ticket: SyncTicket) -> None:
+        failure, self._failure = self._failure, None
+        end(self, ticket)
+        self._failure = failure
+
+    return _patched(Durability, "end", mutant)
+
+
 def failed_sync_is_retried() -> AbstractContextManager[object]:
     """EIO, and the next time OK: the pages are gone."""
     sync = GroupCommit._sync
@@ -191,6 +203,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     "ack_before_sync_on_leader": Mutant(plant=ack_before_sync_on_leader, seeds=10),
     "ack_before_sync_on_follower": Mutant(plant=ack_before_sync_on_follower, seeds=10),
     "synced_while_written": Mutant(plant=synced_while_written, seeds=20),
+    "a_failure_counts_as_a_sync": Mutant(plant=a_failure_counts_as_a_sync, seeds=200, long=True),
     "failed_sync_is_retried": Mutant(plant=failed_sync_is_retried, seeds=40),
     "recovery_counts_the_page_cache": Mutant(plant=recovery_counts_the_page_cache, seeds=200, long=True),
     "reads_pass_over_what_does_not_fit": Mutant(plant=reads_pass_over_what_does_not_fit, seeds=100, long=True),

@@ -79,3 +79,27 @@ def test_each_kind_of_fault_alone_is_survived(kind: Kind) -> None:
     report = simulate(1, plain_plan(1, Fault(6.0, kind, LEADER, "n2", 2.0), Fault(11.0, kind, CONTROLLER, "n3", 0.5)))
     assert report.violations == []
     assert report.stats[f"fault {kind.name.lower()}"] >= 1  # the second may find no controller
+
+
+# What random search has found, cut short.
+
+PASSED_OVER = [
+    Fault(9.1, Kind.CRASH, "n4", "c0", 4.1),
+]
+
+
+def test_a_follower_that_catches_up_in_small_messages_misses_nothing() -> None:
+    """A read without room for the first batch of a segment went on in the next one."""
+    assert simulate(10, with_faults(make_plan(10), PASSED_OVER)).violations == []
+
+
+FULL = [Fault(5.0 + 3 * time, Kind.FULL_DISK, LEADER, "n1", 2.0) for time in range(4)]
+
+
+def test_a_failed_write_makes_nothing_stable() -> None:
+    """The round of group commit that came after it synced nothing, and counted all that had been written."""
+    plan = plain_plan(3, *FULL)
+    topics = (replace(plan.topics[0], partitions=3),)
+    report = simulate(3, replace(plan, topics=topics, load=replace(BUSY, value_bytes_max=600)))
+    assert report.violations == []
+    assert report.stats["log_directory_offline"] == len(FULL)
