@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -25,13 +26,18 @@ def test_nothing_acknowledged_is_lost(seed: int) -> None:
 
 
 def told_before_it_is_synced(patch: pytest.MonkeyPatch) -> None:
-    honest = FollowerReplica.position
+    honest, write = FollowerReplica.position, FollowerReplica.on_batches
 
     def position(self: FollowerReplica) -> FetchPosition:
         at = honest(self)
         return at._replace(stable_end=at.fetch_offset)
 
+    def on_batches(self: FollowerReplica, *news: Any) -> None:
+        write(self, *news)
+        self.on_stable()  # at once, and not when the sync is over
+
     patch.setattr(FollowerReplica, "position", position)
+    patch.setattr(FollowerReplica, "on_batches", on_batches)
 
 
 def no_divergence_check(patch: pytest.MonkeyPatch) -> None:
@@ -60,7 +66,7 @@ def lives(first: int) -> None:
 @pytest.mark.parametrize(
     ("plant", "first"),  # a seed shortly before one that finds it: searching takes a minute, finding a second
     [
-        (told_before_it_is_synced, 5),
+        (told_before_it_is_synced, 1),
         (no_divergence_check, 13),
         (never_reads_on_from_the_disk, 0),
         (follows_from_anywhere_unchecked, 0),
