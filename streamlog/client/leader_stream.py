@@ -163,7 +163,8 @@ class LeaderStream:
     async def _stream(self) -> None:
         channel = self._connections.channel(self.address)
         async with calls.stream(channel, _METHOD, pb.ProduceStreamResponse) as stream:
-            tasks = [asyncio.ensure_future(work) for work in (self._receive(stream), self._send(stream), self._watch())]
+            works = (self._receive(stream), self._send(stream), self._watch())
+            tasks = [asyncio.ensure_future(work) for work in works]  # sim: awaited below
             try:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 for task in tasks:

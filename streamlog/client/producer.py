@@ -138,7 +138,7 @@ class AsyncProducer(TransactionCommands):
             self._guard,
         )
         self._tables = self._topics.tables if self._transactions is None else {}
-        self._background = asyncio.ensure_future(self._run())
+        self._background = asyncio.ensure_future(self._run())  # sim: its end is everybody's, see below
         self._background.add_done_callback(self._on_background_end)
         self._open = True
         return self
@@ -370,7 +370,7 @@ class AsyncProducer(TransactionCommands):
     def _post(self, call: Callable[[T], None], argument: T) -> None:
         """Call it on the loop."""
         if self._threaded:
-            self._loop.call_soon_threadsafe(call, argument)
+            self._loop.call_soon_threadsafe(call, argument)  # sim: for the synchronous front alone
         else:
             call(argument)
 

@@ -118,7 +118,7 @@ class Node:
     async def run(self) -> None:
         """Until `stop`; or raises what ended the node."""
         if self._failure is None and not self._stopping.is_set():
-            self._life = asyncio.create_task(self._live())
+            self._life = asyncio.create_task(self._live())  # sim: awaited below
             try:
                 await asyncio.wait([self._life])
             finally:
