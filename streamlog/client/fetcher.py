@@ -198,7 +198,7 @@ class Fetcher:
             return [
                 reader
                 for partition, (reader, generation) in asked.items()
-                if reader.generation == generation and self.readers.get(partition) is reader
+                if reader.generation == generation and reader.error is None and self.readers.get(partition) is reader
             ]
 
         ends: dict[TopicPartition, Found] = {}

@@ -123,7 +123,8 @@ class Rebalancing:
         self._revoking = self._adding = None
         for future in going:
             future.cancel()
-        await asyncio.gather(*going, return_exceptions=True)
+        if going:
+            await asyncio.gather(*going, return_exceptions=True)
 
     # What is to go.
 
