@@ -19,6 +19,9 @@ _COMMANDS: Final = {
     "produce": _Command("streamlog.cli.produce", "Write lines of standard input as records."),
     "consume": _Command("streamlog.cli.consume", "Read records and print them."),
     "group": _Command("streamlog.cli.group", "List, describe, reset and delete consumer groups."),
+    "transaction": _Command(
+        "streamlog.cli.transaction", "List, describe and abort transactions, and find those that hang."
+    ),
     "config": _Command("streamlog.cli.config", "Show and change configs of topics and nodes."),
     "cluster": _Command("streamlog.cli.cluster", "Nodes, quorum, disks; drain and forget nodes."),
     "partition": _Command("streamlog.cli.partition", "Elect leaders, move replicas, compare replicas."),

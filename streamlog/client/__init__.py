@@ -19,6 +19,7 @@ streamlog.errors. The clients are written over the ports, so a simulation runs t
         rebalancing, group_member      which partitions its group gives it; group_offsets, coordinator, poll_watch
     admin                              over any_node; admin_requests, admin_answers, admin_values
         admin_groups                   its half for groups; group_values
+        admin_transactions             its half for transactions; transaction_values
     sync_*                             the synchronous fronts
 
 A name is loaded when it is first used: who needs one part, as a node does, starts without the rest.

@@ -28,6 +28,7 @@ from streamlog.client import admin_requests as requests
 from streamlog.client import admin_values as values
 from streamlog.client import settings as client_config
 from streamlog.client.admin_groups import GroupAdmin
+from streamlog.client.admin_transactions import TransactionAdmin
 from streamlog.client.any_node import AnyNode, AskTimes
 from streamlog.client.client_ports import ClientPorts, RealPorts, real_ports
 from streamlog.client.connections import Connections
@@ -72,7 +73,7 @@ Page = TypeVar("Page", pb.ListTopicsResponse, pb.DescribeTopicsResponse, pb.List
 Result = TypeVar("Result", bound=_Result)
 
 
-class AsyncAdmin(GroupAdmin):
+class AsyncAdmin(GroupAdmin, TransactionAdmin):
     """Settings by Kafka's names: `bootstrap_servers="host:port,..."`, or `{"bootstrap.servers": ...}`.
 
     All methods raise StreamlogError. Open it by `start`, or `async with`; it belongs to one event loop then.

@@ -74,3 +74,8 @@ class Admin:
     alter_group_offsets = blocking(AsyncAdmin.alter_group_offsets)
     list_offsets = blocking(AsyncAdmin.list_offsets)
     group_lag = blocking(AsyncAdmin.group_lag)
+    list_transactions = blocking(AsyncAdmin.list_transactions)
+    describe_transactions = blocking(AsyncAdmin.describe_transactions)
+    abort_transaction = blocking(AsyncAdmin.abort_transaction)
+    abort_hanging_transaction = blocking(AsyncAdmin.abort_hanging_transaction)
+    find_hanging_transactions = blocking(AsyncAdmin.find_hanging_transactions)

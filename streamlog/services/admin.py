@@ -23,6 +23,7 @@ from streamlog.services.admin_configs import ConfigDescriptions
 from streamlog.services.admin_groups import GroupQuestions
 from streamlog.services.admin_nodes import NodeQuestions
 from streamlog.services.admin_reads import ClusterReads
+from streamlog.services.admin_transactions import TransactionQuestions
 from streamlog.services.admin_voters import VoterChanges
 from streamlog.services.deciding import Deciding
 
@@ -111,9 +112,11 @@ class Admin:
     voters: VoterChanges
     nodes: NodeQuestions
     groups: GroupQuestions
+    transactions: TransactionQuestions
 
     def methods(self) -> list[Method]:
         commands, reads, nodes, groups = self.commands, self.reads, self.nodes, self.groups
+        transactions = self.transactions
         return [
             unary("CreateTopics", pb.CreateTopicsRequest, pb.CreateTopicsResponse, commands.create_topics),
             unary("DeleteTopics", pb.DeleteTopicsRequest, pb.DeleteTopicsResponse, commands.delete_topics),
@@ -159,6 +162,30 @@ class Admin:
                 pb.DeleteGroupOffsetsRequest,
                 pb.DeleteGroupOffsetsResponse,
                 groups.delete_offsets,
+            ),
+            unary(
+                "ListTransactions",
+                pb.ListTransactionsRequest,
+                pb.ListTransactionsResponse,
+                transactions.list_transactions,
+            ),
+            unary(
+                "DescribeTransactions",
+                pb.DescribeTransactionsRequest,
+                pb.DescribeTransactionsResponse,
+                transactions.describe_transactions,
+            ),
+            unary(
+                "AbortTransaction",
+                pb.AbortTransactionRequest,
+                pb.AbortTransactionResponse,
+                transactions.abort_transaction,
+            ),
+            unary(
+                "FindHangingTransactions",
+                pb.FindHangingTransactionsRequest,
+                pb.FindHangingTransactionsResponse,
+                transactions.find_hanging,
             ),
             unary("DescribeLogDirs", pb.DescribeLogDirsRequest, pb.DescribeLogDirsResponse, nodes.describe_log_dirs),
             unary("DigestReplicas", pb.DigestReplicasRequest, pb.DigestReplicasResponse, nodes.digest_replicas),

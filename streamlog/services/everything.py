@@ -31,6 +31,7 @@ from streamlog.services.admin_configs import ConfigDescriptions
 from streamlog.services.admin_groups import GroupQuestions
 from streamlog.services.admin_nodes import Disks, NodeQuestions
 from streamlog.services.admin_reads import ClusterReads
+from streamlog.services.admin_transactions import OpenPartitions, TransactionQuestions
 from streamlog.services.admin_voters import VoterChanges
 from streamlog.services.admission import CallSlots, QueuedBytes
 from streamlog.services.auto_create import AutoCreate
@@ -47,7 +48,7 @@ from streamlog.services.groups import Groups
 from streamlog.services.leading import Leaders
 from streamlog.services.marking import LocalMarkers
 from streamlog.services.metadata import Metadata
-from streamlog.services.needs import Controller, InternalTopics, Link, Partitions, ProducerIds, Quorum
+from streamlog.services.needs import Controller, InternalTopics, Link, ProducerIds, Quorum
 from streamlog.services.offsets import Offsets
 from streamlog.services.paging import TopicNames
 from streamlog.services.produce import Produce
@@ -72,7 +73,7 @@ class Parts:
     ports: Ports
     view: MetadataView
     configs: NodeConfigs
-    partitions: Partitions
+    partitions: OpenPartitions
     disks: Disks
     controller: Controller
     link: Link
@@ -130,6 +131,16 @@ def _admin(parts: Parts, names: TopicNames, peers: Peers) -> Admin:
         voters=VoterChanges(deciding, parts.quorum, view),
         nodes=NodeQuestions(parts.node_id, view, parts.disks, peers),
         groups=GroupQuestions(parts.node_id, parts.groups, view, parts.configs, peers),
+        transactions=TransactionQuestions(
+            parts.node_id,
+            parts.transactions,
+            parts.partitions,
+            parts.local_markers,
+            view,
+            parts.configs,
+            parts.ports.clock,
+            peers,
+        ),
     )
 
 

@@ -9,20 +9,24 @@ from typing import Any
 
 import pytest
 
-from streamlog.client import EARLIEST, AsyncConsumer, AsyncProducer
+from streamlog.client import EARLIEST, AsyncAdmin, AsyncConsumer, AsyncProducer
+from streamlog.client.transaction_values import TransactionState
 from streamlog.errors import (
     InvalidTransactionStateError,
     ProducerFencedError,
     StreamlogError,
     TransactionAbortableError,
+    UnknownProducerIdError,
 )
 from streamlog.groups.placement import partition_of
-from streamlog.model import PartitionId, TopicPartition
+from streamlog.model import Acks, PartitionId, ProducerEpoch, ProducerId, TopicPartition
 from streamlog.node.data_plane import DataPlane
 from streamlog.ports import Ports
+from streamlog.records.header import TRANSACTIONAL_BIT
 from streamlog.services.marking import LocalMarkers
 from tests.node.calls import Calls, until_done
 from tests.node.kit import Nodes, tell
+from tests.storage.batches import batch
 
 SERVERS = "n1:9092,n2:9092,n3:9092"
 
@@ -306,3 +310,54 @@ def test_consume_transform_produce_is_exact_while_processors_and_nodes_die(seed:
         await asyncio.wait([task])
 
     play(story, seed)
+
+
+def test_operators_see_abort_and_find_what_hangs() -> None:
+    async def story(scene: Scene) -> None:
+        producer = scene.producer()
+        await producer.start()
+        await producer.begin_transaction()
+        await write(scene, producer, b"1", b"2")
+        await producer.flush()
+        await hang(scene)
+        async with AsyncAdmin(bootstrap_servers=SERVERS, ports=scene.ports) as admin:
+            (listed,) = (await admin.list_transactions(states=[TransactionState.ONGOING])).transactions
+            assert (listed.transactional_id, int(listed.coordinator)) == ("x", scene.coordinator_of())
+            known, unknown = await admin.describe_transactions(["x", "nobody"])
+            assert isinstance(unknown.error, UnknownProducerIdError)
+            assert known.partitions == tuple(TopicPartition("out", PartitionId(n)) for n in range(2))
+            found = await admin.find_hanging_transactions(["out"], open_for_ms=0, all_open=True)
+            assert [(one.transactional_id, one.hanging) for one in found.transactions] == [
+                ("x", False),
+                ("x", False),
+                (None, True),
+            ]
+            assert not (await admin.find_hanging_transactions()).transactions, "nothing is open for that long"
+            await admin.abort_transaction("x")
+            with pytest.raises(InvalidTransactionStateError):
+                await admin.abort_transaction("x")
+            (hanging,) = (await admin.find_hanging_transactions(open_for_ms=0)).transactions
+            await admin.abort_hanging_transaction(hanging.partition, hanging.producer_id)
+            with pytest.raises(InvalidTransactionStateError):
+                await admin.abort_hanging_transaction(hanging.partition, hanging.producer_id)
+            assert not (await admin.find_hanging_transactions(open_for_ms=0, all_open=True)).transactions
+        with pytest.raises(TransactionAbortableError):
+            await producer.commit_transaction()
+        await producer.close(timeout_s=0)
+        assert await scene.committed() == []
+
+    play(story)
+
+
+async def hang(scene: Scene) -> None:
+    """A batch of a producer that no coordinator knows, in partition 2."""
+    node_id = scene.leader_of("out", 2)
+    replica = scene.plane_of(node_id).replicas.leader("out", None, PartitionId(2))
+    now_ms = scene.nodes.node(node_id)._ports.clock.wall_ms()
+    data = batch([b"?"], producer=(4_000, 0, 0), attributes=TRANSACTIONAL_BIT, timestamp=now_ms)
+
+    async def append() -> None:
+        with replica.verification(ProducerId(4_000), ProducerEpoch(0)) as guard:
+            await replica.wait_for(replica.append(data, acks=Acks.ALL, guard=guard))
+
+    await scene.nodes.as_node(node_id, append())

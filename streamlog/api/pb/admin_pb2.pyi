@@ -270,6 +270,46 @@ GROUP_STATE_STABLE: GroupState.ValueType  # 3
 """Every member has what it is to have."""
 Global___GroupState: _TypeAlias = GroupState  # noqa: Y015
 
+class _TransactionState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TransactionStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TransactionState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TRANSACTION_STATE_UNSPECIFIED: _TransactionState.ValueType  # 0
+    """Not told."""
+    TRANSACTION_STATE_EMPTY: _TransactionState.ValueType  # 1
+    """It has a producer, and no transaction yet."""
+    TRANSACTION_STATE_ONGOING: _TransactionState.ValueType  # 2
+    """A transaction is open."""
+    TRANSACTION_STATE_PREPARE_COMMIT: _TransactionState.ValueType  # 3
+    """The commit is decided, and markers are being written."""
+    TRANSACTION_STATE_PREPARE_ABORT: _TransactionState.ValueType  # 4
+    """The abort is decided, and markers are being written."""
+    TRANSACTION_STATE_COMPLETE_COMMIT: _TransactionState.ValueType  # 5
+    """The last transaction is committed."""
+    TRANSACTION_STATE_COMPLETE_ABORT: _TransactionState.ValueType  # 6
+    """The last transaction is aborted."""
+
+class TransactionState(_TransactionState, metaclass=_TransactionStateEnumTypeWrapper):
+    """What a transactional id is doing."""
+
+TRANSACTION_STATE_UNSPECIFIED: TransactionState.ValueType  # 0
+"""Not told."""
+TRANSACTION_STATE_EMPTY: TransactionState.ValueType  # 1
+"""It has a producer, and no transaction yet."""
+TRANSACTION_STATE_ONGOING: TransactionState.ValueType  # 2
+"""A transaction is open."""
+TRANSACTION_STATE_PREPARE_COMMIT: TransactionState.ValueType  # 3
+"""The commit is decided, and markers are being written."""
+TRANSACTION_STATE_PREPARE_ABORT: TransactionState.ValueType  # 4
+"""The abort is decided, and markers are being written."""
+TRANSACTION_STATE_COMPLETE_COMMIT: TransactionState.ValueType  # 5
+"""The last transaction is committed."""
+TRANSACTION_STATE_COMPLETE_ABORT: TransactionState.ValueType  # 6
+"""The last transaction is aborted."""
+Global___TransactionState: _TypeAlias = TransactionState  # noqa: Y015
+
 @_typing.final
 class ReplicaAssignment(_message.Message):
     """Node ids of the replicas of one partition."""
@@ -2698,3 +2738,384 @@ class DeleteGroupOffsetsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeleteGroupOffsetsResponse: _TypeAlias = DeleteGroupOffsetsResponse  # noqa: Y015
+
+@_typing.final
+class ListTransactionsRequest(_message.Message):
+    """Which transactional ids to list."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATES_FIELD_NUMBER: _builtins.int
+    PRODUCER_IDS_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """Most in one response. Default 1,000; lowered to 10,000."""
+    page_token: _builtins.str
+    """`next_page_token` of the response before, the other fields unchanged. Empty: from the start."""
+    @_builtins.property
+    def states(self) -> _containers.RepeatedScalarFieldContainer[Global___TransactionState.ValueType]:
+        """Only those in one of these states. Empty: all."""
+
+    @_builtins.property
+    def producer_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Only those of these producer ids. Empty: all."""
+
+    def __init__(
+        self,
+        *,
+        states: _abc.Iterable[Global___TransactionState.ValueType] | None = ...,
+        producer_ids: _abc.Iterable[_builtins.int] | None = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "producer_ids", b"producer_ids", "states", b"states"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTransactionsRequest: _TypeAlias = ListTransactionsRequest  # noqa: Y015
+
+@_typing.final
+class TransactionListing(_message.Message):
+    """A transactional id in a list."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRANSACTIONAL_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    COORDINATOR_FIELD_NUMBER: _builtins.int
+    transactional_id: _builtins.str
+    """The id."""
+    producer_id: _builtins.int
+    """Of its producer."""
+    state: Global___TransactionState.ValueType
+    """What it is doing."""
+    coordinator: _builtins.int
+    """Node id of its coordinator."""
+    def __init__(
+        self,
+        *,
+        transactional_id: _builtins.str = ...,
+        producer_id: _builtins.int = ...,
+        state: Global___TransactionState.ValueType = ...,
+        coordinator: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["coordinator", b"coordinator", "producer_id", b"producer_id", "state", b"state", "transactional_id", b"transactional_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TransactionListing: _TypeAlias = TransactionListing  # noqa: Y015
+
+@_typing.final
+class ListTransactionsResponse(_message.Message):
+    """One page of the list."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRANSACTIONS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    ERRORS_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Of the next page. Empty: this is the last."""
+    @_builtins.property
+    def transactions(self) -> _containers.RepeatedCompositeFieldContainer[Global___TransactionListing]:
+        """By rising id."""
+
+    @_builtins.property
+    def errors(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeError]:
+        """Nodes that could not be asked, and why: ids that they coordinate are missing."""
+
+    def __init__(
+        self,
+        *,
+        transactions: _abc.Iterable[Global___TransactionListing] | None = ...,
+        next_page_token: _builtins.str = ...,
+        errors: _abc.Iterable[Global___NodeError] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["errors", b"errors", "next_page_token", b"next_page_token", "transactions", b"transactions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTransactionsResponse: _TypeAlias = ListTransactionsResponse  # noqa: Y015
+
+@_typing.final
+class DescribeTransactionsRequest(_message.Message):
+    """Which transactional ids to describe."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRANSACTIONAL_IDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def transactional_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """At least one, at most 1,000; none of them twice."""
+
+    def __init__(
+        self,
+        *,
+        transactional_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["transactional_ids", b"transactional_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeTransactionsRequest: _TypeAlias = DescribeTransactionsRequest  # noqa: Y015
+
+@_typing.final
+class TransactionDescription(_message.Message):
+    """One transactional id."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRANSACTIONAL_ID_FIELD_NUMBER: _builtins.int
+    COORDINATOR_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    STARTED_MS_FIELD_NUMBER: _builtins.int
+    UPDATED_MS_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    transactional_id: _builtins.str
+    """The id."""
+    coordinator: _builtins.int
+    """Node id of its coordinator."""
+    state: Global___TransactionState.ValueType
+    """What it is doing."""
+    producer_id: _builtins.int
+    """Of its producer."""
+    producer_epoch: _builtins.int
+    """Of its producer: that of the markers once an end is decided."""
+    timeout_ms: _builtins.int
+    """After so long an open transaction is aborted, in ms. -1: an outside coordinator ends it."""
+    started_ms: _builtins.int
+    """When the open transaction began, in ms since 1970. -1: none is open."""
+    updated_ms: _builtins.int
+    """When anything changed last, in ms since 1970."""
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.TopicPartition]:
+        """In which the open transaction may have records, by topic and partition."""
+
+    @_builtins.property
+    def error(self) -> _common_pb2.StreamlogError:
+        """Absent: it is there. UNKNOWN_PRODUCER_ID where nothing is known of it."""
+
+    def __init__(
+        self,
+        *,
+        transactional_id: _builtins.str = ...,
+        coordinator: _builtins.int = ...,
+        state: Global___TransactionState.ValueType = ...,
+        producer_id: _builtins.int = ...,
+        producer_epoch: _builtins.int = ...,
+        timeout_ms: _builtins.int = ...,
+        started_ms: _builtins.int = ...,
+        updated_ms: _builtins.int = ...,
+        partitions: _abc.Iterable[_common_pb2.TopicPartition] | None = ...,
+        error: _common_pb2.StreamlogError | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["coordinator", b"coordinator", "error", b"error", "partitions", b"partitions", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "started_ms", b"started_ms", "state", b"state", "timeout_ms", b"timeout_ms", "transactional_id", b"transactional_id", "updated_ms", b"updated_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TransactionDescription: _TypeAlias = TransactionDescription  # noqa: Y015
+
+@_typing.final
+class DescribeTransactionsResponse(_message.Message):
+    """Answers a DescribeTransactionsRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRANSACTIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def transactions(self) -> _containers.RepeatedCompositeFieldContainer[Global___TransactionDescription]:
+        """One for each id, in their order."""
+
+    def __init__(
+        self,
+        *,
+        transactions: _abc.Iterable[Global___TransactionDescription] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["transactions", b"transactions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeTransactionsResponse: _TypeAlias = DescribeTransactionsResponse  # noqa: Y015
+
+@_typing.final
+class AbortTransactionRequest(_message.Message):
+    """Ends a transaction. A transactional id, or a partition with a producer id."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRANSACTIONAL_ID_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    transactional_id: _builtins.str
+    """The open transaction of this id: INVALID_TXN_STATE where there is none."""
+    producer_id: _builtins.int
+    """With `partition`: of the open transaction."""
+    @_builtins.property
+    def partition(self) -> _common_pb2.TopicPartition:
+        """Or: what is open in this partition and hangs. Whoever coordinates the producer is not asked: use it for what
+        FindHangingTransactions calls hanging, and for nothing else.
+        """
+
+    def __init__(
+        self,
+        *,
+        transactional_id: _builtins.str = ...,
+        partition: _common_pb2.TopicPartition | None = ...,
+        producer_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["partition", b"partition"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partition", b"partition", "producer_id", b"producer_id", "transactional_id", b"transactional_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AbortTransactionRequest: _TypeAlias = AbortTransactionRequest  # noqa: Y015
+
+@_typing.final
+class AbortTransactionResponse(_message.Message):
+    """It is aborted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AbortTransactionResponse: _TypeAlias = AbortTransactionResponse  # noqa: Y015
+
+@_typing.final
+class FindHangingTransactionsRequest(_message.Message):
+    """Where to look for open transactions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPICS_FIELD_NUMBER: _builtins.int
+    OPEN_FOR_MS_FIELD_NUMBER: _builtins.int
+    ALL_OPEN_FIELD_NUMBER: _builtins.int
+    open_for_ms: _builtins.int
+    """Only those that have been open for so long, in ms. Default: `transaction.max.timeout.ms` and a minute."""
+    all_open: _builtins.bool
+    """Also those that a coordinator knows, and will end."""
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """In these topics. Empty: in all."""
+
+    def __init__(
+        self,
+        *,
+        topics: _abc.Iterable[_builtins.str] | None = ...,
+        open_for_ms: _builtins.int | None = ...,
+        all_open: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_open_for_ms", b"_open_for_ms", "open_for_ms", b"open_for_ms"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_open_for_ms", b"_open_for_ms", "all_open", b"all_open", "open_for_ms", b"open_for_ms", "topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__open_for_ms: _TypeAlias = _typing.Literal["open_for_ms"]  # noqa: Y015
+    _WhichOneofArgType__open_for_ms: _TypeAlias = _typing.Literal["_open_for_ms", b"_open_for_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__open_for_ms) -> _WhichOneofReturnType__open_for_ms | None: ...
+
+Global___FindHangingTransactionsRequest: _TypeAlias = FindHangingTransactionsRequest  # noqa: Y015
+
+@_typing.final
+class OpenTransaction(_message.Message):
+    """A transaction that is open in a partition."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
+    FIRST_OFFSET_FIELD_NUMBER: _builtins.int
+    SINCE_MS_FIELD_NUMBER: _builtins.int
+    TRANSACTIONAL_ID_FIELD_NUMBER: _builtins.int
+    HANGING_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Name."""
+    partition: _builtins.int
+    """Index."""
+    producer_id: _builtins.int
+    """Of its producer."""
+    producer_epoch: _builtins.int
+    """Of its producer."""
+    first_offset: _builtins.int
+    """Its first record."""
+    since_ms: _builtins.int
+    """When that was written, in ms since 1970."""
+    transactional_id: _builtins.str
+    """Whose transaction it is. Empty: of none that any coordinator knows."""
+    hanging: _builtins.bool
+    """Nobody will end it."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        producer_id: _builtins.int = ...,
+        producer_epoch: _builtins.int = ...,
+        first_offset: _builtins.int = ...,
+        since_ms: _builtins.int = ...,
+        transactional_id: _builtins.str = ...,
+        hanging: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_offset", b"first_offset", "hanging", b"hanging", "partition", b"partition", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "since_ms", b"since_ms", "topic", b"topic", "transactional_id", b"transactional_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenTransaction: _TypeAlias = OpenTransaction  # noqa: Y015
+
+@_typing.final
+class FindHangingTransactionsResponse(_message.Message):
+    """Open transactions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRANSACTIONS_FIELD_NUMBER: _builtins.int
+    ERRORS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def transactions(self) -> _containers.RepeatedCompositeFieldContainer[Global___OpenTransaction]:
+        """By topic, partition and first offset."""
+
+    @_builtins.property
+    def errors(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeError]:
+        """Nodes that could not be asked, and why: partitions that they lead are missing. With any, nothing is called hanging."""
+
+    def __init__(
+        self,
+        *,
+        transactions: _abc.Iterable[Global___OpenTransaction] | None = ...,
+        errors: _abc.Iterable[Global___NodeError] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["errors", b"errors", "transactions", b"transactions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FindHangingTransactionsResponse: _TypeAlias = FindHangingTransactionsResponse  # noqa: Y015

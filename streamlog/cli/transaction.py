@@ -1,0 +1,148 @@
+"""`streamlogctl transaction`: list, describe, find-hanging, abort."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from streamlog.cli.failures import end_with
+from streamlog.cli.nouns import Noun, topic_partition
+from streamlog.cli.output import Output, Row, output_option, show_rows
+from streamlog.cli.session import with_admin
+from streamlog.cli.target import Target, cluster_options
+from streamlog.client.transaction_values import TransactionState
+
+_LIST_COLUMNS: Final = ("transactional_id", "coordinator", "producer_id", "state")
+_COLUMNS: Final = (
+    "transactional_id",
+    "coordinator",
+    "state",
+    "producer_id",
+    "producer_epoch",
+    "timeout_ms",
+    "started_ms",
+    "partitions",
+)
+_OPEN_COLUMNS: Final = (
+    "topic",
+    "partition",
+    "producer_id",
+    "producer_epoch",
+    "first_offset",
+    "since_ms",
+    "transactional_id",
+    "hanging",
+)
+
+
+@click.group(cls=Noun)
+def transaction() -> None:
+    """List, describe and abort transactions, and find those that hang."""
+
+
+@transaction.command("list")
+@click.option(
+    "--state",
+    "states",
+    type=click.Choice(
+        [one.value for one in TransactionState if one is not TransactionState.UNKNOWN], case_sensitive=False
+    ),
+    multiple=True,
+    help="Only those in this state; can be repeated.",
+)
+@click.option("--producer-id", "producer_ids", type=int, multiple=True, help="Only of this one; can be repeated.")
+@output_option
+@cluster_options
+def list_(target: Target, output: Output, states: tuple[str, ...], producer_ids: tuple[int, ...]) -> None:
+    """Transactional ids, and what they do."""
+    wanted = [TransactionState(state) for state in states]
+    found = with_admin(target, lambda admin: admin.list_transactions(states=wanted, producer_ids=producer_ids))
+    rows: list[Row] = [
+        {
+            "transactional_id": one.transactional_id,
+            "coordinator": one.coordinator,
+            "producer_id": one.producer_id,
+            "state": one.state.value,
+        }
+        for one in found.transactions
+    ]
+    show_rows(output, rows, columns=_LIST_COLUMNS)
+    end_with((f"node {node}", error) for node, error in found.errors.items())
+
+
+@transaction.command
+@click.argument("names", metavar="TRANSACTIONAL-ID...", nargs=-1, required=True)
+@output_option
+@cluster_options
+def describe(target: Target, output: Output, names: tuple[str, ...]) -> None:
+    """Since when a transaction is open, and in which partitions."""
+    found = with_admin(target, lambda admin: admin.describe_transactions(names))
+    rows: list[Row] = [
+        {
+            "transactional_id": one.transactional_id,
+            "coordinator": one.coordinator,
+            "state": one.state.value,
+            "producer_id": one.producer_id,
+            "producer_epoch": one.producer_epoch,
+            "timeout_ms": one.timeout_ms,
+            "started_ms": one.started_ms,
+            "partitions": ",".join(str(partition) for partition in one.partitions),
+        }
+        for one in found
+        if one.error is None
+    ]
+    show_rows(output, rows, columns=_COLUMNS)
+    end_with((one.transactional_id, one.error) for one in found if one.error is not None)
+
+
+@transaction.command("find-hanging")
+@click.option(
+    "--topic", "topics", metavar="TOPIC", multiple=True, help="In this one; can be repeated. Default: in all."
+)
+@click.option("--open-for-ms", type=click.IntRange(0), help="Only those open for so long. Default: longer than may be.")
+@click.option("--all", "all_open", is_flag=True, help="Also those that their coordinators will end.")
+@output_option
+@cluster_options
+def find_hanging(
+    target: Target, output: Output, topics: tuple[str, ...], open_for_ms: int | None, all_open: bool
+) -> None:
+    """What holds partitions' last stable offsets, and will be ended by nobody."""
+    found = with_admin(
+        target,
+        lambda admin: admin.find_hanging_transactions(topics, open_for_ms=open_for_ms, all_open=all_open),
+    )
+    rows: list[Row] = [
+        {
+            "topic": one.partition.topic,
+            "partition": one.partition.partition,
+            "producer_id": one.producer_id,
+            "producer_epoch": one.producer_epoch,
+            "first_offset": one.first_offset,
+            "since_ms": one.since_ms,
+            "transactional_id": one.transactional_id,
+            "hanging": one.hanging,
+        }
+        for one in found.transactions
+    ]
+    show_rows(output, rows, columns=_OPEN_COLUMNS)
+    end_with((f"node {node}", error) for node, error in found.errors.items())
+
+
+@transaction.command
+@click.argument("name", metavar="[TRANSACTIONAL-ID]", required=False)
+@click.option("--partition", "at", metavar="TOPIC-PARTITION", help="Of one that hangs; with --producer-id.")
+@click.option("--producer-id", type=click.IntRange(0), help="Of one that hangs.")
+@cluster_options
+def abort(target: Target, name: str | None, at: str | None, producer_id: int | None) -> None:
+    """Abort what an id has open, and fence its producer; or end what hangs in a partition."""
+    if (name is None) == (at is None) or (at is None) != (producer_id is None):
+        raise click.UsageError("Name a TRANSACTIONAL-ID; or, of one that hangs, --partition and --producer-id.")
+    if name is not None:
+        transactional_id = name
+        with_admin(target, lambda admin: admin.abort_transaction(transactional_id))
+        click.echo(f"Aborted the transaction of {name}.")
+    elif at is not None and producer_id is not None:
+        partition, producer = topic_partition(at), producer_id
+        with_admin(target, lambda admin: admin.abort_hanging_transaction(partition, producer))
+        click.echo(f"Ended the transaction of producer {producer} in {partition}.")
