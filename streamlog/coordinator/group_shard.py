@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -25,6 +26,7 @@ from streamlog.errors import (
     UnsupportedVersionError,
 )
 from streamlog.groups import committing
+from streamlog.groups.assignors.problem import GroupPartition
 from streamlog.groups.codec import decode, encode
 from streamlog.groups.committing import CommitOffsets
 from streamlog.groups.decision import Context, Decision, RevocationTimer, SetTimer, Timer
@@ -38,7 +40,7 @@ from streamlog.groups.membership import (
     timers_after_loading,
 )
 from streamlog.groups.pending import PendingOffsets
-from streamlog.groups.reconcile import is_behind
+from streamlog.groups.reconcile import held_by_those, with_news
 from streamlog.groups.records import OffsetKey, OffsetValue, Record
 from streamlog.groups.state import Group, replay
 from streamlog.model import NO_PRODUCER_ID, ProducerEpoch, ProducerId, TopicPartition
@@ -50,6 +52,14 @@ RETRY_MS = 500
 """Until something that no client waits for is tried again, when the log takes nothing."""
 
 
+@dataclass(frozen=True, slots=True)
+class TopicsTimer:
+    """The topics have changed, and not all groups could be told."""
+
+
+TOPICS = TopicsTimer()
+
+
 class GroupShard:
     """Owned by the coordinator; `shard.run` is a task of it."""
 
@@ -58,7 +68,7 @@ class GroupShard:
         self.groups: dict[str, Group] = {}
         self._context = context
         self._probe = probe
-        self._timers: Timers[Timer] = Timers(self._on_due)
+        self._timers: Timers[Timer | TopicsTimer] = Timers(self._on_due)
         self._pending: dict[str, list[tuple[Heartbeat, asyncio.Future[HeartbeatAnswer]]]] = {}
         self._pending_offsets = PendingOffsets()
         self._hints: dict[tuple[str, str], Callable[[], None]] = {}  # of members on streams
@@ -202,17 +212,23 @@ class GroupShard:
     # -- what no client asks for
 
     def on_topics_changed(self) -> None:
-        for group in list(self.groups.values()):
-            self._try(group.group_id, refresh_topics)
-            self._try(group.group_id, committing.forget_topics)
+        """What cannot be written now is tried again: nobody else will come for it."""
+        if not self.shard.is_active:
+            return  # `begin` does it
+        decisions = (refresh_topics, committing.forget_topics)
+        done = [self._try(group.group_id, decide) for group in list(self.groups.values()) for decide in decisions]
+        self._timers.set(TOPICS, None if all(done) else RETRY_MS)
 
     def expire_offsets(self) -> None:
         for group in list(self.groups.values()):
             self._try(group.group_id, committing.expire)
 
-    def _on_due(self, timer: Timer) -> None:
+    def _on_due(self, timer: Timer | TopicsTimer) -> None:
         """A session, or the time to give partitions up, is over."""
         if not self.shard.is_active:
+            return
+        if isinstance(timer, TopicsTimer):
+            self.on_topics_changed()
             return
         command = PutOut(group=timer.group, member_id=timer.member_id)
         if not self._try(timer.group, partial(put_out, command)):
@@ -244,8 +260,9 @@ class GroupShard:
         decision = decide(self._group(group_id), self._context())
         if decision.records:
             self.shard.write([encode(record) for record in decision.records])
+            held = held_by_those(self._group(group_id), decision.records)
             self._apply(decision.records)
-            self._hint(group_id)
+            self._hint(group_id, decision.records, held)
         self._set(decision.timers)
         return decision.response
 
@@ -266,13 +283,13 @@ class GroupShard:
                 else:
                     future.set_result(answer)
 
-    def _hint(self, group_id: str) -> None:
+    def _hint(self, group_id: str, records: Sequence[Record], held: frozenset[GroupPartition]) -> None:
         group = self.groups.get(group_id)
         if group is None or not self._hints:
             return
-        for member_id in group.members:
+        for member_id in with_news(group, records, held):
             hint = self._hints.get((group_id, member_id))
-            if hint is not None and is_behind(group, member_id):
+            if hint is not None:
                 hint()
 
     def _set(self, timers: Sequence[SetTimer]) -> None:
