@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamlog.config import Config, topic_defaults
+from streamlog.config import Config, group_settings, topic_defaults
 from streamlog.config import node_settings as node
 from streamlog.metadata.settings import ControllerSettings
 
@@ -19,5 +19,9 @@ def controller_settings(config: Config) -> ControllerSettings:
         auto_leader_rebalance_enable=config[node.AUTO_LEADER_REBALANCE_ENABLE],
         leader_imbalance_per_broker_percentage=config[node.LEADER_IMBALANCE_PER_BROKER_PERCENTAGE],
         leader_imbalance_check_interval_ms=1_000 * config[node.LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS],
+        offsets_topic_num_partitions=config[group_settings.OFFSETS_TOPIC_NUM_PARTITIONS],
+        offsets_topic_segment_bytes=config[group_settings.OFFSETS_TOPIC_SEGMENT_BYTES],
+        transaction_state_log_num_partitions=config[group_settings.TRANSACTION_STATE_LOG_NUM_PARTITIONS],
+        transaction_state_log_segment_bytes=config[group_settings.TRANSACTION_STATE_LOG_SEGMENT_BYTES],
         drain_partitions_max=config[node.DRAIN_PARTITIONS_MAX],
     )

@@ -6,13 +6,14 @@ node works at once; when nodes join they grow to that number, so that it does no
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from streamlog.metadata.image import MetadataImage, Topic
 from streamlog.metadata.placement import Tally, TopicPlacer, candidates
 from streamlog.metadata.records import Broker, PartitionChangeRecord
+from streamlog.metadata.settings import ControllerSettings
 from streamlog.model import NO_BROKER, PartitionId
 
 INTERNAL_REPLICATION_FACTOR: Final = 3
@@ -20,23 +21,25 @@ INTERNAL_REPLICATION_FACTOR: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InternalTopic:
-    partitions: int  # for ever: keys are spread over them by their hash
+    # For ever: keys are spread over the partitions by their hash.
+    partitions: Callable[[ControllerSettings], int]
+    # Small, so that compaction and the replay by a new coordinator have little to read.
+    segment_bytes: Callable[[ControllerSettings], int]
     configs: Mapping[str, str]
 
 
-# offsets.topic.num.partitions and transaction.state.log.num.partitions, with Kafka's segment size, so that compaction
-# and the replay by a new coordinator have little to read.
 INTERNAL_TOPICS: Final[Mapping[str, InternalTopic]] = {
     "__consumer_offsets": InternalTopic(
-        partitions=50,
-        configs={"cleanup.policy": "compact", "segment.bytes": "104857600"},
+        partitions=lambda settings: settings.offsets_topic_num_partitions,
+        segment_bytes=lambda settings: settings.offsets_topic_segment_bytes,
+        configs={"cleanup.policy": "compact"},
     ),
     "__transaction_state": InternalTopic(
-        partitions=50,
+        partitions=lambda settings: settings.transaction_state_log_num_partitions,
+        segment_bytes=lambda settings: settings.transaction_state_log_segment_bytes,
         configs={
             "cleanup.policy": "compact",
             "min.insync.replicas": "2",
-            "segment.bytes": "104857600",
             "unclean.leader.election.enable": "false",
         },
     ),

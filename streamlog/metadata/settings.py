@@ -21,4 +21,8 @@ class ControllerSettings:
     auto_leader_rebalance_enable: bool = True  # auto.leader.rebalance.enable
     leader_imbalance_per_broker_percentage: int = 10  # leader.imbalance.per.broker.percentage
     leader_imbalance_check_interval_ms: int = 300_000  # leader.imbalance.check.interval.seconds
+    offsets_topic_num_partitions: int = 50  # offsets.topic.num.partitions
+    offsets_topic_segment_bytes: int = 100 << 20  # offsets.topic.segment.bytes
+    transaction_state_log_num_partitions: int = 50  # transaction.state.log.num.partitions
+    transaction_state_log_segment_bytes: int = 100 << 20  # transaction.state.log.segment.bytes
     drain_partitions_max: int = 32  # drain.partitions.max (ours): of one drained node, how many move at the same time

@@ -94,9 +94,9 @@ def create_internal_topic(
         raise InvalidTopicError(f"{command.name!r} is none of the cluster's own topics", field="name")
     topic = NewTopic(
         name=command.name,
-        partitions=internal.partitions,
+        partitions=internal.partitions(context.settings),
         replication_factor=max(1, min(INTERNAL_REPLICATION_FACTOR, len(candidates(image)))),
-        configs=internal.configs,
+        configs={**internal.configs, "segment.bytes": str(internal.segment_bytes(context.settings))},
     )
     creation = _Creation([topic], image, context, internal=True)
     result = creation.create(topic)

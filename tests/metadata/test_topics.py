@@ -350,7 +350,14 @@ class TestInternalTopics:
             result = rig.do(CreateInternalTopic(name=name))
             assert (result.partitions, result.replication_factor) == (50, 3)
             config = rig.image.config(ConfigResource(ResourceType.TOPIC, name))
-            assert dict(config.items()) == dict(internal.configs)
+            assert dict(config.items()) == {**internal.configs, "segment.bytes": str(100 << 20)}
+
+    def test_as_the_settings_say(self) -> None:
+        rig = nodes(offsets_topic_num_partitions=7, offsets_topic_segment_bytes=1 << 20)
+        assert rig.do(CreateInternalTopic(name="__consumer_offsets")).partitions == 7
+        config = rig.image.config(ConfigResource(ResourceType.TOPIC, "__consumer_offsets"))
+        assert config.get("segment.bytes") == str(1 << 20)
+        assert rig.do(CreateInternalTopic(name="__transaction_state")).partitions == 50
 
     def test_only_those(self) -> None:
         with pytest.raises(InvalidTopicError):
