@@ -82,6 +82,20 @@ class FakeCluster:
             unary("DescribeGroups", pb.DescribeGroupsRequest, pb.DescribeGroupsResponse, self._no_groups),
             unary("DeleteGroups", pb.DeleteGroupsRequest, pb.DeleteGroupsResponse, self._no_groups),
             unary("DeleteGroupOffsets", pb.DeleteGroupOffsetsRequest, pb.DeleteGroupOffsetsResponse, self._no_groups),
+            unary("ListTransactions", pb.ListTransactionsRequest, pb.ListTransactionsResponse, self._no_transactions),
+            unary(
+                "DescribeTransactions",
+                pb.DescribeTransactionsRequest,
+                pb.DescribeTransactionsResponse,
+                self._no_transactions,
+            ),
+            unary("AbortTransaction", pb.AbortTransactionRequest, pb.AbortTransactionResponse, self._no_transactions),
+            unary(
+                "FindHangingTransactions",
+                pb.FindHangingTransactionsRequest,
+                pb.FindHangingTransactionsResponse,
+                self._no_transactions,
+            ),
         ]
         describe = unary(
             "Describe",
@@ -250,6 +264,9 @@ class FakeCluster:
     async def _digest(self, request: pb.DigestReplicasRequest, call: Call) -> pb.DigestReplicasResponse:
         self._began("DigestReplicas", request)
         return self.digests[request.topic, request.partition]
+
+    async def _no_transactions(self, request: Any, call: Call) -> Any:
+        raise UnsupportedVersionError("this cluster has no transactions")
 
     async def _no_groups(self, request: Any, call: Call) -> Any:
         raise UnsupportedVersionError("this cluster has no groups")
