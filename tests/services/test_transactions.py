@@ -15,6 +15,7 @@ from streamlog.errors import (
     InvalidTransactionStateError,
     ProducerFencedError,
     StreamlogError,
+    UnknownMemberIdError,
 )
 from streamlog.records import iter_batch, scan_headers
 from streamlog.records.header import TRANSACTIONAL_BIT
@@ -278,5 +279,26 @@ def test_what_is_refused() -> None:
         await asyncio.sleep(0.5)
         with pytest.raises(InvalidTransactionStateError):
             await producer.end(commit=True)
+
+    with_transactions(story)
+
+
+def test_who_has_been_put_out_of_the_group_commits_no_offset_in_a_transaction() -> None:
+    async def story(cluster: Cluster) -> None:
+        producer = Producer(cluster)
+        await producer.init()
+        request = pb.CommitTransactionOffsetsRequest(
+            transactional_id="x",
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            group="g",
+            member=groups_pb2.GroupMember(member_id="gone", member_epoch=3),
+            offsets=[groups_pb2.OffsetToCommit(topic="t", partition=0, offset=9)],
+        )
+        with pytest.raises(UnknownMemberIdError):
+            await cluster.call(TRANSACTIONS + "CommitTransactionOffsets", request, pb.CommitTransactionOffsetsResponse)
+        await producer.end(commit=False)
+        await asyncio.sleep(0.5)
+        assert await offset(cluster, stable=True) == -1
 
     with_transactions(story)
