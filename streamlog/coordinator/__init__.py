@@ -1,7 +1,7 @@
-"""Coordinators: state machines whose log is a partition of an internal topic, on that partition's leader (SEMANTICS 9).
+"""Coordinators: state machines whose log is a partition of an internal topic, on its leader (SEMANTICS 7, 9).
 
 Theory of operation
-- A *shard* (`shard.Shard`) is one partition of `__consumer_offsets` for as long as this node leads it:
+- A *shard* (`shard.Shard`) is one partition of `__consumer_offsets` or `__transaction_state` while this node leads it:
 
       loading --all replayed--> active --leadership over, or a record that cannot be read--> ended
 
@@ -12,6 +12,7 @@ Theory of operation
   watermark has passed all that stood in the log when it was decided. What is not replicated nobody has heard of.
 - A new leader has a new shard, made from the log alone. The leader epoch fences the old one: it can append nothing.
 
-`shards.Shards` makes and ends the shards as leaderships come and go; `groups.GroupCoordinator` is what the services
-call. The decisions themselves are pure and live elsewhere (streamlog.groups).
+`shards.Shards` makes and ends the shards as leaderships come and go; `groups.GroupCoordinator` and
+`transactions.TransactionCoordinator` are what the services call. The decisions themselves are pure and live elsewhere
+(streamlog.groups, streamlog.transactions). `marker_writer` has the ends of transactions written in all partitions.
 """
