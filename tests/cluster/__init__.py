@@ -12,4 +12,7 @@ simulation  a run's phases, from the first start to the last look
 run         one seed, and its report; `python -m tests.cluster` runs one, or many
 story       one run, for a reader
 mutants     defects that are planted, and must be found
+
+group_*     the same for consumer groups, on the same frame: members that come and go, coordinators that are struck
+            (I6, I14 to I16, I19); `python -m tests.cluster.group_run` runs them
 """

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -18,6 +18,7 @@ from streamlog.sim import SimLoop, run
 from streamlog.sim.ban import traps
 from streamlog.sim.faults import Fault
 from streamlog.sim.history import History, Outcome
+from streamlog.sim.loop import Order
 from streamlog.sim.world import TIMER_JITTER_S
 
 from .checks import PRODUCE, Violation
@@ -63,12 +64,16 @@ def _quiet_logs() -> Iterator[None]:
 
 def simulate(seed: int, plan: Plan | None = None, *, tells: bool = False) -> Report:
     """Run one seed."""
-    plan = plan or make_plan(seed)
+    chosen = plan or make_plan(seed)
+    return run_one(seed, chosen.order, lambda loop: Simulation(chosen, loop, tells=tells))
+
+
+def run_one(seed: int, order: Order, make: Callable[[SimLoop], Simulation]) -> Report:
     report = Report(seed)
     box: list[Simulation] = []
 
     async def main(loop: SimLoop) -> None:
-        simulation = Simulation(plan, loop, tells=tells)
+        simulation = make(loop)
         box.append(simulation)
         with looking(simulation.watch), simulation.quorum.looking():
             await simulation.run()
@@ -76,7 +81,7 @@ def simulate(seed: int, plan: Plan | None = None, *, tells: bool = False) -> Rep
     ended: str = ""
     try:
         with traps(), _quiet_logs():
-            run(main, seed=f"cluster/{seed}", order=plan.order, until_s=END_S + OVERTIME_S, jitter_s=TIMER_JITTER_S)
+            run(main, seed=f"cluster/{seed}", order=order, until_s=END_S + OVERTIME_S, jitter_s=TIMER_JITTER_S)
     except Exception as error:  # noqa: BLE001  a bug in nodes or clients: the report tells it
         ended = f"the simulation ended with {error!r}"
     simulation = box[0]

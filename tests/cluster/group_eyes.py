@@ -1,0 +1,97 @@
+"""How the watch sees what members of groups do: for the length of a run these methods of the client tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import wraps
+from typing import Any
+from unittest import mock
+
+from streamlog.api.pb import groups_pb2 as pb
+from streamlog.client.group_member import Member
+from streamlog.client.group_offsets import GroupOffsets, OffsetAndMetadata
+from streamlog.client.rebalancing import Rebalancing
+from streamlog.errors import StreamlogError
+from streamlog.model import TopicPartition
+from streamlog.sim.process import PROCESS, Process
+
+from .group_watch import GroupWatch
+
+
+@contextmanager
+def looking(watch: GroupWatch) -> Iterator[None]:
+    with ExitStack() as stack:
+        for owner, name, tell in (
+            (Member, "_heartbeat", watch.beats),
+            (Member, "_on_answer", watch.answered),
+            (Member, "own", watch.owns),
+            (Member, "rejoin", watch.owns),
+            (Member, "_forget", watch.membership_over),
+        ):
+            stack.enter_context(mock.patch.object(owner, name, _telling(getattr(owner, name), tell)))
+        stack.enter_context(mock.patch.object(Rebalancing, "_forget_all", _forgetting(watch)))
+        stack.enter_context(mock.patch.object(GroupOffsets, "_commit", _committing(watch)))
+        stack.enter_context(mock.patch.object(GroupOffsets, "_fetch", _fetching(watch)))
+        yield
+
+
+def _telling(method: Callable[..., Any], tell: Callable[[Process, Member], None]) -> Callable[..., Any]:
+    @wraps(method)
+    def told(self: Member, *args: Any, **kwargs: Any) -> Any:
+        result = method(self, *args, **kwargs)
+        process = PROCESS.get()
+        if process is not None and process.alive:
+            tell(process, self)
+        return result
+
+    return told
+
+
+def _forgetting(watch: GroupWatch) -> Callable[..., Any]:
+    real = Rebalancing._forget_all
+
+    async def forget_all(self: Rebalancing) -> None:
+        await real(self)
+        process = PROCESS.get()
+        if process is not None:
+            watch.owns(process, self._member)
+
+    return forget_all
+
+
+def _committing(watch: GroupWatch) -> Callable[..., Any]:
+    real = GroupOffsets._commit
+
+    async def commit(
+        self: GroupOffsets,
+        offsets: list[tuple[TopicPartition, OffsetAndMetadata]],
+        who: Callable[[], pb.GroupMember | None],
+        timeout_s: float,
+    ) -> dict[TopicPartition, StreamlogError]:
+        sent: list[pb.GroupMember | None] = []
+
+        def asked() -> pb.GroupMember | None:
+            sent.append(who())
+            return sent[-1]
+
+        begun = watch.begins(self._coordinator.group, PROCESS.get())
+        refused = await real(self, offsets, asked, timeout_s)
+        member = sent[-1]
+        accepted = {partition: at for partition, at in offsets if partition not in refused}
+        watch.committed(begun, None if member is None else member.member_epoch, accepted)
+        return refused
+
+    return commit
+
+
+def _fetching(watch: GroupWatch) -> Callable[..., Any]:
+    real = GroupOffsets._fetch
+
+    async def fetch(self: GroupOffsets, *args: Any, **kwargs: Any) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        begun = watch.begins(self._coordinator.group, PROCESS.get())
+        found = await real(self, *args, **kwargs)
+        watch.fetched(begun, found)
+        return found
+
+    return fetch

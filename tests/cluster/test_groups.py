@@ -1,0 +1,47 @@
+"""Three hundred seeds of groups on a cluster under faults, and the planted defects.
+
+`python -m tests.cluster.group_run --seeds 5000` runs more, `--seed 7` tells what happens in one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from .group_mutants import MUTANTS
+from .group_plan import Event
+from .group_run import planted, simulate_groups
+
+SEEDS = 300
+SHARD = 15
+REPEATED = (1, 8)
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, SHARD))
+def test_nothing_that_must_hold_of_groups_is_broken(first: int) -> None:
+    stats: Counter[str] = Counter()
+    for seed in range(first, first + SHARD):
+        report = simulate_groups(seed)
+        assert report.ok, f"seed {seed}: {[str(violation) for violation in report.violations]}"
+        stats.update(report.stats)
+    # A simulation in which nothing happens proves nothing.
+    assert stats["sends ok"] > 40 * SHARD
+    assert stats["commits"] > 40 * SHARD
+    assert stats["partitions got"] > 15 * SHARD
+    assert sum(stats[f"member {event.name.lower()}"] for event in Event) > 2 * SHARD
+
+
+def test_a_seed_of_groups_is_a_reproduction() -> None:
+    first, second = ([simulate_groups(seed).fingerprint for seed in REPEATED] for _ in range(2))
+    assert first == second
+
+
+@pytest.mark.parametrize("name", [name for name, mutant in MUTANTS.items() if not mutant.masked])
+def test_random_search_finds_in_groups(name: str) -> None:
+    for seed in range(MUTANTS[name].seeds):
+        with planted(name):
+            report = simulate_groups(seed)
+        if not report.ok:
+            return
+    pytest.fail(f"{name} is not found in {MUTANTS[name].seeds} seeds")
