@@ -129,6 +129,6 @@ def test_lives(seed: int) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(100, 400))
+@pytest.mark.parametrize("seed", range(100, 250))
 def test_many_lives(seed: int) -> None:
     live(seed)
