@@ -82,11 +82,13 @@ class _Member:
                 raise InvalidRequestError("a stream is of one member: open another one", field="member_id")
             self._key = key
             self._hinted.clear()
-            answer = await self._coordinator.heartbeat(command)
-            self._epoch = answer.epoch
-            self._watch(command.group, command.member_id)
-            async with self._sending:
+            async with self._sending:  # a hint that comes before the answer goes out after it
+                self._watch(command.group, command.member_id)
+                answer = await self._coordinator.heartbeat(command)
+                self._epoch = answer.epoch
                 await responses.send(pb.GroupMembershipResponse(heartbeat=self._response(answer)))
+            if self._epoch <= 0:
+                self._unwatch()
 
     async def send_hints(self, responses: Responses[pb.GroupMembershipResponse]) -> None:
         while True:
@@ -96,9 +98,9 @@ class _Member:
                 await responses.send(pb.GroupMembershipResponse())
 
     def _watch(self, group: str, member_id: str) -> None:
+        """Before a heartbeat is decided: what others decide until its answer is replicated is news too."""
         self._unwatch()
-        if self._epoch > 0:
-            self._stop_watching = self._coordinator.watch_member(group, member_id, self._hinted.set)
+        self._stop_watching = self._coordinator.watch_member(group, member_id, self._hinted.set)
 
     def _unwatch(self) -> None:
         stop, self._stop_watching = self._stop_watching, None
