@@ -24,7 +24,7 @@ from streamlog.api.calls import CallStream, stream, unary
 from streamlog.api.pb import groups_pb2 as pb
 from streamlog.client.client_ports import real_ports
 from streamlog.config import load_admin
-from streamlog.errors import StreamlogError
+from streamlog.errors import IllegalGenerationError, StreamlogError, UnknownMemberIdError
 from streamlog.ports import Channel
 from streamlog.ports.system import run as run_loop
 
@@ -95,9 +95,15 @@ class Member:
             try:
                 await self._take_part()
             except StreamlogError as error:
-                if not error.retriable:
+                if not error.retriable and not isinstance(error, UnknownMemberIdError | IllegalGenerationError):
                     raise
-                await asyncio.sleep(RETRY_S)  # the coordinator is being loaded
+                self._forget()
+                await asyncio.sleep(RETRY_S)  # the coordinator is being loaded, or has put it out with its stream
+
+    def _forget(self) -> None:
+        """Its stream has broken, and with it the membership: it joins anew."""
+        self._group.owned_count -= len(self.owned)
+        self.epoch, self.owned = 0, set()
 
     async def _take_part(self) -> None:
         async with stream(self._channel, _MEMBERSHIP, pb.GroupMembershipResponse) as calls:
