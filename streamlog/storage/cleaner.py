@@ -108,7 +108,10 @@ class Cleaner:
         """`log` as it is now. Ratio 0 where nothing is dirty."""
         config, now_ms = log.config, self._clock.wall_ms()
         first_dirty = self._directory.cleaned_until(log)
-        limit = min(log.last_stable_offset(bound), log.durability.synced_end, log.segments.active.base_offset)
+        # Nor above the recovery point: below it a snapshot of the producers is durable. A start that had to read their
+        # batches again would find one of each in a cleaned segment, and take a retry of another for something new.
+        recovery_point = self._directory.recovery_point(log)
+        limit = min(log.last_stable_offset(bound), recovery_point, log.segments.active.base_offset)
         clean_bytes = dirty_bytes = 0
         first_uncleanable, overdue = first_dirty, False
         for index, segment in enumerate(log.segments.closed()):

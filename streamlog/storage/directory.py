@@ -297,6 +297,10 @@ class LogDirectory:
         await replace_file(self._fs, names.join(self.path, names.RECOVERY_POINTS), format_offsets(points))
         self._recovery_points = points
 
+    def recovery_point(self, log: Log) -> Offset:
+        """As of the last checkpoint: all below it is durable, with what is derived from it."""
+        return self._recovery_points.get(log.partition, Offset(0))
+
     def cleaned_until(self, log: Log) -> Offset:
         """First offset of `log` that compaction has not seen."""
         cleaned = self._cleaned.get(log.partition, Offset(0))

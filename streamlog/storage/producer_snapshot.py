@@ -7,8 +7,14 @@
         producer id i64, epoch i16, last sequence i32, last offset i64, offset delta i32, timestamp i64,
         coordinator epoch i32, current transaction's first offset i64 (-1: none)
 
-The file `<offset>.snapshot` holds the state after all batches below that offset. It keeps only the last batch of
-each producer, as Kafka's does: after a restart older retries are answered as out of order rather than as duplicates.
+The file `<offset>.snapshot` holds the state after all batches below that offset. Kafka's entries have the last batch of
+each producer alone; its brokers take a retry of another for a gap after a restart, and the producer, which begins a new
+epoch then, writes it twice. So what is kept of earlier batches follows, where there are any, behind what Kafka reads:
+
+    mark             4     "earl"
+    count            i32
+    entries          count times 36 bytes, of a producer the oldest first:
+        producer id i64, first sequence i32, last sequence i32, last offset i64, offset delta i32, timestamp i64
 """
 
 from __future__ import annotations
@@ -21,7 +27,7 @@ from crc32c import crc32c
 
 from streamlog.errors import DamagedFileError
 from streamlog.model import INT32_MAX, NO_TIMESTAMP, Offset, ProducerEpoch, ProducerId
-from streamlog.storage.producers import NO_SEQUENCE, BatchSeen, Producer
+from streamlog.storage.producers import BATCHES_KEPT, NO_SEQUENCE, BatchSeen, Producer
 
 VERSION: Final = 1
 SIZE_MAX: Final = 1 << 30
@@ -30,12 +36,17 @@ _HEAD: Final = struct.Struct(">hI")
 _COUNT: Final = struct.Struct(">i")
 _ENTRY: Final = struct.Struct(">qhiqiqiq")
 _BODY_START: Final = _HEAD.size
+_MARK: Final = b"earl"
+_EARLIER: Final = struct.Struct(">qiiqiq")
 
 
 def format_snapshot(producers: Iterable[Producer]) -> bytes:
     """Sorted by producer id, so that equal states are equal bytes."""
     ordered = sorted(producers, key=lambda p: p.producer_id)
     body = _COUNT.pack(len(ordered)) + b"".join(_pack(p) for p in ordered)
+    earlier = [_EARLIER.pack(p.producer_id, *seen[:5]) for p in ordered for seen in p.batches[:-1]]
+    if earlier:
+        body += _MARK + _COUNT.pack(len(earlier)) + b"".join(earlier)
     return _HEAD.pack(VERSION, crc32c(body)) + body
 
 
@@ -49,10 +60,33 @@ def parse_snapshot(path: str, content: bytes) -> list[Producer]:
     if crc32c(memoryview(content)[_BODY_START:]) != crc:
         raise DamagedFileError(path, 2, "the snapshot does not match its CRC")
     (count,) = _COUNT.unpack_from(content, _BODY_START)
-    entries = memoryview(content)[_BODY_START + _COUNT.size :]
-    if count < 0 or count * _ENTRY.size != len(entries):
-        raise DamagedFileError(path, _BODY_START, f"{count} producers announced, {len(entries)} bytes follow")
-    return [_unpack(fields) for fields in _ENTRY.iter_unpack(entries)]
+    rest = memoryview(content)[_BODY_START + _COUNT.size :]
+    if count < 0 or count * _ENTRY.size > len(rest):
+        raise DamagedFileError(path, _BODY_START, f"{count} producers announced, {len(rest)} bytes follow")
+    end = count * _ENTRY.size
+    producers = [_unpack(fields) for fields in _ENTRY.iter_unpack(rest[:end])]
+    if end < len(rest):
+        _add_earlier(path, producers, rest[end:], len(content) - len(rest) + end)
+    return producers
+
+
+def _add_earlier(path: str, producers: list[Producer], section: memoryview, position: int) -> None:
+    head = len(_MARK) + _COUNT.size
+    if len(section) < head or bytes(section[: len(_MARK)]) != _MARK:
+        raise DamagedFileError(path, position, "the producers are followed by something else")
+    (count,) = _COUNT.unpack_from(section, len(_MARK))
+    if count < 0 or count * _EARLIER.size != len(section) - head:
+        raise DamagedFileError(path, position, f"{count} batches announced, {len(section) - head} bytes follow")
+    known = {producer.producer_id: producer for producer in producers}
+    earlier: dict[ProducerId, list[BatchSeen]] = {}
+    for producer_id, first, last, offset, delta, timestamp_ms in _EARLIER.iter_unpack(section[head:]):
+        if producer_id not in known:
+            raise DamagedFileError(path, position, f"batches of producer {producer_id}, which is not in the snapshot")
+        seen = BatchSeen(first, last, Offset(offset), delta, timestamp_ms)
+        earlier.setdefault(ProducerId(producer_id), []).append(seen)
+    for producer_id, batches in earlier.items():
+        producer = known[producer_id]
+        producer.batches = [*batches, *producer.batches][-BATCHES_KEPT:]
 
 
 def _pack(p: Producer) -> bytes:

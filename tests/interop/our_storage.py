@@ -110,6 +110,7 @@ async def compact(directory: LogDirectory) -> CleaningStats:
     workers = ThreadWorkers(1)
     try:
         cleaner = Cleaner(PosixFileSystem(), directory, SystemClock(), workers, no_probe)
+        await directory.checkpoint()
         stats = await cleaner.clean_filthiest(lambda log: log.log_end_offset)
     finally:
         workers.close()

@@ -127,6 +127,18 @@ def test_snapshots_round_trip(entries: list[tuple[int, int, int, int]]) -> None:
     assert read == sorted(producers, key=lambda p: p.producer_id)
 
 
+def test_a_snapshot_keeps_all_batches_that_a_retry_may_repeat() -> None:
+    def seen(sequence: int) -> BatchSeen:
+        return BatchSeen(sequence, sequence, Offset(100 + sequence), 0, 9)
+
+    producers = [Producer(ProducerId(n), ProducerEpoch(0), [seen(s) for s in range(n)], 9) for n in range(1, 6)]
+    content = format_snapshot(producers)
+    assert [p.batches for p in parse_snapshot(PATH, content)] == [p.batches for p in producers]
+    for end in range(len(content)):
+        with pytest.raises(DamagedFileError):
+            parse_snapshot(PATH, content[:end])
+
+
 @given(st.binary(max_size=200))
 def test_random_bytes_are_no_snapshot(content: bytes) -> None:
     with pytest.raises(DamagedFileError):
