@@ -192,7 +192,7 @@ class Log:
         """
         self._check_writable(LeaderEpoch(INT32_MAX))
         batches = list(scan_headers(buffer, 0, len(buffer)))
-        first, expected, epoch = self.log_end_offset, self.log_end_offset, self.epochs.latest
+        first, expected, epoch = self.log_end_offset, self.log_end_offset, self.last_record_epoch
         end = 0
         for position, header in batches:
             check_crc(buffer, position, header)
@@ -207,6 +207,9 @@ class Log:
         self.durability.check_room(len(buffer), self._unsynced_limit)
         if self.derived.producers_stale:  # restoring them failed: a damaged batch, below what was cut
             raise StorageError(f"{self.partition}: the producers' state could not be restored after a cut")
+        if batches[0][1].leader_epoch < self.epochs.latest:
+            # An own leadership that wrote nothing left an epoch at the log's end, which the leader's history lacks.
+            self.epochs.truncate_end(first)
         room = self.config.segment_bytes - self.segments.active.size_bytes
         for group in split_by_room(batches, room, self.config.segment_bytes):
             begin, (last_position, last) = group[0][0], group[-1]

@@ -321,6 +321,23 @@ def test_followers_append_what_they_got(rig: Rig) -> None:
     assert rig.values() == [(0, b"a"), (5, b"b")]
 
 
+def test_an_epoch_in_which_nothing_was_written_is_forgotten_by_who_follows_again(rig: Rig) -> None:
+    """It led for a moment, under an epoch that the next leader's records are not of: they stand before it there (the
+    cluster's simulation, seed 389: such a replica refused them for ever).
+    """
+    rig.append(b"a")
+    rig.do(lambda: rig.log.assign_epoch(LeaderEpoch(1)))
+    rig.do(lambda: rig.log.append_as_follower(batch([b"b"], base_offset=1, epoch=0)))
+    rig.do(lambda: rig.log.append_as_follower(batch([b"c"], base_offset=2, epoch=2)))
+    assert rig.values() == [(0, b"a"), (1, b"b"), (2, b"c")]
+    assert [tuple(entry) for entry in rig.log.epochs.entries] == [(0, 0), (2, 2)]
+    with pytest.raises(CorruptMessageError):
+        rig.do(lambda: rig.log.append_as_follower(batch([b"d"], base_offset=3, epoch=1)))
+    rig.sync()
+    rig.power_cut()
+    assert [tuple(entry) for entry in rig.log.epochs.entries] == [(0, 0), (2, 2)]
+
+
 def test_unsynced_bytes_are_bounded() -> None:
     rig = Rig(Machine(1), LogConfig(segment_index_bytes=1024, unsynced_bytes_max=1000))
     rig.append(b"x" * 800)
