@@ -170,6 +170,11 @@ class Replicas:
 
     # -- what others ask
 
+    @property
+    def node_id(self) -> BrokerId:
+        """Of this node."""
+        return self._me
+
     def leader(self, topic: str, topic_id: TopicId | None, partition: PartitionId) -> LeaderReplica:
         """Of a partition that this node leads now. By name, by id (the name is empty then), or both.
 

@@ -204,6 +204,10 @@ class GroupShard:
         """The member is on a stream: call `hint` when a heartbeat of it would have news."""
         self._hints[group, member_id] = hint
 
+    def is_watched(self, group: str, member_id: str) -> bool:
+        """Whether the member is on a stream."""
+        return (group, member_id) in self._hints
+
     def unwatch_member(self, group: str, member_id: str, hint: Callable[[], None]) -> None:
         """Nothing where another stream has taken the place of this one."""
         if self._hints.get((group, member_id)) is hint:

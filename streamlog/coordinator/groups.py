@@ -156,6 +156,10 @@ class GroupCoordinator:
         shard.watch_member(group, member_id, hint)
         return lambda: shard.unwatch_member(group, member_id, hint)
 
+    def is_watched(self, group: str, member_id: str) -> bool:
+        """Whether the member is on a stream."""
+        return self._shards.of(group).is_watched(group, member_id)
+
 
 def _settings(config: Config) -> GroupSettings:
     return GroupSettings(

@@ -12,7 +12,7 @@ from typing import Generic, Protocol, TypeVar
 
 from streamlog.broker.leader_replica import LeaderReplica
 from streamlog.coordinator.shard import Shard
-from streamlog.errors import CoordinatorNotAvailableError, NotCoordinatorError
+from streamlog.errors import CoordinatorLoadInProgressError, CoordinatorNotAvailableError, NotCoordinatorError
 from streamlog.groups.placement import partition_of
 from streamlog.metadata.view import MetadataView
 from streamlog.model import NO_BROKER, BrokerId, PartitionId
@@ -20,6 +20,9 @@ from streamlog.model import NO_BROKER, BrokerId, PartitionId
 
 class Leaderships(Protocol):
     """streamlog.broker.Replicas."""
+
+    @property
+    def node_id(self) -> BrokerId: ...
 
     def leaders(self) -> Iterator[LeaderReplica]: ...
 
@@ -112,11 +115,13 @@ class Shards(Generic[M]):
         return leader
 
     def of(self, key: str) -> M:
-        """NotCoordinatorError, CoordinatorNotAvailableError."""
+        """NotCoordinatorError, CoordinatorLoadInProgressError, CoordinatorNotAvailableError."""
         leader = self.coordinator_of(key)
         machine = self._machines.get(self.partition_of(key))
         if machine is not None:
             return machine
+        if leader == self._replicas.node_id:
+            raise CoordinatorLoadInProgressError(f"this node is about to coordinate {self._what} {key!r}")
         details = {"leader": leader, "address": self._view.address_of(leader)}
         raise NotCoordinatorError(
             f"node {leader} coordinates {self._what} {key!r}", **{k: v for k, v in details.items() if v is not None}

@@ -67,6 +67,7 @@ class _Member:
         self._peer = peer
         self._key: tuple[str, str] | None = None  # group and member; None: no request has come
         self._epoch = JOIN  # as it was told last; below 0: it has left
+        self._joining = False  # a heartbeat that joins may have been decided, and is not answered
         self._stop_watching: Callable[[], None] | None = None
         self._hinted = asyncio.Event()
         self._sending = asyncio.Lock()  # one message at a time: answers and hints
@@ -84,8 +85,13 @@ class _Member:
             self._hinted.clear()
             async with self._sending:  # a hint that comes before the answer goes out after it
                 self._watch(command.group, command.member_id)
-                answer = await self._coordinator.heartbeat(command)
-                self._epoch = answer.epoch
+                self._joining = command.epoch == JOIN
+                try:
+                    answer = await self._coordinator.heartbeat(command)
+                except StreamlogError:
+                    self._joining = False  # refused: whoever has this id is not this one
+                    raise
+                self._epoch, self._joining = answer.epoch, False
                 await responses.send(pb.GroupMembershipResponse(heartbeat=self._response(answer)))
             if self._epoch <= 0:
                 self._unwatch()
@@ -110,12 +116,14 @@ class _Member:
     async def end(self) -> None:
         """The stream is over. Who has not left is put out; if that cannot be done, the session does it."""
         self._unwatch()
-        if self._key is None or self._epoch <= 0:
+        if self._key is None or not (self._joining or self._epoch > 0):
             return
         group, member_id = self._key
         try:
-            await self._coordinator.put_out(
-                PutOut(group=group, member_id=member_id, epoch=self._epoch, may_return=True)
-            )
+            if self._joining and self._coordinator.is_watched(group, member_id):
+                return  # it has joined on another stream since
+            # Whoever has not been told of its joining has an epoch that nobody here knows.
+            epoch = None if self._joining else self._epoch
+            await self._coordinator.put_out(PutOut(group=group, member_id=member_id, epoch=epoch, may_return=True))
         except StreamlogError:
             return

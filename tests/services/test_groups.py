@@ -156,6 +156,22 @@ def test_a_stream_that_ends_after_leaving_puts_nobody_out() -> None:
     with_group(story)
 
 
+def test_a_join_whose_stream_breaks_before_the_answer_leaves_no_member_behind() -> None:
+    """Wherever it breaks: a ghost would keep its partitions for a whole session."""
+
+    async def story(cluster: Cluster) -> None:
+        method, kind = GROUPS + "GroupMembership", pb.GroupMembershipResponse
+        for step in range(20):
+            async with cluster.stream(method, kind) as stream:
+                await stream.send(pb.GroupMembershipRequest(heartbeat=request(f"ghost-{step}")))
+                await asyncio.sleep(step * 0.0005)
+            await asyncio.sleep(1)
+            assert indexes(await beat(cluster, request("a"))) == [0, 1], f"cut off after {step / 2} ms"
+            await beat(cluster, request("a", -1))
+
+    with_group(story)
+
+
 BAD = [
     (request("a", group=""), "INVALID_GROUP_ID", "group"),
     (request("a", group="g" * 250), "INVALID_GROUP_ID", "group"),
