@@ -61,7 +61,7 @@ TRANSACTION_STATE_LOG_REPLICATION_FACTOR: Final[Setting[int | None]] = Setting(
     doc="How many replicas __transaction_state has.")
 TRANSACTION_STATE_LOG_MIN_ISR: Final[Setting[int | None]] = Setting(
     "transaction.state.log.min.isr", count(1, 1_000), None, kafka="2",
-    default_doc="2 where there are 3 replicas or more, else 1",
+    default_doc="2, or the number of replicas where there are fewer",
     doc="The min.insync.replicas of __transaction_state.")
 TRANSACTION_STATE_LOG_SEGMENT_BYTES: Final = Setting(
     "transaction.state.log.segment.bytes", size_bytes(1 << 20), 100 << 20,

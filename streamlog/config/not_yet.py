@@ -11,7 +11,6 @@ from typing import Final
 
 _TLS: Final = "there is no TLS yet"
 _AUTHORIZATION: Final = "nobody is told apart, and everything is allowed to everybody"
-_INTERNAL: Final = "the cluster's own topics have 50 partitions and min(3, live nodes) replicas"
 
 NOT_YET: Final[Mapping[str, str]] = {
     "ssl.keystore.type": _TLS,
@@ -29,14 +28,7 @@ NOT_YET: Final[Mapping[str, str]] = {
     "allow.everyone.if.no.acl.found": _AUTHORIZATION,
     "audit.log.file": "nothing is audited",
     "exclude.internal.topics": "topics are not chosen by a pattern",
-    "offsets.topic.num.partitions": _INTERNAL,
-    "offsets.topic.replication.factor": _INTERNAL,
-    "offsets.topic.segment.bytes": _INTERNAL,
     "offsets.commit.timeout.ms": "a commit waits as long as its call",
-    "transaction.state.log.num.partitions": _INTERNAL,
-    "transaction.state.log.replication.factor": _INTERNAL,
-    "transaction.state.log.min.isr": _INTERNAL,
-    "transaction.state.log.segment.bytes": _INTERNAL,
 }
 
 # A node that has one of these set, and does not heed it, would be open where its owner believes it closed.

@@ -21,7 +21,10 @@ def controller_settings(config: Config) -> ControllerSettings:
         leader_imbalance_check_interval_ms=1_000 * config[node.LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS],
         offsets_topic_num_partitions=config[group_settings.OFFSETS_TOPIC_NUM_PARTITIONS],
         offsets_topic_segment_bytes=config[group_settings.OFFSETS_TOPIC_SEGMENT_BYTES],
+        offsets_topic_replication_factor=config[group_settings.OFFSETS_TOPIC_REPLICATION_FACTOR],
         transaction_state_log_num_partitions=config[group_settings.TRANSACTION_STATE_LOG_NUM_PARTITIONS],
         transaction_state_log_segment_bytes=config[group_settings.TRANSACTION_STATE_LOG_SEGMENT_BYTES],
+        transaction_state_log_replication_factor=config[group_settings.TRANSACTION_STATE_LOG_REPLICATION_FACTOR],
+        transaction_state_log_min_isr=config[group_settings.TRANSACTION_STATE_LOG_MIN_ISR],
         drain_partitions_max=config[node.DRAIN_PARTITIONS_MAX],
     )

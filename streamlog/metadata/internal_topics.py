@@ -1,6 +1,6 @@
 """Topics that the cluster keeps for itself. Users neither create nor delete them.
 
-They start with as many replicas as there are live nodes, at most INTERNAL_REPLICATION_FACTOR, so that a cluster of one
+They start with as many replicas as there are live nodes, at most as many as the settings say, so that a cluster of one
 node works at once; when nodes join they grow to that number, so that it does not stay so (SEMANTICS 5).
 """
 
@@ -16,7 +16,8 @@ from streamlog.metadata.records import Broker, PartitionChangeRecord
 from streamlog.metadata.settings import ControllerSettings
 from streamlog.model import NO_BROKER, PartitionId
 
-INTERNAL_REPLICATION_FACTOR: Final = 3
+_REPLICATION_FACTOR: Final = 3  # where the settings do not say
+_TRANSACTION_MIN_ISR: Final = 2  # likewise; with fewer replicas, all of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,35 +26,48 @@ class InternalTopic:
     partitions: Callable[[ControllerSettings], int]
     # Small, so that compaction and the replay by a new coordinator have little to read.
     segment_bytes: Callable[[ControllerSettings], int]
+    replication_factor: Callable[[ControllerSettings], int | None]
+    min_isr: Callable[[ControllerSettings], int | None]  # None: as any topic's
     configs: Mapping[str, str]
+
+    def replicas(self, settings: ControllerSettings, nodes: int) -> int:
+        """How many a partition has, with so many nodes there; at least one."""
+        return max(1, min(self.replication_factor(settings) or _REPLICATION_FACTOR, nodes))
+
+    def all_configs(self, settings: ControllerSettings) -> dict[str, str]:
+        """With what the settings say."""
+        configs = {**self.configs, "segment.bytes": str(self.segment_bytes(settings))}
+        if (min_isr := self.min_isr(settings)) is not None:
+            configs["min.insync.replicas"] = str(min_isr)
+        return configs
 
 
 INTERNAL_TOPICS: Final[Mapping[str, InternalTopic]] = {
     "__consumer_offsets": InternalTopic(
         partitions=lambda settings: settings.offsets_topic_num_partitions,
         segment_bytes=lambda settings: settings.offsets_topic_segment_bytes,
+        replication_factor=lambda settings: settings.offsets_topic_replication_factor,
+        min_isr=lambda _: None,
         configs={"cleanup.policy": "compact"},
     ),
     "__transaction_state": InternalTopic(
         partitions=lambda settings: settings.transaction_state_log_num_partitions,
         segment_bytes=lambda settings: settings.transaction_state_log_segment_bytes,
-        configs={
-            "cleanup.policy": "compact",
-            "min.insync.replicas": "2",
-            "unclean.leader.election.enable": "false",
-        },
+        replication_factor=lambda settings: settings.transaction_state_log_replication_factor,
+        min_isr=lambda settings: settings.transaction_state_log_min_isr or _TRANSACTION_MIN_ISR,
+        configs={"cleanup.policy": "compact", "unclean.leader.election.enable": "false"},
     ),
 }
 
 
-def growth(image: MetadataImage) -> Iterator[PartitionChangeRecord]:
+def growth(image: MetadataImage, settings: ControllerSettings) -> Iterator[PartitionChangeRecord]:
     """For each partition of an internal topic that has too few replicas and could have more: a reassignment that adds
     them. One that has no leader to copy from, or is being reassigned already, comes when that is over.
     """
     nodes = candidates(image)
-    wanted = min(INTERNAL_REPLICATION_FACTOR, len(nodes))
     tally: Tally | None = None
-    for name in INTERNAL_TOPICS:
+    for name, internal in INTERNAL_TOPICS.items():
+        wanted = internal.replicas(settings, len(nodes))
         topic = image.topic_named(name)
         if topic is None or all(len(partition.replicas) >= wanted for partition in topic.partitions):
             continue

@@ -23,6 +23,9 @@ class ControllerSettings:
     leader_imbalance_check_interval_ms: int = 300_000  # leader.imbalance.check.interval.seconds
     offsets_topic_num_partitions: int = 50  # offsets.topic.num.partitions
     offsets_topic_segment_bytes: int = 100 << 20  # offsets.topic.segment.bytes
+    offsets_topic_replication_factor: int | None = None  # offsets.topic.replication.factor; None: min(3, live nodes)
     transaction_state_log_num_partitions: int = 50  # transaction.state.log.num.partitions
     transaction_state_log_segment_bytes: int = 100 << 20  # transaction.state.log.segment.bytes
+    transaction_state_log_replication_factor: int | None = None  # transaction.state.log.replication.factor; likewise
+    transaction_state_log_min_isr: int | None = None  # transaction.state.log.min.isr; None: 2, with fewer replicas all
     drain_partitions_max: int = 32  # drain.partitions.max (ours): of one drained node, how many move at the same time

@@ -74,7 +74,7 @@ def unsettled(image: MetadataImage, settings: ControllerSettings) -> Iterator[Pa
         changes.append(change)
         yield change
     ahead = look_ahead(image, changes)
-    growing = list(growth(ahead))
+    growing = list(growth(ahead, settings))
     yield from growing
     yield from moves(look_ahead(ahead, growing), settings)
 

@@ -23,7 +23,7 @@ from streamlog.metadata.assignment import REPLICATION_FACTOR_MAX, check_assignme
 from streamlog.metadata.configs import ConfigChange, changed_value, scope_of
 from streamlog.metadata.decision import BATCH_RECORDS, Context, Decision
 from streamlog.metadata.image import MetadataImage, collision_key
-from streamlog.metadata.internal_topics import INTERNAL_REPLICATION_FACTOR, INTERNAL_TOPICS
+from streamlog.metadata.internal_topics import INTERNAL_TOPICS
 from streamlog.metadata.placement import Tally, TopicPlacer, candidates
 from streamlog.metadata.records import (
     ConfigRecord,
@@ -95,8 +95,8 @@ def create_internal_topic(
     topic = NewTopic(
         name=command.name,
         partitions=internal.partitions(context.settings),
-        replication_factor=max(1, min(INTERNAL_REPLICATION_FACTOR, len(candidates(image)))),
-        configs={**internal.configs, "segment.bytes": str(internal.segment_bytes(context.settings))},
+        replication_factor=internal.replicas(context.settings, len(candidates(image))),
+        configs=internal.all_configs(context.settings),
     )
     creation = _Creation([topic], image, context, internal=True)
     result = creation.create(topic)

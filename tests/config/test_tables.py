@@ -162,6 +162,13 @@ class TestDefaultsAgreeWithTheParts:
             "auto_leader_rebalance_enable": node_settings.AUTO_LEADER_REBALANCE_ENABLE.default,
             "leader_imbalance_per_broker_percentage": node_settings.LEADER_IMBALANCE_PER_BROKER_PERCENTAGE.default,
             "leader_imbalance_check_interval_ms": 1000 * node_settings.LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS.default,
+            "offsets_topic_num_partitions": group_settings.OFFSETS_TOPIC_NUM_PARTITIONS.default,
+            "offsets_topic_segment_bytes": group_settings.OFFSETS_TOPIC_SEGMENT_BYTES.default,
+            "offsets_topic_replication_factor": group_settings.OFFSETS_TOPIC_REPLICATION_FACTOR.default,
+            "transaction_state_log_num_partitions": group_settings.TRANSACTION_STATE_LOG_NUM_PARTITIONS.default,
+            "transaction_state_log_segment_bytes": group_settings.TRANSACTION_STATE_LOG_SEGMENT_BYTES.default,
+            "transaction_state_log_replication_factor": group_settings.TRANSACTION_STATE_LOG_REPLICATION_FACTOR.default,
+            "transaction_state_log_min_isr": group_settings.TRANSACTION_STATE_LOG_MIN_ISR.default,
             "drain_partitions_max": node_settings.DRAIN_PARTITIONS_MAX.default,
         }
         assert of_node == dataclasses.asdict(config)

@@ -350,7 +350,7 @@ class TestInternalTopics:
             result = rig.do(CreateInternalTopic(name=name))
             assert (result.partitions, result.replication_factor) == (50, 3)
             config = rig.image.config(ConfigResource(ResourceType.TOPIC, name))
-            assert dict(config.items()) == {**internal.configs, "segment.bytes": str(100 << 20)}
+            assert dict(config.items()) == internal.all_configs(ControllerSettings())
 
     def test_as_the_settings_say(self) -> None:
         rig = nodes(offsets_topic_num_partitions=7, offsets_topic_segment_bytes=1 << 20)
@@ -358,6 +358,17 @@ class TestInternalTopics:
         config = rig.image.config(ConfigResource(ResourceType.TOPIC, "__consumer_offsets"))
         assert config.get("segment.bytes") == str(1 << 20)
         assert rig.do(CreateInternalTopic(name="__transaction_state")).partitions == 50
+
+    def test_replicas_as_the_settings_say_also_when_they_grow(self) -> None:
+        name = "__transaction_state"
+        rig = nodes(1, transaction_state_log_replication_factor=2, transaction_state_log_min_isr=1)
+        assert rig.do(CreateInternalTopic(name=name)).replication_factor == 1
+        assert rig.image.config(ConfigResource(ResourceType.TOPIC, name)).get("min.insync.replicas") == "1"
+        rig.start(2)
+        for at in range(50):
+            rig.alter_isr([1, 2], name, at)
+        rig.start(3)
+        assert {p.replicas for p in rig.topic(name).partitions} == {ids(1, 2)}
 
     def test_only_those(self) -> None:
         with pytest.raises(InvalidTopicError):
