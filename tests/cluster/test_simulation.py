@@ -16,6 +16,7 @@ import pytest
 
 from streamlog.sim.faults import Kind
 
+from .plan import END_S
 from .run import simulate
 
 ROOT = Path(__file__).parent.parent.parent
@@ -31,7 +32,7 @@ def check(first: int, count: int) -> Counter[str]:
     for seed in range(first, first + count):
         report = simulate(seed)
         assert report.ok, f"seed {seed}: {[str(violation) for violation in report.violations]}"
-        assert report.virtual_s >= 30
+        assert report.virtual_s > END_S - 1  # to its end; timers may fire a little early
         stats.update(report.stats)
     return stats
 
