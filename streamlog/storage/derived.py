@@ -21,10 +21,10 @@ from streamlog.storage import names
 from streamlog.storage.checkpoints import format_epochs
 from streamlog.storage.epochs import LeaderEpochs
 from streamlog.storage.markers import read_marker
-from streamlog.storage.producer_snapshot import format_snapshot
 from streamlog.storage.producers import ProducerStates
 from streamlog.storage.replace_file import install, write_temporary
 from streamlog.storage.segment import Segment
+from streamlog.storage.snapshot_files import drop_snapshots_above, save_snapshot
 
 
 class DerivedState:
@@ -65,19 +65,19 @@ class DerivedState:
             self.producers.map_end_offset = end_offset
         else:
             self.producers_stale = True
-        for name in self._fs.list(self._directory):
-            parsed = names.parse_file_name(name)
-            if parsed is not None and parsed[1:] == (names.SNAPSHOT, "") and parsed[0] > end_offset:
-                self._fs.unlink(names.join(self._directory, name))
+        drop_snapshots_above(self._fs, self._directory, end_offset)
 
     def take_snapshot(self, end_offset: Offset) -> None:
         """Write the producers' state as it is at the log's end."""
         if self.producers_stale:
             return
-        path = names.join(self._directory, names.file_name(end_offset, names.SNAPSHOT))
-        write_temporary(self._fs, path, format_snapshot(self.producers))
-        install(self._fs, path)
+        save_snapshot(self._fs, self._directory, self.producers, end_offset)
         self._snapshots_unsaved = True
+
+    def recovered(self, *, stale: bool) -> None:
+        """The log was read again: with the next checkpoint the snapshots that were taken on the way become durable."""
+        self._snapshots_unsaved = True
+        self.producers_stale = stale
 
     def write(self) -> bool:
         """True: there is something to sync, and to `install` after that."""

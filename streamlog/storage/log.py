@@ -344,9 +344,9 @@ class Log:
             self._doom(removed[::-1])
             active.truncate(position, end)
             active.become_active(end)
+            self._was_cut(end, active, removed)
         except OSError as e:
             raise self._home.fail(e) from e
-        self._was_cut(end, active, removed)
 
     def _cut_point(self, offset: Offset) -> tuple[Offset, int]:
         """Where a log that is cut at `offset` ends, and at which position of that segment."""
@@ -368,12 +368,12 @@ class Log:
         try:
             self._doom(old[::-1])
             segment = Segment.create(self._fs, self.directory, offset, self.config)
+            self.segments.replace_all(segment)
+            self.log_start_offset = offset
+            self.damage = None
+            self._was_cut(offset, segment, old, restarted=True)
         except OSError as e:
             raise self._home.fail(e) from e
-        self.segments.replace_all(segment)
-        self.log_start_offset = offset
-        self.damage = None
-        self._was_cut(offset, segment, old, restarted=True)
         self.epochs.clear()  # those below `offset` too: their records are gone
         self.derived.producers = ProducerStates((), offset)
         self.derived.producers_stale = False

@@ -20,12 +20,13 @@ from streamlog.storage.config import LogConfig
 from streamlog.storage.epochs import LeaderEpochs
 from streamlog.storage.header_scan import scan_file
 from streamlog.storage.log import Home, Log
-from streamlog.storage.producer_restore import follow, load_snapshot
+from streamlog.storage.producer_restore import follow
 from streamlog.storage.producers import ProducerStates
 from streamlog.storage.recovery import Recovery
 from streamlog.storage.replace_file import read_file
 from streamlog.storage.segment import Segment
 from streamlog.storage.segments import Segments
+from streamlog.storage.snapshot_files import drop_snapshots_above, load_snapshot
 from streamlog.storage.swap import finish_swaps
 
 
@@ -74,19 +75,20 @@ class _Opening:
         await _index_anew(segments[:-1], files)
         epochs = _load_epochs(self.fs, self.directory, self.probe)
         if self.at.clean and epochs is not None:
-            opened = await self._clean(segments, epochs, files)
+            opened = await self._clean(segments, epochs)
             if opened is not None:
                 return opened
-        return await self._unclean(segments, epochs, files)
+        return await self._unclean(segments, epochs)
 
     def _empty(self) -> Log:
         start = self.at.log_start
+        drop_snapshots_above(self.fs, self.directory, start)
         segment = Segment.create(self.fs, self.directory, start, self.config)
         log = self._log([segment], LeaderEpochs(), ProducerStates((), start), start)
         log.durability.truncated(start, segment, [], restarted=True)
         return log
 
-    async def _clean(self, segments: list[Segment], epochs: LeaderEpochs, files: list[str]) -> Log | None:
+    async def _clean(self, segments: list[Segment], epochs: LeaderEpochs) -> Log | None:
         """The log as its clean stop left it; None where it is not so after all, and must be scanned."""
         active, end = segments[-1], self.at.recovery_point
         try:
@@ -94,17 +96,17 @@ class _Opening:
         except DamagedFileError as e:
             self.probe("clean_stop_disproved", path=e.path, position=e.position, reason=e.reason)
             return None
-        producers = await self._producers_at(end, segments, files)
+        producers = await self._producers_at(end, segments)
         active.close()  # nothing is to be synced: most logs stay idle, and open their files when they are used
         return self._log(segments, epochs, producers, end)
 
-    async def _unclean(self, segments: list[Segment], epochs: LeaderEpochs | None, files: list[str]) -> Log:
+    async def _unclean(self, segments: list[Segment], epochs: LeaderEpochs | None) -> Log:
         first = Segments(segments).index_of(self.at.recovery_point)
         base = segments[first].base_offset
         if epochs is None:
             epochs = await _rebuild_epochs(segments[:first])
         epochs.truncate_end(base)
-        producers = await self._producers_at(base, segments, files)
+        producers = await self._producers_at(base, segments)
         recovery = Recovery(
             self.fs,
             self.directory,
@@ -119,14 +121,14 @@ class _Opening:
         )
         found = await recovery.run()
         log = self._log(found.segments, epochs, producers, found.end_offset, damage=found.damage)
-        log.derived.producers_stale = recovery.producers_stale
+        log.derived.recovered(stale=recovery.producers_stale)
         await log.restore_producers()
         return log
 
-    async def _producers_at(self, offset: Offset, segments: list[Segment], files: list[str]) -> ProducerStates:
+    async def _producers_at(self, offset: Offset, segments: list[Segment]) -> ProducerStates:
         """From the newest snapshot at or below `offset`, and the batches between the two."""
         first = segments[0].base_offset
-        producers = load_snapshot(self.fs, self.directory, files, offset)
+        producers = load_snapshot(self.fs, self.directory, offset)
         if producers is None or producers.map_end_offset < first:
             producers = ProducerStates((), first)
         await follow(producers, Segments(segments), offset, offset)

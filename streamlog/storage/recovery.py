@@ -2,7 +2,8 @@
 
 Segments that end at or below the recovery point are believed: they, their indexes, epochs and snapshots were durable
 when the recovery point was written. From the segment that holds it on (and the last one in any case), every batch is
-read, its CRC checked, offsets and epochs must not fall, and indexes, epochs and producers are built anew.
+read, its CRC checked, offsets and epochs must not fall, and indexes, epochs and producers are built anew. Snapshots of
+the producers beyond its begin go, whatever the log is found to hold: they may tell of batches that a power cut took.
 
 The first batch that is not sound ends the scan. It is one of two things:
 
@@ -38,6 +39,7 @@ from streamlog.storage.epochs import LeaderEpochs
 from streamlog.storage.header_scan import Scanned, scan_file
 from streamlog.storage.producers import ProducerStates
 from streamlog.storage.segment import Segment
+from streamlog.storage.snapshot_files import drop_snapshots_above, save_snapshot
 
 SEARCH_BYTES: Final = 1 << 20
 REMEDY: Final = "the records from here on are to be had from the partition's leader"
@@ -91,6 +93,7 @@ class Recovery:
         self.producers_stale = False
 
     async def run(self) -> Recovered:
+        drop_snapshots_above(self._fs, self._directory, self._expected)
         result = Recovered(self._segments, self._expected)
         for index in range(self._first, len(self._segments)):
             segment = self._segments[index]
@@ -104,6 +107,8 @@ class Recovery:
                 )
                 await self._end_at(index - 1, fault, result)
                 break
+            if index > self._first:
+                save_snapshot(self._fs, self._directory, self._producers, self._expected)
             with segment.rebuilding():
                 fault_here = await self._scan(segment)
             if fault_here is not None:

@@ -210,6 +210,35 @@ def test_a_damaged_producer_snapshot_is_passed_over() -> None:
     assert rig.append(b"29", producer=(5, 0, 29)).duplicate
 
 
+def test_a_snapshot_of_records_that_a_power_cut_took_says_nothing_of_those_that_follow() -> None:
+    """Its name had reached the disk, they had not; the log that was cut at its offset knew no producer any more."""
+    rig = Rig(Machine(1), SMALL)
+    rig.append(b"lost")
+    rig.do(rig.log.roll_now)
+    rig.do(lambda: rig.machine.fs.open(LOG_PATH).truncate(0))  # what a power cut may leave of both
+    rig.crash()
+    assert rig.log.log_end_offset == 0
+    for i in range(2):
+        rig.append(b"%d" % i, producer=(5, 0, i))
+        rig.sync()
+    rig.machine.run(rig.log.truncate(Offset(1)))
+    assert rig.append(b"0", producer=(5, 0, 0)).duplicate
+    assert not rig.append(b"1", producer=(5, 0, 1)).duplicate
+
+
+def test_recovery_leaves_a_snapshot_at_each_segment() -> None:
+    """What compaction below them takes, they tell of."""
+    rig = Rig(Machine(1), SMALL)
+    for i in range(30):
+        rig.append(b"%d" % i, producer=(5, 0, i))
+        rig.sync()
+    bases = [segment.base_offset for segment in rig.log.segments][1:]
+    assert len(bases) > 1
+    rig.crash()
+    names = rig.do(lambda: rig.machine.fs.list("/data/topic-0"))
+    assert [f"{base:020d}.snapshot" for base in bases] == sorted(name for name in names if name.endswith(".snapshot"))
+
+
 def test_segments_after_a_gap_are_not_part_of_the_log() -> None:
     """A roll whose names survived the power cut while the records before it did not."""
     rig = filled(8, LogConfig(segment_index_bytes=1024, unsynced_bytes_max=100_000))
