@@ -38,7 +38,7 @@ from streamlog.metadata.registration import RegisterBroker
 from streamlog.metadata.settings import ControllerSettings
 from streamlog.metadata.topic_creation import CreateInternalTopic
 from streamlog.metadata.view import MetadataView
-from streamlog.model import BrokerEpoch, BrokerId, TopicId
+from streamlog.model import BrokerEpoch, BrokerId, RaftIndex, TopicId
 from streamlog.ports import Network, Probe, Random
 from streamlog.raft.port import Leadership, Quorum
 
@@ -162,6 +162,14 @@ class ActiveController:
         return Registration(
             broker_epoch=broker.epoch, session_timeout_ms=self._context_of(()).settings.session_timeout_ms
         )
+
+    async def read_index(self) -> RaftIndex:
+        """Of the newest command that anybody, anywhere, can have been told of (a linearizable read).
+        NotControllerError.
+        """
+        self._needed_reign()
+        await self._quorum.read_barrier()
+        return self._view.image.index
 
     async def suspect(self, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> bool:
         """Take a second look at a node, and fence it where it is gone: True, once that is committed.

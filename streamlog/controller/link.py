@@ -14,6 +14,7 @@ What is repeated, and why it does no harm where the first attempt was carried ou
     AllocateProducerIds     a block of ids is never used
     CreateInternalTopic     answered with the topic that is there
     Suspect                 another look
+    ReadIndex               another read
 
     Forward                 only while it surely was not carried out: the controller said that it is none, or could not
                             be reached by a call made just before. Else OutcomeUnknownError: the client must look.
@@ -236,6 +237,23 @@ class ControllerLink:
             answer = parse(pb.ForwardResponse, data, RESPONSE_BYTES_MAX)
             await self._wait_until_applied(RaftIndex(answer.applied_index), search.left_s())
             return answer.response
+
+    async def catch_up(self, timeout_s: float) -> None:
+        """Until this node's image holds all that anybody had been told before the call, so that what is read from it is
+        not the past. Where the controller cannot be reached in that time, or the node lags behind for longer, it
+        returns all the same: better an older answer than none, just when an operator needs one.
+        """
+        deadline = self._clock.monotonic() + timeout_s
+
+        def decode(data: bytes) -> RaftIndex:
+            return RaftIndex(parse(pb.ReadIndexResponse, data, RESPONSE_BYTES_MAX).applied_index)
+
+        request = pb.ReadIndexRequest().SerializeToString()
+        try:
+            index = await self._ask("ReadIndex", request, decode, lambda active: active.read_index(), timeout_s)
+        except QuorumUnavailableError:
+            return
+        await self._wait_until_applied(index, max(0.0, deadline - self._clock.monotonic()))
 
     async def _wait_until_applied(self, index: RaftIndex, timeout_s: float) -> None:
         """A node that lags behind for longer answers all the same: what was asked for is done."""

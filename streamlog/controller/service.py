@@ -58,6 +58,7 @@ class ControllerService:
                     self._create_internal_topic,
                 ),
                 unary("Suspect", pb.SuspectRequest, pb.SuspectResponse, self._suspect),
+                unary("ReadIndex", pb.ReadIndexRequest, pb.ReadIndexResponse, self._read_index),
                 unary(
                     "Forward",
                     pb.ForwardRequest,
@@ -101,6 +102,9 @@ class ControllerService:
     async def _suspect(self, request: pb.SuspectRequest, call: Call) -> pb.SuspectResponse:
         await self._active.suspect(BrokerId(request.node_id), BrokerEpoch(request.broker_epoch))
         return pb.SuspectResponse()
+
+    async def _read_index(self, request: pb.ReadIndexRequest, call: Call) -> pb.ReadIndexResponse:
+        return pb.ReadIndexResponse(applied_index=await self._active.read_index())
 
     async def _forward(self, request: pb.ForwardRequest, call: Call) -> pb.ForwardResponse:
         handler = self._admin.get(request.method)

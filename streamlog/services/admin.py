@@ -2,7 +2,8 @@
 
 decided by the active controller     create, delete, alter, elect, reassign, drain, unregister, metadata version
 by the leader of the quorum          voters (the same node)
-from this node's image               lists and descriptions, the progress of a drain
+from this node's image               lists and descriptions, the progress of a drain: once it holds all that anybody
+                                     was told before, whichever node told it
 by the nodes concerned               log directories, digests, configs of another node
 by the groups' coordinators          groups
 """
@@ -10,11 +11,12 @@ by the groups' coordinators          groups
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from streamlog.api.convert import cluster, configs, placement, topics
 from streamlog.api.convert.placement import DrainAction
 from streamlog.api.pb import admin_pb2 as pb
-from streamlog.api.service import Call, Method, unary
+from streamlog.api.service import Call, Method, Request, Response, UnaryMethod, unary
 from streamlog.metadata.cluster import UpdateMetadataVersion
 from streamlog.metadata.drain import DrainBroker
 from streamlog.metadata.drain_moves import progress
@@ -26,6 +28,11 @@ from streamlog.services.admin_reads import ClusterReads
 from streamlog.services.admin_transactions import TransactionQuestions
 from streamlog.services.admin_voters import VoterChanges
 from streamlog.services.deciding import Deciding
+from streamlog.services.forwarding import timeout_of
+from streamlog.services.needs import Link
+
+CATCH_UP_S: Final = 1.0
+"""How long a question waits for the newest metadata, before it is answered from what the node has."""
 
 
 class ControllerCalls:
@@ -106,6 +113,7 @@ class ControllerCalls:
 class Admin:
     """The parts that serve it."""
 
+    link: Link
     commands: ControllerCalls
     reads: ClusterReads
     configs: ConfigDescriptions
@@ -114,21 +122,34 @@ class Admin:
     groups: GroupQuestions
     transactions: TransactionQuestions
 
+    def _fresh(self, read: UnaryMethod[Request, Response]) -> UnaryMethod[Request, Response]:
+        """`read`, from an image that is not behind what anybody was told: of one client's calls, each may meet another
+        node.
+        """
+
+        async def caught_up(request: Request, call: Call) -> Response:
+            await self.link.catch_up(min(CATCH_UP_S, timeout_of(call) / 2))
+            return await read(request, call)
+
+        return caught_up
+
     def methods(self) -> list[Method]:
         commands, reads, nodes, groups = self.commands, self.reads, self.nodes, self.groups
-        transactions = self.transactions
+        transactions, fresh = self.transactions, self._fresh
         return [
             unary("CreateTopics", pb.CreateTopicsRequest, pb.CreateTopicsResponse, commands.create_topics),
             unary("DeleteTopics", pb.DeleteTopicsRequest, pb.DeleteTopicsResponse, commands.delete_topics),
-            unary("ListTopics", pb.ListTopicsRequest, pb.ListTopicsResponse, reads.list_topics),
-            unary("DescribeTopics", pb.DescribeTopicsRequest, pb.DescribeTopicsResponse, reads.describe_topics),
+            unary("ListTopics", pb.ListTopicsRequest, pb.ListTopicsResponse, fresh(reads.list_topics)),
+            unary("DescribeTopics", pb.DescribeTopicsRequest, pb.DescribeTopicsResponse, fresh(reads.describe_topics)),
             unary(
                 "CreatePartitions",
                 pb.CreatePartitionsRequest,
                 pb.CreatePartitionsResponse,
                 commands.create_partitions,
             ),
-            unary("DescribeConfigs", pb.DescribeConfigsRequest, pb.DescribeConfigsResponse, self.configs.describe),
+            unary(
+                "DescribeConfigs", pb.DescribeConfigsRequest, pb.DescribeConfigsResponse, fresh(self.configs.describe)
+            ),
             unary("AlterConfigs", pb.AlterConfigsRequest, pb.AlterConfigsResponse, commands.alter_configs),
             unary("ElectLeaders", pb.ElectLeadersRequest, pb.ElectLeadersResponse, commands.elect_leaders),
             unary(
@@ -141,10 +162,12 @@ class Admin:
                 "ListPartitionReassignments",
                 pb.ListPartitionReassignmentsRequest,
                 pb.ListPartitionReassignmentsResponse,
-                reads.list_reassignments,
+                fresh(reads.list_reassignments),
             ),
-            unary("DescribeCluster", pb.DescribeClusterRequest, pb.DescribeClusterResponse, reads.describe_cluster),
-            unary("DrainNode", pb.DrainNodeRequest, pb.DrainNodeResponse, commands.drain_node),
+            unary(
+                "DescribeCluster", pb.DescribeClusterRequest, pb.DescribeClusterResponse, fresh(reads.describe_cluster)
+            ),
+            unary("DrainNode", pb.DrainNodeRequest, pb.DrainNodeResponse, fresh(commands.drain_node)),
             unary("UnregisterNode", pb.UnregisterNodeRequest, pb.UnregisterNodeResponse, commands.unregister_node),
             unary(
                 "UpdateMetadataVersion",
@@ -187,6 +210,8 @@ class Admin:
                 pb.FindHangingTransactionsResponse,
                 transactions.find_hanging,
             ),
-            unary("DescribeLogDirs", pb.DescribeLogDirsRequest, pb.DescribeLogDirsResponse, nodes.describe_log_dirs),
-            unary("DigestReplicas", pb.DigestReplicasRequest, pb.DigestReplicasResponse, nodes.digest_replicas),
+            unary(
+                "DescribeLogDirs", pb.DescribeLogDirsRequest, pb.DescribeLogDirsResponse, fresh(nodes.describe_log_dirs)
+            ),
+            unary("DigestReplicas", pb.DigestReplicasRequest, pb.DigestReplicasResponse, fresh(nodes.digest_replicas)),
         ]

@@ -125,6 +125,7 @@ def all_services(parts: Parts) -> list[Service]:
 def _admin(parts: Parts, names: TopicNames, peers: Peers) -> Admin:
     view, deciding = parts.view, Deciding(parts.controller, parts.link)
     return Admin(
+        link=parts.link,
         commands=ControllerCalls(deciding, view),
         reads=ClusterReads(view, names, parts.quorum),
         configs=ConfigDescriptions(parts.node_id, view, parts.configs, peers),

@@ -28,6 +28,10 @@ class Link(Protocol):
         """
         ...
 
+    async def catch_up(self, timeout_s: float) -> None:
+        """Until this node's image holds all that anybody had been told before, or the time is over."""
+        ...
+
 
 class Quorum(Protocol):
     """The part of streamlog.raft.port.Quorum that operators see."""

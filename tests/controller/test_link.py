@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -296,3 +297,32 @@ class TestForward:
             assert await link.forward(self.METHOD, b"x", 5) == b"to x"
 
         tell(ScriptedNetwork(a=names("b:1"), b=topic_made), story)
+
+
+class TestCatchUp:
+    @staticmethod
+    def at_seven(method: str, request: bytes) -> bytes:
+        return pb.ReadIndexResponse(applied_index=7).SerializeToString()
+
+    def test_it_waits_for_what_others_were_told(self) -> None:
+        async def story(link: ControllerLink, view: MetadataView) -> None:
+            waited: list[int] = []
+
+            async def applied(index: RaftIndex) -> None:
+                waited.append(index)
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(view, "wait_until_applied", applied)
+                await link.catch_up(1)
+            assert waited == [7]
+
+        tell(ScriptedNetwork(a=names("b:1"), b=self.at_seven), story)
+
+    @pytest.mark.parametrize("controller", [at_seven, gone])
+    def test_a_node_that_lags_or_is_alone_answers_all_the_same(self, controller: Answer) -> None:
+        async def story(link: ControllerLink, view: MetadataView) -> None:
+            before = asyncio.get_running_loop().time()
+            await link.catch_up(1)
+            assert 0.9 < asyncio.get_running_loop().time() - before < 1.6
+
+        tell(ScriptedNetwork(a=controller), story)

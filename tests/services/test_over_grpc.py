@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,24 @@ def test_bad_batches_have_their_error_beside_them(cluster: InProcessCluster, fie
         response = unary(channel, "Batches/Produce", request, batches_pb2.ProduceResponse)
     assert response.results[0].error.code == code
     assert response.results[0].error.message
+
+
+def test_what_one_node_was_told_is_what_the_others_describe(cluster: InProcessCluster) -> None:
+    """At once, though each follows the metadata in its own time."""
+    with ExitStack() as stack:
+        channels = [stack.enter_context(grpc.insecure_channel(cluster.address(node))) for node in cluster.node_ids]
+        for turn in range(30):
+            teller, asked = channels[turn % 3], channels[(turn + 1) % 3]
+            name = f"told{turn}"
+            create = admin_pb2.CreateTopicsRequest(topics=[admin_pb2.NewTopic(name=name, partitions=1)])
+            unary(teller, "Admin/CreateTopics", create, admin_pb2.CreateTopicsResponse)
+            describe = admin_pb2.DescribeTopicsRequest(topics=[name])
+            response = unary(asked, "Admin/DescribeTopics", describe, admin_pb2.DescribeTopicsResponse)
+            assert not response.topics[0].HasField("error"), f"{name}: {response}"
+            delete = admin_pb2.DeleteTopicsRequest(topics=[name])
+            unary(asked, "Admin/DeleteTopics", delete, admin_pb2.DeleteTopicsResponse)
+            listed = unary(teller, "Admin/ListTopics", admin_pb2.ListTopicsRequest(), admin_pb2.ListTopicsResponse)
+            assert name not in [topic.name for topic in listed.topics]
 
 
 def test_records_go_in_and_come_out_at_any_node(cluster: InProcessCluster) -> None:

@@ -195,6 +195,9 @@ class SmallNode:
         await self.view.wait_until_applied(self.cluster.rig.image.index)
         return answer
 
+    async def catch_up(self, timeout_s: float) -> None:
+        await self.view.wait_until_applied(self.cluster.rig.image.index)
+
     async def create_internal_topic(self, name: str) -> TopicId:
         await self.cluster.decide(CreateInternalTopic(name=name))
         return self.view.image.require_topic(name).topic_id

@@ -5,7 +5,8 @@ Administration. Any node takes these calls and hands on to the controller, or to
 to answer.
 
 What is changed holds when the answer comes: the metadata quorum has committed it, and the node that was asked has
-applied it. Other nodes may need a moment more.
+applied it. Other nodes may need a moment more, but lists and descriptions wait for it: what any node has told
+anybody, they show. While there is no active controller, they are answered from what the node has after 1 s.
 """
 
 from collections import abc as _abc

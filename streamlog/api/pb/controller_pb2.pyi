@@ -548,6 +548,45 @@ class SuspectResponse(_message.Message):
 Global___SuspectResponse: _TypeAlias = SuspectResponse  # noqa: Y015
 
 @_typing.final
+class ReadIndexRequest(_message.Message):
+    """A client asks a node about the cluster."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadIndexRequest: _TypeAlias = ReadIndexRequest  # noqa: Y015
+
+@_typing.final
+class ReadIndexResponse(_message.Message):
+    """A majority has confirmed that the controller is one."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APPLIED_INDEX_FIELD_NUMBER: _builtins.int
+    applied_index: _builtins.int
+    """Index of the newest command, in the quorum's log."""
+    def __init__(
+        self,
+        *,
+        applied_index: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadIndexResponse: _TypeAlias = ReadIndexResponse  # noqa: Y015
+
+@_typing.final
 class ForwardRequest(_message.Message):
     """A client's call, as it came."""
 
