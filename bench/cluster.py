@@ -22,6 +22,7 @@ from typing import Final
 
 from bench.figures import Figure
 from streamlog.client import EARLIEST, AsyncAdmin, AsyncConsumer, AsyncProducer
+from streamlog.client.admin_values import NodeState
 from streamlog.daemon.local import LocalCluster
 from streamlog.errors import StreamlogError
 from streamlog.model import PartitionId, TopicPartition
@@ -44,6 +45,10 @@ def run() -> list[Figure]:
         return run_loop(_measure(base))
     finally:
         shutil.rmtree(base, ignore_errors=True)
+
+
+POLL_S: Final = 0.02
+"""Between two looks, which cost the nodes something too."""
 
 
 class Cluster:
@@ -71,7 +76,8 @@ class Cluster:
             self.local.kill(node)
 
     async def _all_serve(self) -> bool:
-        return len((await self.admin.describe_cluster()).nodes) == NODES
+        states = [node.state for node in (await self.admin.describe_cluster()).nodes]
+        return states == [NodeState.ACTIVE] * NODES
 
     async def until(self, condition: Callable[[], Awaitable[bool]], within_s: float = READY_S) -> float:
         """Seconds until it held."""
@@ -82,12 +88,16 @@ class Cluster:
                     return time.monotonic() - begin
             except StreamlogError:
                 pass
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(POLL_S)
         raise RuntimeError(f"{condition.__name__}: not within {within_s} s")
 
     async def create(self, topic: str, partitions: int = PARTITIONS) -> None:
         """With all replicas in sync."""
         await self.admin.create_topic(topic, partitions=partitions, replication_factor=NODES)
+        await self.until_in_sync(topic)
+
+    async def until_in_sync(self, topic: str) -> None:
+        """On all nodes, and with a leader."""
 
         async def in_sync() -> bool:
             found = await self.admin.describe_topic(topic)

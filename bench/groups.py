@@ -25,6 +25,7 @@ from streamlog.api.pb import groups_pb2 as pb
 from streamlog.client.client_ports import real_ports
 from streamlog.config import load_admin
 from streamlog.errors import IllegalGenerationError, StreamlogError, UnknownMemberIdError
+from streamlog.groups.placement import OFFSETS_TOPIC
 from streamlog.ports import Channel
 from streamlog.ports.system import run as run_loop
 
@@ -175,6 +176,7 @@ async def _measure(base: Path) -> list[Figure]:
             return bool(await coordinators.of(["large"]))
 
         await cluster.until(known)
+        await cluster.until_in_sync(OFFSETS_TOPIC)
         return [
             *await _one_large_group(cluster, coordinators),
             *await _many_small_groups(cluster, coordinators),

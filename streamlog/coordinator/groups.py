@@ -18,7 +18,7 @@ from streamlog.errors import NotCoordinatorError, StreamlogError, UnstableOffset
 from streamlog.groups import committing
 from streamlog.groups.committing import CommitOffsets
 from streamlog.groups.decision import Context, Decision, GroupSettings
-from streamlog.groups.membership import Heartbeat, HeartbeatAnswer, PutOut, put_out
+from streamlog.groups.membership import Heartbeat, HeartbeatAnswer, PutOut
 from streamlog.groups.placement import OFFSETS_TOPIC
 from streamlog.groups.records import OffsetValue
 from streamlog.groups.state import Group
@@ -87,7 +87,7 @@ class GroupCoordinator:
 
     async def put_out(self, command: PutOut) -> bool:
         """The member's stream has broken, or an operator removes it."""
-        return await self.decide(command.group, lambda group, context: put_out(command, group, context))
+        return await self._shards.of(command.group).put_out(command)
 
     async def decide(self, group: str, decide: Callable[[Group, Context], Decision[R]]) -> R:
         return await self._shards.of(group).decide(group, decide)

@@ -9,14 +9,15 @@
     away    --its instance id joins under any id----> member in the place of the other, with all that it had
 
 Every change of members or subscriptions raises the group epoch, and with it the target is computed anew. Several
-heartbeats that come together are decided together, so that a thousand members that join at once do not cost a thousand
-assignments.
+commands that come together are decided together, so that a thousand members that join at once, or whose streams break
+at once, do not cost a thousand assignments.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from streamlog.errors import (
     GroupMaxSizeReachedError,
@@ -94,43 +95,38 @@ class PutOut:
     may_return: bool = False  # a static member is away then, and not out
 
 
-def heartbeats(
-    commands: Sequence[Heartbeat], group: Group, context: Context
-) -> Decision[tuple[HeartbeatAnswer | StreamlogError, ...]]:
-    """Decide heartbeats of one group that came together; an answer for each, in their order."""
+Command: TypeAlias = Heartbeat | PutOut
+Answer: TypeAlias = HeartbeatAnswer | bool
+"""Of a heartbeat; of the other: whether there was something to do."""
+
+
+def decide(
+    commands: Sequence[Command], group: Group, context: Context
+) -> Decision[tuple[Answer | StreamlogError, ...]]:
+    """Decide commands of one group that came together; an answer for each, in their order."""
     draft = Draft(group)
     refused: dict[int, StreamlogError] = {}
+    done: dict[int, bool] = {}  # of those that put out
     for index, command in enumerate(commands):
+        if isinstance(command, PutOut):
+            done[index] = _put_out(draft, command, context)
+            continue
         try:
             _admit(draft, command, context)
         except StreamlogError as error:
             refused[index] = error
     _rebalance(draft, context)
-    answers: list[HeartbeatAnswer | StreamlogError] = []
+    answers: list[Answer | StreamlogError] = []
     timers: list[SetTimer] = []
     for index, command in enumerate(commands):
-        refusal = refused.get(index)
-        answers.append(_answer(draft, group, command, context, timers) if refusal is None else refusal)
+        if isinstance(command, PutOut):
+            answers.append(done[index])
+            if done[index]:
+                timers += _timers_of_leaving(draft.group, command.member_id)
+        else:
+            refusal = refused.get(index)
+            answers.append(_answer(draft, group, command, context, timers) if refusal is None else refusal)
     return Decision(response=tuple(answers), records=tuple(draft.records), timers=tuple(timers))
-
-
-def put_out(command: PutOut, group: Group, context: Context) -> Decision[bool]:
-    """Whether there was something to do."""
-    draft = Draft(group)
-    member = group.members.get(command.member_id)
-    current = group.current(command.member_id)
-    if member is None or command.epoch not in (None, current.epoch, current.previous_epoch):
-        return Decision(response=False)
-    if command.may_return and member.instance_id:
-        if group.is_away(command.member_id):
-            return Decision(response=False)
-        _go_away(draft, command.member_id)
-        return Decision(
-            response=True, records=tuple(draft.records), timers=_timers_of_leaving(draft.group, command.member_id)
-        )
-    _remove(draft, command.member_id, context)
-    _rebalance(draft, context)
-    return Decision(response=True, records=tuple(draft.records), timers=_no_timers(group.group_id, command.member_id))
 
 
 def refresh_topics(group: Group, context: Context) -> Decision[bool]:
@@ -144,6 +140,20 @@ def refresh_topics(group: Group, context: Context) -> Decision[bool]:
 
 
 # -- the steps
+
+
+def _put_out(draft: Draft, command: PutOut, context: Context) -> bool:
+    member = draft.group.members.get(command.member_id)
+    current = draft.group.current(command.member_id)
+    if member is None or command.epoch not in (None, current.epoch, current.previous_epoch):
+        return False
+    if not (command.may_return and member.instance_id):
+        _remove(draft, command.member_id, context)
+        return True
+    if draft.group.is_away(command.member_id):
+        return False
+    _go_away(draft, command.member_id)
+    return True
 
 
 def _admit(draft: Draft, command: Heartbeat, context: Context) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from streamlog.errors import InvalidRegularExpressionError, StreamlogError
 from streamlog.groups import committing, membership
 from streamlog.groups.assignors.problem import GroupPartition, TopicShape
 from streamlog.groups.codec import decode, encode
 from streamlog.groups.decision import Context, Decision, GroupSettings, SetTimer, Timer
-from streamlog.groups.membership import Heartbeat, HeartbeatAnswer, PutOut, Subscription
+from streamlog.groups.membership import Answer, Command, Heartbeat, HeartbeatAnswer, PutOut, Subscription
 from streamlog.groups.state import Group, replay
 from streamlog.model import PartitionId, TopicId
 
@@ -103,8 +103,13 @@ class Coordinator:
             else:
                 self.timers[wanted.timer] = wanted.after_ms
 
+    def together(self, *commands: Command) -> tuple[Answer | StreamlogError, ...]:
+        return self.carry_out(membership.decide(commands, self.group(commands[0].group), self.context))
+
     def heartbeats(self, *commands: Heartbeat) -> tuple[HeartbeatAnswer | StreamlogError, ...]:
-        return self.carry_out(membership.heartbeats(commands, self.group(commands[0].group), self.context))
+        answers = self.together(*commands)
+        assert not any(isinstance(answer, bool) for answer in answers)
+        return cast("tuple[HeartbeatAnswer | StreamlogError, ...]", answers)
 
     def heartbeat(self, command: Heartbeat) -> HeartbeatAnswer:
         (answer,) = self.heartbeats(command)
@@ -114,7 +119,9 @@ class Coordinator:
 
     def put_out(self, member_id: str, group: str = "g", **fields: object) -> bool:
         command = replace(PutOut(group=group, member_id=member_id), **fields)  # type: ignore[arg-type]
-        return self.carry_out(membership.put_out(command, self.group(group), self.context))
+        (done,) = self.together(command)
+        assert isinstance(done, bool)
+        return done
 
     def refresh_topics(self, group: str = "g") -> bool:
         return self.carry_out(membership.refresh_topics(self.group(group), self.context))

@@ -16,7 +16,7 @@ from streamlog.errors import (
     UnsupportedAssignorError,
 )
 from streamlog.groups.decision import RevocationTimer, SessionTimer
-from streamlog.groups.membership import Heartbeat
+from streamlog.groups.membership import Heartbeat, HeartbeatAnswer, PutOut
 from streamlog.groups.reconcile import is_behind
 from streamlog.groups.records import GONE_FOR_A_MOMENT, MemberState
 
@@ -156,6 +156,21 @@ def test_a_thousand_that_join_at_once_cost_one_assignment() -> None:
     assert {len(m.reads) for m in members} == {1}
     assert coordinator.group().target_epoch == 1_000
     assert len(coordinator.log) == 1_000 * 4 + 1
+
+
+def test_who_is_put_out_and_joins_again_in_one_decision_is_a_member() -> None:
+    coordinator = make(t=2)
+    a, b = Member(coordinator, "a"), Member(coordinator, "b")
+    settle(a, b)
+    again = Member(coordinator, "a")
+    out = PutOut(group="g", member_id="a", epoch=a.epoch)
+    done, joined, repeated = coordinator.together(out, again.request(), out)
+    assert (done, repeated) == (True, False)
+    assert isinstance(joined, HeartbeatAnswer)
+    again.hear(joined)
+    settle(again, b)
+    assert SessionTimer("g", "a") in coordinator.timers
+    assert len(again.indexes) == len(b.indexes) == 1
 
 
 def test_subscriptions_change_and_topics_come_and_grow() -> None:
