@@ -54,7 +54,7 @@ _ENDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 @click.option("--max-messages", type=click.IntRange(1), help="End after so many records.")
 @click.option("--until-end", is_flag=True, help="End where the partitions end at the start.")
 @click.option("--timeout-ms", type=click.IntRange(0), help="End when no record has come for so long.")
-@click.option("--property", "properties", metavar="NAME=VALUE", multiple=True, help="What to print, see below.")
+@click.option("--property", "properties", metavar="NAME=VALUE", multiple=True, help="What to print, see above.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option(
     "--isolation-level",

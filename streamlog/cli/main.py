@@ -31,8 +31,15 @@ _COMMANDS: Final = {
 }
 
 
+# Before the command, where tools of other systems have them, they are taken as if they stood behind it.
+_OF_ALL_COMMANDS: Final = ("--bootstrap-server", "--bootstrap-servers", "--broker-list", "--command-config")
+
+
 class LazyGroup(click.Group):
     """Loads a command when it is called, not when it is listed. Lists in the table's order."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, _behind_the_command(args))
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -47,6 +54,16 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, _COMMANDS[name].short_help) for name in self.list_commands(ctx)])
+
+
+def _behind_the_command(args: list[str]) -> list[str]:
+    """`--bootstrap-server X topic list` as `topic list --bootstrap-server X`."""
+    end = 0
+    while end < len(args) and args[end].partition("=")[0] in _OF_ALL_COMMANDS:
+        end += 1 if "=" in args[end] else 2
+    moved, rest = args[:end], args[end:]
+    at = rest.index("--") if "--" in rest else len(rest)
+    return [*rest[:at], *moved, *rest[at:]] if rest else args
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -18,6 +18,7 @@ from streamlog.model import PartitionId, TopicPartition
 Command = TypeVar("Command", bound=Callable[..., object])
 
 _COMPLETION_TIMEOUT_MS: Final = 1_000
+_SHORT_HELP_MAX: Final = 200  # characters
 _TOPIC_PARTITION: Final = re.compile(r"(?P<topic>.+)[-:](?P<partition>[0-9]{1,9})")
 
 
@@ -108,6 +109,11 @@ class Noun(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, _undashed(args, self.commands))
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Whole sentences: click's own list cuts them off."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, verb.get_short_help_str(_SHORT_HELP_MAX)) for name, verb in self.commands.items()])
 
 
 def _undashed(args: list[str], verbs: Container[str]) -> list[str]:

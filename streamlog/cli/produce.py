@@ -32,7 +32,7 @@ _IN_FLIGHT_MAX: Final = 1_000
 
 @click.command
 @topic_argument
-@click.option("--property", "properties", metavar="NAME=VALUE", multiple=True, help="How to read a line, see below.")
+@click.option("--property", "properties", metavar="NAME=VALUE", multiple=True, help="How to read a line, see above.")
 @click.option("--acks", "--request-required-acks", type=click.Choice(["all", "-1", "1", "0"]), help="Default: all.")
 @click.option(
     "--compression",

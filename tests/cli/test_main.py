@@ -51,6 +51,17 @@ def test_an_unknown_command() -> None:
     assert "No such command 'dumb'" in done.stderr
 
 
+@pytest.mark.parametrize("option", [["--bootstrap-server", "127.0.0.1:1"], ["--bootstrap-server=127.0.0.1:1"]])
+def test_where_the_cluster_is_may_be_said_before_the_command(option: list[str]) -> None:
+    found = CliRunner().invoke(main, [*option, "topic", "list"])
+    assert "no node answers at 127.0.0.1:1" in found.output
+
+
+def test_the_help_of_a_noun_has_whole_sentences() -> None:
+    for noun in ("group", "partition", "cluster", "transaction"):
+        assert "..." not in CliRunner().invoke(main, [noun, "--help"]).output.partition("Commands:")[2]
+
+
 def test_no_file(dump: Dump) -> None:
     assert dump().exit_code == USAGE
 
