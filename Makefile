@@ -16,6 +16,7 @@ $(STAMP): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "streamlog needs Python 3.11 or newer, this is " + sys.version.split()[0])'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m compileall -q streamlog
 	@touch $@
 
 setup: $(STAMP)  ## make the virtual environment and install everything in it
@@ -56,6 +57,7 @@ demo: $(STAMP)   ## three nodes, real log lines, a leader killed with -9, and wh
 	@$(BIN)/python -m demo
 
 bench: $(STAMP)  ## what streamlog costs; PART="records ..." for some parts, OUTPUT=json
+	@$(BIN)/python -m compileall -q streamlog
 	@$(BIN)/python -m bench --output $(OUTPUT) $(PART)
 
 clean:           ## remove the virtual environment and what tests and benchmarks left

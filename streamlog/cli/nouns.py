@@ -113,7 +113,9 @@ class Noun(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Whole sentences: click's own list cuts them off."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, verb.get_short_help_str(_SHORT_HELP_MAX)) for name, verb in self.commands.items()])
+            formatter.write_dl(
+                [(name, verb.get_short_help_str(_SHORT_HELP_MAX)) for name, verb in self.commands.items()]
+            )
 
 
 def _undashed(args: list[str], verbs: Container[str]) -> list[str]:

@@ -30,7 +30,7 @@ LEVELS: Final = {Codec.GZIP: (1, 9, 6), Codec.LZ4: (0, 16, 0), Codec.ZSTD: (-131
 
 _GZIP_WBITS: Final = 31  # zlib's way to say: 32 KiB window, gzip header and trailer
 
-_LZ4_FRAME_MAGIC: Final = b"\x04\x22\x4d\x18"
+LZ4_FRAME_MAGIC: Final = b"\x04\x22\x4d\x18"
 # The first guess at what comes out: most logs pack to a quarter or less.
 _LZ4_EXPECTED_RATIO: Final = 4
 _LZ4_OUTPUT_MIN: Final = 65_536
@@ -111,7 +111,7 @@ def _unpack_gzip(data: Buffer, size_bytes_max: int) -> bytes:
 
 
 def _unpack_lz4(data: Buffer, size_bytes_max: int) -> bytes:
-    if data[:4] != _LZ4_FRAME_MAGIC:
+    if data[:4] != LZ4_FRAME_MAGIC:
         raise CorruptMessageError("lz4: not a frame")
     unpacker = lz4.frame.LZ4FrameDecompressor()
     # The library allocates all the output that it is allowed to make, so it is allowed a bit at a time.
@@ -135,7 +135,7 @@ def _unpack_lz4(data: Buffer, size_bytes_max: int) -> bytes:
 
 def _unpack_zstd(data: Buffer, size_bytes_max: int) -> bytes:
     try:
-        bound = _zstd_output_max(data)
+        bound = zstd_output_max(data)
         with zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_MAX).stream_reader(data) as reader:
             # One byte more than there can be, or the reader stops short of the frame's checksum.
             out = reader.read(min(bound, size_bytes_max) + 1)
@@ -146,8 +146,9 @@ def _unpack_zstd(data: Buffer, size_bytes_max: int) -> bytes:
     return out
 
 
-def _zstd_output_max(data: Buffer) -> int:
+def zstd_output_max(data: Buffer) -> int:
     """The most that the frame can unpack to, by its block headers (RFC 8878, 3.1.1.2); it need not announce it.
+    CorruptMessageError; ZstdError for what is no frame.
 
     The library's reader takes a frame without its end for a shorter one, so this checks that the frame is
     complete and fills the data.

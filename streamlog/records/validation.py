@@ -1,10 +1,11 @@
 """What a leader checks of a batch that a producer sent, before the batch gets its offset.
 
-Only the header is read and the CRC computed: the records are neither unpacked nor copied, whatever their codec. The
-one exception is a compacted topic, where every record must have a key. The errors fall into two kinds. Bytes that
-did not arrive as they were sent are CORRUPT_MESSAGE, and worth sending again: cut off, left over, CRC. Bytes that
-arrived and say something impossible are refused by the rule that they break, and would be refused again. So the CRC
-comes before the rules about fields.
+Only the header is read and the CRC computed: the records are neither unpacked nor copied, whatever their codec. There
+are two exceptions: a compacted topic, where every record must have a key, and a compressed batch whose frame does not
+rule out that it unpacks to more than anybody takes (unpacked_size.py). The errors fall into two kinds. Bytes that did
+not arrive as they were sent are CORRUPT_MESSAGE, and worth sending again: cut off, left over, CRC. Bytes that arrived
+and say something impossible are refused by the rule that they break, and would be refused again. So the CRC comes
+before the rules about fields.
 
 The timestamps of the header are taken at their word: the base timestamp is the first record's, the max timestamp
 is the largest. Who lies about them harms the lookup by time in his own partition, within the bounds checked here.
@@ -40,6 +41,7 @@ from streamlog.records.header import (
     read_header,
 )
 from streamlog.records.record_loop import RECORD_MIN
+from streamlog.records.unpacked_size import check_unpacked_size
 
 _LENGTH: Final = struct.Struct(">i")
 
@@ -75,6 +77,9 @@ def validate(buffer: Buffer, start: int, end: int, limits: ProduceLimits, now_ms
             _check_timestamps(header, position, limits, now_ms)
         if limits.keys_required:
             _check_keys(buffer, position, limits)
+        elif header.codec is not Codec.NONE:
+            packed = memoryview(buffer)[position + HEADER_SIZE : position + header.size_bytes]
+            check_unpacked_size(header.codec, packed, limits.unpacked_bytes_max)
         batches.append((position, header))
         position += header.size_bytes
     if not batches:

@@ -1,0 +1,72 @@
+"""Whether a stream unpacks to more than a limit, mostly told without unpacking it.
+
+What a leader asks of every compressed batch before it is stored, so it must cost next to nothing:
+
+    what it takes can make so much at most     the densest that its codec can be: most batches end here
+    gzip                                       its trailer tells the size. Who forges it has a stream that nobody reads
+    zstd, lz4                                  the headers of its blocks bound it
+    none of that tells                         it is unpacked, up to the limit
+
+So a bomb is refused where it is sent, and costs those who read nothing. What cannot be a stream of its codec is refused
+where it is noticed, which is not always.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import zstandard
+
+from streamlog.errors import CorruptMessageError, InvalidRecordError
+from streamlog.records.bounds import too_large
+from streamlog.records.compression import LZ4_FRAME_MAGIC, decompress, zstd_output_max
+from streamlog.records.header import Buffer, Codec
+
+# Bytes that may come out for one that goes in.
+_DENSEST: Final = {
+    Codec.GZIP: 1_032,  # RFC 1951: 258 bytes for a match of 2 bits
+    Codec.SNAPPY: 22,  # 64 bytes for an element of 3
+    Codec.LZ4: 255,
+    Codec.ZSTD: 32_768,  # a block of 131,072 bytes for 4
+}
+_GZIP_SIZE: Final = struct.Struct("<I")  # RFC 1952, 2.3.1: ISIZE, modulo 2^32
+_LZ4_BLOCK: Final = struct.Struct("<I")
+_LZ4_HEADER_MIN: Final = 7  # magic, FLG, BD, checksum
+_LZ4_PLAIN: Final = 1 << 31
+
+
+def check_unpacked_size(codec: Codec, data: Buffer, size_bytes_max: int) -> None:
+    """`data`: the compressed records of one batch. MessageTooLargeError, InvalidRecordError."""
+    if codec is Codec.NONE or len(data) * _DENSEST[codec] <= size_bytes_max:
+        return
+    try:
+        if codec is Codec.GZIP:
+            (told,) = _GZIP_SIZE.unpack_from(data, len(data) - _GZIP_SIZE.size)
+            if told > size_bytes_max:
+                raise too_large(size_bytes_max)
+            return
+        bound = zstd_output_max(data) if codec is Codec.ZSTD else _lz4_output_max(data) if codec is Codec.LZ4 else None
+        if bound is None or bound > size_bytes_max:
+            decompress(codec, data, size_bytes_max)
+    except (CorruptMessageError, zstandard.ZstdError) as error:
+        raise InvalidRecordError(f"the records are no {codec.name.lower()} stream: {error}", field="batches") from error
+
+
+def _lz4_output_max(data: Buffer) -> int:
+    """By the headers of its blocks (LZ4 frame format 1.6). Of a frame that is cut off, what is there."""
+    if data[:4] != LZ4_FRAME_MAGIC:
+        raise CorruptMessageError("not a frame")
+    flags, descriptor = data[4], data[5]
+    block_max = 1 << (8 + 2 * (descriptor >> 4 & 7))
+    position = _LZ4_HEADER_MIN + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
+    checksum = 4 if flags & 0x10 else 0
+    output_max = 0
+    while position + _LZ4_BLOCK.size <= len(data):
+        (size,) = _LZ4_BLOCK.unpack_from(data, position)
+        if size == 0:
+            break
+        packed = size & ~_LZ4_PLAIN
+        output_max += packed if size & _LZ4_PLAIN else block_max
+        position += _LZ4_BLOCK.size + packed + checksum
+    return output_max
