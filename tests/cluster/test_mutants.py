@@ -13,12 +13,12 @@ LONG = [name for name, mutant in MUTANTS.items() if mutant.long]
 
 def find(name: str) -> None:
     mutant = MUTANTS[name]
-    for seed in range(mutant.seeds):
+    for seed in mutant.search:
         with mutant.plant():
             report = simulate(seed)
         if not report.ok:
             return
-    pytest.fail(f"{name} is not found in {mutant.seeds} seeds")
+    pytest.fail(f"{name} is not found in the seeds {mutant.search}")
 
 
 @pytest.mark.parametrize("name", QUICK)
