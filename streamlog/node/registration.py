@@ -37,8 +37,8 @@ REGISTER_S: Final = 2.0
 """Of one call; it is repeated."""
 RETRY_S: Final = 0.25
 """A node whose id another process has asks again after so long."""
-LEAVING_S: Final = 0.1
-"""Between two heartbeats of a node that waits to be let go."""
+WAITING_S: Final = 0.1
+"""Between two heartbeats of a node that waits to be let go, or to be unfenced."""
 
 
 class Registration:
@@ -109,8 +109,9 @@ class Registration:
             self._nudge.clear()
             await self._beat()
             interval_s = self._config()[settings.BROKER_HEARTBEAT_INTERVAL_MS] / 1000
+            waits = self._leaving or (self._serving and not self._unfenced)
             try:
-                async with asyncio.timeout(min(interval_s, LEAVING_S) if self._leaving else interval_s):
+                async with asyncio.timeout(min(interval_s, WAITING_S) if waits else interval_s):
                     await self._nudge.wait()
             except TimeoutError:
                 pass
