@@ -7,22 +7,21 @@
 With each offset goes the leader epoch of the record before it, so that the leader can tell when that record is no
 longer in its log (KIP-320).
 
-Transactions (read_committed): the node tells of those aborted; their batches are passed over from the transaction's
-first offset up to its abort marker, as Kafka's consumer does. Control batches are never handed out.
+A reader of committed records passes over aborted transactions (`aborted`). Control batches are never handed out.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from streamlog.client.aborted import Aborted
 from streamlog.client.consumer_records import ConsumerBatch
 from streamlog.client.offset_finder import Place
 from streamlog.errors import StreamlogError
 from streamlog.model import NO_OFFSET, LeaderEpoch, Offset, TopicPartition
-from streamlog.records import BatchHeader, EndTransactionMarker, decode_batch, decode_control, scan_headers
+from streamlog.records import scan_headers
 from streamlog.records.decode import Fields
 
 if TYPE_CHECKING:
@@ -54,8 +53,7 @@ class PartitionReader:
         self.high_watermark = NO_OFFSET  # as last told; NO_OFFSET: not yet
         self.last_stable_offset = NO_OFFSET
         self.log_start = NO_OFFSET
-        self._aborted: list[tuple[int, int]] = []  # (first offset, producer id), a heap
-        self._aborting: set[int] = set()  # producers whose transaction is being passed over
+        self._aborted = Aborted()
 
     @property
     def wants_data(self) -> bool:
@@ -89,41 +87,26 @@ class PartitionReader:
         self.error = None
         self.generation += 1
         self._aborted.clear()
-        self._aborting.clear()
 
     # What comes in.
 
     def add(self, data: bytes, aborted: Iterable[tuple[int, int]], *, read_committed: bool, check_crcs: bool) -> int:
         """Batches from `fetch_offset` on; returns their bytes. CorruptMessageError."""
         before = self.buffered_bytes
-        for first_offset, producer_id in aborted:
-            heapq.heappush(self._aborted, (first_offset, producer_id))
+        self._aborted.add(aborted)
         for at, header in scan_headers(data, 0, len(data)):
             if header.next_offset <= self.fetch_offset:
                 continue
-            if not header.is_control and not (read_committed and self._is_aborted(header)):
+            passed_over = self._aborted.passes_over(data, at, header) if read_committed else header.is_control
+            if not passed_over:
                 first = Offset(max(self.fetch_offset, header.base_offset))
                 self.batches.append(ConsumerBatch(self.partition, data, at, header, first=first, check=check_crcs))
                 self.buffered_bytes += header.size_bytes
-            elif header.is_control and read_committed:
-                self._on_control(data, at, header)
             self.fetch_offset = header.next_offset
             self.fetch_epoch = header.leader_epoch
         if not self.batches and self.position is not None:
             self.position, self.epoch = self.fetch_offset, self.fetch_epoch
         return self.buffered_bytes - before
-
-    def _is_aborted(self, header: BatchHeader) -> bool:
-        while self._aborted and self._aborted[0][0] <= header.last_offset:
-            self._aborting.add(heapq.heappop(self._aborted)[1])
-        return header.is_transactional and header.producer_id in self._aborting
-
-    def _on_control(self, data: bytes, at: int, header: BatchHeader) -> None:
-        for record in decode_batch(data, at):
-            marker = decode_control(record)
-            if isinstance(marker, EndTransactionMarker) and not marker.commit:
-                self._is_aborted(header)
-                self._aborting.discard(header.producer_id)
 
     # What goes out.
 

@@ -259,6 +259,7 @@ class _Reading:
             known = self._feeds[leader] = (feed, tasks.create_task(feed.run(self._call)))
         place.leader = leader
         place.generation += 1
+        place.aborted.clear()
         known[0].add(
             batches_pb2.FetchPartition(
                 topic=place.partition.topic,
@@ -356,11 +357,13 @@ class _Reading:
         committed = self._query.isolation_level is IsolationLevel.READ_COMMITTED
         place.high_watermark, place.log_start = Offset(part.high_watermark), Offset(part.log_start)
         place.readable_end = Offset(part.last_stable_offset if committed else part.high_watermark)
+        place.aborted.add((one.first_offset, one.producer_id) for one in part.aborted_transactions)
         for position, header in scan_headers(part.batches, 0, len(part.batches)):
             if place.end_reached:
                 break
             place.leader_epoch = header.leader_epoch
-            if not header.is_control:
+            passed_over = place.aborted.passes_over(part.batches, position, header) if committed else header.is_control
+            if not passed_over:
                 await self._tell_batch(place, part.batches, position, header, responses)
             following = header.next_offset
             if isinstance(place.end, AtOffset):

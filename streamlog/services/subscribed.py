@@ -9,6 +9,7 @@ from streamlog.api.convert.subscribe import AtOffset, AtTime, Position, Subscrip
 from streamlog.api.pb import batches_pb2, common_pb2
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.api.requests import OffsetPlace
+from streamlog.client.aborted import Aborted
 from streamlog.errors import StreamlogError, UnknownTopicIdError
 from streamlog.model import NO_BROKER, NO_LEADER_EPOCH, LeaderEpoch, Offset, TopicId, TopicPartition
 from streamlog.records.decode import Fields
@@ -37,6 +38,7 @@ class Place:
         self.high_watermark = Offset(0)
         self.readable_end = Offset(0)
         self.log_start = Offset(0)
+        self.aborted = Aborted()  # for readers of committed records; of the place that it has
 
     @property
     def end_reached(self) -> bool:

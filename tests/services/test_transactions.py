@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from streamlog.api.pb import batches_pb2, common_pb2, groups_pb2
+from streamlog.api.pb import records_pb2 as pb_records
 from streamlog.api.pb import transactions_pb2 as pb
 from streamlog.errors import (
     InvalidRequestError,
@@ -21,11 +22,13 @@ from streamlog.records import iter_batch, scan_headers
 from streamlog.records.header import TRANSACTIONAL_BIT
 from tests.services.test_fetch import fetch
 from tests.services.test_groups import GROUPS
+from tests.services.test_subscribe import everything, subscribing
 from tests.services.world import BATCHES, Cluster, simulate
 from tests.storage.batches import batch
 
 TRANSACTIONS = "/streamlog.v1.Transactions/"
 COMMITTED = common_pb2.ISOLATION_LEVEL_READ_COMMITTED
+UNCOMMITTED = common_pb2.ISOLATION_LEVEL_READ_UNCOMMITTED
 
 
 def with_transactions(story: Callable[[Cluster], Coroutine[Any, Any, None]], **static: str) -> None:
@@ -279,6 +282,40 @@ def test_what_is_refused() -> None:
         await asyncio.sleep(0.5)
         with pytest.raises(InvalidTransactionStateError):
             await producer.end(commit=True)
+
+    with_transactions(story)
+
+
+@pytest.mark.parametrize("level", [COMMITTED, UNCOMMITTED])
+@pytest.mark.parametrize("start", range(0, 9, 2))
+def test_who_subscribes_to_committed_records_gets_none_that_were_aborted(
+    start: int, level: common_pb2.IsolationLevel.ValueType
+) -> None:
+    """Of two producers in turns, from wherever it begins; and of what comes while it reads."""
+
+    async def story(cluster: Cluster) -> None:
+        one, other = Producer(cluster, "one"), Producer(cluster, "other")
+        await one.init()
+        await other.init()
+        for producer, value in ((one, b"0"), (other, b"1"), (one, b"2"), (other, b"3")):
+            assert await producer.send(value) == ""
+        await one.end(commit=False)
+        await other.end(commit=True)
+        assert await one.send(b"6") == ""  # behind the markers
+        await one.end(commit=True)
+        await cluster.produce(b"8")
+        there, later = [b"1", b"3", b"6", b"8"], [b"yes"]
+        if level == UNCOMMITTED:
+            there, later = [b"0", b"1", b"2", b"3", b"6", b"8"], [b"no", b"yes"]
+        there = [value for value in there if int(value) >= start]
+        part = everything(partitions=[0], start=pb_records.StartPosition(offset=start))
+        async with subscribing(cluster, part, isolation_level=level) as reader:
+            assert await reader.until(len(there)) == {0: there}
+            assert await one.send(b"no") == ""
+            await one.end(commit=False)
+            assert await one.send(b"yes") == ""
+            await one.end(commit=True)
+            assert await reader.until(len(there + later)) == {0: there + later}
 
     with_transactions(story)
 
