@@ -58,6 +58,11 @@ class UnaryCall(Generic[Response]):
         self._method = method
         self._response_type = response_type
 
+    @property
+    def method(self) -> str:
+        """Such as `streamlog.v1.Batches/Metadata`."""
+        return self._method
+
     async def __call__(
         self, channel: Channel, request: Message, *, timeout_s: float, metadata: Mapping[str, str] | None = None
     ) -> Response:

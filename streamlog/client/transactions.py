@@ -6,6 +6,7 @@
                                                    '--prepare--> prepared --commit, abort--> ready
     commit without an answer --> committing --commit again--> ready
     commit that is refused --> failed;  abort that is refused --> over, for good: another producer has the name
+    begun --take over from a former self, by its identity--> ready, and what it had open has ended
 
 Every end has the identity of the next transaction in its answer, so sequences begin anew with each, and what is late of
 one is refused (KIP-890). A transaction in which nothing was sent is not told of to anybody.
@@ -19,19 +20,19 @@ from __future__ import annotations
 import enum
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from streamlog.api.calls import Message, Response, UnaryCall, unary
 from streamlog.api.errors import from_message
 from streamlog.api.pb import batches_pb2, groups_pb2
 from streamlog.api.pb import transactions_pb2 as pb
 from streamlog.client.backoff import Backoff
-from streamlog.client.connections import Connections
 from streamlog.client.group_offsets import OffsetAndMetadata, to_commit
 from streamlog.client.wire_batch import Identity
 from streamlog.errors import (
     InvalidRequestError,
     InvalidTransactionStateError,
+    ProducerFencedError,
     RequestTimedOutError,
     StreamlogError,
     TransactionAbortableError,
@@ -91,6 +92,14 @@ class GroupMetadata:
     member_epoch: int = 0
 
 
+class Nodes(Protocol):
+    """streamlog.client.connections.Connections."""
+
+    async def ask_any(self, call: UnaryCall[Response], request: Message, *, timeout_s: float) -> Response:
+        """What one of the nodes answers. StreamlogError."""
+        ...
+
+
 class Transactions:
     """Owned by the producer. `settle`: wait until all that was sent is acknowledged or has failed. `drop`: fail all
     that is not. `on_state`: sending is possible, or is not, from now on.
@@ -99,7 +108,7 @@ class Transactions:
     def __init__(
         self,
         rules: TransactionRules,
-        connections: Connections,
+        nodes: Nodes,
         clock: Clock,
         backoff: Backoff,
         *,
@@ -108,7 +117,7 @@ class Transactions:
         on_state: Callable[[State, Identity], None],
     ) -> None:
         self._rules = rules
-        self._connections = connections
+        self._nodes = nodes
         self._clock = clock
         self._backoff = backoff
         self._settle = settle
@@ -220,6 +229,21 @@ class Transactions:
 
         await self._ask(_OFFSETS, request, check)
 
+    async def take_over(self, former: Identity) -> bool:
+        """In the place of the first `begin`, by who goes on where this producer was before. Its transaction, if it has
+        not ended, is aborted: whether it was committed. ProducerFencedError: somebody else has begun under the name.
+        """
+        self._identity = former
+        try:
+            answer = await self._ask_for_end(commit=False)
+        except ProducerFencedError:
+            answer = await self._ask_for_end(commit=True)  # so it was decided, or the producer is over
+            committed = True
+        else:
+            committed = False
+        self._on_ended(answer)
+        return committed
+
     # -- two-phase commit
 
     async def prepare(self) -> PreparedTransaction:
@@ -263,20 +287,26 @@ class Transactions:
             self._go(State.READY)
 
     async def _end(self, *, commit: bool) -> None:
-        request = pb.EndTransactionRequest(
-            transactional_id=self._rules.transactional_id,
-            producer_id=self._identity.producer_id,
-            producer_epoch=self._identity.epoch,
-            commit=commit,
-        )
         try:
-            answer = await self._ask(_END, request)
+            answer = await self._ask_for_end(commit=commit)
         except RequestTimedOutError:
             raise
         except StreamlogError as error:
             self._error = error
             self._go(State.FAILED if commit else State.OVER)
             raise self._refusal("it cannot be ended") from error
+        self._on_ended(answer)
+
+    async def _ask_for_end(self, *, commit: bool) -> pb.EndTransactionResponse:
+        request = pb.EndTransactionRequest(
+            transactional_id=self._rules.transactional_id,
+            producer_id=self._identity.producer_id,
+            producer_epoch=self._identity.epoch,
+            commit=commit,
+        )
+        return await self._ask(_END, request)
+
+    def _on_ended(self, answer: pb.EndTransactionResponse) -> None:
         self._identity = Identity(ProducerId(answer.producer_id), ProducerEpoch(answer.producer_epoch))
         self._prepared = self._error = None
         self._touched = False
@@ -296,7 +326,7 @@ class Transactions:
         while True:
             left_s = deadline - self._clock.monotonic()
             try:
-                response = await self._connections.ask_any(
+                response = await self._nodes.ask_any(
                     call, request, timeout_s=max(0.001, min(left_s, self._rules.attempt_s))
                 )
                 check(response)

@@ -6,8 +6,9 @@
     acknowledged  --> committed, one commit at a time, and told
     stream ends   --> what is acknowledged is committed, the member leaves
 
-What is only sent is never committed (`consume_sent`). A client that has records and says nothing for its processing
-timeout loses its partitions, as one does that does not give them up in that time; both are told by `lost`.
+What is only sent is never committed (`consume_sent`). Who commits in transactions of its own acknowledges nothing: each
+response says who the member is, for the offsets in the transaction. A client that has records and says nothing for its
+processing timeout loses its partitions, as one does that does not give them up in that time; both are told by `lost`.
 
 A node that dies takes its members along: their clients join again elsewhere, and go on from what was acknowledged.
 """
@@ -216,9 +217,13 @@ class _Stream:
     # -- down
 
     async def _send(self, response: pb.ConsumeResponse) -> None:
-        if not self._has_gone:
-            async with self._sending:
-                await self._responses.send(response)
+        if self._has_gone:
+            return
+        async with self._sending:
+            if self._member.member_id is not None and self._member.member_epoch is not None:
+                response.member.member_id = self._member.member_id
+                response.member.member_epoch = self._member.member_epoch
+            await self._responses.send(response)
 
     async def _send_records(self) -> None:
         while True:

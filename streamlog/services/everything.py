@@ -50,12 +50,14 @@ from streamlog.services.marking import LocalMarkers
 from streamlog.services.metadata import Metadata
 from streamlog.services.needs import Controller, InternalTopics, Link, ProducerIds, Quorum
 from streamlog.services.offsets import Offsets
+from streamlog.services.own_node import OwnNode
 from streamlog.services.paging import TopicNames
 from streamlog.services.produce import Produce
 from streamlog.services.produce_stream import ProduceStreams
 from streamlog.services.producer_ids import InitProducerId
 from streamlog.services.publish import Preparation, Publish
 from streamlog.services.publish_stream import PublishStreams
+from streamlog.services.publish_transactions import Means
 from streamlog.services.records import Records
 from streamlog.services.subscribe import Subscribe
 from streamlog.services.transactions import Transactions
@@ -97,13 +99,13 @@ def all_services(parts: Parts) -> list[Service]:
     auto_create = AutoCreate(parts.view, parts.configs, admin.commands.create_topics)
     verifier = Verifier(parts.node_id, parts.transactions, peers)
     batches = _batches(parts, names, queued, auto_create, verifier)
-    records = _records(parts, batches, auto_create, queued, peers)
     cluster = Cluster(parts.node_id, parts.release, parts.view, parts.configs, parts.ports.probe)
 
     groups = Groups(parts.groups, parts.view, parts.internal_topics)
     transactions = Transactions(
         parts.node_id, parts.transactions, parts.groups, verifier, parts.view, parts.internal_topics, peers
     )
+    records = _records(parts, batches, transactions, auto_create, queued, verifier)
     coordination = Coordination(parts.transactions, parts.local_markers)
 
     def bounded(methods: list[Method]) -> list[Method]:
@@ -164,15 +166,32 @@ def _batches(
     )
 
 
-def _records(parts: Parts, batches: Batches, auto_create: AutoCreate, queued: QueuedBytes, peers: Peers) -> Records:
-    view, ports = parts.view, parts.ports
+def _records(
+    parts: Parts,
+    batches: Batches,
+    transactions: Transactions,
+    auto_create: AutoCreate,
+    queued: QueuedBytes,
+    verifier: Verifier,
+) -> Records:
+    view, ports, peers = parts.view, parts.ports, parts.peers
     backoff = Backoff(ports.random, first_s=0.02, longest_s=0.5)  # a fail-over takes less than a second
     preparation = Preparation(view, parts.configs, auto_create, ports.clock, ports.random, ports.workers)
-    writer = Writer(parts.node_id, parts.partitions, view, peers, queued, ports.clock, backoff)
+    openings = Openings(verifier, Leaders(parts.partitions, view))
+    writer = Writer(parts.node_id, parts.partitions, view, peers, queued, openings, ports.clock, backoff)
+    own_node = OwnNode(
+        {
+            "streamlog.v1.Batches/InitProducerId": batches.producer_ids.init_producer_id,
+            "streamlog.v1.Transactions/EndTransaction": transactions.end_transaction,
+            "streamlog.v1.Transactions/CommitTransactionOffsets": transactions.commit_offsets,
+        },
+        ports.clock,
+    )
+    means = Means(preparation=preparation, writer=writer, own_node=own_node, clock=ports.clock, backoff=backoff)
     feeds = FeedSource(parts.node_id, batches.fetch_streams, peers)
     return Records(
         publish=Publish(preparation, writer, ports.clock),
-        publish_streams=PublishStreams(preparation, writer, parts.producer_ids, ports.clock),
+        publish_streams=PublishStreams(preparation, writer, parts.producer_ids, ports.clock, means.stream),
         subscribe=Subscribe(
             parts.node_id, view, auto_create, feeds, batches.offsets, peers, ports.clock, ports.workers, backoff
         ),

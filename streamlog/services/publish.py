@@ -97,6 +97,7 @@ class Preparation:
         options: PublishOptions,
         token: ProducerToken | None,
         call: Call,
+        transactional_id: str = "",
     ) -> Prepared:
         """InvalidRequestError and the like for what is wrong with the request; nothing has been written then."""
         topic = await self._topic(convert.user_topic(topic_name), call)
@@ -108,7 +109,7 @@ class Preparation:
         batch_bytes = min(STICKY_BYTES, config[topic_settings.MAX_MESSAGE_BYTES])
         partitions = choose(records, options.partitioner, count, seed, batch_bytes)
         codec = _CODECS[options.compression or config[topic_settings.COMPRESSION_TYPE]]
-        batches = await self._batches(topic, records, partitions, codec, token)
+        batches = await self._batches(topic, records, partitions, codec, token, transactional_id)
         if token is not None:
             written: dict[PartitionId, int] = {}
             for batch in batches:
@@ -169,6 +170,7 @@ class Preparation:
         partitions: Sequence[int],
         codec: Codec,
         token: ProducerToken | None,
+        transactional_id: str,
     ) -> list[Placed]:
         """By partition, in the order in which each is met first; within it in the order of the records."""
         rows_of: dict[int, list[int]] = {}
@@ -180,7 +182,9 @@ class Preparation:
             index = PartitionId(partition)
             sequence = None if token is None else token.sequence_of((topic.topic_id, index))
             for builder, taken in _split(records, rows, size_max):
-                fields = BatchFields(codec=codec) if token is None else _fields(codec, token, sequence or 0)
+                fields = BatchFields(codec=codec)
+                if token is not None:
+                    fields = _fields(codec, token, sequence or 0, is_transactional=bool(transactional_id))
                 build = builder.build
                 write = Write(
                     topic=topic.name,
@@ -189,6 +193,7 @@ class Preparation:
                     batch=build(fields) if codec is Codec.NONE else await self._workers.run(build, fields),
                     count=len(taken),
                     base_sequence=sequence,
+                    transactional_id=transactional_id,
                 )
                 batches.append(Placed(write, taken))
                 sequence = None if sequence is None else (sequence + len(taken)) % SEQUENCES
@@ -209,12 +214,13 @@ def _split(
     yield builder, rows[first:]
 
 
-def _fields(codec: Codec, token: ProducerToken, sequence: int) -> BatchFields:
+def _fields(codec: Codec, token: ProducerToken, sequence: int, *, is_transactional: bool) -> BatchFields:
     return BatchFields(
         codec=codec,
         producer_id=token.producer_id,
         producer_epoch=token.producer_epoch,
         base_sequence=sequence,
+        is_transactional=is_transactional,
     )
 
 

@@ -20,6 +20,7 @@ from streamlog.api import calls
 from streamlog.api.errors import from_message
 from streamlog.api.pb import batches_pb2 as pb
 from streamlog.api.pb import common_pb2
+from streamlog.api.requests import PartitionAppend, PartitionRef, ProduceRequest
 from streamlog.client.backoff import Backoff
 from streamlog.errors import (
     LeaderNotAvailableError,
@@ -39,6 +40,7 @@ from streamlog.services.forwarding import Peers
 from streamlog.services.needs import Partitions
 from streamlog.services.produce import append_to, unconfirmed
 from streamlog.services.producer_token import SEQUENCES
+from streamlog.services.verifying import Opening, Openings
 
 _PRODUCE: Final = calls.unary("streamlog.v1.Batches/Produce", pb.ProduceResponse)
 _ACKS: Final = {
@@ -66,6 +68,7 @@ class Write:
     batch: bytes
     count: int  # of its records
     base_sequence: int | None  # None: not idempotent
+    transactional_id: str = ""  # empty: of no transaction
 
 
 class Written(NamedTuple):
@@ -84,6 +87,7 @@ class Writer:
         view: MetadataView,
         peers: Peers,
         queued: QueuedBytes,
+        openings: Openings,
         clock: Clock,
         backoff: Backoff,
     ) -> None:
@@ -92,6 +96,7 @@ class Writer:
         self._view = view
         self._peers = peers
         self._queued = queued
+        self._openings = openings
         self._clock = clock
         self._backoff = backoff
 
@@ -137,12 +142,26 @@ class Writer:
         if state.leader != self._me:
             return _known(await self._there(state.leader, write, acks, deadline))
         replica = self._partitions.leader(write.topic, write.topic_id, write.partition)
-        done = await append_to(replica, write.batch, acks, self._queued)
+        done = await append_to(replica, write.batch, acks, self._queued, self._opening_of(write, acks, deadline))
         if acks is not Acks.ALL:
             offset = NO_OFFSET if acks is Acks.NONE else done.first_offset
             return _known(Written(offset, done.log_append_time_ms))
         confirmed = replica.wait_for(done)
         return self._confirmed(confirmed, Written(done.first_offset, done.log_append_time_ms), deadline)
+
+    def _opening_of(self, write: Write, acks: Acks, deadline: float) -> Opening | None:
+        """Should the batch be the first of its transaction here."""
+        if not write.transactional_id:
+            return None
+        left_s = max(0.0, deadline - self._clock.monotonic())
+        ref = PartitionRef(topic=write.topic, topic_id=write.topic_id, partition=write.partition)
+        request = ProduceRequest(
+            acks=acks,
+            timeout_ms=max(1, int(left_s * 1000)),
+            transactional_id=write.transactional_id,
+            appends=(PartitionAppend(ref=ref, correlation_id=0, batches=write.batch),),
+        )
+        return self._openings.of(request, left_s)
 
     async def _confirmed(self, confirmed: asyncio.Future[None], written: Written, deadline: float) -> Written:
         try:
@@ -159,7 +178,12 @@ class Writer:
         part = pb.PartitionBatches(
             topic=write.topic, topic_id=write.topic_id, partition=write.partition, batches=write.batch
         )
-        request = pb.ProduceRequest(acks=_ACKS[acks], timeout_ms=max(1, int(left_s * 1000)), partitions=[part])
+        request = pb.ProduceRequest(
+            acks=_ACKS[acks],
+            timeout_ms=max(1, int(left_s * 1000)),
+            transactional_id=write.transactional_id,
+            partitions=[part],
+        )
         with self._queued.holding(len(write.batch)):
             response = await _PRODUCE(await self._peers.channel(leader), request, timeout_s=left_s)
         result = response.results[0]

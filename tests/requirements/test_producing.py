@@ -1,4 +1,4 @@
-"""REQUIREMENTS, "Producing" (transactions have tests of their own)."""
+"""REQUIREMENTS, "Producing" (transactions have tests of their own: test_transactions)."""
 
 from __future__ import annotations
 

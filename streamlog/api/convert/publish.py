@@ -144,3 +144,26 @@ def not_published(partition: int, timestamp_ms: int, error: StreamlogError, *, b
     if briefly:
         told = common_pb2.StreamlogError(code=told.code, retriable=told.retriable)
     return pb.PublishResult(partition=partition, offset=NO_OFFSET, timestamp_ms=timestamp_ms, error=told)
+
+
+def none_published(messages: Sequence[pb.PublishRecord], error: StreamlogError) -> list[pb.PublishResult]:
+    """Of records that were refused together."""
+    return [
+        not_published(record.partition, record.timestamp_ms, error, briefly=place > 0)
+        for place, record in enumerate(messages)
+    ]
+
+
+def check_in_stream(message: pb.PublishStreamRequest, *, is_first: bool, is_transactional: bool) -> None:
+    """What only the first request of a stream may say, and what only a transactional stream knows.
+    InvalidRequestError.
+    """
+    if message.producer_token and not is_first:
+        raise InvalidRequestError("a stream has its producer_token from its first request", field="producer_token")
+    if message.HasField("transactional") and not is_first:
+        raise InvalidRequestError("a stream is made transactional by its first request", field="transactional")
+    if not is_transactional and (message.offsets or message.end):
+        raise InvalidRequestError(
+            "this stream has no transactions: its first request says `transactional`",
+            field="offsets" if message.offsets else "end",
+        )

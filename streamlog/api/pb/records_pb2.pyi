@@ -13,6 +13,7 @@ from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from streamlog.api.pb import common_pb2 as _common_pb2
+from streamlog.api.pb import groups_pb2 as _groups_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -59,6 +60,54 @@ PARTITIONER_RANDOM: Partitioner.ValueType  # 3
 PARTITIONER_INTEGER_MODULO: Partitioner.ValueType  # 4
 """The key read as a decimal integer, modulo the number of partitions. INVALID_RECORD where it is none."""
 Global___Partitioner: _TypeAlias = Partitioner  # noqa: Y015
+
+class _TransactionEnd:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TransactionEndEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TransactionEnd.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TRANSACTION_END_UNSPECIFIED: _TransactionEnd.ValueType  # 0
+    """It stays open."""
+    TRANSACTION_END_COMMIT: _TransactionEnd.ValueType  # 1
+    """All that was sent in it becomes visible; where any of that was refused, it is aborted instead."""
+    TRANSACTION_END_ABORT: _TransactionEnd.ValueType  # 2
+    """Nothing of it does. What is still being written is given up: INVALID_TXN_STATE."""
+
+class TransactionEnd(_TransactionEnd, metaclass=_TransactionEndEnumTypeWrapper):
+    """What is to become of the open transaction."""
+
+TRANSACTION_END_UNSPECIFIED: TransactionEnd.ValueType  # 0
+"""It stays open."""
+TRANSACTION_END_COMMIT: TransactionEnd.ValueType  # 1
+"""All that was sent in it becomes visible; where any of that was refused, it is aborted instead."""
+TRANSACTION_END_ABORT: TransactionEnd.ValueType  # 2
+"""Nothing of it does. What is still being written is given up: INVALID_TXN_STATE."""
+Global___TransactionEnd: _TypeAlias = TransactionEnd  # noqa: Y015
+
+class _TransactionOutcome:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TransactionOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TransactionOutcome.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TRANSACTION_OUTCOME_UNSPECIFIED: _TransactionOutcome.ValueType  # 0
+    """It has not ended."""
+    TRANSACTION_OUTCOME_COMMITTED: _TransactionOutcome.ValueType  # 1
+    """Decided and replicated; readers of committed records see it a moment later."""
+    TRANSACTION_OUTCOME_ABORTED: _TransactionOutcome.ValueType  # 2
+    """Readers of committed records never see any of it."""
+
+class TransactionOutcome(_TransactionOutcome, metaclass=_TransactionOutcomeEnumTypeWrapper):
+    """What has become of a transaction, for good."""
+
+TRANSACTION_OUTCOME_UNSPECIFIED: TransactionOutcome.ValueType  # 0
+"""It has not ended."""
+TRANSACTION_OUTCOME_COMMITTED: TransactionOutcome.ValueType  # 1
+"""Decided and replicated; readers of committed records see it a moment later."""
+TRANSACTION_OUTCOME_ABORTED: TransactionOutcome.ValueType  # 2
+"""Readers of committed records never see any of it."""
+Global___TransactionOutcome: _TypeAlias = TransactionOutcome  # noqa: Y015
 
 class _OffsetReset:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -345,6 +394,77 @@ class PublishResult(_message.Message):
 Global___PublishResult: _TypeAlias = PublishResult  # noqa: Y015
 
 @_typing.final
+class TransactionalWriter(_message.Message):
+    """Makes a stream transactional: all that it writes is part of a transaction. The first record, or the first offset, begins
+    one, `end` ends it, and what comes next begins the next one. Whoever has used the id before is fenced when the stream
+    begins, and what it left open is aborted.
+
+    What is refused within a transaction leaves nothing but to abort it; the stream goes on. A stream that breaks, or ends
+    with a transaction open, aborts it; where its node has died, the next stream with the id does, or the time-out.
+    PRODUCER_FENCED ends the stream: another one has begun under the id.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRANSACTIONAL_ID_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    transactional_id: _builtins.str
+    """The producer's own name, at most 249 bytes. One at a time uses it."""
+    timeout_ms: _builtins.int
+    """A transaction open for longer is aborted, in ms. Default 60,000; at most `transaction.max.timeout.ms`
+    (INVALID_REQUEST).
+    """
+    def __init__(
+        self,
+        *,
+        transactional_id: _builtins.str = ...,
+        timeout_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["timeout_ms", b"timeout_ms", "transactional_id", b"transactional_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TransactionalWriter: _TypeAlias = TransactionalWriter  # noqa: Y015
+
+@_typing.final
+class TransactionOffsets(_message.Message):
+    """How far a group has read, to be committed with the open transaction."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    MEMBER_FIELD_NUMBER: _builtins.int
+    OFFSETS_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    """1 to 249 characters."""
+    @_builtins.property
+    def member(self) -> _groups_pb2.GroupMember:
+        """Who has read them: fences a consumer that has been put out. As ConsumeResponse or GroupHeartbeatResponse has told.
+        Absent: nobody's member; the group must be empty then.
+        """
+
+    @_builtins.property
+    def offsets(self) -> _containers.RepeatedCompositeFieldContainer[_groups_pb2.OffsetToCommit]:
+        """At least one, at most 10,000; no partition twice."""
+
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        member: _groups_pb2.GroupMember | None = ...,
+        offsets: _abc.Iterable[_groups_pb2.OffsetToCommit] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["member", b"member"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "member", b"member", "offsets", b"offsets"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TransactionOffsets: _TypeAlias = TransactionOffsets  # noqa: Y015
+
+@_typing.final
 class PublishStreamRequest(_message.Message):
     """Some records to one topic, as a part of a stream."""
 
@@ -354,20 +474,41 @@ class PublishStreamRequest(_message.Message):
     RECORDS_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
     PRODUCER_TOKEN_FIELD_NUMBER: _builtins.int
+    TRANSACTIONAL_FIELD_NUMBER: _builtins.int
+    OFFSETS_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Name of the topic, 1 to 249 of [a-zA-Z0-9._-]. Empty: that of the request before."""
     producer_token: _builtins.bytes
     """In the first request only: makes the whole stream idempotent. After a break, open another stream, on any node, with
     the `producer_token` of the last response, and send again in the same order all requests that were not answered.
-    Limits as in PublishRequest.
+    Limits as in PublishRequest. A transactional stream takes up what a broken one has left, if nobody else has begun
+    under the id meanwhile (PRODUCER_FENCED): the first response then has `former_outcome`, and nothing of an open
+    transaction has remained.
+    """
+    end: Global___TransactionEnd.ValueType
+    """After the records and offsets of this request, and all before it. Requests may be sent on without waiting for the
+    answer; they are of the next transaction.
     """
     @_builtins.property
     def records(self) -> _containers.RepeatedCompositeFieldContainer[Global___PublishRecord]:
-        """At least one; limits as in PublishRequest."""
+        """At least one, but for a transactional stream; limits as in PublishRequest."""
 
     @_builtins.property
     def options(self) -> Global___PublishOptions:
-        """Absent: those of the request before, at first all defaults."""
+        """Absent: those of the request before, at first all defaults. A transactional stream has ACKS_ALL; the `timeout_ms` of
+        its first request is also how long it asks coordinators.
+        """
+
+    @_builtins.property
+    def transactional(self) -> Global___TransactionalWriter:
+        """In the first request only. Such a stream takes requests of any of records, offsets and end, in this order; one with
+        neither of them asks for the answer alone.
+        """
+
+    @_builtins.property
+    def offsets(self) -> _containers.RepeatedCompositeFieldContainer[Global___TransactionOffsets]:
+        """Places of groups, one entry a group, to be committed with the transaction. At most 100."""
 
     def __init__(
         self,
@@ -376,10 +517,13 @@ class PublishStreamRequest(_message.Message):
         records: _abc.Iterable[Global___PublishRecord] | None = ...,
         options: Global___PublishOptions | None = ...,
         producer_token: _builtins.bytes = ...,
+        transactional: Global___TransactionalWriter | None = ...,
+        offsets: _abc.Iterable[Global___TransactionOffsets] | None = ...,
+        end: Global___TransactionEnd.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "transactional", b"transactional"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "producer_token", b"producer_token", "records", b"records", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "offsets", b"offsets", "options", b"options", "producer_token", b"producer_token", "records", b"records", "topic", b"topic", "transactional", b"transactional"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -393,21 +537,39 @@ class PublishStreamResponse(_message.Message):
 
     RESULTS_FIELD_NUMBER: _builtins.int
     PRODUCER_TOKEN_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    FORMER_OUTCOME_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
     producer_token: _builtins.bytes
-    """Covers all requests up to this one. Empty where the stream has none."""
+    """Covers all requests up to this one. Empty where the stream has none. A transactional stream always has one, which names
+    the open transaction, or the next one: keep it before asking for a commit, to learn the outcome whatever happens.
+    """
+    outcome: Global___TransactionOutcome.ValueType
+    """Where `end` was asked for: what has become of the transaction. A commit that is not answered in time ends the stream
+    with OUTCOME_UNKNOWN: another stream with the last `producer_token` tells.
+    """
+    former_outcome: Global___TransactionOutcome.ValueType
+    """In the first response of a stream that began with `producer_token`: what became of the transaction that this names."""
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___PublishResult]:
         """One for each record of the request, in their order."""
+
+    @_builtins.property
+    def error(self) -> _common_pb2.StreamlogError:
+        """Why offsets were refused, or a transaction was aborted that was to be committed."""
 
     def __init__(
         self,
         *,
         results: _abc.Iterable[Global___PublishResult] | None = ...,
         producer_token: _builtins.bytes = ...,
+        outcome: Global___TransactionOutcome.ValueType = ...,
+        former_outcome: Global___TransactionOutcome.ValueType = ...,
+        error: _common_pb2.StreamlogError | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["producer_token", b"producer_token", "results", b"results"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "former_outcome", b"former_outcome", "outcome", b"outcome", "producer_token", b"producer_token", "results", b"results"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -920,6 +1082,7 @@ class ConsumeResponse(_message.Message):
     LOST_FIELD_NUMBER: _builtins.int
     RECORDS_FIELD_NUMBER: _builtins.int
     COMMITTED_FIELD_NUMBER: _builtins.int
+    MEMBER_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def assigned(self) -> Global___ConsumePartitions:
         """These are the member's from now on."""
@@ -942,6 +1105,12 @@ class ConsumeResponse(_message.Message):
     def committed(self) -> Global___ConsumeCommitted:
         """The acknowledgements up to here are committed and replicated."""
 
+    @_builtins.property
+    def member(self) -> _groups_pb2.GroupMember:
+        """Who the client is in the group now: for offsets in a transaction, in the place of acknowledgements. Absent while it is
+        no member.
+        """
+
     def __init__(
         self,
         *,
@@ -950,10 +1119,11 @@ class ConsumeResponse(_message.Message):
         lost: Global___ConsumePartitions | None = ...,
         records: Global___PartitionRecords | None = ...,
         committed: Global___ConsumeCommitted | None = ...,
+        member: _groups_pb2.GroupMember | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["assigned", b"assigned", "committed", b"committed", "lost", b"lost", "news", b"news", "records", b"records", "revoked", b"revoked"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["assigned", b"assigned", "committed", b"committed", "lost", b"lost", "member", b"member", "news", b"news", "records", b"records", "revoked", b"revoked"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assigned", b"assigned", "committed", b"committed", "lost", b"lost", "news", b"news", "records", b"records", "revoked", b"revoked"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assigned", b"assigned", "committed", b"committed", "lost", b"lost", "member", b"member", "news", b"news", "records", b"records", "revoked", b"revoked"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_news: _TypeAlias = _typing.Literal["assigned", "revoked", "lost", "records", "committed"]  # noqa: Y015
     _WhichOneofArgType_news: _TypeAlias = _typing.Literal["news", b"news"]  # noqa: Y015
