@@ -140,6 +140,7 @@ class Producer:
             raise
         self._thread.call(stack.aclose())
 
+    init_transactions = blocking(AsyncProducer.init_transactions)
     begin_transaction = blocking(AsyncProducer.begin_transaction)
     commit_transaction = blocking(AsyncProducer.commit_transaction)
     abort_transaction = blocking(AsyncProducer.abort_transaction)

@@ -49,6 +49,10 @@ class TransactionCommands:
                     error.add_note(f"and it could not be aborted: {trouble}")
             raise
 
+    async def init_transactions(self) -> None:
+        """As `Transactions.init`, which the first transaction does otherwise."""
+        await self._required().init()
+
     async def begin_transaction(self) -> None:
         """As `Transactions.begin`. The first one fences whoever had the transactional id before."""
         await self._required().begin()

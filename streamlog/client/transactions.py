@@ -154,12 +154,18 @@ class Transactions:
 
     # -- commands
 
-    async def begin(self) -> None:
-        """The first one gets the producer's id, and fences whoever had the name before. RequestTimedOutError,
-        InvalidTransactionStateError, and what says that this producer is over.
+    async def init(self) -> None:
+        """Get the producer's id, fence whoever had the name before, and abort what that one has left open; once. Before
+        a program reads where its group stands: what is left open holds that. RequestTimedOutError, InvalidRequestError.
         """
         if self._state is State.BEGUN:
             await self._init(keep_prepared=False)
+
+    async def begin(self) -> None:
+        """The first one does `init`. RequestTimedOutError, InvalidTransactionStateError, and what says that this
+        producer is over.
+        """
+        await self.init()
         if self._state is not State.READY:
             raise self._refusal("a transaction begins when the one before has ended")
         self._touched = False
