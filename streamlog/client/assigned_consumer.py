@@ -365,6 +365,47 @@ class AssignedConsumer:
             if batch.next_offset > batch.first_offset:
                 return batch
 
+    async def poll_batches(
+        self, partition: Partition, end: int, *, bytes_max: int, timeout_s: float
+    ) -> list[ConsumerBatch]:
+        """What has come of a partition's records before `end`, which is all that is assigned: some bytes_max of it at
+        most, as it was written, so the last batch may go beyond `end`. None: its position is at `end`.
+
+        Waits while there is nothing; RequestTimedOutError after `timeout_s`. Errors as `poll`.
+        """
+        reader = self._reader(partition)
+        deadline = self._loop.time() + timeout_s
+        found: list[ConsumerBatch] = []
+        size = 0
+        while size < bytes_max:
+            ready = bool(self._fetcher.ready)
+            if not ready and (found or (reader.position is not None and reader.position >= end)):
+                break
+            before, left_s = reader.position, deadline - self._loop.time()
+            if not ready and left_s <= 0:
+                raise RequestTimedOutError(
+                    f"{reader.partition}: offset {before} was not there within {timeout_s:g} s, and {end} was promised"
+                )
+            batch = await self._next_batch(left_s)
+            if batch is not None:
+                if batch.first_offset >= end:
+                    break
+                found.append(batch)
+                size += batch.header.size_bytes
+            elif reader.position != before:
+                deadline = self._loop.time() + timeout_s
+        return found
+
+    async def _next_batch(self, timeout_s: float) -> ConsumerBatch | None:
+        """As `poll_batch`; None also when the position has moved."""
+        if not self._fetcher.ready:
+            self._check_open()
+            for reader in self._fetcher.readers.values():
+                if reader.error is not None:
+                    self._on_error(reader, reader.error)
+            await asyncio.wait([self._fetcher.news()], timeout=timeout_s)
+        return await self.poll_batch() if self._fetcher.ready else None
+
     async def batches(self) -> AsyncIterator[ConsumerBatch]:
         """All of them, for ever."""
         while True:

@@ -301,7 +301,7 @@ class Fetcher:
             return
         if reader.batches:
             self.ready[reader] = None
-            self.wake()
+        self.wake()  # where there is nothing to hand out the position has moved all the same
 
     def _on_error(self, reader: PartitionReader, error: StreamlogError) -> None:
         """The node reads it no further."""
