@@ -79,7 +79,8 @@ ALLOWED = {
         "services",
     },
     "daemon": {"model", "errors", "release", "config", "ports", "node"},
-    "cli": {"model", "errors", "config", "ports", "records", "storage", "groups", "client", "daemon"},
+    "spark": {"model", "errors", "config", "records", "client"},
+    "cli": {"model", "errors", "config", "ports", "records", "storage", "groups", "client", "daemon", "spark"},
     "pytest_plugin": {"model", "errors", "config", "ports", "metadata", "client", "node", "daemon"},
 }
 
@@ -105,6 +106,8 @@ RESTRICTED = {
     "re2": {"coordinator/topics.py"},
     "pickle": set(),
     "uvloop": {"ports/system.py"},
+    "pyspark": {"spark"},
+    "pyarrow": {"spark"},
     "click": {"cli"},
     "rich": {"cli"},
 }

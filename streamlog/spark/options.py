@@ -1,0 +1,340 @@
+"""Options of format("streamlog"), as one table: what there is, what each may be, who has a use for it.
+
+    text by name --Options.parse--> Options(known names, valid values, nothing contradictory)
+
+Names are those of format("kafka"), in any case. What is not known, not valid, or of no use together with another one
+is refused when the source is made, which is at `load()`; what a batch query may do and a stream may not (and the other
+way round) is refused when it is known which of them it is, before anything is read. Pure.
+
+`streamlog.NAME` is a setting NAME of the clients (docs/configuration.md); `kafka.bootstrap.servers` is understood for
+`streamlog.bootstrap.servers`, so that a query for Kafka runs as it stands.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Flag, auto
+from typing import Any, Final
+
+from streamlog.config import load_admin, load_consumer, load_producer
+from streamlog.config.client_settings import ADMIN, CONSUMER, PRODUCER
+from streamlog.errors import InvalidConfigError
+from streamlog.spark.failures import OptionError
+
+
+class Use(Flag):
+    """Who has a use for an option."""
+
+    STREAM = auto()
+    BATCH = auto()
+    SINK = auto()
+    READ = STREAM | BATCH
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    name: str
+    use: Use
+    parse: Callable[[str], object]  # ValueError, with what it must be
+    default: str  # as docs/spark.md tells it
+    doc: str
+
+
+def _count(minimum: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,18}", text.strip()) or int(text) < minimum:
+            raise ValueError(f"must be a whole number from {minimum} on")
+        return int(text)
+
+    return parse
+
+
+def _truth(text: str) -> bool:
+    if text.strip().lower() not in ("true", "false"):
+        raise ValueError("must be true or false")
+    return text.strip().lower() == "true"
+
+
+_DURATION: Final = re.compile(r"\s*([0-9]{1,12})\s*(ms|s|m|min|h|d)?\s*")
+_UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, None: 1}
+
+
+def _duration_ms(text: str) -> int:
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise ValueError("must be a duration such as 500ms, 30s, 15m")
+    return int(match[1]) * _UNIT_MS[match[2]]
+
+
+def _topics(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not names:
+        raise ValueError("must name a topic")
+    return names
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise ValueError(f"is no regular expression: {error}") from None
+
+
+def _name(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must not be empty")
+    return text.strip()
+
+
+def _sink_id(text: str) -> str:
+    if not re.fullmatch(r"[a-zA-Z0-9._-]{1,100}", text):
+        raise ValueError("must be 1 to 100 characters of a-z, A-Z, 0-9, '.', '_', '-'")
+    return text
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"is no JSON: {error}") from None
+    if not isinstance(found, dict) or not found:
+        raise ValueError('must be a JSON object such as {"topic": {"0": 23}}')
+    return found
+
+
+def _assignment(text: str) -> dict[str, tuple[int, ...]]:
+    found: dict[str, tuple[int, ...]] = {}
+    for topic, partitions in _object(text).items():
+        if not isinstance(partitions, list) or not partitions or not all(_is_number(one) for one in partitions):
+            raise ValueError('must be JSON such as {"topic": [0, 1]}')
+        found[topic] = tuple(sorted(set(partitions)))
+    return found
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _by_partition(minimum: int) -> Callable[[str], dict[str, dict[int, int]]]:
+    def parse(text: str) -> dict[str, dict[int, int]]:
+        found: dict[str, dict[int, int]] = {}
+        for topic, offsets in _object(text).items():
+            if not isinstance(offsets, dict) or not offsets:
+                raise ValueError(f'of topic {topic} must be partitions with numbers, such as {{"0": 23}}')
+            for partition, number in offsets.items():
+                valid = isinstance(number, int) and not isinstance(number, bool) and number >= minimum
+                if not partition.isdecimal() or not valid:
+                    raise ValueError(f"of topic {topic}, partition {partition} must be a number from {minimum} on")
+                found.setdefault(topic, {})[int(partition)] = number
+        return found
+
+    return parse
+
+
+_OFFSETS: Final = _by_partition(-2)
+
+
+def _place(text: str) -> str | dict[str, dict[int, int]]:
+    if text.strip().lower() in ("earliest", "latest"):
+        return text.strip().lower()
+    if not text.strip().startswith("{"):
+        raise ValueError("must be earliest, latest, or JSON of offsets")
+    return _OFFSETS(text)
+
+
+def _strategy(text: str) -> str:
+    if text.strip().lower() not in ("error", "latest"):
+        raise ValueError("must be error or latest")
+    return text.strip().lower()
+
+
+_TABLE: Final = (
+    Option(name="subscribe", use=Use.READ, parse=_topics, default="", doc="Topics to read, separated by commas."),
+    Option(name="subscribePattern", use=Use.READ, parse=_pattern, default="",
+           doc="A regular expression: all topics that match as a whole, those that come later too."),
+    Option(name="assign", use=Use.READ, parse=_assignment, default="",
+           doc='Partitions to read, as JSON: {"orders": [0, 1]}.'),
+    Option(name="startingOffsets", use=Use.READ, parse=_place, default="latest (stream), earliest (batch)",
+           doc='Where to begin: earliest, latest (stream), or JSON {"orders": {"0": 23, "1": -2}}; -2 is earliest, -1 '
+               "latest. Of a stream, for its first start alone: later on its checkpoint says."),
+    Option(name="startingTimestamp", use=Use.READ, parse=_count(0), default="",
+           doc="Begin with the first record of this time (ms since 1970) or later. Goes before the other two."),
+    Option(name="startingOffsetsByTimestamp", use=Use.READ, parse=_by_partition(0), default="",
+           doc='A time for each partition: {"orders": {"0": 1763733600000}}. Goes before startingOffsets.'),
+    Option(name="startingOffsetsByTimestampStrategy", use=Use.READ, parse=_strategy, default="error",
+           doc="Where a partition has no record of that time or later: error, or latest: begin at its end."),
+    Option(name="endingOffsets", use=Use.BATCH, parse=_place, default="latest",
+           doc="Where to end, exclusive: latest, or JSON of offsets; -1 is latest."),
+    Option(name="endingTimestamp", use=Use.BATCH, parse=_count(0), default="",
+           doc="End before the first record of this time or later. Goes before the other two."),
+    Option(name="endingOffsetsByTimestamp", use=Use.BATCH, parse=_by_partition(0), default="",
+           doc="A time for each partition. Goes before endingOffsets."),
+    Option(name="failOnDataLoss", use=Use.READ, parse=_truth, default="true",
+           doc="Whether the query fails where records that it should read are gone: deleted by retention, a topic "
+               "deleted, a log truncated. false: it goes on without them, and says so in its log."),
+    Option(name="maxOffsetsPerTrigger", use=Use.STREAM, parse=_count(1), default="",
+           doc="So many offsets in a micro-batch at most, shared among partitions by what they have."),
+    Option(name="maxBytesPerTrigger", use=Use.STREAM, parse=_count(1), default="",
+           doc="So many bytes in a micro-batch, about: by the mean size that records of the partition have on disk."),
+    Option(name="minOffsetsPerTrigger", use=Use.STREAM, parse=_count(1), default="",
+           doc="Wait until so many are there, or maxTriggerDelay is over."),
+    Option(name="maxTriggerDelay", use=Use.STREAM, parse=_duration_ms, default="15m",
+           doc="How long minOffsetsPerTrigger may hold back what is there."),
+    Option(name="minPartitions", use=Use.READ, parse=_count(1), default="",
+           doc="So many tasks at least: large ranges are split by offset."),
+    Option(name="maxRecordsPerPartition", use=Use.READ, parse=_count(1), default="",
+           doc="So many offsets in a task at most."),
+    Option(name="includeHeaders", use=Use.READ, parse=_truth, default="false",
+           doc="Whether there is a column headers: array<struct<key: string, value: binary>>."),
+    Option(name="topic", use=Use.SINK, parse=_name, default="",
+           doc="Where rows are written; goes before a column topic."),
+    Option(name="includeTimestamp", use=Use.SINK, parse=_truth, default="false",
+           doc="Whether a column timestamp becomes the records' time. false: the time of writing."),
+    Option(name="sinkId", use=Use.SINK, parse=_sink_id, default="the query's id (stream)",
+           doc="Of a batch: a name under which it is written once, however often it is run again."),
+)  # fmt: skip
+
+TABLE: Final[Mapping[str, Option]] = {option.name.lower(): option for option in _TABLE}
+# Spark puts these among the options; they are its own.
+_SPARKS: Final = frozenset({"checkpointlocation", "queryname"})
+_PREFIX: Final = "streamlog."
+_SERVERS: Final = "bootstrap.servers"
+_KAFKA_SERVERS: Final = "kafka.bootstrap.servers"
+_SUBSCRIPTIONS: Final = ("subscribe", "subscribePattern", "assign")
+# What a user may not set, and why.
+_FIXED: Final = {
+    "group.id": "the query keeps its own offsets, in its checkpoint",
+    "auto.offset.reset": "use startingOffsets",
+    "enable.auto.commit": "the query keeps its own offsets, in its checkpoint",
+    "transactional.id": "the sink names its transactions",
+    "transaction.two.phase.commit.enable": "the sink says so",
+    "enable.idempotence": "the sink is always idempotent",
+    "acks": "the sink always writes with acks=all",
+}
+
+
+class Options:
+    """Valid options. Immutable; small, for it travels to every task."""
+
+    def __init__(self, values: Mapping[str, object], client: Mapping[str, str]) -> None:
+        self._values = dict(values)
+        self.client = dict(client)  # settings of clients, without their prefix
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> Options:
+        """OptionError for the first that is wrong, in the table's order."""
+        texts = {name.lower(): str(text) for name, text in given.items() if name.lower() not in _SPARKS}
+        client = _client_settings(texts)
+        values: dict[str, object] = {}
+        for name in texts:
+            if name not in TABLE:
+                raise OptionError(name, _unknown(name))
+        for name, option in TABLE.items():
+            if name in texts:
+                try:
+                    values[option.name] = option.parse(texts[name])
+                except ValueError as error:
+                    raise OptionError(option.name, f"{_shown(texts[name])} {error}") from None
+        _check_together(values)
+        return cls(values, client)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def get(self, name: str) -> Any:
+        """None where it was not given."""
+        return self._values.get(name)
+
+    def number(self, name: str) -> int | None:
+        value = self._values.get(name)
+        return value if isinstance(value, int) else None
+
+    def truth(self, name: str) -> bool:
+        return bool(self._values.get(name, TABLE[name.lower()].default == "true"))
+
+    def check_use(self, use: Use, what: str) -> None:
+        """OptionError for an option that means nothing to it; `what` it is, for the message."""
+        for name in self._values:
+            option = TABLE[name.lower()]
+            if not option.use & use:
+                raise OptionError(name, f"has no meaning for {what}")
+        if use is Use.SINK:
+            return
+        if not any(name in self._values for name in _SUBSCRIPTIONS):
+            raise OptionError("subscribe", "is missing: say what to read by subscribe, subscribePattern or assign")
+        if use is Use.BATCH and self._values.get("startingOffsets") == "latest":
+            raise OptionError("startingOffsets", "of a batch cannot be latest: it would read nothing")
+        if use is Use.BATCH and self._values.get("endingOffsets") == "earliest":
+            raise OptionError("endingOffsets", "cannot be earliest: it would read nothing")
+        if use is Use.BATCH:
+            self._check_bounds()
+
+    def _check_bounds(self) -> None:
+        for name, number, word in (("startingOffsets", -1, "latest"), ("endingOffsets", -2, "earliest")):
+            offsets = self._values.get(name)
+            if isinstance(offsets, dict) and any(number in one.values() for one in offsets.values()):
+                raise OptionError(name, f"of a batch cannot be {number} ({word}): it would read nothing")
+
+
+def _client_settings(texts: dict[str, str]) -> dict[str, str]:
+    """Takes them out of the texts."""
+    if _KAFKA_SERVERS in texts:
+        servers = texts.pop(_KAFKA_SERVERS)
+        if texts.setdefault(_PREFIX + _SERVERS, servers) != servers:
+            raise OptionError("kafka.bootstrap.servers", "contradicts streamlog.bootstrap.servers: give one of them")
+    client = {name: texts.pop(name) for name in list(texts) if name.startswith(_PREFIX)}
+    client = {name.removeprefix(_PREFIX): text for name, text in client.items()}
+    if not client.get(_SERVERS, "").strip():
+        raise OptionError("streamlog.bootstrap.servers", "is missing: the nodes' addresses, host:port,...")
+    for name in client:
+        if name in _FIXED:
+            raise OptionError(_PREFIX + name, f"is not for you to set: {_FIXED[name]}")
+        if not any(table.get(name) for table in (CONSUMER, PRODUCER, ADMIN)):
+            raise OptionError(_PREFIX + name, "is no setting of clients; see docs/configuration.md")
+    for table, load in ((CONSUMER, load_consumer), (PRODUCER, load_producer), (ADMIN, load_admin)):
+        try:
+            load(settings_for(table, client))
+        except InvalidConfigError as error:
+            field = error.details.get("field")
+            raise OptionError(f"{_PREFIX}{field}" if field else _PREFIX + "*", error.message) from None
+    return client
+
+
+def settings_for(table: Any, client: Mapping[str, str]) -> dict[str, str]:
+    """Those that a client of this table knows."""
+    return {name: text for name, text in client.items() if table.get(name)}
+
+
+def _check_together(values: Mapping[str, object]) -> None:
+    given = [name for name in _SUBSCRIPTIONS if name in values]
+    if len(given) > 1:
+        raise OptionError(given[1], f"contradicts {given[0]}: give one of them")
+    for name, partner in (
+        ("maxTriggerDelay", ("minOffsetsPerTrigger",)),
+        ("startingOffsetsByTimestampStrategy", ("startingTimestamp", "startingOffsetsByTimestamp")),
+    ):
+        if name in values and not any(one in values for one in partner):
+            raise OptionError(name, f"means nothing without {' or '.join(partner)}")
+    least, most = values.get("minOffsetsPerTrigger"), values.get("maxOffsetsPerTrigger")
+    if isinstance(least, int) and isinstance(most, int) and least > most:
+        raise OptionError("minOffsetsPerTrigger", f"{least} is more than maxOffsetsPerTrigger={most}")
+    if "maxOffsetsPerTrigger" in values and "maxBytesPerTrigger" in values:
+        raise OptionError("maxBytesPerTrigger", "contradicts maxOffsetsPerTrigger: give one of them")
+
+
+def _unknown(name: str) -> str:
+    if name == "path":
+        return "there are no paths here: say what to read by subscribe, subscribePattern or assign"
+    if name.startswith("kafka."):
+        return f"settings of clients begin with streamlog., as in streamlog.{name.removeprefix('kafka.')}"
+    near = difflib.get_close_matches(name[:100], TABLE, n=1)
+    guess = f"; did you mean {TABLE[near[0]].name}?" if near else ""
+    return f"is not known{guess}"
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:57] + "...")

@@ -1,0 +1,116 @@
+"""From where to where a micro-batch reads, and in which tasks. Pure.
+
+    start + Bounds of what there is --settled--> start that can be read, and what is lost
+    start, ends --capped--> ends of one micro-batch
+    ranges --split--> tasks: each offset in exactly one, in order
+
+Ranges are half-open. Offsets are counted, not records: compaction and transactions leave gaps in them.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from streamlog.model import Offset, TopicPartition
+from streamlog.spark.offsets import Offsets
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """earliest <= latest; `latest` is one past the last offset that can be read."""
+
+    earliest: Offset
+    latest: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """start < end, of one partition, for one task."""
+
+    partition: TopicPartition
+    start: Offset
+    end: Offset
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    start: dict[TopicPartition, Offset]  # of all partitions that there are
+    begin: dict[TopicPartition, Offset]  # of those among them that the given start has not
+    losses: tuple[str, ...]  # what was to be read and is gone, a sentence each
+
+
+def settled(start: Offsets, bounds: Mapping[TopicPartition, Bounds]) -> Settled:
+    """A start within the bounds. A partition that has come since begins at its first record."""
+    found: dict[TopicPartition, Offset] = {}
+    begin: dict[TopicPartition, Offset] = {}
+    losses = [
+        f"{one} is gone, and with it what came after offset {start[one]}" for one in sorted(start) if one not in bounds
+    ]
+    for one in sorted(bounds):
+        there = bounds[one]
+        if one not in start:
+            found[one] = begin[one] = there.earliest
+            if there.earliest > 0:
+                losses.append(f"{one} is new, and its first {there.earliest} offsets are gone already")
+            continue
+        found[one] = Offset(min(max(start[one], there.earliest), there.latest))
+        if start[one] < there.earliest:
+            losses.append(f"{one}: offsets {start[one]} to {there.earliest - 1} are gone")
+        elif start[one] > there.latest:
+            losses.append(f"{one} ends at {there.latest} now, and had been read up to {start[one]}")
+    return Settled(start=found, begin=begin, losses=tuple(losses))
+
+
+def total(start: Offsets, end: Offsets) -> int:
+    return sum(max(0, end[one] - start[one]) for one in end)
+
+
+def capped(start: Offsets, end: Offsets, offsets_max: int) -> dict[TopicPartition, Offset]:
+    """At most so many offsets, shared by what each partition has; at least one of each that has any, so that none
+    starves, be they more than `offsets_max`.
+    """
+    waiting = {one: end[one] - start[one] for one in sorted(end) if end[one] > start[one]}
+    backlog = sum(waiting.values())
+    if backlog <= offsets_max:
+        return dict(end)
+    room = max(0, offsets_max - len(waiting))
+    spare = backlog - len(waiting)  # beyond the one that each gets
+    shares = {one: 1 + (room * (count - 1) // spare if spare else 0) for one, count in waiting.items()}
+    left = max(0, offsets_max - sum(shares.values()))
+    for one in sorted(waiting, key=lambda one: waiting[one] - shares[one], reverse=True):
+        more = min(left, waiting[one] - shares[one], 1)
+        shares[one] += more
+        left -= more
+    return {one: Offset(start[one] + shares.get(one, 0)) for one in end}
+
+
+def ranges(start: Offsets, end: Offsets) -> list[Range]:
+    """Those that are not empty."""
+    return [Range(one, start[one], end[one]) for one in sorted(end) if end[one] > start[one]]
+
+
+def split(whole: Iterable[Range], *, at_least: int | None, records_max: int | None) -> list[Range]:
+    """Ranges of at most `records_max` offsets, `at_least` in all where there are so many offsets."""
+    given = list(whole)
+    pieces = [-(-len(one) // records_max) if records_max else 1 for one in given]
+    heap = [(-len(one) / pieces[i], i) for i, one in enumerate(given) if pieces[i] < len(one)]
+    heapq.heapify(heap)
+    missing = (at_least or 0) - sum(pieces)
+    while heap and missing > 0:
+        _, i = heapq.heappop(heap)  # that with the largest pieces
+        pieces[i] += 1
+        missing -= 1
+        if pieces[i] < len(given[i]):
+            heapq.heappush(heap, (-len(given[i]) / pieces[i], i))
+    return [part for one, count in zip(given, pieces, strict=True) for part in _cut(one, count)]
+
+
+def _cut(whole: Range, count: int) -> list[Range]:
+    edges = [Offset(whole.start + len(whole) * i // count) for i in range(count + 1)]
+    return [Range(whole.partition, start, end) for start, end in itertools.pairwise(edges)]

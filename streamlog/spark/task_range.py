@@ -1,0 +1,32 @@
+"""What a task is told to read: a range, as Spark carries it from the driver to an executor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import InputPartition
+
+from streamlog.spark.failures import telling
+from streamlog.spark.planning import Range
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class TaskRange(InputPartition):
+    def __init__(self, wanted: Range) -> None:
+        super().__init__(wanted)
+
+
+def read_task(
+    partition: InputPartition, settings: dict[str, str], columns: Sequence[str], *, fail_on_data_loss: bool
+) -> Iterator[pa.RecordBatch]:
+    """Nothing for the partition that Spark makes up where there are none."""
+    if not isinstance(partition.value, Range):
+        return
+    # Loaded where it is needed: the driver plans without.
+    from streamlog.spark.reading import read_range
+
+    with telling():
+        yield from read_range(settings, partition.value, columns, fail_on_data_loss=fail_on_data_loss)

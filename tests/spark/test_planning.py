@@ -1,0 +1,181 @@
+"""Starts, caps and splits over values alone; random ones against what must hold of all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamlog.model import Offset, PartitionId, TopicPartition
+from streamlog.spark.failures import OptionError, StreamlogSparkError
+from streamlog.spark.offsets import begin_of, from_json, to_json
+from streamlog.spark.options import Options
+from streamlog.spark.planning import Bounds, Range, capped, ranges, settled, split, total
+from streamlog.spark.starts import EARLIEST, ending, starting
+
+
+def tp(number: int, topic: str = "orders") -> TopicPartition:
+    return TopicPartition(topic, PartitionId(number))
+
+
+P0, P1, P2 = tp(0), tp(1), tp(2)
+
+
+class FakePlaces:
+    """Partition n holds offsets [10 n, 100 + n), each of the time 1000 + its number."""
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Offset]:
+        return {one: Offset(10 * one.partition) for one in partitions}
+
+    def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Offset]:
+        return {one: Offset(100 + one.partition) for one in partitions}
+
+    def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, Offset | None]:
+        first, last = self.earliest(times), self.latest(times)
+        return {one: Offset(max(first[one], at - 1000)) if at - 1000 < last[one] else None for one, at in times.items()}
+
+
+def options(**given: str) -> Options:
+    return Options.parse({"streamlog.bootstrap.servers": "h:1", "subscribe": "orders"} | given)
+
+
+def starts(**given: str) -> dict[TopicPartition, Offset]:
+    return starting(options(**given), (P0, P1), FakePlaces(), default=EARLIEST)
+
+
+def test_where_reading_starts() -> None:
+    assert starts() == {P0: 0, P1: 10}
+    assert starts(startingOffsets="latest") == {P0: 100, P1: 101}
+    assert starts(startingOffsets='{"orders": {"0": 7, "1": -1}}') == {P0: 7, P1: 101}
+    assert starts(startingOffsets='{"orders": {"0": -2, "1": 12}}') == {P0: 0, P1: 12}
+    assert starts(startingTimestamp="1005") == {P0: 5, P1: 10}
+    assert starts(startingOffsetsByTimestamp='{"orders": {"0": 1003, "1": 1044}}') == {P0: 3, P1: 44}
+
+
+def test_the_nearest_option_goes_first() -> None:
+    times = '{"orders": {"0": 1003, "1": 1044}}'
+    assert starts(startingOffsets="latest", startingOffsetsByTimestamp=times) == {P0: 3, P1: 44}
+    both = starts(startingOffsets="latest", startingOffsetsByTimestamp=times, startingTimestamp="1020")
+    assert both == {P0: 20, P1: 20}
+
+
+def test_a_time_after_the_last_record() -> None:
+    with pytest.raises(OptionError, match="orders-0 has no record of the time 5000") as caught:
+        starts(startingTimestamp="5000")
+    assert caught.value.option == "startingTimestamp"
+    assert starts(startingTimestamp="5000", startingOffsetsByTimestampStrategy="latest") == {P0: 100, P1: 101}
+
+
+@pytest.mark.parametrize("given", ['{"orders": {"0": 7}}', '{"orders": {"0": 7, "1": 7, "2": 7}}', '{"x": {"0": 1}}'])
+def test_offsets_name_every_partition_and_no_other(given: str) -> None:
+    with pytest.raises(OptionError, match="option startingOffsets: "):
+        starts(startingOffsets=given)
+
+
+def test_where_reading_ends() -> None:
+    def ends(**given: str) -> dict[TopicPartition, Offset]:
+        return ending(options(**given), (P0, P1), FakePlaces())
+
+    assert ends() == {P0: 100, P1: 101}
+    assert ends(endingOffsets='{"orders": {"0": 7, "1": -1}}') == {P0: 7, P1: 101}
+    assert ends(endingTimestamp="1101", endingOffsets='{"orders": {"0": 7, "1": -1}}') == {P0: 100, P1: 101}
+    assert ends(endingOffsetsByTimestamp='{"orders": {"0": 1007, "1": 1050}}') == {P0: 7, P1: 50}
+
+
+def test_what_is_gone_is_told() -> None:
+    bounds = {P0: Bounds(Offset(5), Offset(50)), P1: Bounds(Offset(0), Offset(9))}
+    found = settled({P0: Offset(5), P1: Offset(9)}, bounds)
+    assert (found.losses, found.begin) == ((), {})
+
+    trimmed = settled({P0: Offset(3), P1: Offset(0)}, bounds)
+    assert trimmed.losses == ("orders-0: offsets 3 to 4 are gone",)
+    assert trimmed.start == {P0: 5, P1: 0}
+
+    shorter = settled({P0: Offset(60), P1: Offset(0)}, bounds)
+    assert shorter.losses == ("orders-0 ends at 50 now, and had been read up to 60",)
+    assert shorter.start[P0] == 50
+
+    deleted = settled({P0: Offset(5), P1: Offset(0), P2: Offset(7)}, bounds)
+    assert deleted.losses == ("orders-2 is gone, and with it what came after offset 7",)
+    assert P2 not in deleted.start
+
+
+def test_a_partition_that_comes_begins_at_its_first_record() -> None:
+    found = settled({P0: Offset(5)}, {P0: Bounds(Offset(0), Offset(5)), P1: Bounds(Offset(0), Offset(3))})
+    assert found.start == {P0: 5, P1: 0}
+    assert found.begin == {P1: 0}
+    assert found.losses == ()
+    late = settled({}, {P1: Bounds(Offset(2), Offset(3))})
+    assert late.losses == ("orders-1 is new, and its first 2 offsets are gone already",)
+
+
+waiting = st.dictionaries(st.builds(tp, st.integers(0, 12)), st.integers(0, 10_000), max_size=12)
+
+
+@given(waiting, st.integers(1, 30_000))
+def test_a_cap_is_kept_and_starves_nobody(counts: dict[TopicPartition, int], most: int) -> None:
+    start = {one: Offset(100 * one.partition) for one in counts}
+    end = {one: Offset(start[one] + count) for one, count in counts.items()}
+    some = capped(start, end, most)
+    busy = [one for one, count in counts.items() if count]
+    assert all(start[one] <= some[one] <= end[one] for one in end)
+    assert all(some[one] > start[one] for one in busy)
+    assert total(start, some) <= max(most, len(busy))
+    assert total(start, some) >= min(most, sum(counts.values())) - len(busy)
+
+
+@given(waiting)
+def test_micro_batches_cover_each_offset_once(counts: dict[TopicPartition, int]) -> None:
+    at: dict[TopicPartition, Offset] = {one: Offset(0) for one in counts}
+    end = {one: Offset(count) for one, count in counts.items()}
+    seen = dict.fromkeys(counts, 0)
+    for _ in range(100):
+        after = capped(at, end, 2_000)
+        for part in ranges(at, after):
+            assert part.start == seen[part.partition]
+            seen[part.partition] = part.end
+        at = after
+    assert seen == counts
+
+
+@given(waiting, st.none() | st.integers(1, 60), st.none() | st.integers(1, 5_000))
+def test_tasks_cover_each_offset_once(counts: dict[TopicPartition, int], least: int | None, most: int | None) -> None:
+    whole = ranges({one: Offset(7) for one in counts}, {one: Offset(7 + count) for one, count in counts.items()})
+    tasks = split(whole, at_least=least, records_max=most)
+    at: dict[TopicPartition, int] = {}
+    for one in tasks:
+        assert len(one) > 0
+        assert at.setdefault(one.partition, 7) == one.start
+        at[one.partition] = one.end
+        assert most is None or len(one) <= most
+    assert at == {one: 7 + count for one, count in counts.items() if count}
+    assert len(tasks) >= min(least or 0, sum(counts.values()))
+
+
+def test_the_largest_range_is_split_first() -> None:
+    tasks = split([Range(P0, Offset(0), Offset(900)), Range(P1, Offset(0), Offset(90))], at_least=4, records_max=None)
+    assert [(one.partition, len(one)) for one in tasks] == [(P0, 300), (P0, 300), (P0, 300), (P1, 90)]
+
+
+offsets = st.dictionaries(
+    st.builds(tp, st.integers(0, 2_000), st.sampled_from(["a", "orders", "a.b-c_d", "_start"])),
+    st.integers(0, 2**62).map(Offset),
+    max_size=20,
+)
+
+
+@given(offsets, offsets)
+def test_offsets_as_json(some: dict[TopicPartition, Offset], begin: dict[TopicPartition, Offset]) -> None:
+    found = json.loads(json.dumps(to_json(some, begin)))
+    assert from_json(found) == some
+    assert begin_of(found) == begin
+    shuffled = dict(reversed(list(some.items())))
+    assert json.dumps(to_json(shuffled)) == json.dumps(to_json(some))  # Spark compares the texts
+
+
+def test_a_checkpoint_of_another_source_is_refused() -> None:
+    with pytest.raises(StreamlogSparkError, match="offsets of another source"):
+        from_json({"logOffset": 3})
