@@ -1,4 +1,6 @@
-"""What the admin client does with transactions: list, describe, abort, find those that hang. Any node is asked."""
+"""What the admin client does with transactions: list, describe, abort, end what was prepared, find those that hang. Any
+node is asked.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +10,21 @@ from typing import Final
 from streamlog.api.calls import unary
 from streamlog.api.errors import from_message
 from streamlog.api.pb import admin_pb2 as pb
-from streamlog.api.pb import common_pb2
+from streamlog.api.pb import common_pb2, transactions_pb2
 from streamlog.client import transaction_values as values
 from streamlog.client.any_node import AnyNode
+from streamlog.client.backoff import Backoff
+from streamlog.client.transactions import PreparedTransaction
 from streamlog.errors import StreamlogError, UnknownServerError
 from streamlog.model import BrokerId, TopicPartition
+from streamlog.ports import Clock
 
 _ADMIN: Final = "streamlog.v1.Admin"
 _LIST: Final = unary(f"{_ADMIN}/ListTransactions", pb.ListTransactionsResponse)
 _DESCRIBE: Final = unary(f"{_ADMIN}/DescribeTransactions", pb.DescribeTransactionsResponse)
 _ABORT: Final = unary(f"{_ADMIN}/AbortTransaction", pb.AbortTransactionResponse)
 _FIND_HANGING: Final = unary(f"{_ADMIN}/FindHangingTransactions", pb.FindHangingTransactionsResponse)
+_END: Final = unary("streamlog.v1.Transactions/EndTransaction", transactions_pb2.EndTransactionResponse)
 # A transaction in some thousand partitions fills an answer.
 _DESCRIBED_AT_ONCE: Final = 20
 
@@ -27,6 +33,9 @@ class TransactionAdmin:
     """The part of AsyncAdmin that knows transactions; made ready by its `start`."""
 
     _nodes: AnyNode
+    _clock: Clock
+    _backoff: Backoff
+    _total_s: float
 
     async def list_transactions(
         self, *, states: Iterable[values.TransactionState] = (), producer_ids: Iterable[int] = ()
@@ -63,6 +72,34 @@ class TransactionAdmin:
     async def abort_transaction(self, transactional_id: str) -> None:
         """What is open, and fence its producer. InvalidTransactionStateError, UnknownProducerIdError."""
         await self._nodes.ask(_ABORT, pb.AbortTransactionRequest(transactional_id=transactional_id))
+
+    async def end_prepared_transaction(
+        self, transactional_id: str, prepared: PreparedTransaction, *, commit: bool
+    ) -> None:
+        """By an outside coordinator, in the place of the producer that has prepared it. Asked again it is a success,
+        until the id is used for another one. Goes on for default.api.timeout.ms.
+
+        ProducerFencedError: the id has been used again, or its transaction ended otherwise. UnknownProducerIdError: it
+        is forgotten. InvalidTransactionStateError: it has ended the other way.
+        """
+        request = transactions_pb2.EndTransactionRequest(
+            transactional_id=transactional_id,
+            producer_id=prepared.producer_id,
+            producer_epoch=prepared.producer_epoch,
+            commit=commit,
+        )
+        deadline = self._clock.monotonic() + self._total_s
+        attempt = 0
+        while True:
+            try:
+                await self._nodes.ask(_END, request)
+                return
+            except StreamlogError as error:
+                left_s = deadline - self._clock.monotonic()
+                if not error.retriable or left_s <= 0:
+                    raise
+            attempt += 1
+            await self._backoff.wait(attempt, left_s=left_s)
 
     async def abort_hanging_transaction(self, partition: TopicPartition, producer_id: int) -> None:
         """End what is open in a partition and known to no coordinator. For what `find_hanging_transactions` calls

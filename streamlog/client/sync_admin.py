@@ -19,9 +19,12 @@ from streamlog.client.sync_loop import LoopThread, blocking
 class Admin:
     """Settings as of AsyncAdmin. Open from the moment that it is made; `close` it, or use `with`."""
 
-    def __init__(self, config: Mapping[str, object] | None = None, **settings: object) -> None:
+    def __init__(
+        self, config: Mapping[str, object] | None = None, *, thread: LoopThread | None = None, **settings: object
+    ) -> None:
+        """`thread`: a shared one; None: its own."""
         self._client = AsyncAdmin(merged(config, settings))
-        self._thread = LoopThread("streamlog-admin")
+        self._thread = thread or LoopThread("streamlog-admin")
         self._thread.call(self._client.start())
 
     def __enter__(self) -> Self:
@@ -77,5 +80,6 @@ class Admin:
     list_transactions = blocking(AsyncAdmin.list_transactions)
     describe_transactions = blocking(AsyncAdmin.describe_transactions)
     abort_transaction = blocking(AsyncAdmin.abort_transaction)
+    end_prepared_transaction = blocking(AsyncAdmin.end_prepared_transaction)
     abort_hanging_transaction = blocking(AsyncAdmin.abort_hanging_transaction)
     find_hanging_transactions = blocking(AsyncAdmin.find_hanging_transactions)

@@ -32,9 +32,12 @@ from streamlog.model import Offset, TopicPartition
 class Consumer:
     """Settings as of AsyncConsumer. Open from the moment that it is made; `close` it, or use `with`."""
 
-    def __init__(self, config: Mapping[str, object] | None = None, **settings: object) -> None:
+    def __init__(
+        self, config: Mapping[str, object] | None = None, *, thread: LoopThread | None = None, **settings: object
+    ) -> None:
+        """`thread`: a shared one; None: its own."""
         self._client = AsyncConsumer(merged(config, settings))
-        self._thread = LoopThread("streamlog-consumer")
+        self._thread = thread or LoopThread("streamlog-consumer")
         self._thread.call(self._client.start())
         self._ahead: deque[ConsumerRecord] = deque()  # taken for a loop, not handed out
         self._at: ConsumerRecord | None = None  # what a loop is at

@@ -43,9 +43,12 @@ def wait_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
 
 
 class LoopThread:
-    """Running from the moment that it is made."""
+    """Running from the moment that it is made. A shared one is for several clients that are used by one thread; it ends
+    with its process.
+    """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, shared: bool = False) -> None:
+        self._shared = shared
         self._loop = new_event_loop()
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
@@ -111,8 +114,8 @@ class LoopThread:
             raise error
 
     def close(self) -> None:
-        """Idempotent."""
-        if not self._loop.is_closed():
+        """Idempotent. A shared one goes on."""
+        if not self._loop.is_closed() and not self._shared:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())

@@ -65,13 +65,19 @@ class Producer:
     """Settings as of AsyncProducer. Open from the moment that it is made; `close` it, or use `with`."""
 
     def __init__(
-        self, config: Mapping[str, object] | None = None, *, partitioner: Partitioner | None = None, **settings: object
+        self,
+        config: Mapping[str, object] | None = None,
+        *,
+        partitioner: Partitioner | None = None,
+        thread: LoopThread | None = None,
+        **settings: object,
     ) -> None:
+        """`thread`: a shared one; None: its own."""
         self._guard = threading.RLock()
         self._client = AsyncProducer(
             merged(config, settings), partitioner=partitioner, guard=self._guard, future_type=SentRecord
         )
-        self._thread = LoopThread("streamlog-producer")
+        self._thread = thread or LoopThread("streamlog-producer")
         self._thread.call(self._client.start())
 
     def __enter__(self) -> Self:
@@ -145,6 +151,7 @@ class Producer:
     commit_transaction = blocking(AsyncProducer.commit_transaction)
     abort_transaction = blocking(AsyncProducer.abort_transaction)
     prepare_transaction = blocking(AsyncProducer.prepare_transaction)
+    hand_over_transaction = blocking(AsyncProducer.hand_over_transaction)
     resume_transaction = blocking(AsyncProducer.resume_transaction)
     send_offsets = blocking(AsyncProducer.send_offsets)
     flush = blocking(AsyncProducer.flush)

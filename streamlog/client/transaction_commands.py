@@ -75,6 +75,10 @@ class TransactionCommands:
         """As `Transactions.prepare`."""
         return await self._required().prepare()
 
+    async def hand_over_transaction(self) -> PreparedTransaction:
+        """As `Transactions.hand_over`."""
+        return await self._required().hand_over()
+
     async def resume_transaction(self) -> PreparedTransaction | None:
         """As `Transactions.resume`."""
         return await self._required().resume()

@@ -258,6 +258,12 @@ class Transactions:
         """
         if not self._rules.two_phase:
             raise InvalidTransactionStateError("only with transaction.two.phase.commit.enable is one prepared")
+        return await self.hand_over()
+
+    async def hand_over(self) -> PreparedTransaction:
+        """As `prepare`, also without two-phase commit: whoever knows what is returned ends it
+        (`end_prepared_transaction`), before its time is over.
+        """
         self.check_open()
         await self._settle()
         self.check_open()
