@@ -19,6 +19,7 @@ from streamlog.config.client_settings import ADMIN, CONSUMER
 from streamlog.errors import OffsetOutOfRangeError, StreamlogError, UnknownTopicOrPartitionError
 from streamlog.model import Offset, PartitionId, TopicPartition
 from streamlog.spark.failures import OptionError
+from streamlog.spark.loop import loop_thread
 from streamlog.spark.offsets import Offsets
 from streamlog.spark.options import Options, settings_for
 from streamlog.spark.planning import Bounds
@@ -55,12 +56,12 @@ class Cluster:
 
     def _asking(self) -> Consumer:
         if self._consumer is None:
-            self._consumer = Consumer(self._settings)
+            self._consumer = Consumer(self._settings, thread=loop_thread())
         return self._consumer
 
     def _topics_admin(self) -> Admin:
         if self._admin is None:
-            self._admin = Admin(settings_for(ADMIN, self._options.client))
+            self._admin = Admin(settings_for(ADMIN, self._options.client), thread=loop_thread())
         return self._admin
 
     # What there is.
@@ -146,7 +147,7 @@ class Cluster:
             return False
         if self._watcher is None:
             small = {"fetch.max.bytes": _WATCH_BYTES, "max.partition.fetch.bytes": _WATCH_BYTES, "check.crcs": "false"}
-            self._watcher = Consumer(self._settings | small)
+            self._watcher = Consumer(self._settings | small, thread=loop_thread())
         try:
             if self._watched != dict(ends):
                 self._watched = {}

@@ -27,6 +27,7 @@ from streamlog.errors import (
     UnknownTopicOrPartitionError,
 )
 from streamlog.spark.failures import DataLossError
+from streamlog.spark.loop import loop_thread
 from streamlog.spark.planning import Range
 from streamlog.spark.rows import BATCH_BYTES, Rows
 
@@ -93,7 +94,7 @@ def _patience_s(settings: dict[str, str]) -> float:
 def _consumer(settings: dict[str, str]) -> Consumer:
     name = _name(settings)
     if name not in _consumers:
-        _consumers[name] = Consumer(settings)
+        _consumers[name] = Consumer(settings, thread=loop_thread())
     return _consumers[name]
 
 

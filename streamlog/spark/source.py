@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 
-from streamlog.spark.failures import told
+from streamlog.spark.failures import StreamlogSparkError, told
 from streamlog.spark.options import Options, Use
 from streamlog.spark.schema import checked_columns, ddl
 
@@ -44,6 +50,31 @@ class DefaultSource(DataSource):
         self._parsed.check_use(Use.STREAM, "a stream")
         return StreamReader(self._parsed, self._columns(schema))
 
+    @told
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from streamlog.spark.sink import BatchSink
+
+        self._check_sink(schema, overwrite, "a batch sink")
+        return BatchSink(self._parsed)
+
+    @told
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from streamlog.spark.sink import StreamSink
+
+        self._check_sink(schema, overwrite, "a streaming sink")
+        return StreamSink(self._parsed)
+
+    def _check_sink(self, schema: StructType, overwrite: bool, what: str) -> None:
+        from streamlog.spark.sink_task import check_schema
+
+        self._parsed.check_use(Use.SINK, what)
+        if overwrite:
+            raise StreamlogSparkError("a log is appended to, never overwritten: use mode append")
+        check_schema(_fields(schema), self._parsed.get("topic"))
+
     def _columns(self, schema: StructType) -> tuple[str, ...]:
-        fields = [(field.name, field.dataType.simpleString()) for field in schema.fields]
-        return checked_columns(fields, headers=self._parsed.truth("includeHeaders"))
+        return checked_columns(_fields(schema), headers=self._parsed.truth("includeHeaders"))
+
+
+def _fields(schema: StructType) -> list[tuple[str, str]]:
+    return [(field.name, field.dataType.simpleString()) for field in schema.fields]

@@ -1,0 +1,288 @@
+"""The sink's protocol on a real cluster, without Spark: every place where something may die, and random histories."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'streamlog[spark]'")
+
+from streamlog.client import Admin  # noqa: E402  after what may skip the module
+from streamlog.client.transaction_values import TransactionState  # noqa: E402
+from streamlog.errors import StreamlogError  # noqa: E402
+from streamlog.pytest_plugin.cluster import InProcessCluster  # noqa: E402
+from streamlog.spark.failures import StreamlogSparkError  # noqa: E402
+from streamlog.spark.sink_commit import SinkDriver  # noqa: E402
+from streamlog.spark.sink_state import (  # noqa: E402
+    RETIRED_MAX,
+    SinkState,
+    Writer,
+    decided,
+    may_abort,
+    run_of,
+    taken_over,
+    transactional_id,
+)
+from streamlog.spark.sink_task import SinkRules, TaskName, write_rows  # noqa: E402
+from tests.spark.records import committed  # noqa: E402
+
+
+class Killed(Exception):
+    """The process is no more."""
+
+
+class Run:
+    """A run of a query: its driver, and its tasks."""
+
+    def __init__(self, cluster: InProcessCluster, sink: str, topic: str, name: str) -> None:
+        self.client = {"bootstrap.servers": cluster.bootstrap_servers, "default.api.timeout.ms": "60000"}
+        self.sink, self.topic, self.name = sink, topic, name
+        self.driver = SinkDriver(sink, name, self.client)
+        self.tasks = 0
+
+    def stage(self, batch: int, task: int) -> Writer:
+        """The rows of one task; their values tell batch and task."""
+        rules = SinkRules(client=self.client, topic=self.topic, timestamps=False)
+        name = TaskName(transactional_id=transactional_id(self.sink, self.name, str(self.tasks)), two_phase=True)
+        self.tasks += 1
+        values = pa.array([f"{batch}:{task}:{row}".encode() for row in range(5)])
+        writer, rows = write_rows(rules, name, iter([pa.RecordBatch.from_arrays([values], ["value"])]))
+        assert writer is not None
+        assert rows == 5
+        return writer
+
+    def stage_all(self, batch: int) -> list[Writer]:
+        return [self.stage(batch, task) for task in range(2)]
+
+    def die(self) -> None:
+        self.driver.close()
+
+
+def rows_of(batches: Sequence[int]) -> Counter[bytes]:
+    return Counter(f"{b}:{task}:{row}".encode() for b in batches for task in range(2) for row in range(5))
+
+
+def values(cluster: InProcessCluster, topic: str) -> Counter[bytes | None]:
+    return Counter(one.value for one in committed(cluster.bootstrap_servers, topic))
+
+
+def still_open(cluster: InProcessCluster, sink: str) -> list[str]:
+    with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        found = admin.list_transactions(states=[TransactionState.ONGOING]).transactions
+    return [one.transactional_id for one in found if run_of(sink, one.transactional_id)]
+
+
+@pytest.fixture
+def make(cluster: InProcessCluster, topic: str) -> Iterator[object]:
+    runs: list[Run] = []
+
+    def made(name: str) -> Run:
+        runs.append(Run(cluster, topic, topic, name))
+        return runs[-1]
+
+    yield made
+    for run in runs:
+        run.die()
+
+
+def test_micro_batches_one_after_another(cluster: InProcessCluster, topic: str, make) -> None:
+    run = make("r1")
+    for batch in range(3):
+        assert run.driver.commit(batch, run.stage_all(batch))
+    assert values(cluster, topic) == rows_of([0, 1, 2])
+
+
+def test_what_is_not_decided_is_not_seen_and_the_next_run_aborts_it(
+    cluster: InProcessCluster, topic: str, make
+) -> None:
+    first = make("r1")
+    first.stage_all(0)
+    first.die()
+    second = make("r2")
+    assert second.driver.commit(0, second.stage_all(0))
+    assert still_open(cluster, topic) == []
+    assert values(cluster, topic) == rows_of([0])
+
+
+@pytest.mark.parametrize("ended", [0, 1, 2])
+def test_a_driver_that_dies_between_the_decision_and_its_end(
+    cluster: InProcessCluster, topic: str, make, monkeypatch: pytest.MonkeyPatch, ended: int
+) -> None:
+    """Between the sink's commit and Spark's; and in the middle of the sink's."""
+    first = make("r1")
+    whole = first.driver._end
+
+    def cut_off(writers: Sequence[Writer], *, commit: bool) -> None:
+        whole(list(writers)[:ended], commit=commit)
+        raise Killed
+
+    writers = first.stage_all(0)
+    monkeypatch.setattr(first.driver, "_end", cut_off)
+    with pytest.raises(Killed):
+        first.driver.commit(0, writers)
+    first.die()
+    second = make("r2")
+    assert not second.driver.commit(0, second.stage_all(0)), "it was decided before"
+    assert second.driver.commit(1, second.stage_all(1))
+    assert still_open(cluster, topic) == []
+    assert values(cluster, topic) == rows_of([0, 1])
+
+
+def test_of_two_drivers_one_decides(cluster: InProcessCluster, topic: str, make) -> None:
+    first, second = make("r1"), make("r2")
+    mine, others = first.stage_all(0), second.stage_all(0)
+    first.driver._opened()
+    assert second.driver.commit(0, others)
+    with pytest.raises((StreamlogError, StreamlogSparkError)):
+        first.driver.commit(0, mine)
+    assert values(cluster, topic) == rows_of([0])
+    first.die()
+    again = make("r1")
+    with pytest.raises(StreamlogSparkError, match="another run of this query"):
+        again.driver.commit(1, again.stage_all(1))
+    third = make("r3")  # the zombie has fenced the second's driver; its query begins the micro-batch anew
+    assert third.driver.commit(1, third.stage_all(1))
+    assert still_open(cluster, topic) == []
+    assert values(cluster, topic) == rows_of([0, 1])
+
+
+def test_a_run_that_nobody_knew_is_retired_before_it_is_aborted(cluster: InProcessCluster, topic: str, make) -> None:
+    second = make("r2")
+    assert second.driver.commit(0, second.stage_all(0))
+    late = make("r1")
+    late.stage_all(1)
+    assert second.driver.commit(1, second.stage_all(1))
+    assert still_open(cluster, topic) == []
+    with pytest.raises(StreamlogSparkError, match="another run of this query"):
+        late.driver.commit(2, [])
+    assert values(cluster, topic) == rows_of([0, 1])
+
+
+def test_what_somebody_aborted_is_not_committed_in_part(cluster: InProcessCluster, topic: str, make) -> None:
+    run = make("r1")
+    writers = run.stage_all(0)
+    cluster.with_admin(lambda admin: admin.abort_transaction(writers[0].transactional_id))
+    with pytest.raises(StreamlogSparkError, match="aborted before it was committed"):
+        run.driver.commit(0, writers)
+    run.driver.abort(0, writers)
+    assert still_open(cluster, topic) == []
+    assert values(cluster, topic) == Counter()
+
+
+def test_a_decided_transaction_that_somebody_aborts_is_told(
+    cluster: InProcessCluster, topic: str, make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = make("r1")
+    writers = first.stage_all(0)
+    monkeypatch.setattr(first.driver, "_end", lambda *_, **__: (_ for _ in ()).throw(Killed))
+    with pytest.raises(Killed):
+        first.driver.commit(0, writers)
+    cluster.with_admin(lambda admin: admin.abort_transaction(writers[1].transactional_id))
+    second = make("r2")
+    with pytest.raises(StreamlogSparkError, match="a part of its micro-batch is missing"):
+        second.driver.commit(0, second.stage_all(0))
+
+
+def test_abort_of_a_batch_whose_decision_was_not_heard_of(cluster: InProcessCluster, topic: str, make) -> None:
+    run = make("r1")
+    writers = run.stage_all(0)
+    run.driver.commit(0, writers)
+    run.die()
+    again = make("r1")
+    again.driver.abort(0, writers)  # as Spark does when the commit's answer was lost
+    assert values(cluster, topic) == rows_of([0])
+
+
+def test_failed_and_doubled_attempts_leave_nothing(cluster: InProcessCluster, topic: str, make) -> None:
+    run = make("r1")
+    run.stage(0, 0)  # its executor died, or another attempt was faster
+    writers = run.stage_all(0)
+    assert run.driver.commit(0, writers)
+    assert still_open(cluster, topic) == []
+    assert values(cluster, topic) == rows_of([0])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_histories(cluster: InProcessCluster, topic: str, make, seed: int) -> None:
+    """Runs that die anywhere, and zombies that go on: each micro-batch is there once, and nothing is left open."""
+    chance = random.Random(seed)
+    done, names, zombies = 0, 0, []
+    while done < 4:
+        names += 1
+        run = make(f"r{names}")
+        if chance.random() < 0.4:
+            run.driver.abort = lambda *_: None
+        while done < 4:
+            if zombies and chance.random() < 0.5:
+                zombie, batch, staged = zombies.pop(chance.randrange(len(zombies)))
+                try:
+                    zombie.driver.commit(batch, staged)
+                except (StreamlogError, StreamlogSparkError):
+                    pass  # it was fenced, or retired
+            try:
+                writers = run.stage_all(done)
+            except StreamlogError:
+                break  # a zombie took it for dead
+            fate = chance.choice(["whole", "whole", "killed before", "killed within", "sleeps"])
+            if fate == "sleeps":
+                zombies.append((run, done, writers))
+                break
+            if fate == "killed before":
+                run.die()
+                break
+            try:
+                if fate == "killed within":
+                    end = run.driver._end
+                    calls = chance.randrange(2)
+
+                    def cut_off(some: Sequence[Writer], *, commit: bool, end=end, calls=calls) -> None:
+                        end(list(some)[:calls], commit=commit)
+                        raise Killed
+
+                    run.driver._end = cut_off
+                run.driver.commit(done, writers)
+            except Killed:
+                run.die()
+                break
+            except (StreamlogError, StreamlogSparkError):
+                break  # Spark ends the query; the next run begins the micro-batch anew
+            done += 1
+    last = make("last")
+    last.driver.commit(done, last.stage_all(done))
+    assert values(cluster, topic) == rows_of(range(done + 1)), f"seed {seed}"
+    assert still_open(cluster, topic) == []
+
+
+# The rules alone.
+
+
+def test_a_state_is_what_it_was_written_as() -> None:
+    state = SinkState(owner="r2", retired=("r0", "r1"), batch=7, writers=(Writer("spark-sink/s/r2/1", 5, 6),))
+    assert SinkState.from_bytes(state.to_bytes()) == state
+    with pytest.raises(StreamlogSparkError, match="holds something else"):
+        SinkState.from_bytes(b"x")
+
+
+def test_who_is_retired() -> None:
+    state = decided(SinkState(), "r1", 0, [], ["r1", "r0"])
+    assert (state.owner, state.retired) == ("r1", ("r0",))
+    state = taken_over(state, "r2", ["r3"])
+    assert (state.owner, state.retired, state.batch) == ("r2", ("r0", "r1", "r3"), 0)
+    for number in range(RETIRED_MAX + 5):
+        state = decided(state, f"n{number}", number, [], [])
+    assert len(state.retired) == RETIRED_MAX
+    assert state.retired[-1] == f"n{RETIRED_MAX + 3}"
+
+
+def test_what_may_be_aborted() -> None:
+    writer = Writer(transactional_id("s", "r2", "1"), 5, 6)
+    state = SinkState(owner="r2", retired=("r1",), batch=7, writers=(writer,))
+    assert not may_abort(state, "r2", writer.transactional_id, "s"), "it was decided"
+    assert may_abort(state, "r2", transactional_id("s", "r2", "2"), "s")
+    assert may_abort(state, "r2", transactional_id("s", "r1", "1"), "s")
+    assert not may_abort(state, "r2", transactional_id("s", "r3", "1"), "s"), "it may decide yet"
+    assert not may_abort(state, "r2", transactional_id("s.r1", "r1", "1"), "s"), "another sink's"
+    assert not may_abort(state, "r2", "spark-sink/s", "s"), "a driver's"
