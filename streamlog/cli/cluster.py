@@ -192,6 +192,9 @@ def unregister(target: Target, node_id: int) -> None:
 def add_voter(target: Target, node_id: int, *, address: str, replaced: int | None) -> None:
     """Give NODE a vote on the metadata.
 
+    It must run with its own id in controller.quorum.voters, beside those that vote now: so it follows the quorum's log
+    and waits to be let in.
+
     \b
     Examples:
       streamlogctl cluster add-voter 4

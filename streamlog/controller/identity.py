@@ -28,6 +28,11 @@ class Identified:
     cluster_id: str  # empty: it has never met its cluster
     voters: str  # as in controller.quorum.voters
 
+    @property
+    def runs_as_voter(self) -> bool:
+        """It takes part in the quorum's log, or waits to be let in."""
+        return any(voter.partition("@")[0].strip() == str(self.node_id) for voter in self.voters.split(","))
+
 
 async def identify(network: Network, where: str, *, timeout_s: float, wait_s: float = 0.0) -> Identified:
     """`wait_s`: let it wait for a cluster id so long. RpcError; InvalidRequestError where it answers something else."""

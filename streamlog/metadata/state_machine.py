@@ -2,6 +2,9 @@
 
 It owns the current image. Commands come in log order, each once; what it does with one is replay, and nothing else.
 An error on the way stops the node, as it should: every other node has met the same command.
+
+What the image holds already is passed over: a voter that hears nobody follows as an observer too (node.membership), and
+then meets commands twice.
 """
 
 from __future__ import annotations
@@ -32,6 +35,8 @@ class MetadataStateMachine:
 
     def apply(self, index: RaftIndex, command: bytes) -> bytes:
         """The result is empty: who proposed the command knows what it was."""
+        if index <= self._image.index:
+            return b""
         delta = MetadataDelta(self._image)
         delta.replay(decode_batch(command), index)
         self._image = delta.apply()
@@ -50,6 +55,8 @@ class MetadataStateMachine:
 
     def install(self, index: RaftIndex, picture: MetadataImage) -> None:
         """`index` may be beyond the picture's: entries in between were not commands."""
+        if picture.index < self._image.index:
+            return
         self._image = picture
         if self._listener is not None:
             self._listener(picture, None)

@@ -1,6 +1,10 @@
 """How a node follows the metadata: as a voter of the quorum, or as an observer of it.
 
 Both feed the node's view. A voter may become the active controller; an observer has none, and says so.
+
+A voter that hears of no leader may have been voted out, or not have been let in yet, and nobody tells it so: it follows
+as an observer until it hears of one. So whoever is taken the vote goes on as a broker, and whoever is started to become
+a voter can be one before. What comes twice is passed over by the state machine.
 """
 
 from __future__ import annotations
@@ -28,6 +32,8 @@ from streamlog.raft.voters import Voter, VoterSet
 DIRECTORY: Final = "__cluster_metadata"
 """Below metadata.log.dir, or the first log directory. No partition's directory is called so: it has no number."""
 HAND_OVER_S: Final = 1.0
+ALONE_S: Final = 2.0
+"""Without a leader: longer than elections take."""
 
 
 class Member(Protocol):
@@ -62,8 +68,9 @@ class Member(Protocol):
 
 class VoterMember:
     def __init__(self, owner: Owner, directory: str, *, view: MetadataView, configs: NodeConfigs, ports: Ports) -> None:
+        self._owner = owner
+        self._ports = ports
         config = QuorumConfig(owner=owner, directory=directory, settings=quorum_settings(configs.node))
-        self._configured = owner.voters
         self._view = view
         self._raft = RaftNode(config, view.machine, ports)
         self._up = False
@@ -85,8 +92,28 @@ class VoterMember:
             self._running = tasks.create_task(self._raft.run())
             await self._raft.wait_until_up()
             self._up = True
+            tasks.create_task(self._observe_while_alone())
             await self.active.run()
         self._up = False
+
+    async def _observe_while_alone(self) -> None:
+        """As long as the quorum runs."""
+        observing: asyncio.Task[None] | None = None
+        async with asyncio.TaskGroup() as tasks:
+            async for leadership in self._raft.watch_leadership():
+                if leadership.leader is not None and observing is not None:
+                    observing.cancel()
+                    observing = None
+                elif leadership.leader is None and observing is None:
+                    observing = tasks.create_task(self._observe())
+            if observing is not None:
+                observing.cancel()
+
+    async def _observe(self) -> None:
+        await asyncio.sleep(ALONE_S)
+        others = tuple(voter for voter in self._raft.voters() if voter.node_id != self._owner.node_id)
+        if others:
+            await observer_of(self._owner.cluster_id, VoterSet(others), self._view, self._ports).run()
 
     async def stop(self) -> None:
         """Hand over the leadership, then end `run` in good order."""
@@ -106,13 +133,13 @@ class VoterMember:
 
     @property
     def applied_index(self) -> RaftIndex:
-        return self._raft.applied_index
+        return max(self._raft.applied_index, self._view.image.index)
 
     def leadership(self) -> Leadership:
         return self._raft.leadership()
 
     def voters(self) -> VoterSet:
-        return self._raft.voters() if self._up else self._configured
+        return self._raft.voters() if self._up else self._owner.voters
 
     async def add_voter(self, voter: Voter) -> RaftIndex:
         return await self._raft.add_voter(voter)
@@ -132,16 +159,7 @@ class ObserverMember:
         self.active: ActiveController | None = None
         self._voters = voters
         self._view = view
-        self._observer = Observer(
-            view.machine,
-            voters,
-            cluster_id=cluster_id,
-            network=ports.network,
-            clock=ports.clock,
-            random=ports.random,
-            workers=ports.workers,
-            probe=ports.probe,
-        )
+        self._observer = observer_of(cluster_id, voters, view, ports)
 
     async def run(self) -> None:
         await self._observer.run()
@@ -188,6 +206,19 @@ class ObserverMember:
             leader=self._view.controller,
             address=self._view.controller_address,
         )
+
+
+def observer_of(cluster_id: str, voters: VoterSet, view: MetadataView, ports: Ports) -> Observer:
+    return Observer(
+        view.machine,
+        voters,
+        cluster_id=cluster_id,
+        network=ports.network,
+        clock=ports.clock,
+        random=ports.random,
+        workers=ports.workers,
+        probe=ports.probe,
+    )
 
 
 def quorum_settings(config: Config) -> QuorumSettings:

@@ -5,24 +5,28 @@ from __future__ import annotations
 from streamlog.api.convert import cluster
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.api.service import Call
-from streamlog.errors import BrokerNotAvailableError
+from streamlog.controller.identity import SECOND_LOOK_S, identify
+from streamlog.errors import BrokerNotAvailableError, InvalidRequestError, StreamlogError
 from streamlog.metadata.view import MetadataView
+from streamlog.ports import Network, RpcError
 from streamlog.raft.voters import Voter
 from streamlog.services.deciding import Deciding
 from streamlog.services.needs import Quorum
 
 
 class VoterChanges:
-    def __init__(self, deciding: Deciding, quorum: Quorum, view: MetadataView) -> None:
+    def __init__(self, deciding: Deciding, quorum: Quorum, view: MetadataView, network: Network) -> None:
         self._deciding = deciding
         self._quorum = quorum
         self._view = view
+        self._network = network
 
     async def add(self, request: pb.AddVoterRequest, call: Call) -> pb.AddVoterResponse:
         change = cluster.add_voter(request)
 
         async def work() -> pb.AddVoterResponse:
             voter = Voter(node_id=change.node_id, address=self._address(change))
+            await self._check_follows_the_log(voter)
             if change.replaced is None:
                 await self._quorum.add_voter(voter)
             else:
@@ -48,6 +52,26 @@ class VoterChanges:
                 f"node {change.node_id} is not alive: start it, or give its address", node=change.node_id
             )
         return address
+
+    async def _check_follows_the_log(self, voter: Voter) -> None:
+        """InvalidRequestError for a node that was started as an observer: it would be waited for in vain. One that does
+        not answer may be on its way.
+        """
+        try:
+            found = await identify(self._network, voter.address, timeout_s=SECOND_LOOK_S)
+        except (RpcError, StreamlogError):
+            return
+        if found.node_id != voter.node_id:
+            reason = f"node {found.node_id} answers at {voter.address}, not node {voter.node_id}"
+            raise InvalidRequestError(reason, field="address", node=found.node_id)
+        if not found.runs_as_voter:
+            own = f"{voter.node_id}@{voter.address}"
+            raise InvalidRequestError(
+                f"node {voter.node_id} runs as an observer of the metadata: put {own} into its "
+                "controller.quorum.voters, restart it, and give it the vote then",
+                field="node_id",
+                node=voter.node_id,
+            )
 
     def _voters(self) -> list[pb.VoterDescription]:
         return cluster.voter_descriptions((voter.node_id, voter.address) for voter in self._quorum.voters())

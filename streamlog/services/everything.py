@@ -131,7 +131,7 @@ def _admin(parts: Parts, names: TopicNames, peers: Peers) -> Admin:
         commands=ControllerCalls(deciding, view),
         reads=ClusterReads(view, names, parts.quorum),
         configs=ConfigDescriptions(parts.node_id, view, parts.configs, peers),
-        voters=VoterChanges(deciding, parts.quorum, view),
+        voters=VoterChanges(deciding, parts.quorum, view, parts.ports.network),
         nodes=NodeQuestions(parts.node_id, view, parts.disks, peers),
         groups=GroupQuestions(parts.node_id, parts.groups, view, parts.configs, peers),
         transactions=TransactionQuestions(

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from google.protobuf.message import Message
 
+from streamlog.api.pb import admin_pb2
 from streamlog.errors import InconsistentClusterError, LogDirectoryLockedError
 from streamlog.model import BrokerId
 from streamlog.node import Node
 
+from .calls import Calls, R, until_done
 from .kit import Nodes, properties, tell
 
 
@@ -201,3 +204,44 @@ def test_silence_is_fenced_after_the_session() -> None:
         await nodes.until(lambda: not nodes.node(witness).view.image.brokers[BrokerId(silent)].fenced)
 
     tell(story)
+
+
+def test_a_broker_becomes_a_voter_and_is_one_no_more() -> None:
+    """It follows the metadata all the time: before it is let in, as a voter, and after it was voted out."""
+
+    async def story(nodes: Nodes) -> None:
+        nodes.start()
+        await nodes.ready()
+        nodes.host(4).start(lambda ports: Node(properties(4, 4), ports))
+        await nodes.ready(4)
+
+        calls = Calls(nodes.world.host("client").boot().network)
+
+        async def ask(method: str, request: Message, response_type: type[R]) -> R:
+            return await calls.call("n1:9092", f"Admin/{method}", request, response_type, timeout_s=20)
+
+        async def hosts(topic: str) -> None:
+            """Node 4 leads a partition, and takes records."""
+            created = await ask("CreateTopics", placed(topic, 4, 1), admin_pb2.CreateTopicsResponse)
+            assert not created.results[0].HasField("error"), created
+            async with asyncio.timeout(5):
+                await until_done(lambda: calls.produce("n4:9092", topic, 0, b"v"))
+
+        await hosts("before")
+        await ask("AddVoter", admin_pb2.AddVoterRequest(node_id=4), admin_pb2.AddVoterResponse)
+        await hosts("as-a-voter")
+        for leaving in (1, 2):
+            nodes.host(leaving).crash()
+        nodes.start(1, 2)  # with 3 and 4 a majority stays, and 4 may lead it
+        await nodes.ready(1, 2)
+        await ask("RemoveVoter", admin_pb2.RemoveVoterRequest(node_id=4), admin_pb2.RemoveVoterResponse)
+        await hosts("after")
+
+        await calls.close()
+
+    tell(story)
+
+
+def placed(topic: str, *replicas: int) -> admin_pb2.CreateTopicsRequest:
+    assignment = [admin_pb2.ReplicaAssignment(replicas=replicas)]
+    return admin_pb2.CreateTopicsRequest(topics=[admin_pb2.NewTopic(name=topic, assignments=assignment)])
