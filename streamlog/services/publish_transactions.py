@@ -82,7 +82,7 @@ class TransactionalStream:
         self._topic = ""
         self._answers = Answers()
         self._lines = Lines(means.writer)
-        self._going: set[asyncio.Task[Any]] = set()  # what is being written of the open transaction
+        self._going: dict[asyncio.Task[Any], None] = {}  # what is being written of the open transaction
         writer = convert_transactions.writer(first.transactional)
         self._transactional_id = writer.transactional_id
         self._token = _token_of(Identity())
@@ -220,8 +220,8 @@ class TransactionalStream:
 
     def _go(self, tasks: asyncio.TaskGroup, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = tasks.create_task(work)
-        self._going.add(task)
-        task.add_done_callback(self._going.discard)
+        self._going[task] = None
+        task.add_done_callback(self._going.pop)
         return task
 
     async def _settle(self) -> None:
