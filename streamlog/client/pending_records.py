@@ -108,4 +108,5 @@ class PendingRecords:
     async def close(self) -> None:
         for task in self._searches:
             task.cancel()
-        await asyncio.gather(*self._searches, return_exceptions=True)
+        if self._searches:
+            await asyncio.gather(*self._searches, return_exceptions=True)
