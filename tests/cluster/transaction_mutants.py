@@ -1,11 +1,11 @@
-"""Bugs planted on purpose into the transactions: each must be found by the lives (`transaction_lives`) or a story."""
+"""Defects of transactions that are planted into the real classes, one at a time: the simulation must find them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 from unittest.mock import patch
 
 from streamlog.coordinator.marker_writer import MarkerWriter, _Job
@@ -17,7 +17,7 @@ from streamlog.transactions import deciding
 from streamlog.transactions.deciding import Decision, End, Ended
 from streamlog.transactions.records import PREPARED, Record, TransactionState, TransactionValue
 
-Mutant = Callable[[], AbstractContextManager[Any]]
+from .mutants import Mutant
 
 
 def marker_before_the_decision_is_durable() -> AbstractContextManager[Any]:
@@ -64,3 +64,11 @@ def retry_of_the_end_decided_anew() -> AbstractContextManager[Any]:
         return end(command, before, now_ms)
 
     return patch.object(deciding, "end", anew)
+
+
+MUTANTS: Final[Mapping[str, Mutant]] = {
+    "marker_before_the_decision_is_durable": Mutant(plant=marker_before_the_decision_is_durable, seeds=10),
+    "epoch_not_bumped": Mutant(plant=epoch_not_bumped, seeds=10),
+    "verification_skipped": Mutant(plant=verification_skipped, seeds=10),
+    "retry_of_the_end_decided_anew": Mutant(plant=retry_of_the_end_decided_anew, seeds=10),
+}

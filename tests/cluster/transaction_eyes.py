@@ -1,0 +1,44 @@
+"""What is looked at while it happens, for it shows seldom in what comes of it: for the length of a run these methods of
+the coordinator tell.
+
+    I2   no marker leaves before the decision that it tells of is below the high watermark: what is lost with a leader
+         must have been seen by no partition
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+from unittest import mock
+
+from streamlog.coordinator.marker_writer import MarkerWriter
+from streamlog.coordinator.transaction_shard import Prepared, TransactionShard
+from streamlog.model import Offset
+
+from .transaction_ledger import Wrong
+
+
+@contextmanager
+def looking(wrong: Wrong) -> Iterator[None]:
+    decided: dict[int, tuple[Prepared, Offset]] = {}  # by identity: what is held is not made anew
+    begin, send = MarkerWriter.write, MarkerWriter._write
+
+    @wraps(begin)
+    def write(self: MarkerWriter, shard: TransactionShard, prepared: Prepared) -> None:
+        """Called in the step in which the decision is appended, or when it has been loaded."""
+        decided[id(prepared)] = prepared, shard.shard.replica.log_end_offset
+        begin(self, shard, prepared)
+
+    @wraps(send)
+    async def _write(self: MarkerWriter, node: Any, some: list[Any]) -> Any:
+        for item in some:
+            prepared, end = decided[id(item.job.prepared)]
+            replica = item.job.shard.shard.replica
+            if replica.high_watermark < end:
+                wrong("I2", f"a marker of {prepared} leaves at {replica.high_watermark}, its decision ends at {end}")
+        return await send(self, node, some)
+
+    with mock.patch.object(MarkerWriter, "write", write), mock.patch.object(MarkerWriter, "_write", _write):
+        yield
