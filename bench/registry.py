@@ -15,6 +15,7 @@ PARTS = {
     "quorum": "bench.quorum",
     "records": "bench.records",
     "storage": "bench.storage",
+    "transactions": "bench.transactions",
 }
 
 
