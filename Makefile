@@ -7,7 +7,7 @@ JOBS   ?= auto
 OUTPUT ?= table
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check fmt test test-long sim sim-raft bench demo interop proto docs clean
+.PHONY: help setup check fmt test test-long test-spark sim sim-raft bench demo interop proto docs clean
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -33,10 +33,14 @@ fmt: $(STAMP)    ## format the code
 	$(BIN)/ruff check --fix .
 
 test: $(STAMP)   ## all tests but the long ones, in parallel
-	$(BIN)/python -m pytest -q -n $(JOBS) -m 'not long and not interop'
+	$(BIN)/python -m pytest -q -n $(JOBS) -m 'not long and not interop and not spark'
 
 test-long: $(STAMP)  ## the long ones: more seeds, more rounds
 	$(BIN)/python -m pytest -q -n $(JOBS) -m long
+
+test-spark: $(STAMP)  ## the Spark part, with pyspark (a download of 450 MB the first time) and a Java
+	$(BIN)/python -c 'import pyspark, pyarrow' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark]'
+	$(BIN)/python -m pytest -q tests/spark
 
 sim: $(STAMP)    ## the cluster in simulation: SEED=7 tells one run, SEEDS=2000 FROM=0 JOBS=2 runs many, SHRINK=7 finds why
 	@$(BIN)/python -m tests.cluster $(if $(SEED),--seed $(SEED),$(if $(SHRINK),--shrink $(SHRINK),--seeds $(or $(SEEDS),300) --from $(or $(FROM),0) --jobs $(or $(JOBS:auto=2),2))) $(if $(MUTANT),--mutant $(MUTANT))

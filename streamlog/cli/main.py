@@ -25,6 +25,7 @@ _COMMANDS: Final = {
     "config": _Command("streamlog.cli.config", "Show and change configs of topics and nodes."),
     "cluster": _Command("streamlog.cli.cluster", "Nodes, quorum, disks; drain and forget nodes."),
     "partition": _Command("streamlog.cli.partition", "Elect leaders, move replicas, compare replicas."),
+    "pipeline": _Command("streamlog.cli.pipeline", "Spark pipelines that ship: list and run them."),
     "local": _Command("streamlog.cli.local", "A cluster on this machine, for development."),
     "dump": _Command("streamlog.cli.dump", "Print what is in the files of a log, and what is wrong with them."),
     "completion": _Command("streamlog.cli.completion", "Print the completion script of a shell."),

@@ -116,9 +116,10 @@ class LoopThread:
     def close(self) -> None:
         """Idempotent. A shared one goes on."""
         if not self._loop.is_closed() and not self._shared:
+            # There: whoever closes may be in a loop of his own.
+            self.call(self._loop.shutdown_asyncgens())
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             self._loop.close()
 
 

@@ -105,8 +105,8 @@ class BatchSink(DataSourceArrowWriter):
         written = _written(messages)
         if not self._named:
             self._end(written, commit=False)
-        elif written:
-            with _driver(written[0], self._rules) as driver:
+        else:
+            with _driver(Written(self._sink, self._run, None, 0), self._rules) as driver:
                 driver.abort(_ONLY_BATCH, _writers(written))
 
     def _end(self, written: Sequence[Written], *, commit: bool) -> None:

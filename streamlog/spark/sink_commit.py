@@ -139,12 +139,15 @@ class SinkDriver:
         return True
 
     def abort(self, batch: int, writers: Sequence[Writer]) -> None:
-        """Of what Spark gives up; the batch may have been decided all the same."""
+        """Of what Spark gives up; the batch may have been decided all the same. What its other tasks have open goes
+        too: this run decides nothing of it any more.
+        """
         log = self._opened()
         if batch <= log.state.batch:
             self._end(log.state.writers, commit=True)
         kept = set(log.state.writers)
         self._end([one for one in writers if one not in kept], commit=False)
+        self._abort_leftovers(log.state, self._open_names())
 
     def _opened(self) -> SinkLog:
         if self._log is None:

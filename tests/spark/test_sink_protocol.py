@@ -126,6 +126,7 @@ def test_a_driver_that_dies_between_the_decision_and_its_end(
     first.die()
     second = make("r2")
     assert not second.driver.commit(0, second.stage_all(0)), "it was decided before"
+    assert still_open(cluster, topic) == []
     assert second.driver.commit(1, second.stage_all(1))
     assert still_open(cluster, topic) == []
     assert values(cluster, topic) == rows_of([0, 1])

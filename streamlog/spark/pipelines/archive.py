@@ -1,0 +1,41 @@
+"""Topics as Parquet: every record once, by topic and by the day of its time, with where it stood.
+
+Spark's file sink keeps a log of the files that belong to it beside them (_spark_metadata), and a micro-batch that is
+begun anew has the same ranges of offsets; so readers that go by that log, as Spark does, see every record once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F
+
+from streamlog.spark.pipelines.queries import begun
+from streamlog.spark.pipelines.settings import COMMON, Setting, Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+SETTINGS: Final = (
+    *COMMON,
+    Setting("topics", None, "What to archive: topics, separated by commas."),
+    Setting("path", None, "The folder or URL of the archive."),
+    Setting("starting.offsets", "earliest", "Where to begin at the first start: earliest or latest."),
+    Setting("fail.on.data.loss", "true", "Whether to end when records were deleted before they were archived."),
+)
+READS: Final = "topics"
+WRITES: Final = ""
+
+
+def start(spark: SparkSession, settings: Settings) -> list[StreamingQuery]:
+    options = settings.source(
+        subscribe=settings["topics"],
+        startingOffsets=settings["starting.offsets"],
+        failOnDataLoss=settings["fail.on.data.loss"],
+        includeHeaders="true",
+    )
+    records = spark.readStream.format("streamlog").options(**options).load()
+    dated = records.withColumn("date", F.to_date("timestamp"))
+    writer = dated.writeStream.format("parquet").option("path", settings["path"]).partitionBy("topic", "date")
+    return [begun(writer, settings, "archive")]

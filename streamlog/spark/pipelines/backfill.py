@@ -1,0 +1,56 @@
+"""Parquet into a topic: what `archive` has written, or any files with a column value.
+
+Each file is written once, and files that come while it runs are taken up; with trigger=available-now, the default, it
+ends when all that are there are done. Keys, values, headers and, unless times=new, timestamps stay; records go to
+partitions by their keys. Rows of a file may be written by several tasks at a time, so their order is not kept.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.errors import AnalysisException
+
+from streamlog.spark.failures import OptionError, StreamlogSparkError
+from streamlog.spark.pipelines.queries import begun
+from streamlog.spark.pipelines.settings import AVAILABLE_NOW, COMMON, Setting, Settings
+from streamlog.spark.sink_task import SINK_COLUMNS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+_KEPT: Final = ("key", "value", "headers", "timestamp")
+
+SETTINGS: Final = (
+    *[one for one in COMMON if one.name not in ("trigger", "max.offsets.per.trigger")],
+    Setting("trigger", AVAILABLE_NOW, "available-now: end when all files are written; or a duration between looks."),
+    Setting("path", None, "The folder or URL of the Parquet files."),
+    Setting("topic", None, "Where to write."),
+    Setting("max.files.per.trigger", "100", "So many files in a micro-batch at most."),
+    Setting("times", "kept", "kept: records have the column timestamp as their time; new: the time of writing."),
+)
+READS: Final = ""
+WRITES: Final = "topic"
+
+
+def start(spark: SparkSession, settings: Settings) -> list[StreamingQuery]:
+    """OptionError, StreamlogSparkError."""
+    if settings["times"] not in ("kept", "new"):
+        raise OptionError("times", "must be kept or new")
+    try:
+        schema = spark.read.parquet(settings["path"]).schema
+    except AnalysisException as error:
+        raise OptionError("path", f"{settings['path']} cannot be read as Parquet: {error.getCondition()}") from None
+    names = [name for name in _KEPT if name in schema.fieldNames()]
+    if "value" not in names:
+        raise StreamlogSparkError(f"schema: the files in {settings['path']} have no column value")
+    for name in names:
+        kind = schema[name].dataType.simpleString()
+        if kind not in SINK_COLUMNS[name]:
+            raise StreamlogSparkError(f"schema: column {name} of the files is {kind}, not {SINK_COLUMNS[name][0]}")
+    files = spark.readStream.schema(schema).option("maxFilesPerTrigger", settings["max.files.per.trigger"])
+    writer = files.parquet(settings["path"]).select(*names).writeStream.format("streamlog")
+    kept = str(settings["times"] == "kept").lower()
+    writer = writer.options(**settings.clients, topic=settings["topic"], includeTimestamp=kept)
+    return [begun(writer, settings, "backfill")]

@@ -1,0 +1,34 @@
+"""Why a query has failed, in one sentence: out of what Spark says, which is long. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_OURS: Final = re.compile(r"streamlog\.spark\.failures\.\w+: (.+?)(?=\n|$)")
+_MISSING: Final = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
+_CONDITION: Final = re.compile(r"\[[A-Z_.]{4,}\][^\n]*")
+_LENGTH_MAX: Final = 600
+_PACKAGES: Final = ("streamlog", "pyspark_streamlog", "pyarrow", "grpc", "numpy", "google")
+
+
+def explanation(text: str) -> str:
+    """Of the text of an exception."""
+    ours = _OURS.search(text)
+    if ours:
+        return ours[1].strip()
+    missing = _MISSING.search(text)
+    if missing and missing[1].split(".")[0] in _PACKAGES:
+        return (
+            f"Python on an executor has no package {missing[1]}: pip install 'streamlog[spark]' there too,"
+            " into the Python that PYSPARK_PYTHON names"
+        )
+    if "Python worker exited unexpectedly" in text or "Cannot run program" in text:
+        return (
+            "Python on an executor ends at once: see that 'streamlog[spark]' is installed into the Python that"
+            " PYSPARK_PYTHON names"
+        )
+    if "Multiple streaming queries are concurrently using" in text or "Concurrent update to the" in text:
+        return "another run of this pipeline uses the same checkpoint: stop it first"
+    condition = _CONDITION.search(text)
+    return (condition[0] if condition else text.strip().split("\n")[0])[:_LENGTH_MAX]

@@ -1,0 +1,169 @@
+"""The life of a pipeline: checked, started, watched, stopped.
+
+    settings --check: cluster, topics--> session --start--> queries run --SIGINT, SIGTERM--> stopped, exit 0
+                                                             |-- all ended (available-now)--> done, exit 0
+                                                             '-- one failed --> the others are stopped, one sentence
+
+A stop interrupts the micro-batch that is being worked on; it is begun anew, with the same rows, at the next start.
+"""
+
+from __future__ import annotations
+
+import importlib
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from streamlog.client import Admin
+from streamlog.config.client_settings import ADMIN
+from streamlog.errors import StreamlogError
+from streamlog.spark.failures import OptionError, StreamlogSparkError, sentence
+from streamlog.spark.options import settings_for
+from streamlog.spark.pipelines.explain import explanation
+from streamlog.spark.pipelines.settings import Settings
+from streamlog.spark.session import check_installed, make_session
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming import StreamingQuery
+
+Tell = Callable[[str], None]
+
+_LOOK_S: Final = 0.2
+_UNREACHABLE_MS: Final = "5000"
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    name: str
+    module: str
+    doc: str
+
+
+PIPELINES: Final = {
+    one.name: one
+    for one in (
+        Pipeline(
+            "log-counts", "log_counts", "Lines of logs, counted by window, level and component, to a topic or Parquet."
+        ),
+        Pipeline("archive", "archive", "Topics to Parquet, by topic and day, every record once."),
+        Pipeline("backfill", "backfill", "Parquet into a topic, every file once."),
+    )
+}
+
+
+def load(name: str) -> Any:
+    """Its module. StreamlogSparkError."""
+    if name not in PIPELINES:
+        raise StreamlogSparkError(f"there is no pipeline {name}; there are {', '.join(PIPELINES)}")
+    check_installed()
+    return importlib.import_module(f"streamlog.spark.pipelines.{PIPELINES[name].module}")
+
+
+def run(name: str, given: Mapping[str, str], tell: Tell) -> None:
+    """Until it ends, or a signal stops it. `tell` gets lines about its progress. StreamlogSparkError."""
+    module = load(name)
+    settings = Settings(module.SETTINGS, given)
+    _check_cluster(settings, module)
+    with _stop_signals() as stop:
+        session = make_session(f"streamlog {name}", settings.spark)
+        try:
+            queries = _explained(lambda: module.start(session, settings))
+            tell(f"{name}: running; Ctrl-C stops it, and it goes on from its checkpoint")
+            _watch(queries, stop, tell)
+            tell(f"{name}: {'stopped' if stop.is_set() else 'done'}")
+        finally:
+            session.stop()
+
+
+@contextmanager
+def _stop_signals() -> Iterator[threading.Event]:
+    """Set by SIGINT and SIGTERM."""
+    stop = threading.Event()
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _watch(queries: list[StreamingQuery], stop: threading.Event, tell: Tell) -> None:
+    told: dict[str, int] = {}
+    try:
+        while not stop.is_set():
+            for query in queries:
+                _tell_progress(query, told, tell)
+                if not query.isActive and (error := query.exception()) is not None:
+                    raise StreamlogSparkError(f"{query.name}: {explanation(str(error))}")
+            if not any(query.isActive for query in queries):
+                return
+            stop.wait(_LOOK_S)
+    finally:
+        for query in queries:
+            _explained(query.stop)
+            _tell_progress(query, told, tell)
+
+
+def _tell_progress(query: StreamingQuery, told: dict[str, int], tell: Tell) -> None:
+    """Of the micro-batches since the last look, those that had rows."""
+    for one in query.recentProgress:
+        if one["batchId"] > told.get(query.name, -1):
+            told[query.name] = one["batchId"]
+            if one["numInputRows"]:
+                tell(progress_line(query.name, one))
+
+
+def progress_line(name: str, progress: Any) -> str:
+    rows, took_ms = progress["numInputRows"], progress["durationMs"].get("triggerExecution", 0)
+    late = sum(one.get("numRowsDroppedByWatermark", 0) for one in progress["stateOperators"])
+    text = f"{name}: batch {progress['batchId']}, {rows:,} rows in {took_ms:,} ms"
+    behind = sum(behind_of(one) for one in progress["sources"])
+    return text + (f", {behind:,} behind" if behind else "") + (f", {late:,} too late" if late else "")
+
+
+def behind_of(source: Any) -> int:
+    """Offsets that its nodes had beyond the micro-batch's end."""
+    import json
+
+    try:
+        latest, end = (json.loads(source[name]) if isinstance(source[name], str) else source[name] for name in _ENDS)
+        return sum(
+            max(0, offset - (end.get(topic) or {}).get(partition, 0))
+            for topic, offsets in latest.items()
+            for partition, offset in offsets.items()
+        )
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return 0  # of another kind of source
+
+
+_ENDS: Final = ("latestOffset", "endOffset")
+
+
+def _explained(work: Callable[[], Any]) -> Any:
+    """StreamlogSparkError in the place of Spark's errors."""
+    from pyspark.errors import PySparkException
+
+    try:
+        return work()
+    except PySparkException as error:
+        raise StreamlogSparkError(explanation(str(error))) from None
+
+
+def _check_cluster(settings: Settings, module: Any) -> None:
+    """Before Spark takes its seconds to start. StreamlogSparkError."""
+    client = {name.removeprefix("streamlog."): text for name, text in settings.clients.items()}
+    quick = {"default.api.timeout.ms": _UNREACHABLE_MS, "request.timeout.ms": _UNREACHABLE_MS}
+    try:
+        with Admin({**settings_for(ADMIN, client), **quick}) as admin:
+            there = {one.name for one in admin.list_topics(include_internal=True)}
+    except StreamlogError as error:
+        raise StreamlogSparkError(sentence(error)) from None
+    for name in (module.READS, module.WRITES):
+        for topic in settings.list(name) if name else ():
+            if topic not in there:
+                raise OptionError(
+                    name, f"there is no topic {topic}; create it with 'streamlogctl topic create {topic}'"
+                )

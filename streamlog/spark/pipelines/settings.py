@@ -1,0 +1,74 @@
+"""Settings of pipelines: key=value, from a table; what is not known or missing is refused by name. Pure.
+
+spark.*        of the session;     streamlog.*    of the clients;     anything else    the pipeline's own
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from streamlog.spark.failures import OptionError
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    name: str
+    default: str | None  # None: it must be given
+    doc: str
+
+
+COMMON: Final = (
+    Setting("bootstrap.servers", None, "Nodes of the cluster, host:port,..."),
+    Setting("checkpoint", None, "A folder or URL where the pipeline keeps what it has done; it goes on from there."),
+    Setting(
+        "trigger",
+        "",
+        "When a micro-batch begins: empty, as soon as there is something; a duration such as 10 seconds; or"
+        " available-now: read what there is, and end.",
+    ),
+    Setting("max.offsets.per.trigger", "", "So many offsets in a micro-batch at most. Empty: all there are."),
+)
+_PASSED_ON: Final = ("spark.", "streamlog.")
+AVAILABLE_NOW: Final = "available-now"
+
+
+class Settings:
+    """Valid ones. `own[name]` is "" for what was not given and has no default."""
+
+    def __init__(self, table: Sequence[Setting], given: Mapping[str, str]) -> None:
+        """OptionError."""
+        names = {one.name: one for one in table}
+        own = {name: text for name, text in given.items() if not name.startswith(_PASSED_ON)}
+        for name in own:
+            if name not in names:
+                near = difflib.get_close_matches(name, names, n=1)
+                raise OptionError(name, "is not known" + (f"; did you mean {near[0]}?" if near else ""))
+        for one in table:
+            if one.default is None and not own.get(one.name, "").strip():
+                raise OptionError(one.name, f"is missing: {one.doc}")
+        self._own = {one.name: own.get(one.name, one.default or "").strip() for one in table}
+        self.spark = {name: text for name, text in given.items() if name.startswith("spark.")}
+        self._clients = {name: text for name, text in given.items() if name.startswith("streamlog.")}
+
+    def __getitem__(self, name: str) -> str:
+        return self._own[name]
+
+    def list(self, name: str) -> list[str]:
+        """Of a,b,c."""
+        return [one.strip() for one in self._own[name].split(",") if one.strip()]
+
+    @property
+    def clients(self) -> dict[str, str]:
+        """Options of format("streamlog") for the way to the cluster."""
+        return {**self._clients, "streamlog.bootstrap.servers": self["bootstrap.servers"]}
+
+    def source(self, **more: str) -> dict[str, str]:
+        """Options of a source."""
+        limit = self._own.get("max.offsets.per.trigger", "")
+        return {**self.clients, **({"maxOffsetsPerTrigger": limit} if limit else {}), **more}
+
+    def checkpoint(self, query: str) -> str:
+        return f"{self['checkpoint'].rstrip('/')}/{query}"

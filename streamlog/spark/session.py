@@ -1,0 +1,56 @@
+"""A Spark session for our programs: with a Java, with this Python on the executors, and quiet.
+
+Under spark-submit all that is there already, and left as it is.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from streamlog.spark.failures import StreamlogSparkError
+from streamlog.spark.java import ensure_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
+_DEFAULTS: Final = {
+    "spark.master": "local[*]",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # A small stream's shuffles; Spark's 200 are for tables. A checkpoint keeps what it began with.
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.log.level": "ERROR",
+}
+
+
+def check_installed() -> None:
+    """StreamlogSparkError."""
+    missing = [name for name in ("pyspark", "pyarrow") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise StreamlogSparkError(f"{' and '.join(missing)} not installed here: pip install 'streamlog[spark]'")
+
+
+def make_session(name: str, conf: Mapping[str, str]) -> SparkSession:
+    """`conf`: spark.*, before the defaults. StreamlogSparkError."""
+    check_installed()
+    submitted = _SUBMITTED in os.environ
+    if not submitted:
+        ensure_java(os.environ)
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(name)
+    for key, value in {**({} if submitted else _DEFAULTS), **conf}.items():
+        builder = builder.config(key, value)
+    try:
+        return builder.getOrCreate()
+    except PySparkException as error:
+        raise StreamlogSparkError(f"Spark does not start: {error.getCondition() or ''} {error}"[:500]) from None

@@ -1,0 +1,102 @@
+"""Pipelines without Spark: settings, what is said of progress and of failures, the command line."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from streamlog.cli.main import main
+from streamlog.spark.failures import OptionError
+from streamlog.spark.pipelines.explain import explanation
+from streamlog.spark.pipelines.running import PIPELINES, behind_of, progress_line
+from streamlog.spark.pipelines.settings import COMMON, Setting, Settings
+
+TABLE = (*COMMON, Setting("topics", None, "Topics."), Setting("window", "1 minute", "How long."))
+GIVEN = {"bootstrap.servers": "h:1", "checkpoint": "/state/", "topics": "a, b,"}
+
+
+def test_settings() -> None:
+    settings = Settings(TABLE, GIVEN | {"spark.master": "local[2]", "streamlog.fetch.max.bytes": "5000"})
+    assert settings["window"] == "1 minute"
+    assert settings.list("topics") == ["a", "b"]
+    assert settings.spark == {"spark.master": "local[2]"}
+    assert settings.clients == {"streamlog.bootstrap.servers": "h:1", "streamlog.fetch.max.bytes": "5000"}
+    assert settings.checkpoint("q") == "/state/q"
+    assert "maxOffsetsPerTrigger" not in settings.source()
+    limited = Settings(TABLE, GIVEN | {"max.offsets.per.trigger": "7"})
+    assert limited.source(subscribe="a")["maxOffsetsPerTrigger"] == "7"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"topcs": "a"}, "option topcs: is not known; did you mean topics?"),
+        ({"topics": " "}, "option topics: is missing: Topics."),
+    ],
+)
+def test_settings_that_are_refused(given: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        Settings(TABLE, GIVEN | given)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            "[STREAM_FAILED] Query x:\nstreamlog.spark.failures.OptionError: option topic: is missing\n SQLSTATE",
+            "option topic: is missing",
+        ),
+        (
+            "File ...\nModuleNotFoundError: No module named 'streamlog'\n",
+            "Python on an executor has no package streamlog",
+        ),
+        ("Job aborted: Python worker exited unexpectedly (crashed)", "Python on an executor ends at once"),
+        (
+            "X\n[PATH_NOT_FOUND] Path does not exist: file:/x. SQLSTATE\n at java",
+            "[PATH_NOT_FOUND] Path does not exist",
+        ),
+        ("something else\nat line 2", "something else"),
+    ],
+)
+def test_why_a_query_failed_is_one_sentence(text: str, sentence: str) -> None:
+    found = explanation(text)
+    assert found.startswith(sentence)
+    assert "\n" not in found
+
+
+def test_a_line_about_progress() -> None:
+    source = {"latestOffset": '{"a": {"0": 50, "1": 9}}', "endOffset": '{"@begin": {}, "a": {"0": 20, "1": 9}}'}
+    progress = {
+        "batchId": 3,
+        "numInputRows": 1200,
+        "durationMs": {"triggerExecution": 2000},
+        "sources": [source],
+        "stateOperators": [{"numRowsDroppedByWatermark": 2}],
+    }
+    assert progress_line("q", progress) == "q: batch 3, 1,200 rows in 2,000 ms, 30 behind, 2 too late"
+    assert behind_of({"latestOffset": None, "endOffset": '{"logOffset": 3}'}) == 0
+
+
+def test_the_command_lists_them() -> None:
+    result = CliRunner().invoke(main, ["pipeline", "list", "--output", "json"])
+    assert result.exit_code == 0, result.output
+    assert all(f'"name": "{name}"' in result.output for name in PIPELINES)
+
+
+def test_the_command_refuses_what_it_does_not_know() -> None:
+    result = CliRunner().invoke(main, ["pipeline", "run", "archive", "--conf", "path"])
+    assert result.exit_code == 2
+    assert "must be NAME=VALUE" in result.output
+    result = CliRunner().invoke(main, ["pipeline", "run", "no-such"])
+    assert result.exit_code == 2
+
+
+@pytest.mark.spark
+def test_an_unreachable_cluster_is_one_sentence(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'streamlog[spark]'")
+    confs = ["--conf", "topics=a", "--conf", f"path={tmp_path}/a", "--conf", f"checkpoint={tmp_path}/c"]
+    result = CliRunner().invoke(main, ["pipeline", "run", "archive", "--bootstrap-server", "127.0.0.1:1", *confs])
+    assert result.exit_code == 1
+    assert result.output.count("\n") == 1
+    assert "no node answers at 127.0.0.1:1" in result.output
