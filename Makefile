@@ -7,7 +7,7 @@ JOBS   ?= auto
 OUTPUT ?= table
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check fmt test test-long test-spark sim sim-raft bench demo interop proto docs clean
+.PHONY: help setup check fmt test test-long test-rounds test-spark sim sim-raft bench demo interop proto docs clean
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -35,8 +35,11 @@ fmt: $(STAMP)    ## format the code
 test: $(STAMP)   ## all tests but the long ones, in parallel
 	$(BIN)/python -m pytest -q -n $(JOBS) -m 'not long and not interop and not spark'
 
-test-long: $(STAMP)  ## the long ones: more seeds, more rounds
+test-long: $(STAMP)  ## more seeds of the simulations
 	$(BIN)/python -m pytest -q -n $(JOBS) -m long
+
+test-rounds: $(STAMP)  ## fifty rounds of kill -9 and power cuts with real processes; half an hour with nothing beside it
+	$(BIN)/python -m pytest -q -m rounds
 
 test-spark: $(STAMP)  ## the Spark part, with pyspark (a download of 450 MB the first time) and a Java
 	$(BIN)/python -c 'import pyspark, pyarrow' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark]'

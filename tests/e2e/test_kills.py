@@ -1,7 +1,7 @@
 """Real processes that are killed with -9 under load: nothing acknowledged is lost, nothing stands twice.
 
 acks=all and min.insync.replicas=2, which are the defaults of three replicas. After each fault the load must go on, and
-in the end all replicas must be identical. `make test` has one round of each; more rounds run with `make test-long`.
+in the end all replicas must be identical. `make test` has one round of each; more rounds run with `make test-rounds`.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ async def test_nothing_acknowledged_is_lost(fault: Fault, tmp_path: Path) -> Non
         await strike(fault, processes, Random(fault.name), load)
 
 
-@pytest.mark.long
+@pytest.mark.rounds
 @pytest.mark.parametrize("seed", range(3))
 async def test_many_rounds(seed: int, tmp_path: Path) -> None:
     random = Random(seed)

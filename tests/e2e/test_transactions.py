@@ -1,7 +1,7 @@
 """Consume, transform and produce on a real cluster, while the processor, the transactions' coordinator and leaders of
 partitions are killed with -9: the output is the input transformed, once each.
 
-`make test` has a round of each of these; fifty, of all kinds, run with `make test-long`.
+`make test` has a round of each of these; fifty, of all kinds, run with `make test-rounds`.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ async def test_the_output_is_the_input_transformed_whoever_is_killed(tmp_path: P
             await play(fault, processes, transformation, random)
 
 
-@pytest.mark.long
+@pytest.mark.rounds
 @pytest.mark.timeout(1_800)
 async def test_the_output_is_the_input_transformed_in_fifty_rounds(tmp_path: Path) -> None:
     random = Random("fifty")

@@ -185,14 +185,14 @@ async def test_nothing_is_lost_when_the_power_goes(disks: dict[int, LoopDisk]) -
     await run_rounds(on(disks), disks, [Fault.CUT_LEADER, Fault.CUT_ALL, Fault.CUT_ALL], seed=2)
 
 
-@pytest.mark.long
+@pytest.mark.rounds
 @pytest.mark.loopdev
 async def test_nodes_that_do_not_sync_are_found_out(disks: dict[int, LoopDisk]) -> None:
     with pytest.raises(AssertionError, match="acknowledged and not there"):
         await run_rounds(on(disks), disks, [Fault.CUT_ALL], seed=3, forgetful=True)
 
 
-@pytest.mark.long
+@pytest.mark.rounds
 @pytest.mark.loopdev
 @pytest.mark.parametrize("seed", range(10, 15))
 async def test_fifty_rounds(disks: dict[int, LoopDisk], seed: int) -> None:
