@@ -15,7 +15,7 @@ import os
 import shutil
 import statistics
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
@@ -54,12 +54,14 @@ POLL_S: Final = 0.02
 class Cluster:
     """`async with`; all nodes are dead afterwards."""
 
-    def __init__(self, base: Path) -> None:
+    def __init__(self, base: Path, settings: Mapping[str, str] | None = None) -> None:
+        """`settings`: of every node."""
         self.local = LocalCluster(base)
+        self._settings = settings or {}
         self._cleanup = AsyncExitStack()
 
     async def __aenter__(self) -> Cluster:
-        self.local.create(NODES, 0, {})
+        self.local.create(NODES, 0, self._settings)
         self._cleanup.callback(self._kill_all)
         for node in self.local.nodes:
             self.local.start(node)

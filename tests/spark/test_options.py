@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 
 import pytest
 
 from streamlog.spark.failures import OptionError, StreamlogSparkError
-from streamlog.spark.options import Options, Use
+from streamlog.spark.options import TABLE, Options, Use
 
 SERVERS = {"streamlog.bootstrap.servers": "127.0.0.1:9092"}
 READ = SERVERS | {"subscribe": "orders"}
@@ -115,3 +116,10 @@ def test_an_error_travels_as_its_sentence() -> None:
     error = pickle.loads(pickle.dumps(refused({})))
     assert type(error) is StreamlogSparkError
     assert str(error).startswith("option streamlog.bootstrap.servers: is missing")
+
+
+def test_the_documentation_has_the_table() -> None:
+    words = {Use.STREAM: "stream", Use.BATCH: "batch", Use.SINK: "sink", Use.READ: "stream, batch"}
+    text = (Path(__file__).parent.parent.parent / "docs" / "spark.md").read_text()
+    for option in TABLE.values():
+        assert f"| {option.name} | {words[option.use]} | {option.default} | {option.doc} |\n" in text, option.name

@@ -1,0 +1,205 @@
+"""Benchmark part "spark": the source and the sink in Spark, over a cluster of three real nodes on this machine.
+
+One machine does the work of all: nodes, driver, executors. Rows are read from a topic of 6 partitions, and forgotten
+(format "noop"), as are those of the ceiling: rows of the same columns and sizes that a Python function hands to Spark
+as Arrow batches made once, so all that is left is the way from Python to Spark. A stream reads in micro-batches of a
+tenth of the rows, by Trigger.AvailableNow. All of it warm: each figure is the second of two runs.
+
+The latency is of a stream that is idle: from the acknowledgement of a record to the end of the micro-batch that has
+it, as the query's progress tells.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from bench.cluster import PARTITIONS, Cluster
+from bench.figures import Figure
+from streamlog.client import AsyncProducer, Producer
+from streamlog.ports.system import run as run_loop
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BULK_BYTES: Final = 200_000_000
+SIZES: Final = (100, 1_000)
+CODECS: Final = ("none", "lz4")
+SINGLES: Final = 20
+MICRO_BATCHES: Final = 10
+
+
+def run() -> list[Figure]:
+    if importlib.util.find_spec("pyspark") is None:
+        raise SystemExit("part spark needs pyspark: make test-spark installs it, or pip install 'streamlog[spark]'")
+    base = Path("build/bench/spark").absolute()  # on the disk that is to be measured
+    shutil.rmtree(base, ignore_errors=True)
+    try:
+        return run_loop(_measure(base))
+    finally:
+        shutil.rmtree(base, ignore_errors=True)
+
+
+async def _measure(base: Path) -> list[Figure]:
+    import asyncio
+
+    async with Cluster(base / "cluster", {"transaction.two.phase.commit.enable": "true"}) as cluster:
+        for size in SIZES:
+            for codec in CODECS:
+                name = f"rows-{size}-{codec}"
+                await cluster.create(name)
+                await _fill(cluster.addresses, name, size, codec)
+        for name in ("single", "sink"):
+            await cluster.create(name)
+        return await asyncio.to_thread(_in_spark, base, cluster.addresses)
+
+
+async def _fill(servers: str, topic: str, size: int, codec: str) -> None:
+    """Values that differ, so that a codec has something to do."""
+    async with AsyncProducer(
+        bootstrap_servers=servers, compression_type=codec, linger_ms=5, batch_size=256 << 10
+    ) as producer:
+        for start in range(0, BULK_BYTES // size, 10_000):
+            values = [(b"%010d " % number * (size // 11 + 1))[:size] for number in range(start, start + 10_000)]
+            await producer.send_many(topic, values)
+        await producer.flush()
+
+
+def _in_spark(base: Path, servers: str) -> list[Figure]:
+    from streamlog.spark.session import make_session
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    figures: list[Figure] = []
+    spark = make_session("bench", {"spark.local.dir": str(base / "local")})
+    try:
+        for size in SIZES:
+            ceiling = _rate(size, lambda size=size: _forget(_handed(spark, size)))
+            figures.append(
+                Figure(
+                    name=f"ceiling: Arrow batches of {size} B without a source", value=ceiling / 1e3, unit="k rows/s"
+                )
+            )
+            for codec in CODECS:
+                topic = f"rows-{size}-{codec}"
+                batch = _rate(size, lambda topic=topic: _forget(_read(spark.read, servers, topic)))
+                figures.append(Figure(name=f"batch, {size} B, {codec}", value=batch / 1e3, unit="k rows/s"))
+                figures.append(Figure(name="... of the ceiling", value=batch / ceiling, unit="x", target=0.9))
+                stream = _rate(size, lambda topic=topic, size=size: _stream(spark, base, servers, topic, size))
+                figures.append(Figure(name=f"stream, {size} B, {codec}", value=stream / 1e3, unit="k rows/s"))
+            sink = _rate(size, lambda size=size: _write(_made(spark, size), servers))
+            figures.append(Figure(name=f"sink, {size} B, one transaction a task", value=sink / 1e3, unit="k rows/s"))
+        return figures + _latency(spark, base, servers)
+    finally:
+        spark.stop()
+
+
+def _rate(size: int, work: Callable[[], None]) -> float:
+    """Rows a second, of the second run."""
+    work()
+    begin = time.monotonic()
+    work()
+    return BULK_BYTES // size / (time.monotonic() - begin)
+
+
+def _handed(spark: SparkSession, size: int) -> Any:
+    """As many rows as the topics have, of the same columns, from a function that has them ready."""
+    count = BULK_BYTES // size // PARTITIONS
+
+    def rows(_: Any) -> Any:
+        import numpy as np
+        import pyarrow as pa
+
+        each = (2 << 20) // size
+        schema = pa.schema(
+            [
+                ("key", pa.binary()),
+                ("value", pa.binary()),
+                ("topic", pa.string()),
+                ("partition", pa.int32()),
+                ("offset", pa.int64()),
+                ("timestamp", pa.timestamp("us", "UTC")),
+                ("timestampType", pa.int32()),
+            ]
+        )
+        columns = [
+            pa.nulls(each, pa.binary()),
+            pa.array([bytes(size)] * each, pa.binary()),
+            pa.repeat(pa.scalar("topic"), each),
+            pa.array(np.zeros(each, np.int32)),
+            pa.array(np.arange(each)),
+            pa.array(np.zeros(each, np.int64)).cast(pa.timestamp("us", "UTC")),
+            pa.array(np.zeros(each, np.int32)),
+        ]
+        batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+        for start in range(0, count, each):
+            yield batch.slice(0, min(each, count - start))
+
+    kinds = (
+        "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+    )
+    return spark.range(0, PARTITIONS, 1, PARTITIONS).mapInArrow(rows, kinds)
+
+
+def _made(spark: SparkSession, size: int) -> Any:
+    """Rows to be written, made by Spark."""
+    from pyspark.sql import functions as F
+
+    rows = spark.range(0, BULK_BYTES // size, 1, PARTITIONS)
+    text = F.repeat(F.concat(F.lpad(F.col("id").cast("string"), 10, "0"), F.lit(" ")), size // 11 + 1)
+    return rows.select(F.substring(text, 1, size).cast("binary").alias("value"))
+
+
+def _read(reader: Any, servers: str, topic: str, **options: str) -> Any:
+    given = {"streamlog.bootstrap.servers": servers, "subscribe": topic, "startingOffsets": "earliest"} | options
+    return reader.format("streamlog").options(**given).load()
+
+
+def _forget(rows: Any) -> None:
+    rows.write.format("noop").mode("overwrite").save()
+
+
+def _write(rows: Any, servers: str) -> None:
+    rows.write.format("streamlog").mode("append").options(
+        **{"streamlog.bootstrap.servers": servers}, topic="sink"
+    ).save()
+
+
+def _stream(spark: SparkSession, base: Path, servers: str, topic: str, size: int) -> None:
+    state = base / "state" / str(time.monotonic_ns())
+    rows = _read(spark.readStream, servers, topic, maxOffsetsPerTrigger=str(BULK_BYTES // size // MICRO_BATCHES))
+    writer = rows.writeStream.format("noop").option("checkpointLocation", str(state))
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+
+def _latency(spark: SparkSession, base: Path, servers: str) -> list[Figure]:
+    rows = _read(spark.readStream, servers, "single")
+    query = rows.writeStream.format("noop").option("checkpointLocation", str(base / "state" / "single")).start()
+    took: list[float] = []
+    with Producer(bootstrap_servers=servers, linger_ms=0) as producer:
+        for _ in range(SINGLES + 3):
+            before = _rows_done(query)
+            producer.send("single", b"x").result()
+            begin = time.monotonic()
+            while _rows_done(query) == before:
+                time.sleep(0.002)
+            took.append(time.monotonic() - begin)
+    inside = [one["durationMs"]["triggerExecution"] for one in query.recentProgress if one["numInputRows"]]
+    query.stop()
+    median, spent = statistics.median(took[3:]) * 1e3, statistics.median(inside[3:])
+    return [
+        Figure(
+            name="one record to the end of its micro-batch", value=median, unit="ms", target=250, less_is_better=True
+        ),
+        Figure(name="... of which the micro-batch", value=spent, unit="ms", less_is_better=True),
+    ]
+
+
+def _rows_done(query: Any) -> int:
+    return sum(one["numInputRows"] for one in query.recentProgress)
