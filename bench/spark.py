@@ -109,42 +109,50 @@ def _rate(size: int, work: Callable[[], None]) -> float:
 
 
 def _handed(spark: SparkSession, size: int) -> Any:
-    """As many rows as the topics have, of the same columns, from a function that has them ready."""
-    count = BULK_BYTES // size // PARTITIONS
+    """As many rows as the topics have, of the same columns, from a source that has them ready."""
+    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-    def rows(_: Any) -> Any:
-        import numpy as np
-        import pyarrow as pa
+    from streamlog.spark.schema import COLUMNS, HEADERS, ddl
 
-        each = (2 << 20) // size
-        schema = pa.schema(
-            [
-                ("key", pa.binary()),
-                ("value", pa.binary()),
-                ("topic", pa.string()),
-                ("partition", pa.int32()),
-                ("offset", pa.int64()),
-                ("timestamp", pa.timestamp("us", "UTC")),
-                ("timestampType", pa.int32()),
+    count, each = BULK_BYTES // size // PARTITIONS, (2 << 20) // size
+
+    class Ready(DataSourceReader):  # type: ignore[misc]
+        def partitions(self) -> Any:
+            return [InputPartition(number) for number in range(PARTITIONS)]
+
+        def read(self, _: Any) -> Any:
+            import numpy as np
+            import pyarrow as pa
+
+            from streamlog.spark.schema import arrow_schema
+
+            columns = [
+                pa.nulls(each, pa.binary()),
+                pa.array([bytes(size)] * each, pa.binary()),
+                pa.repeat(pa.scalar("topic"), each),
+                pa.array(np.zeros(each, np.int32)),
+                pa.array(np.arange(each)),
+                pa.array(np.zeros(each, np.int64)).cast(pa.timestamp("us", "UTC")),
+                pa.array(np.zeros(each, np.int32)),
             ]
-        )
-        columns = [
-            pa.nulls(each, pa.binary()),
-            pa.array([bytes(size)] * each, pa.binary()),
-            pa.repeat(pa.scalar("topic"), each),
-            pa.array(np.zeros(each, np.int32)),
-            pa.array(np.arange(each)),
-            pa.array(np.zeros(each, np.int64)).cast(pa.timestamp("us", "UTC")),
-            pa.array(np.zeros(each, np.int32)),
-        ]
-        batch = pa.RecordBatch.from_arrays(columns, schema=schema)
-        for start in range(0, count, each):
-            yield batch.slice(0, min(each, count - start))
+            schema = arrow_schema([name for name in COLUMNS if name != HEADERS])
+            batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+            for start in range(0, count, each):
+                yield batch.slice(0, min(each, count - start))
 
-    kinds = (
-        "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
-    )
-    return spark.range(0, PARTITIONS, 1, PARTITIONS).mapInArrow(rows, kinds)
+    class Source(DataSource):  # type: ignore[misc]
+        @classmethod
+        def name(cls) -> str:
+            return f"ready{size}"
+
+        def schema(self) -> str:
+            return ddl(headers=False)
+
+        def reader(self, schema: Any) -> Any:
+            return Ready()
+
+    spark.dataSource.register(Source)
+    return spark.read.format(f"ready{size}").load()
 
 
 def _made(spark: SparkSession, size: int) -> Any:
