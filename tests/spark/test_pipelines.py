@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from click.testing import CliRunner
 
 from streamlog.cli.main import main
-from streamlog.spark.failures import OptionError
+from streamlog.spark.failures import OptionError, StreamlogSparkError
 from streamlog.spark.pipelines.explain import explanation
-from streamlog.spark.pipelines.running import PIPELINES, behind_of, progress_line
+from streamlog.spark.pipelines.running import PIPELINES, behind_of, progress_line, run_queries
 from streamlog.spark.pipelines.settings import COMMON, Setting, Settings
 
 TABLE = (*COMMON, Setting("topics", None, "Topics."), Setting("window", "1 minute", "How long."))
@@ -100,3 +102,48 @@ def test_an_unreachable_cluster_is_one_sentence(tmp_path) -> None:  # type: igno
     assert result.exit_code == 1
     assert result.output.count("\n") == 1
     assert "no node answers at 127.0.0.1:1" in result.output
+
+
+class FakeQuery:
+    """One that ends at once, or has failed."""
+
+    name, recentProgress, isActive = "q", (), False
+
+    def __init__(self, error: str | None) -> None:
+        self._error = error
+
+    def exception(self) -> str | None:
+        return self._error
+
+    def stop(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("failures", "starts"), [(0, 1), (3, 4)])
+def test_a_query_that_spark_did_not_wait_for_is_started_again(failures: int, starts: int) -> None:
+    pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'streamlog[spark]'")
+    errors = ["Job: Python worker failed to connect back."] * failures
+    begun: list[int] = []
+    said: list[str] = []
+
+    def start() -> list[FakeQuery]:
+        begun.append(len(begun))
+        return [FakeQuery(errors.pop() if errors else None)]
+
+    run_queries(start, threading.Event(), said.append)  # type: ignore[arg-type]
+    assert len(begun) == starts
+    assert len(said) == failures
+
+
+@pytest.mark.parametrize(("error", "starts"), [("Python worker failed to connect back", 4), ("no such topic", 1)])
+def test_a_query_that_fails_for_good_is_told(error: str, starts: int) -> None:
+    pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'streamlog[spark]'")
+    begun: list[int] = []
+
+    def start() -> list[FakeQuery]:
+        begun.append(len(begun))
+        return [FakeQuery(error)]
+
+    with pytest.raises(StreamlogSparkError, match=error):
+        run_queries(start, threading.Event(), lambda _: None)  # type: ignore[arg-type]
+    assert len(begun) == starts

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 Tell = Callable[[str], None]
 
 _LOOK_S: Final = 0.2
+# Spark gives a Python process ten seconds to start, whatever else the machine does.
+_SLOW: Final = "Python worker failed to connect back"
+_STARTS_MAX: Final = 4
 _UNREACHABLE_MS: Final = "5000"
 
 
@@ -70,12 +73,23 @@ def run(name: str, given: Mapping[str, str], tell: Tell) -> None:
     with _stop_signals() as stop:
         session = make_session(f"streamlog {name}", settings.spark)
         try:
-            queries = _explained(lambda: module.start(session, settings))
             tell(f"{name}: running; Ctrl-C stops it, and it goes on from its checkpoint")
-            _watch(queries, stop, tell)
+            run_queries(lambda: _explained(lambda: module.start(session, settings)), stop, tell)
             tell(f"{name}: {'stopped' if stop.is_set() else 'done'}")
         finally:
             session.stop()
+
+
+def run_queries(start: Callable[[], list[StreamingQuery]], stop: threading.Event, tell: Tell) -> None:
+    """Started again where Spark did not wait for a process that it had started: that is the machine's doing."""
+    for left in reversed(range(_STARTS_MAX)):
+        try:
+            _watch(start(), stop, tell)
+            return
+        except StreamlogSparkError as error:
+            if not left or _SLOW not in str(error):
+                raise
+            tell(f"{error}: the machine is slow; starting again")
 
 
 @contextmanager
