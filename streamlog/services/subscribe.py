@@ -259,7 +259,6 @@ class _Reading:
             known = self._feeds[leader] = (feed, tasks.create_task(feed.run(self._call)))
         place.leader = leader
         place.generation += 1
-        place.aborted.clear()
         known[0].add(
             batches_pb2.FetchPartition(
                 topic=place.partition.topic,
@@ -357,6 +356,9 @@ class _Reading:
         committed = self._query.isolation_level is IsolationLevel.READ_COMMITTED
         place.high_watermark, place.log_start = Offset(part.high_watermark), Offset(part.log_start)
         place.readable_end = Offset(part.last_stable_offset if committed else part.high_watermark)
+        if part.correlation_id != place.told_generation:  # it may be read elsewhere while this is being told
+            place.aborted.clear()
+            place.told_generation = part.correlation_id
         place.aborted.add((one.first_offset, one.producer_id) for one in part.aborted_transactions)
         for position, header in scan_headers(part.batches, 0, len(part.batches)):
             if place.end_reached:

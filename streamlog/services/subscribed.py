@@ -38,7 +38,8 @@ class Place:
         self.high_watermark = Offset(0)
         self.readable_end = Offset(0)
         self.log_start = Offset(0)
-        self.aborted = Aborted()  # for readers of committed records; of the place that it has
+        self.told_generation = 0  # of what the client was told last
+        self.aborted = Aborted()  # for readers of committed records; of that generation
 
     @property
     def end_reached(self) -> bool:

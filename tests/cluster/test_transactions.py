@@ -48,6 +48,13 @@ def check(first: int) -> None:
     assert sum(stats[f"writer {event.name.lower()}"] for event in Event) > 2 * SHARD
 
 
+def test_what_is_aborted_is_left_out_though_the_partition_is_read_elsewhere_meanwhile() -> None:
+    """Subscribe: the leader went while the client was told what came of it, and with the feed what was known of aborted
+    transactions.
+    """
+    assert simulate_transactions(62).violations == []
+
+
 def test_a_seed_of_transactions_is_a_reproduction() -> None:
     first, second = ([simulate_transactions(seed).fingerprint for seed in REPEATED] for _ in range(2))
     assert first == second
