@@ -143,7 +143,14 @@ def test_a_consumer_that_waits_ends_without_a_traceback(cluster: InProcessCluste
     cluster.create_topic(topic)
     run(cluster, "produce", topic, stdin="a\n")
     command = [*COMMAND, "consume", topic, "--from-beginning"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(cluster)) as process:
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(cluster),
+        # Tests that run in the background of a shell inherit an ignored SIGINT, and would hand it on.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.readline() == b"a\n"
