@@ -31,7 +31,7 @@ from tests.records.strategies import NOW_MS, strings
 
 REAL_KAFKA = Path(__file__).parent.parent / "cli" / "kafka-4.2.0"
 
-# REQUIREMENTS.md: one record a batch, key group_demo, values {"id":0}, {"id":1} ...
+# Of the first requirements: one record a batch, key group_demo, values {"id":0}, {"id":1} ...
 POSITIONS = [0, 86, 172, 258, 344, 430]
 
 

@@ -130,7 +130,7 @@ def test_log_append_time_of_a_wrapper_is_that_of_all_inside() -> None:
 
 
 def test_bytes_of_a_message() -> None:
-    """The layout of REQUIREMENTS.md, written down."""
+    """The layout that the first requirements asked for, written down."""
     log = bytes.fromhex("0000000000000007 0000001e 03651798 01 08 0000016a9be5d41d ffffffff 00000008 7b226964223a307d")
     entry = read_entry(log, 0, len(log))
     assert (entry.offset, entry.magic, entry.timestamp) == (7, 1, 1557393691677)
