@@ -140,8 +140,12 @@ class Watch:
                 del self._promises[host, partition]
 
     def removed(self, process: Process, partition: TopicPartition) -> None:
-        """The partition is not this node's any more; should it come back, it begins anew."""
-        self._life(process).high_watermarks.pop(partition, None)
+        """The partition is not this node's any more; should it come back, it begins anew, as that of a topic that was
+        deleted and made again does at epoch 0.
+        """
+        life = self._life(process)
+        life.high_watermarks.pop(partition, None)
+        life.led.pop(partition, None)
 
     def _check_kept(self, process: Process, log: Log, promise: Promise) -> None:
         if log.log_end_offset < promise.end:
