@@ -1,4 +1,4 @@
-"""Three hundred seeds of groups on a cluster under faults, a sample here and the rest with `long`; planted defects.
+"""Seeds of groups on a cluster under faults, a sample here and more with `long`; planted defects.
 
 `python -m tests.cluster.group_run --seeds 5000` runs more, `--seed 7` tells what happens in one.
 """
@@ -14,7 +14,7 @@ from .group_plan import Event
 from .group_run import planted, simulate_groups
 
 SAMPLE = 45
-SEEDS = 300
+SEEDS = 150
 SHARD = 15
 REPEATED = (1, 8)
 

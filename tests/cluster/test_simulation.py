@@ -21,7 +21,7 @@ from .run import simulate
 
 ROOT = Path(__file__).parent.parent.parent
 SAMPLE = 120
-SEEDS = 900
+SEEDS = 300
 SHARD = 15
 LONG_SHARD = 60
 REPEATED = (2, 5, 12)

@@ -1,4 +1,4 @@
-"""Three hundred seeds of transactions on a cluster under faults, a sample here, the rest with `long`; planted defects.
+"""Seeds of transactions on a cluster under faults, a sample here, more with `long`; planted defects.
 
 `python -m tests.cluster.transaction_run --seeds 5000` runs more, `--seed 7` tells what happens in one.
 """
@@ -17,7 +17,7 @@ from .transaction_plan import Event
 from .transaction_run import planted, simulate_transactions
 
 SAMPLE = 15
-SEEDS = 300
+SEEDS = 60
 SHARD = 5
 REPEATED = (1, 8)
 
