@@ -213,7 +213,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     "recovery_counts_the_page_cache": Mutant(plant=recovery_counts_the_page_cache, seeds=200, long=True),
     "reads_pass_over_what_does_not_fit": Mutant(plant=reads_pass_over_what_does_not_fit, seeds=100, long=True),
     "ack_before_replication": Mutant(plant=ack_before_replication, seeds=10),
-    "no_divergence_check": Mutant(plant=no_divergence_check, seeds=20),
+    "no_divergence_check": Mutant(plant=no_divergence_check, seeds=60, first=24),
     "high_watermark_by_the_proposed_isr": Mutant(plant=high_watermark_by_the_proposed_isr, seeds=20),
     "min_insync_ignored": Mutant(plant=min_insync_ignored, seeds=20),
     "leads_on_in_another_epoch": Mutant(plant=leads_on_in_another_epoch, seeds=20),
