@@ -26,7 +26,7 @@ def test_random_search_finds(name: str) -> None:
     find(name)
 
 
-@pytest.mark.long
+@pytest.mark.rounds
 @pytest.mark.parametrize("name", LONG)
 def test_longer_search_finds(name: str) -> None:
     find(name)
