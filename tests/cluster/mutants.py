@@ -25,6 +25,8 @@ from streamlog.storage.durability import Durability, SyncTicket
 from streamlog.storage.group_commit import GroupCommit
 from streamlog.storage.segment import Segment
 
+from .run import Report
+
 Plant = Callable[[], AbstractContextManager[object]]
 
 
@@ -36,9 +38,13 @@ class Mutant:
     long: bool = False  # that takes too long for `make test`
     masked: str = ""  # why no seed finds it: another defence stands behind the one that is missing
 
-    @property
-    def search(self) -> range:
-        return range(self.first, self.first + self.seeds)
+    def is_found_by(self, simulate: Callable[[int], Report]) -> bool:
+        for seed in range(self.first, self.first + self.seeds):
+            with self.plant():
+                report = simulate(seed)
+            if not report.ok:
+                return True
+        return False
 
 
 def _patched(owner: type, name: str, method: object) -> AbstractContextManager[object]:

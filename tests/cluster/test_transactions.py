@@ -14,7 +14,7 @@ from tests.coordinator.test_transactions import Bench, check_that_no_marker_come
 from .transaction_ledger import Ledger, Outcome
 from .transaction_mutants import MUTANTS
 from .transaction_plan import Event
-from .transaction_run import planted, simulate_transactions
+from .transaction_run import simulate_transactions
 
 SAMPLE = 15
 SEEDS = 60
@@ -62,19 +62,14 @@ def test_a_seed_of_transactions_is_a_reproduction() -> None:
 
 @pytest.mark.parametrize("name", [name for name, mutant in MUTANTS.items() if not mutant.masked])
 def test_random_search_finds_in_transactions(name: str) -> None:
-    for seed in range(MUTANTS[name].seeds):
-        with planted(name):
-            report = simulate_transactions(seed)
-        if not report.ok:
-            return
-    pytest.fail(f"{name} is not found in {MUTANTS[name].seeds} seeds")
+    assert MUTANTS[name].is_found_by(simulate_transactions)
 
 
 def test_a_marker_before_its_decision_is_found_by_a_story_too() -> None:
     bench = Bench()
     try:
         with (
-            planted("marker_before_the_decision_is_durable"),
+            MUTANTS["marker_before_the_decision_is_durable"].plant(),
             pytest.raises(AssertionError, match="before the decision"),
         ):
             check_that_no_marker_comes_before_its_decision_is_replicated(bench)

@@ -1,0 +1,77 @@
+"""The command line that the simulations of groups and of transactions have in common.
+
+python -m tests.cluster.group_run --seed 7           one run, told from beginning to end
+python -m tests.cluster.group_run --seeds 300 --from 0
+... --mutant hint_lost                               with a defect planted
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+from .mutants import Mutant
+from .run import Report
+
+TOLD_MAX = 1_500
+"""Characters of what is broken in one seed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulated:
+    """One kind of simulation."""
+
+    module: str
+    title: str
+    mutants: Mapping[str, Mutant]
+    run: Callable[[int], Report]
+    tell: Callable[[int], tuple[list[str], Report]]  # the plan in lines; a run that keeps its story
+
+    def planted(self, mutant: str | None) -> AbstractContextManager[object]:
+        return nullcontext() if mutant is None else self.mutants[mutant].plant()
+
+
+def main(simulated: Simulated, arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog=f"python -m {simulated.module}", description=simulated.title)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--seed", type=int, metavar="N", help="run one seed and tell what happens")
+    what.add_argument("--seeds", type=int, metavar="N", help="run so many, and tell which fail")
+    parser.add_argument("--from", type=int, default=0, dest="first", metavar="M", help="the first of --seeds")
+    parser.add_argument("--mutant", choices=sorted(simulated.mutants), help="plant this defect")
+    options = parser.parse_args(arguments)
+    if options.seed is not None:
+        return _tell(simulated, options.seed, options.mutant)
+    return _run_many(simulated, range(options.first, options.first + options.seeds), options.mutant)
+
+
+def _tell(simulated: Simulated, seed: int, mutant: str | None) -> int:
+    with simulated.planted(mutant):
+        plan, report = simulated.tell(seed)
+    print("\n".join([*plan, *report.story]))
+    print(report.stats)
+    for violation in report.violations:
+        print(f"BROKEN {violation}")
+    return 0 if report.ok else 1
+
+
+def _run_many(simulated: Simulated, seeds: Sequence[int], mutant: str | None) -> int:
+    stats: Counter[str] = Counter()
+    failed, begin = 0, time.process_time()
+    for seed in seeds:
+        with simulated.planted(mutant):
+            report = simulated.run(seed)
+        stats.update(report.stats)
+        if not report.ok:
+            failed += 1
+            told = "; ".join(str(violation) for violation in report.violations[:3])
+            print(f"seed {seed}: {told[:TOLD_MAX]}", flush=True)
+        if (seed + 1) % 500 == 0:
+            print(f"... {seed + 1}, {failed} failed", flush=True)
+    cpu_s = (time.process_time() - begin) / len(seeds)
+    print(f"{len(seeds)} seeds, {failed} failed; {cpu_s:.2f} s of CPU a seed")
+    print(", ".join(f"{name} {number}" for name, number in sorted(stats.items())))
+    return 1 if failed else 0
