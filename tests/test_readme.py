@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from streamlog.daemon.local import LocalCluster, free_ports
+from streamlog.daemon.free_ports import free_ports
+from streamlog.daemon.local import LocalCluster
 
 ROOT = Path(__file__).parent.parent
 MARK = "<!-- walk -->\n"

@@ -11,11 +11,9 @@ The nodes go on when the command that started them ends. Nothing here says wheth
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,12 +25,12 @@ from typing import Final
 from streamlog.config import PropertiesFile, load_node
 from streamlog.config import node_settings as settings
 from streamlog.config.properties import escape_value
+from streamlog.daemon.free_ports import HOST, free_ports, is_free
 from streamlog.daemon.local_process import ProcessId, recall, remember
 from streamlog.errors import InvalidRequestError, RequestTimedOutError
 
 NODES_MAX: Final = 20
 VOTERS_MAX: Final = 3  # one of them may fail; more would only slow every change of the metadata
-HOST: Final = "127.0.0.1"
 _FOLDER: Final = re.compile(r"node-([0-9]+)")
 _TAIL_BYTES: Final = 4096
 _KILL_WAIT_S: Final = 10.0
@@ -184,31 +182,11 @@ class LocalCluster:
         self._children = [child for child in self._children if child.poll() is None]
 
 
-def free_ports(count: int) -> list[int]:
-    """On loopback, distinct; another process may still be faster."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind((HOST, 0))
-        return [int(one.getsockname()[1]) for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
-
-
 def _check_free(host: str, port: int) -> None:
-    """InvalidRequestError where somebody listens there."""
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # what is closed and lingers is no hindrance
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                raise InvalidRequestError(
-                    f"another process listens on {host}:{port}: end it, or give a new cluster another --port",
-                    field="port",
-                ) from None
-            # Whatever else there is to say about the address, the node says it.
+    if not is_free(host, port):
+        raise InvalidRequestError(
+            f"another process has {host}:{port}: end it, or give a new cluster another --port", field="port"
+        )
 
 
 def _properties(node: LocalNode, address: str, addresses: Mapping[int, str], overrides: Mapping[str, str]) -> str:

@@ -18,7 +18,7 @@ from typing import Any, Final, Self, TypeVar
 from streamlog.client.admin import AsyncAdmin
 from streamlog.client.admin_values import CreatedTopic
 from streamlog.config import Loaded, load_node
-from streamlog.daemon.local import HOST, free_ports
+from streamlog.daemon.free_ports import HOST, free_ports
 from streamlog.errors import InvalidRequestError, RequestTimedOutError
 from streamlog.metadata.delta import MetadataDelta
 from streamlog.metadata.image import MetadataImage

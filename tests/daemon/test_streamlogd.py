@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import pytest
 
 from streamlog.config import PropertiesFile, load_node
 from streamlog.daemon.arguments import parse_arguments
+from streamlog.daemon.free_ports import free_ports
 from streamlog.daemon.log_lines import VALUE_LENGTH_MAX, LogLines
 from streamlog.daemon.main import MISUSED, STOPPED, load, main
 from streamlog.release import RELEASE
@@ -118,10 +118,8 @@ def test_lines_are_sentences_of_a_bounded_length(tmp_path: Path) -> None:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    [port] = free_ports(1)
+    return port
 
 
 def one_node(directory: Path, port: int, data: str = "data") -> str:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
+
+from streamlog.daemon.free_ports import free_ports
 
 HERE: Final = Path(__file__).parent
 JAVA_MAJOR_MIN: Final = 17  # Kafka 4's brokers refuse older ones
@@ -118,7 +119,7 @@ class Broker:
         self._log = root / "broker.log"
         self._properties = root / "server.properties"
         self._process: subprocess.Popen[bytes] | None = None
-        port, controller_port = _free_ports(2)
+        port, controller_port = free_ports(2)
         self.bootstrap = f"127.0.0.1:{port}"
         root.mkdir(parents=True, exist_ok=True)
         settings = _SERVER_PROPERTIES.format(port=port, controller_port=controller_port, data=self.data)
@@ -163,15 +164,3 @@ class Broker:
             self._process.kill()
             self._process.wait(_TIMEOUT_S)
             self._process = None
-
-
-def _free_ports(count: int) -> list[int]:
-    # All are held at once, so that they differ; somebody else may take one before the broker does, and it says so.
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import random
 import signal
-import socket
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,14 +13,13 @@ from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import Any, Final, Self
 
+from streamlog.daemon.free_ports import free_ports
 from streamlog.ports import Channel, RpcError
 from streamlog.ports.grpc_network import GrpcNetwork
 
 from .process_node import SERVICE, Json
 
 ROOT: Final = Path(__file__).parent.parent.parent
-PORTS: Final = range(20_000, 32_000)
-"""Below those that the kernel gives to outgoing connections: a node must find its port free when it comes back."""
 RETRY_S: Final = 0.02
 UP_TIMEOUT_S: Final = 60.0
 
@@ -40,7 +37,7 @@ class Cluster:
     ) -> None:
         """`log`: where the processes tell what happens to them; their standard error if None."""
         self._directories = dict(enumerate(directories, 1))
-        ports = dict(zip(self._directories, _free_ports(len(directories)), strict=True))
+        ports = dict(zip(self._directories, free_ports(len(directories)), strict=True))
         self._voters = ",".join(f"{node_id}@127.0.0.1:{port}" for node_id, port in ports.items())
         self._options = [f"--set={name}={value}" for name, value in (settings or {}).items()]
         self._options += ["--forgetful"] if forgetful else []
@@ -165,20 +162,6 @@ class Cluster:
             except RpcError:
                 pass
         return statuses
-
-
-def _free_ports(count: int) -> list[int]:
-    free: list[int] = []
-    for port in random.sample(PORTS, len(PORTS)):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        free.append(port)
-        if len(free) == count:
-            break
-    return free
 
 
 def _nothing_is_served(error: Exception) -> None:

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from streamlog.api.pb import admin_pb2, batches_pb2, cluster_pb2, records_pb2
 from streamlog.cli.main import main
 from streamlog.client import EARLIEST, Admin, Consumer, Producer
-from streamlog.daemon.local import free_ports
+from streamlog.daemon.free_ports import free_ports
 from streamlog.daemon.local_process import ProcessId
 from streamlog.pytest_plugin.cluster import InProcessCluster
 from tests.requirements.conftest import Ctl, Piped, ctl_of
