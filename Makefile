@@ -33,10 +33,10 @@ fmt: $(STAMP)    ## format the code
 	$(BIN)/ruff check --fix .
 
 test: $(STAMP)   ## all tests but the long ones, in parallel
-	$(BIN)/python -m pytest -q -n $(JOBS) -m 'not long and not interop and not spark'
+	$(BIN)/python -m pytest -q -n $(JOBS) -m 'not long and not rounds and not interop and not spark'
 
 test-long: $(STAMP)  ## more seeds of the simulations
-	$(BIN)/python -m pytest -q -n $(JOBS) -m long
+	$(BIN)/python -m pytest -q -n $(JOBS) -m 'long and not rounds'
 
 test-rounds: $(STAMP)  ## fifty rounds of kill -9 and power cuts with real processes; half an hour with nothing beside it
 	$(BIN)/python -m pytest -q -m rounds
