@@ -12,9 +12,10 @@ import resource
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import count
 from typing import Final
+
+from msgspec.structs import replace
 
 from bench.figures import Figure
 from bench.timing import best_cpu_seconds

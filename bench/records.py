@@ -8,9 +8,10 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import count
 from typing import Final
+
+from msgspec import Struct
 
 from bench.figures import Figure
 from bench.timing import best_cpu_seconds
@@ -38,8 +39,7 @@ _NOW_MS: Final = 1_700_000_000_000
 _UNIT: Final = "M records/s"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class Sample(Struct, frozen=True, kw_only=True):
     """Records of one kind, a batch full."""
 
     name: str

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
+
+from msgspec import Struct
 
 from streamlog.client.assigned_consumer import EARLIEST
 from streamlog.client.consumer import AsyncConsumer
@@ -28,8 +29,7 @@ async def read_to_end(servers: str, topic: str) -> dict[int, list[ConsumerRecord
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """What of the lines that were acknowledged is there."""
 
     there: int  # once, with the text that was sent

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from typing import Final
+
+from msgspec import Struct, field
 
 from streamlog.client.producer import AsyncProducer
 from streamlog.client.producer_batch import RecordFuture
@@ -19,16 +20,14 @@ from streamlog.model import Offset
 TICK_S: Final = 0.01
 
 
-@dataclass(frozen=True, slots=True)
-class Ack:
+class Ack(Struct, frozen=True):
     line: int  # its number, which is its key too
     offset: Offset
     sent_s: float  # on time.monotonic()
     acked_s: float
 
 
-@dataclass(slots=True)
-class Written:
+class Written(Struct):
     """What one writing came to, by partition."""
 
     sent: dict[int, int] = field(default_factory=dict)  # partition -> lines

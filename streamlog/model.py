@@ -7,8 +7,9 @@ since 1970 (wall clock) and carry the suffix `_ms`; durations name their unit la
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import Final, NewType
+
+from msgspec import Struct
 
 Offset = NewType("Offset", int)
 """Position of a record in its partition, from 0, 64 bits."""
@@ -45,8 +46,7 @@ NO_TIMESTAMP: Final = -1
 INT32_MAX: Final = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class TopicPartition:
+class TopicPartition(Struct, frozen=True, order=True):
     """One partition of one topic. Its directory on disk is `topic-partition`."""
 
     topic: str

@@ -6,8 +6,9 @@ Made by streamlog.api.convert and by nothing else, so whoever holds one need not
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from streamlog.model import (
     NO_LEADER_EPOCH,
@@ -24,8 +25,7 @@ from streamlog.model import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetadataQuery:
+class MetadataQuery(Struct, frozen=True, kw_only=True):
     """Topics by name and id, each once; or all topics."""
 
     topics: tuple[str, ...]  # names that a topic can have
@@ -33,8 +33,7 @@ class MetadataQuery:
     all_topics: bool  # then the two above are empty
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionRef:
+class PartitionRef(Struct, frozen=True, kw_only=True):
     """A partition as the client named it. At least one of `topic` and `topic_id` is there."""
 
     topic: str  # a name that a topic can have, or empty: by id
@@ -43,23 +42,20 @@ class PartitionRef:
     leader_epoch: LeaderEpoch = NO_LEADER_EPOCH  # that the client knows of; NO_LEADER_EPOCH: not to be checked
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionAppend:
+class PartitionAppend(Struct, frozen=True, kw_only=True):
     ref: PartitionRef
     correlation_id: int
     batches: bytes  # not checked: whoever appends them does
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProduceRequest:
+class ProduceRequest(Struct, frozen=True, kw_only=True):
     acks: Acks
     timeout_ms: int  # 1 to PRODUCE_TIMEOUT_MS_MAX
     transactional_id: str  # empty: none
     appends: tuple[PartitionAppend, ...]  # not empty
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchSettings:
+class FetchSettings(Struct, frozen=True, kw_only=True):
     """bytes_min <= response_bytes_max <= receive_bytes_max."""
 
     isolation_level: IsolationLevel
@@ -69,8 +65,7 @@ class FetchSettings:
     receive_bytes_max: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionFetch:
+class PartitionFetch(Struct, frozen=True, kw_only=True):
     ref: PartitionRef
     correlation_id: int
     fetch_offset: Offset  # >= 0
@@ -78,14 +73,12 @@ class PartitionFetch:
     bytes_max: int  # >= 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchRequest:
+class FetchRequest(Struct, frozen=True, kw_only=True):
     settings: FetchSettings
     fetches: tuple[PartitionFetch, ...]  # not empty, no partition twice
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchChange:
+class FetchChange(Struct, frozen=True, kw_only=True):
     """A message of a fetch stream."""
 
     settings: FetchSettings | None  # None: as before
@@ -99,26 +92,22 @@ class OffsetPlace(enum.Enum):
     MAX_TIMESTAMP = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetQuery:
+class OffsetQuery(Struct, frozen=True, kw_only=True):
     ref: PartitionRef
     place: OffsetPlace | int  # int: the first record of this time (ms since 1970, >= 0) or later
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListOffsetsRequest:
+class ListOffsetsRequest(Struct, frozen=True, kw_only=True):
     isolation_level: IsolationLevel
     queries: tuple[OffsetQuery, ...]  # not empty
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EpochQuery:
+class EpochQuery(Struct, frozen=True, kw_only=True):
     ref: PartitionRef
     leader_epoch: LeaderEpoch  # whose end is asked for, >= 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InitProducerIdRequest:
+class InitProducerIdRequest(Struct, frozen=True, kw_only=True):
     transactional_id: str  # empty: an idempotent producer
     transaction_timeout_ms: int  # >= 1
     producer_id: ProducerId = NO_PRODUCER_ID  # both or none

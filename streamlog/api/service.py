@@ -21,11 +21,11 @@ What holds for all methods is done here, once:
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final, Generic, TypeAlias, TypeVar, cast
 
 from google.protobuf.descriptor import FileDescriptor, MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
+from msgspec import Struct
 
 from streamlog.api.errors import to_rpc
 from streamlog.errors import InvalidRequestError, InvariantError, RequestTooLargeError, Status, StreamlogError
@@ -41,8 +41,7 @@ Input = TypeVar("Input")
 Answer = TypeVar("Answer")
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """What a method may know of the call that it answers."""
 
     info: CallInfo
@@ -88,8 +87,7 @@ DownstreamMethod: TypeAlias = Callable[[Request, Responses[Response], Call], Awa
 DuplexMethod: TypeAlias = Callable[[Requests[Request], Responses[Response], Call], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Method:
+class Method(Struct, frozen=True, kw_only=True):
     """One method, made by the functions below."""
 
     name: str  # as in the proto file

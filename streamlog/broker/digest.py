@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from streamlog.errors import CorruptMessageError, OutcomeUnknownError
 from streamlog.model import Offset
@@ -22,8 +23,7 @@ from streamlog.storage.log import Log
 CHUNK_BYTES: Final = 1 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaDigest:
+class ReplicaDigest(Struct, frozen=True, kw_only=True):
     """`digest`: of the batches with a first offset in [start_offset, end_offset), the one that holds the start too."""
 
     start_offset: Offset

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from streamlog.model import Offset, ProducerEpoch, ProducerId
 from streamlog.storage.log import Log
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenTransaction:
+class OpenTransaction(Struct, frozen=True, kw_only=True):
     """As the log knows it. Whether its coordinator knows it too, and ends it, is another question."""
 
     producer_id: ProducerId

@@ -25,8 +25,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+from msgspec import Struct
 
 from streamlog.broker.leader_replica import LeaderReplica
 from streamlog.errors import IneligibleReplicaError, StreamlogError
@@ -60,8 +61,7 @@ class AlterPartitionLink(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class _Asked:
+class _Asked(Struct):
     """A proposal until it is settled."""
 
     replica: LeaderReplica
@@ -80,8 +80,7 @@ class _Asked:
         return self.replica.ended is None and self.replica.state.isr.pending is self.proposal
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
+class _Seen(Struct, frozen=True):
     """Under which registrations the followers of one leadership have told their positions."""
 
     leader_epoch: LeaderEpoch

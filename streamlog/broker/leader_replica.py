@@ -16,7 +16,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from streamlog.api.requests import OffsetPlace
 from streamlog.broker import offset_lookup, preparation

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from streamlog.errors import StorageError
 from streamlog.model import Offset, TopicPartition
@@ -12,16 +13,14 @@ from streamlog.storage.directories import LogDirectories
 from streamlog.storage.directory import LogDirectory
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaOnDisk:
+class ReplicaOnDisk(Struct, frozen=True, kw_only=True):
     partition: TopicPartition
     size_bytes: int
     log_start: Offset
     log_end: Offset
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogDirDescription:
+class LogDirDescription(Struct, frozen=True, kw_only=True):
     path: str
     directory_id: bytes  # 16 bytes; empty where the directory could not be opened
     usable_bytes: int  # of its file system; -1: not known

@@ -22,7 +22,8 @@ Offline is final until the node starts again, as it is for a log directory.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from streamlog.broker.collaborators import FollowerLinks, IsrChanges
 from streamlog.broker.follower_replica import FollowerReplica
@@ -40,16 +41,14 @@ from streamlog.storage.directory import LogDirectory
 from streamlog.storage.log import Log
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
+class Assignment(Struct, frozen=True, kw_only=True):
     """What the metadata wants of a partition on this node, which is one of its replicas."""
 
     topic_id: TopicId
     partition: Partition
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class Surroundings(Struct, frozen=True, kw_only=True):
     """What all replicas of a node share."""
 
     me: BrokerId

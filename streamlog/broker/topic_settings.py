@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from typing import ClassVar, Final
+
+from msgspec import Struct
+from msgspec.structs import fields
 
 from streamlog.config import topic_settings as topic
 from streamlog.config.log_values import LogValues
@@ -25,8 +27,7 @@ _COMMON: Final = tuple(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicSettings:
+class TopicSettings(Struct, frozen=True, kw_only=True):
     DEFAULT: ClassVar[TopicSettings]
 
     log: LogConfig

@@ -17,7 +17,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from streamlog.errors import InvalidRecordError, InvalidTransactionStateError, ProducerFencedError
 from streamlog.model import ProducerEpoch, ProducerId
@@ -29,8 +30,7 @@ from streamlog.storage.log import Appended
 _LOW_ATTRIBUTES_POSITION = 22
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class VerificationGuard:
+class VerificationGuard(Struct, eq=False, kw_only=True):
     """One verification under way. Made by `Verifications.begin` alone."""
 
     producer_id: ProducerId
@@ -38,8 +38,7 @@ class VerificationGuard:
     is_valid: bool = True
 
 
-@dataclass(slots=True)
-class _Turn:
+class _Turn(Struct):
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # fair: first come, first served
     users: int = 0
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Final
 
 import click
+from msgspec.structs import replace
 
 from streamlog.cli.failures import end_with
 from streamlog.cli.nouns import Noun

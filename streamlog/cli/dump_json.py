@@ -7,11 +7,12 @@ Bytes are {"base64": ..., "text": ...}, the text only where they are UTF-8; null
 from __future__ import annotations
 
 import base64
-import dataclasses
 import json
 import re
 from functools import cache
 from typing import Final, TypeAlias
+
+from msgspec.structs import asdict
 
 from streamlog.errors import InvalidRecordError, UnsupportedVersionError
 from streamlog.groups import offsets_topic
@@ -36,7 +37,7 @@ def line(path: str, item: Item, *, with_data: bool, offsets: bool) -> str | None
     elif isinstance(item, AbortedTransaction):
         fields |= item._asdict()
     else:
-        fields |= dataclasses.asdict(item)
+        fields |= asdict(item)
     return _encode(fields)
 
 
@@ -65,7 +66,7 @@ def _record(record: LogRecord, *, with_data: bool, offsets: bool) -> dict[str, J
         "is_transactional": batch.is_transactional,
         "key_size_bytes": None if record.key is None else len(record.key),
         "value_size_bytes": None if record.value is None else len(record.value),
-        "control": None if record.control is None else dataclasses.asdict(record.control),
+        "control": None if record.control is None else asdict(record.control),
     }
     if with_data:
         fields["key"] = _bytes(record.key)

@@ -10,11 +10,11 @@ import io
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import click
+from msgspec import Struct
 
 from streamlog.cli.consume import milliseconds
 from streamlog.cli.failures import end_with
@@ -37,8 +37,7 @@ _PLAN_COLUMNS: Final = (3, 4)
 Committed = Mapping[TopicPartition, OffsetAndMetadata]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Modes:
+class _Modes(Struct, frozen=True, kw_only=True):
     """One of them is given."""
 
     to_earliest: bool

@@ -13,8 +13,9 @@ value.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from streamlog.errors import InvalidRecordError, InvalidRequestError, MessageTooLargeError
 from streamlog.records import Headers
@@ -31,8 +32,7 @@ _NAMES: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InputFormat:
+class InputFormat(Struct, frozen=True, kw_only=True):
     parse_key: bool = False
     key_separator: bytes = b"\t"
     parse_headers: bool = False
@@ -63,8 +63,7 @@ class InputFormat:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class InputRecord:
+class InputRecord(Struct, frozen=True):
     key: bytes | None
     value: bytes | None
     headers: Headers = ()

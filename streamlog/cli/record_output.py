@@ -17,8 +17,9 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from streamlog.cli.record_input import boolean, separator
 from streamlog.errors import InvalidRequestError
@@ -40,8 +41,7 @@ _NAMES: Final = (
 _TIMESTAMPS: Final = {TimestampType.CREATE_TIME: "CreateTime", TimestampType.LOG_APPEND_TIME: "LogAppendTime"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutputFormat:
+class OutputFormat(Struct, frozen=True, kw_only=True):
     timestamp: bool = False
     partition: bool = False
     offset: bool = False

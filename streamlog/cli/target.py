@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
+from msgspec import Struct
 
 from streamlog.config import PropertiesFile
 from streamlog.config.addresses import parse_address
@@ -24,8 +24,7 @@ T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., object])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class Target(Struct, frozen=True, kw_only=True):
     servers: tuple[str, ...]  # host:port, at least one
     request_timeout_ms: int
     client_file: PropertiesFile | None = None  # of --command-config

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from streamlog.config import Operation
 from streamlog.config.addresses import Address
@@ -27,8 +28,7 @@ from streamlog.model import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewTopic:
+class NewTopic(Struct, frozen=True, kw_only=True):
     """None: what the cluster's settings say. `assignments`: the replicas of each partition, the preferred leader first;
     empty: the controller places them, over racks and evenly.
     """
@@ -40,8 +40,7 @@ class NewTopic:
     configs: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreatedTopic:
+class CreatedTopic(Struct, frozen=True, kw_only=True):
     name: str
     topic_id: TopicId  # empty with an error, or when it was only checked
     partition_count: int
@@ -50,15 +49,13 @@ class CreatedTopic:
     error: StreamlogError | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeletedTopic:
+class DeletedTopic(Struct, frozen=True, kw_only=True):
     name: str  # empty where only an unknown id was given
     topic_id: TopicId
     error: StreamlogError | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicListing:
+class TopicListing(Struct, frozen=True, kw_only=True):
     name: str
     topic_id: TopicId
     partition_count: int
@@ -66,8 +63,7 @@ class TopicListing:
     internal: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionDescription:
+class PartitionDescription(Struct, frozen=True, kw_only=True):
     """isr, elr, adding, removing, offline are subsets of `replicas`, whose first is the preferred leader."""
 
     partition: PartitionId
@@ -82,8 +78,7 @@ class PartitionDescription:
     offline: tuple[BrokerId, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicDescription:
+class TopicDescription(Struct, frozen=True, kw_only=True):
     name: str
     topic_id: TopicId
     partition_count: int
@@ -94,15 +89,13 @@ class TopicDescription:
     error: StreamlogError | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicGrowth:
+class TopicGrowth(Struct, frozen=True, kw_only=True):
     topic: str
     partition_count: int  # in all
     assignments: Sequence[Sequence[int]] = ()  # of the new partitions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GrownTopic:
+class GrownTopic(Struct, frozen=True, kw_only=True):
     topic: str
     error: StreamlogError | None
 
@@ -112,8 +105,7 @@ class ResourceType(enum.Enum):
     BROKER = "broker"
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigResource:
+class ConfigResource(Struct, frozen=True):
     """What has configs: a topic by its name, a node by its id, all nodes by an empty name."""
 
     type: ResourceType
@@ -143,8 +135,7 @@ class ConfigSource(enum.Enum):
     TOPIC = "DYNAMIC_TOPIC_CONFIG"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigEntry:
+class ConfigEntry(Struct, frozen=True, kw_only=True):
     name: str
     value: str | None  # None: there is none, or it is secret
     source: ConfigSource
@@ -156,15 +147,13 @@ class ConfigEntry:
     documentation: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigDescription:
+class ConfigDescription(Struct, frozen=True, kw_only=True):
     resource: ConfigResource
     entries: tuple[ConfigEntry, ...]  # by rising name
     error: StreamlogError | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigChange:
+class ConfigChange(Struct, frozen=True, kw_only=True):
     """`value` is not used by DELETE; for APPEND and SUBTRACT it is items separated by commas."""
 
     name: str
@@ -172,14 +161,12 @@ class ConfigChange:
     value: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigAlteration:
+class ConfigAlteration(Struct, frozen=True, kw_only=True):
     resource: ConfigResource
     changes: Sequence[ConfigChange]  # all are made, or none
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlteredConfig:
+class AlteredConfig(Struct, frozen=True, kw_only=True):
     resource: ConfigResource
     error: StreamlogError | None
 
@@ -189,27 +176,23 @@ class ElectionType(enum.Enum):
     UNCLEAN = "unclean"  # of a partition without a leader, any live replica; committed records may be lost
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Election:
+class Election(Struct, frozen=True, kw_only=True):
     at: TopicPartition
     leader: BrokerId | None  # that it has now
     error: StreamlogError | None  # ElectionNotNeededError where the right one leads already
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reassignment:
+class Reassignment(Struct, frozen=True, kw_only=True):
     at: TopicPartition
     replicas: Sequence[int] | None  # None: cancel the move that is going on
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReassignmentResult:
+class ReassignmentResult(Struct, frozen=True, kw_only=True):
     at: TopicPartition
     error: StreamlogError | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OngoingReassignment:
+class OngoingReassignment(Struct, frozen=True, kw_only=True):
     topic: str
     partition: PartitionDescription
 
@@ -221,8 +204,7 @@ class NodeState(enum.Enum):
     STOPPING = "stopping"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeDescription:
+class NodeDescription(Struct, frozen=True, kw_only=True):
     node_id: BrokerId
     host: str
     port: int
@@ -240,15 +222,13 @@ class NodeDescription:
         return str(Address(self.host, self.port))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VoterDescription:
+class VoterDescription(Struct, frozen=True, kw_only=True):
     node_id: BrokerId
     address: str
     match_index: RaftIndex | None  # None: not known to the node that answered
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterDescription:
+class ClusterDescription(Struct, frozen=True, kw_only=True):
     cluster_id: str
     controller: BrokerId | None
     nodes: tuple[NodeDescription, ...]  # by rising id
@@ -262,23 +242,20 @@ class ClusterDescription:
     under_replicated_partition_count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrainProgress:
+class DrainProgress(Struct, frozen=True, kw_only=True):
     draining: bool
     remaining_count: int  # partitions that still have a replica there
     moving_count: int  # of these, those that move now
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogDirReplica:
+class LogDirReplica(Struct, frozen=True, kw_only=True):
     at: TopicPartition
     size_bytes: int
     log_start: Offset
     log_end: Offset
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogDir:
+class LogDir(Struct, frozen=True, kw_only=True):
     path: str
     directory_id: bytes
     total_bytes: int | None  # of its file system; None: not known
@@ -287,21 +264,18 @@ class LogDir:
     error: StreamlogError | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeLogDirs:
+class NodeLogDirs(Struct, frozen=True, kw_only=True):
     node_id: BrokerId
     log_dirs: tuple[LogDir, ...]
     error: StreamlogError | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EpochStart:
+class EpochStart(Struct, frozen=True, kw_only=True):
     leader_epoch: LeaderEpoch
     start_offset: Offset
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaDigest:
+class ReplicaDigest(Struct, frozen=True, kw_only=True):
     node_id: BrokerId
     digest: bytes  # SHA-256 of the batches in the range
     batch_count: int
@@ -312,8 +286,7 @@ class ReplicaDigest:
     error: StreamlogError | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionDigests:
+class PartitionDigests(Struct, frozen=True, kw_only=True):
     """What the replicas hold in [start_offset, end_offset)."""
 
     at: TopicPartition
@@ -323,16 +296,14 @@ class PartitionDigests:
     identical: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Feature:
+class Feature(Struct, frozen=True, kw_only=True):
     name: str
     level_min: int
     level_max: int
     level: int  # that holds in the cluster; 0: off
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(Struct, frozen=True, kw_only=True):
     """What the node refuses beyond."""
 
     request_bytes_max: int
@@ -343,8 +314,7 @@ class Limits:
     new_partitions_per_request_max: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeRelease:
+class NodeRelease(Struct, frozen=True, kw_only=True):
     """What the node that answered is."""
 
     version: str

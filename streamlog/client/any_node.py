@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final, TypeVar
+
+from msgspec import Struct
 
 from streamlog.api.calls import Message, UnaryCall
 from streamlog.client.backoff import Backoff
@@ -44,8 +45,7 @@ _ELSEWHERE: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AskTimes:
+class AskTimes(Struct, frozen=True, kw_only=True):
     """Seconds."""
 
     total_s: float = 60.0  # default.api.timeout.ms: of one call, retries and all

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+from msgspec import Struct
 
 from streamlog.config import Config, client_settings
 from streamlog.config.addresses import Protocol as SecurityProtocol
@@ -33,8 +34,7 @@ class ClientPorts(Protocol):
     def workers(self) -> Workers: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RealPorts:
+class RealPorts(Struct, frozen=True, kw_only=True):
     """Close them at the end, on the loop on which they were made."""
 
     network: GrpcNetwork

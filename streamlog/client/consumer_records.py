@@ -7,9 +7,10 @@ before the offset asked for) are left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import dropwhile
 from typing import NamedTuple, TypeVar
+
+from msgspec.structs import replace
 
 from streamlog.errors import CorruptMessageError, StreamlogError
 from streamlog.model import Offset, TopicPartition

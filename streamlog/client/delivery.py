@@ -16,8 +16,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from streamlog.api import calls
 from streamlog.api.pb import batches_pb2 as pb
@@ -44,8 +45,7 @@ INIT_PRODUCER_ID: Final = calls.unary("streamlog.v1.Batches/InitProducerId", pb.
 EXPIRY_TICK_S: Final = (0.01, 1.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeliveryRules:
+class DeliveryRules(Struct, frozen=True, kw_only=True):
     queue: QueueRules
     stream: StreamRules
     delivery_timeout_s: float

@@ -17,8 +17,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from streamlog.api.errors import from_message
 from streamlog.api.pb import batches_pb2 as pb
@@ -45,8 +46,7 @@ from streamlog.ports import Clock
 _LOCATE_S: Final = 60.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchRules:
+class FetchRules(Struct, frozen=True, kw_only=True):
     settings: pb.FetchSettings
     partition_bytes_max: int
     buffer_bytes: int

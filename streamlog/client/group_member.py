@@ -22,8 +22,9 @@ from __future__ import annotations
 import asyncio
 import enum
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from streamlog.api import calls
 from streamlog.api.pb import groups_pb2 as pb
@@ -62,8 +63,7 @@ class MemberState(enum.Enum):
 _ALIVE: Final = (MemberState.JOINING, MemberState.MEMBER)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberRules:
+class MemberRules(Struct, frozen=True, kw_only=True):
     member_id: str
     instance_id: str  # empty: not static
     client_id: str

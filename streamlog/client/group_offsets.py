@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from streamlog.api import calls
 from streamlog.api.errors import from_message
@@ -26,8 +27,7 @@ FETCH: Final = calls.unary("streamlog.v1.Groups/FetchOffsets", pb.FetchOffsetsRe
 _AT_ONCE: Final = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetAndMetadata:
+class OffsetAndMetadata(Struct, frozen=True):
     """A place in a partition, as a group remembers it."""
 
     offset: Offset  # the next one to read

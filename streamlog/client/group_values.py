@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from streamlog.api.errors import from_message
 from streamlog.api.pb import admin_pb2 as pb
@@ -34,22 +35,19 @@ STATE_NUMBERS: Final[Mapping[GroupState, pb.GroupState.ValueType]] = {
 _STATES: Final[Mapping[int, GroupState]] = {number: state for state, number in STATE_NUMBERS.items()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupListing:
+class GroupListing(Struct, frozen=True, kw_only=True):
     group: str
     state: GroupState
     member_count: int
     coordinator: BrokerId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupList:
+class GroupList(Struct, frozen=True, kw_only=True):
     groups: tuple[GroupListing, ...]  # by rising name
     errors: Mapping[BrokerId, StreamlogError]  # of nodes that could not be asked: groups of theirs are missing
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupMemberDescription:
+class GroupMemberDescription(Struct, frozen=True, kw_only=True):
     member_id: str
     instance_id: str  # empty: not static
     client_id: str
@@ -61,8 +59,7 @@ class GroupMemberDescription:
     pattern: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupDescription:
+class GroupDescription(Struct, frozen=True, kw_only=True):
     group: str
     state: GroupState
     group_epoch: int
@@ -78,24 +75,21 @@ class GroupDescription:
         return {partition: member for member in self.members for partition in member.assignment}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupResult:
+class GroupResult(Struct, frozen=True, kw_only=True):
     """What became of one group."""
 
     group: str
     error: StreamlogError | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupOffsetResult:
+class GroupOffsetResult(Struct, frozen=True, kw_only=True):
     """What became of one offset of a group."""
 
     at: TopicPartition
     error: StreamlogError | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionLag:
+class PartitionLag(Struct, frozen=True, kw_only=True):
     """How far a group is in one partition."""
 
     at: TopicPartition

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from typing import Final, Protocol
+
+from msgspec import Struct, field
 
 from streamlog.api import calls
 from streamlog.api.errors import from_message
@@ -61,8 +62,7 @@ class Settling(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamRules:
+class StreamRules(Struct, frozen=True, kw_only=True):
     acks: Acks
     in_flight_max: int  # messages
     message_bytes_max: int  # of batches in one message, unless a single one is larger
@@ -71,21 +71,18 @@ class StreamRules:
     transactional_id: str = ""
 
 
-@dataclass(slots=True, eq=False)
-class _Message:
+class _Message(Struct, eq=False):
     sent_at: float
     left: int = 0  # batches without a result
 
 
-@dataclass(slots=True)
-class _Flight:
+class _Flight(Struct):
     queue: PartitionQueue
     wire: WireBatch | None  # None: it was taken back, and its result counts no more
     message: _Message
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(Struct):
     """What belongs to one stream and ends with it."""
 
     flights: dict[int, _Flight] = field(default_factory=dict)  # by correlation id

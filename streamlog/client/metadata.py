@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from streamlog.api import calls
 from streamlog.api.errors import from_message
@@ -46,8 +47,7 @@ WATCH_AGE_MIN_S: Final = 1.0
 Listener = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leader:
+class Leader(Struct, frozen=True, kw_only=True):
     """Who leads a partition, as far as this client knows."""
 
     broker: BrokerId
@@ -55,15 +55,13 @@ class Leader:
     epoch: LeaderEpoch
 
 
-@dataclass(slots=True, kw_only=True)
-class _Partition:
+class _Partition(Struct, kw_only=True):
     leader: BrokerId | None
     leader_epoch: int
     partition_epoch: int
 
 
-@dataclass(slots=True, kw_only=True)
-class _Topic:
+class _Topic(Struct, kw_only=True):
     topic_id: TopicId
     version: int  # of the metadata that last told of it
     partition_count: int = 0

@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import enum
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final, TypeAlias
+
+from msgspec import Struct
 
 from streamlog.api import calls
 from streamlog.api.errors import from_message
@@ -38,8 +39,7 @@ class Bound(enum.Enum):
     LATEST = "latest"  # one past the last record that can be read
 
 
-@dataclass(frozen=True, slots=True)
-class AtTime:
+class AtTime(Struct, frozen=True):
     """The first record of this time, in ms since 1970, or later."""
 
     timestamp_ms: int
@@ -48,8 +48,7 @@ class AtTime:
 Place: TypeAlias = Bound | AtTime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Found(Struct, frozen=True, kw_only=True):
     offset: Offset  # -1: there is no record of that time or later
     timestamp_ms: int  # of the record found by time; -1: none
     leader_epoch: LeaderEpoch  # of the record at the offset, or of the leader for the end; -1: none

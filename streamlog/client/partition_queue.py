@@ -27,8 +27,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from streamlog.client.metadata import Leader
 from streamlog.client.producer_batch import ProducerBatch
@@ -44,8 +45,7 @@ EPOCH_MAX: Final = 32_767
 TIMER_EARLY_S: Final = 1.5e-3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueRules:
+class QueueRules(Struct, frozen=True, kw_only=True):
     """What all queues of a producer go by."""
 
     linger_s: float

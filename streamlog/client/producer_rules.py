@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from streamlog.client.delivery import DeliveryRules
 from streamlog.client.leader_stream import StreamRules
@@ -26,8 +27,7 @@ _LEVELS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerRules:
+class ProducerRules(Struct, frozen=True, kw_only=True):
     delivery: DeliveryRules
     batch_bytes: int  # of one open batch
     record_bytes_max: int

@@ -18,8 +18,9 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
+
+from msgspec import Struct
 
 from streamlog.client.backoff import Backoff
 from streamlog.client.fetcher import Fetcher
@@ -36,8 +37,7 @@ Listener: TypeAlias = Callable[[Sequence[TopicPartition]], Awaitable[object] | o
 Committed: TypeAlias = dict[TopicPartition, OffsetAndMetadata | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listeners:
+class Listeners(Struct, frozen=True, kw_only=True):
     """The user's functions, called while he polls or closes."""
 
     on_assigned: Listener | None = None  # after it was assigned, before anything is handed out: the place for seeks
@@ -45,8 +45,7 @@ class Listeners:
     on_lost: Listener | None = None  # it may be another's already. None: on_revoked is called
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RebalanceRules:
+class RebalanceRules(Struct, frozen=True, kw_only=True):
     group: str
     reset: OffsetReset
     api_timeout_s: float

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from streamlog.api.errors import from_message
 from streamlog.api.pb import admin_pb2 as pb
@@ -37,22 +38,19 @@ STATE_NUMBERS: Final[Mapping[TransactionState, pb.TransactionState.ValueType]] =
 _STATES: Final[Mapping[int, TransactionState]] = {number: state for state, number in STATE_NUMBERS.items()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionListing:
+class TransactionListing(Struct, frozen=True, kw_only=True):
     transactional_id: str
     producer_id: ProducerId
     state: TransactionState
     coordinator: BrokerId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionList:
+class TransactionList(Struct, frozen=True, kw_only=True):
     transactions: tuple[TransactionListing, ...]  # by rising id
     errors: Mapping[BrokerId, StreamlogError]  # of nodes that could not be asked: ids of theirs are missing
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionDescription:
+class TransactionDescription(Struct, frozen=True, kw_only=True):
     transactional_id: str
     coordinator: BrokerId
     state: TransactionState
@@ -65,8 +63,7 @@ class TransactionDescription:
     error: StreamlogError | None  # the rest means nothing then
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenTransaction:
+class OpenTransaction(Struct, frozen=True, kw_only=True):
     """As a partition's leader has it."""
 
     partition: TopicPartition
@@ -78,8 +75,7 @@ class OpenTransaction:
     hanging: bool  # nobody will end it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenTransactions:
+class OpenTransactions(Struct, frozen=True, kw_only=True):
     transactions: tuple[OpenTransaction, ...]  # by partition and first offset
     errors: Mapping[BrokerId, StreamlogError]  # with any, nothing is called hanging
 

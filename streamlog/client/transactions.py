@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+from msgspec import Struct
 
 from streamlog.api.calls import Message, Response, UnaryCall, unary
 from streamlog.api.errors import from_message
@@ -55,8 +56,7 @@ class State(enum.Enum):
     OVER = "over"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionRules:
+class TransactionRules(Struct, frozen=True, kw_only=True):
     transactional_id: str
     timeout_ms: int
     two_phase: bool
@@ -64,8 +64,7 @@ class TransactionRules:
     attempt_s: float  # request.timeout.ms
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedTransaction:
+class PreparedTransaction(Struct, frozen=True):
     """What an outside coordinator keeps, to complete the transaction after a crash (KIP-939)."""
 
     producer_id: int
@@ -83,8 +82,7 @@ class PreparedTransaction:
         return cls(int(producer_id), int(epoch))
 
 
-@dataclass(frozen=True, slots=True)
-class GroupMetadata:
+class GroupMetadata(Struct, frozen=True):
     """Whose offsets a transaction commits: fences a member that has been put out."""
 
     group: str

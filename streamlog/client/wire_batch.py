@@ -9,8 +9,9 @@ With idempotence a batch gets its sequence when it is first sent, and keeps it u
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
+
+from msgspec import Struct
 
 from streamlog.client.producer_batch import ProducerBatch
 from streamlog.errors import InvalidRequestError, StreamlogError
@@ -20,8 +21,7 @@ from streamlog.records import BatchFields, Codec, Headers, encode_batch
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Encoding:
+class Encoding(Struct, frozen=True, kw_only=True):
     """How a producer's batches are packed."""
 
     codec: Codec = Codec.NONE

@@ -5,8 +5,9 @@ from __future__ import annotations
 import enum
 import ipaddress
 import re
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from streamlog.config.kinds import Kind
 from streamlog.model import INT32_MAX, BrokerId
@@ -21,8 +22,7 @@ class Protocol(enum.Enum):
     SSL = "SSL"
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(Struct, frozen=True):
     """`host` is a name or an IP address, without brackets; empty: every address of the machine."""
 
     host: str
@@ -44,8 +44,7 @@ class Address:
         return self.host.lower().rstrip(".") == "localhost"
 
 
-@dataclass(frozen=True, slots=True)
-class Listener:
+class Listener(Struct, frozen=True):
     protocol: Protocol
     address: Address
 
@@ -53,8 +52,7 @@ class Listener:
         return f"{self.protocol.value}://{self.address}"
 
 
-@dataclass(frozen=True, slots=True)
-class Voter:
+class Voter(Struct, frozen=True):
     node_id: BrokerId
     address: Address
 
@@ -81,8 +79,7 @@ def parse_address(text: str, *, port_min: int = 1, may_be_every: bool = False) -
     return address
 
 
-@dataclass(frozen=True, slots=True)
-class AddressKind(Kind[Address]):
+class AddressKind(Kind[Address], frozen=True):
     @property
     def type_name(self) -> str:
         return "string"
@@ -95,8 +92,7 @@ class AddressKind(Kind[Address]):
         return parse_address(text.strip())
 
 
-@dataclass(frozen=True, slots=True)
-class ListenerKind(Kind[Listener]):
+class ListenerKind(Kind[Listener], frozen=True):
     """`advertised`: others connect to it, so it needs a host and a port of its own."""
 
     advertised: bool = False
@@ -118,8 +114,7 @@ class ListenerKind(Kind[Listener]):
         return Listener(Protocol[name.upper()], address)
 
 
-@dataclass(frozen=True, slots=True)
-class VoterKind(Kind[Voter]):
+class VoterKind(Kind[Voter], frozen=True):
     @property
     def type_name(self) -> str:
         return "string"

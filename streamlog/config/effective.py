@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
+
+from msgspec import Struct
 
 from streamlog.config.node_settings import NODE
 from streamlog.config.setting import HIDDEN, Setting, Table
@@ -38,8 +39,7 @@ class Source(enum.Enum):
     DEFAULT_CONFIG = "DEFAULT_CONFIG"
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
+class Layer(Struct, frozen=True):
     """What one place says: name -> text. Names that are no settings are passed over."""
 
     source: Source
@@ -60,8 +60,7 @@ def node_layers(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(Struct, frozen=True):
     """One place that says something of a setting (Kafka's ConfigSynonym)."""
 
     name: str  # the synonym that it uses
@@ -69,8 +68,7 @@ class Said:
     source: Source
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Effective:
+class Effective(Struct, frozen=True, kw_only=True):
     """The value that counts, and all that was said, which it heads."""
 
     setting: Setting[Any]
@@ -145,8 +143,7 @@ def _of_topic(setting: Setting[Any], own: Mapping[str, str], layers: Sequence[La
     return _nearest(setting, found, default=synonyms[-1].setting)
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(Struct, frozen=True):
     value: object  # in the unit of the setting that is looked for
     said: Said
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 import re
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
+
+from msgspec import Struct, field
 
 from streamlog.model import INT32_MAX
 
@@ -26,7 +27,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 TEXT_LENGTH_MAX: Final = 4_096
 
 
-class Kind(ABC, Generic[T_co]):
+class Kind(Struct, Generic[T_co], frozen=True):
     """Immutable. `type_name` is Kafka's word for the type, as its describe calls give it."""
 
     @property
@@ -57,8 +58,7 @@ def format_value(value: object) -> str:
             return str(value)
 
 
-@dataclass(frozen=True, slots=True)
-class Boolean(Kind[bool]):
+class Boolean(Kind[bool], frozen=True):
     @property
     def type_name(self) -> str:
         return "boolean"
@@ -76,8 +76,7 @@ class Boolean(Kind[bool]):
         raise ValueError("must be true or false")
 
 
-@dataclass(frozen=True, slots=True)
-class Integer(Kind[int]):
+class Integer(Kind[int], frozen=True):
     """Both ends belong to the range. `unit` is what one stands for, where the name does not tell ("bytes", "ms")."""
 
     low: int
@@ -120,8 +119,7 @@ def duration_ms(low: int = 0, high: int = INT32_MAX) -> Integer:
     return Integer(low, high, long=high > INT32_MAX, unit="ms")
 
 
-@dataclass(frozen=True, slots=True)
-class Real(Kind[float]):
+class Real(Kind[float], frozen=True):
     """Both ends belong to the range. Neither infinite nor NaN."""
 
     low: float
@@ -145,8 +143,7 @@ class Real(Kind[float]):
         return value
 
 
-@dataclass(frozen=True, slots=True)
-class Text(Kind[str]):
+class Text(Kind[str], frozen=True):
     """One line, unless `multiline` (a certificate in PEM)."""
 
     length_max: int = TEXT_LENGTH_MAX
@@ -173,8 +170,7 @@ class Text(Kind[str]):
         return text
 
 
-@dataclass(frozen=True, slots=True)
-class Choice(Kind[str]):
+class Choice(Kind[str], frozen=True):
     """`aliases`: other spellings, and the option that each stands for."""
 
     options: tuple[str, ...]
@@ -196,8 +192,7 @@ class Choice(Kind[str]):
         return option
 
 
-@dataclass(frozen=True, slots=True)
-class ListOf(Kind[tuple[T_co, ...]]):
+class ListOf(Kind[tuple[T_co, ...]], frozen=True):
     """Items between separators, none of them empty or twice there. Order counts."""
 
     item: Kind[T_co]

@@ -10,8 +10,9 @@ here, with why; a name that stands twice; a value that is allowed and unwise. Pu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, TypeAlias
+
+from msgspec import Struct, field
 
 from streamlog.config.client_rules import CLIENT_RULES, CONSUMER_RULES, PRODUCER_RULES
 from streamlog.config.client_settings import ADMIN, CONSUMER, PRODUCER
@@ -36,14 +37,12 @@ TOLD_MAX: Final = 50
 GUESSES_MAX: Final = 20
 
 
-@dataclass(frozen=True, slots=True)
-class PropertiesFile:
+class PropertiesFile(Struct, frozen=True):
     name: str  # as errors shall name it
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
+class Loaded(Struct, frozen=True, kw_only=True):
     """`given`: the texts that belong to settings, which is the static layer to lay dynamic ones over."""
 
     config: Config
@@ -51,14 +50,12 @@ class Loaded:
     warnings: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Given:
+class _Given(Struct, frozen=True):
     text: str
     place: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sources:
+class _Sources(Struct, frozen=True, kw_only=True):
     """Nearest last."""
 
     file: PropertiesFile | None = None

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from streamlog.config import topic_settings as topic
 from streamlog.config.effective import Layer, node_value, topic_config
 from streamlog.config.log_settings import PRODUCER_ID_EXPIRATION_MS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogValues:
+class LogValues(Struct, frozen=True, kw_only=True):
     """Sizes in bytes, times in ms; -1 stands for "no limit" where Kafka has it so."""
 
     segment_bytes: int

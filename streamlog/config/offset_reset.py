@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from streamlog.config.kinds import INT64_MAX, Kind
 
@@ -16,8 +17,7 @@ _DURATION: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetReset:
+class OffsetReset(Struct, frozen=True):
     """`strategy`: earliest, latest, none or by_duration, which alone has a `duration_ms`."""
 
     strategy: str
@@ -30,8 +30,7 @@ class OffsetReset:
         return f"{BY_DURATION}:PT{seconds}" + (f".{ms:03}S" if ms else "S")
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetResetKind(Kind[OffsetReset]):
+class OffsetResetKind(Kind[OffsetReset], frozen=True):
     @property
     def type_name(self) -> str:
         return "string"

@@ -7,16 +7,16 @@ starting and refuses a change; a hint is a warning.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from streamlog.config import tls_settings as tls
 from streamlog.config.effective import Config
 from streamlog.config.setting import HIDDEN, Setting
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """`broken` gives what must be otherwise ("must be ..."), None where all is well. `hint`: a warning only."""
 
     setting: Setting[Any]

@@ -13,8 +13,9 @@ from __future__ import annotations
 import difflib
 import enum
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
+
+from msgspec import Struct
 
 from streamlog.config.kinds import Kind, shown
 from streamlog.errors import InvalidConfigError, InvariantError
@@ -34,8 +35,7 @@ class Update(enum.Enum):
     CLUSTER_WIDE = "cluster-wide"  # dynamic, for all nodes alike
 
 
-@dataclass(frozen=True, slots=True)
-class Setting(Generic[T_co]):
+class Setting(Struct, Generic[T_co], frozen=True):
     name: str
     kind: Kind[T_co]
     default: T_co  # None: there is no value, or it depends on the cluster; `default_doc` says which
@@ -73,8 +73,7 @@ class Setting(Generic[T_co]):
         return self.name.upper().replace(".", "_")
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(Struct, frozen=True):
     """Settings of one subject, in the order in which they are printed."""
 
     title: str

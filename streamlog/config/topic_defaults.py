@@ -7,8 +7,9 @@ counts, in its own unit: log.retention.ms over log.retention.minutes over log.re
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
+
+from msgspec import Struct
 
 from streamlog.config import topic_settings as topic
 from streamlog.config.kinds import INT64_MAX, Integer, count
@@ -22,8 +23,7 @@ HOUR_MS: Final = 60 * MINUTE_MS
 _CHANGES: Final = Update.CLUSTER_WIDE
 
 
-@dataclass(frozen=True, slots=True)
-class Synonym:
+class Synonym(Struct, frozen=True):
     """A node's setting that stands for a topic's. `unit`: what one of it is in the topic's unit."""
 
     setting: Setting[Any]

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from streamlog.config import Config
 from streamlog.controller.identity import is_gone
@@ -46,8 +47,7 @@ RETRY_S: Final = 0.1
 """Before the controller takes over anew in the same term: the quorum refused a command."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Registration:
+class Registration(Struct, frozen=True, kw_only=True):
     """The node is registered, and fenced."""
 
     broker_epoch: BrokerEpoch

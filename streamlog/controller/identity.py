@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from streamlog.api.pb import identification_pb2 as pb
 from streamlog.api.service import parse
@@ -19,8 +20,7 @@ SECOND_LOOK_S: Final = 1.0
 _RESPONSE_BYTES_MAX: Final = 16 << 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identified:
+class Identified(Struct, frozen=True, kw_only=True):
     """What a process says of itself."""
 
     node_id: BrokerId

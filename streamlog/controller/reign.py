@@ -20,8 +20,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from streamlog.controller.timers import Timers
 from streamlog.errors import InvariantError, NotControllerError, OutcomeUnknownError, StreamlogError, ThrottledError
@@ -48,8 +49,7 @@ _ALONE: Final = (Bootstrap, TakeOver, RegisterBroker)
 """Applied before anything else is decided."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
+class _Asked(Struct, frozen=True):
     command: Command
     answer: asyncio.Future[Any] | None  # None: nobody waits
     timer: Timer | None = None  # that has asked
@@ -69,8 +69,7 @@ class _Asked:
             self.answer.set_exception(error)
 
 
-@dataclass(slots=True)
-class _Group:
+class _Group(Struct):
     """Commands whose records make one command of the quorum, in their order."""
 
     decided: list[tuple[_Asked, Decision[Any] | StreamlogError]] = field(default_factory=list)

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
+
+from msgspec import Struct
 
 from streamlog.broker.leader_replica import LeaderReplica
 from streamlog.broker.verification import VerificationGuard
@@ -59,8 +60,7 @@ REST_S_MIN: Final = 0.005
 """Groups of less than 25 members are decided at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class TopicsTimer:
+class TopicsTimer(Struct, frozen=True):
     """The topics have changed, and not all groups could be told."""
 
 

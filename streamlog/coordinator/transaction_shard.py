@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from streamlog.broker.leader_replica import LeaderReplica
 from streamlog.coordinator.shard import Shard
@@ -44,8 +46,7 @@ class ProducerIds(Protocol):
     async def next(self) -> ProducerId: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
+class Prepared(Struct, frozen=True, kw_only=True):
     """A decided end whose markers are to be written."""
 
     transactional_id: str

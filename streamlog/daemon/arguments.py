@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from streamlog.release import RELEASE
 
@@ -15,8 +16,7 @@ Exit status: 0 stopped; 1 a disk, the network or the cluster; 2 arguments or set
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arguments:
+class Arguments(Struct, frozen=True, kw_only=True):
     properties: str | None  # path
     overrides: tuple[str, ...]  # name=value each
     daemon: bool

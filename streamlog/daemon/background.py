@@ -14,15 +14,15 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
+
+from msgspec import Struct
 
 _LINE_BYTES_MAX = 64 << 10
 
 
-@dataclass(frozen=True, slots=True)
-class Beside:
+class Beside(Struct, frozen=True):
     """The files that stand beside a node's first log directory."""
 
     log_dir: str

@@ -18,9 +18,10 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from streamlog.config import PropertiesFile, load_node
 from streamlog.config import node_settings as settings
@@ -36,8 +37,7 @@ _TAIL_BYTES: Final = 4096
 _KILL_WAIT_S: Final = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class LocalNode:
+class LocalNode(Struct, frozen=True):
     node_id: int
     folder: Path
 

@@ -17,9 +17,11 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 _LINUX: Final = sys.platform == "linux"
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -27,8 +29,7 @@ _STARTTIME: Final = 19  # of the fields of /proc/PID/stat that follow the name, 
 _LOOK_AGAIN_S: Final = 0.02
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessId:
+class ProcessId(Struct, frozen=True):
     pid: int
     born: str
 

@@ -8,7 +8,8 @@ Whoever is no member may commit, delete and reset only while the group has no me
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from streamlog.errors import (
     GroupIdNotFoundError,
@@ -28,35 +29,30 @@ from streamlog.groups.targets import topics_of
 from streamlog.model import LeaderEpoch, Offset, PartitionId, TopicPartition
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Committer:
+class Committer(Struct, frozen=True, kw_only=True):
     member_id: str
     epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetToCommit:
+class OffsetToCommit(Struct, frozen=True, kw_only=True):
     partition: TopicPartition
     offset: Offset  # the next one to read
     leader_epoch: LeaderEpoch
     metadata: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitOffsets:
+class CommitOffsets(Struct, frozen=True, kw_only=True):
     group: str
     member: Committer | None  # None: an administrator
     offsets: tuple[OffsetToCommit, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteOffsets:
+class DeleteOffsets(Struct, frozen=True, kw_only=True):
     group: str
     partitions: tuple[TopicPartition, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteGroup:
+class DeleteGroup(Struct, frozen=True, kw_only=True):
     group: str
 
 

@@ -14,8 +14,9 @@ who gives up a partition comes before who gets it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Generic, Protocol, TypeAlias, TypeVar
+
+from msgspec import Struct
 
 from streamlog.groups.assignors.problem import TopicShape
 from streamlog.groups.records import Record
@@ -42,8 +43,7 @@ class Topics(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupSettings:
+class GroupSettings(Struct, frozen=True, kw_only=True):
     """Of the node, by the names in streamlog.config.group_settings."""
 
     assignors: tuple[str, ...]  # the first is the default
@@ -56,23 +56,20 @@ class GroupSettings:
     offsets_retention_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
+class Context(Struct, frozen=True, kw_only=True):
     settings: GroupSettings
     topics: Topics
     now_ms: int  # wall clock: goes into records, decides on nothing but the expiry of offsets
 
 
-@dataclass(frozen=True, slots=True)
-class SessionTimer:
+class SessionTimer(Struct, frozen=True):
     """A member that has not been heard of when it is due is put out. One a member; set anew by every heartbeat."""
 
     group: str
     member_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class RevocationTimer:
+class RevocationTimer(Struct, frozen=True):
     """A member that has not given up by then what it must is put out. One a member."""
 
     group: str
@@ -82,14 +79,12 @@ class RevocationTimer:
 Timer: TypeAlias = SessionTimer | RevocationTimer
 
 
-@dataclass(frozen=True, slots=True)
-class SetTimer:
+class SetTimer(Struct, frozen=True):
     timer: Timer
     after_ms: int | None  # from now on, in the place of what was set; None: stop it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision(Generic[R_co]):
+class Decision(Struct, Generic[R_co], frozen=True, kw_only=True):
     response: R_co
     records: tuple[Record, ...] = ()
     timers: tuple[SetTimer, ...] = ()

@@ -16,8 +16,9 @@ at once, do not cost a thousand assignments.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from streamlog.errors import (
     GroupMaxSizeReachedError,
@@ -51,8 +52,7 @@ JOIN = 0
 LEAVE = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subscription:
+class Subscription(Struct, frozen=True, kw_only=True):
     """Checked already but for what the coordinator alone knows; sessions are not bounded yet."""
 
     topics: tuple[str, ...] = ()  # ascending, distinct
@@ -63,8 +63,7 @@ class Subscription:
     session_timeout_ms: int  # 0: the node's default
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Heartbeat:
+class Heartbeat(Struct, frozen=True, kw_only=True):
     """`epoch`: JOIN, LEAVE, GONE_FOR_A_MOMENT, or the member's."""
 
     group: str
@@ -77,16 +76,14 @@ class Heartbeat:
     client_host: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeartbeatAnswer:
+class HeartbeatAnswer(Struct, frozen=True, kw_only=True):
     member_id: str
     epoch: int
     heartbeat_interval_ms: int
     assignment: frozenset[GroupPartition] | None  # all that it may own; None: it has been told
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PutOut:
+class PutOut(Struct, frozen=True, kw_only=True):
     """A timer of the member is due, or its stream has broken."""
 
     group: str

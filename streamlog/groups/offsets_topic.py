@@ -16,8 +16,9 @@ and assignment in the schemas of the consumer protocol; what does not parse by t
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
 from typing import Final, TypeAlias
+
+from msgspec import Struct
 
 from streamlog.errors import InvalidRecordError, UnsupportedVersionError
 from streamlog.records.message_reader import MessageReader
@@ -32,8 +33,7 @@ _TOPIC_ID_TAG: Final = 0
 _CONSUMER_PROTOCOL: Final = "consumer"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetsRecord:
+class OffsetsRecord(Struct, frozen=True, kw_only=True):
     """Key and value as JSON values, in the shape that Kafka prints: {"type": "1", "data": {...}} and
     {"version": "3", "data": {...}}. A value of None deletes.
     """

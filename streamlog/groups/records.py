@@ -14,8 +14,9 @@ A value of None deletes the key (a tombstone). KIP-848 has these six, and the by
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
+
+from msgspec import Struct
 
 from streamlog.groups.assignors.problem import GroupPartition
 from streamlog.model import NO_LEADER_EPOCH, LeaderEpoch, Offset, PartitionId
@@ -50,14 +51,12 @@ class OffsetKey(NamedTuple):
     partition: PartitionId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupValue:
+class GroupValue(Struct, frozen=True, kw_only=True):
     epoch: int  # rises with every change of members, subscriptions, or the topics that they are to
     empty_since_ms: int  # wall clock; -1: it has members
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberValue:
+class MemberValue(Struct, frozen=True, kw_only=True):
     """Who a member is. Limits are those of GroupHeartbeatRequest."""
 
     topics: tuple[str, ...]  # ascending, distinct
@@ -71,13 +70,11 @@ class MemberValue:
     client_host: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetValue:
+class TargetValue(Struct, frozen=True, kw_only=True):
     epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetMemberValue:
+class TargetMemberValue(Struct, frozen=True, kw_only=True):
     partitions: frozenset[GroupPartition]
 
 
@@ -89,8 +86,7 @@ class MemberState(enum.IntEnum):
     UNRELEASED = 3  # waits for partitions that others still have
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CurrentValue:
+class CurrentValue(Struct, frozen=True, kw_only=True):
     """`assigned` and `revoking` share no partition; together they are what nobody else may have."""
 
     epoch: int  # that the member is to tell; GONE_FOR_A_MOMENT for a static member that is
@@ -100,8 +96,7 @@ class CurrentValue:
     revoking: frozenset[GroupPartition]  # not empty exactly when UNREVOKED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetValue:
+class OffsetValue(Struct, frozen=True, kw_only=True):
     offset: Offset  # the next one to read
     leader_epoch: LeaderEpoch = NO_LEADER_EPOCH
     metadata: str = ""

@@ -8,7 +8,8 @@ that a later step of the same decision sees what an earlier one has written.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from streamlog.errors import InvariantError
 from streamlog.groups.assignors.problem import GroupPartition
@@ -38,8 +39,7 @@ JOINING = CurrentValue(epoch=0, previous_epoch=0, state=MemberState.STABLE, assi
 """What a member owns before its first assignment."""
 
 
-@dataclass(slots=True)
-class Group:
+class Group(Struct):
     """One owner: the coordinator of its partition. Members stand in the order in which they joined."""
 
     group_id: str

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from streamlog.errors import FeatureUpdateFailedError, InvalidRequestError
 from streamlog.metadata.decision import BalanceTimer, Context, Decision, SessionTimer, SetTimer
@@ -23,39 +24,33 @@ PRODUCER_ID_BLOCK: Final = 1_000
 CLUSTER_ID_LENGTH_MAX: Final = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bootstrap:
+class Bootstrap(Struct, frozen=True, kw_only=True):
     """What the first leader of an empty quorum asks for. Later ones find that it has been done."""
 
     cluster_id: str
     metadata_version: MetadataVersion = METADATA_VERSION_MAX
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bootstrapped:
+class Bootstrapped(Struct, frozen=True, kw_only=True):
     cluster_id: str  # the one that holds, whoever gave it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TakeOver:
+class TakeOver(Struct, frozen=True, kw_only=True):
     """This node has become the active controller."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateMetadataVersion:
+class UpdateMetadataVersion(Struct, frozen=True, kw_only=True):
     """An operator raises the level once all nodes run the new release."""
 
     level: MetadataVersion
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AllocateProducerIds:
+class AllocateProducerIds(Struct, frozen=True, kw_only=True):
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerIds:
+class ProducerIds(Struct, frozen=True, kw_only=True):
     """The ids in [first, first + count) are the node's to hand out, and nobody else's ever."""
 
     first: ProducerId

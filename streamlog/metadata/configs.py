@@ -13,9 +13,10 @@ Two configs bear on elections, and their consequences belong to the change:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final
+
+from msgspec import Struct
 
 from streamlog.config import Operation, Scope
 from streamlog.errors import BrokerIdNotRegisteredError, InvalidConfigError, InvalidRequestError, StreamlogError
@@ -39,27 +40,23 @@ VALUE_LENGTH_MAX: Final = 32_767
 CHANGES_PER_REQUEST_MAX: Final = BATCH_RECORDS // 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigChange:
+class ConfigChange(Struct, frozen=True, kw_only=True):
     name: str
     operation: Operation = Operation.SET
     value: str = ""  # not used by DELETE; items separated by commas for APPEND and SUBTRACT
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceChange:
+class ResourceChange(Struct, frozen=True, kw_only=True):
     resource: ConfigResource
     changes: tuple[ConfigChange, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterConfigs:
+class AlterConfigs(Struct, frozen=True, kw_only=True):
     resources: tuple[ResourceChange, ...]
     validate_only: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigResult:
+class ConfigResult(Struct, frozen=True, kw_only=True):
     resource: ConfigResource
     error: StreamlogError | None = None  # where set, none of the resource's changes was made
 

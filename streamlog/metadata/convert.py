@@ -11,12 +11,12 @@ To skip what it does not know would let its image differ from the others' in sil
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, TypeVar, assert_never
 
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
+from msgspec.structs import replace
 
 from streamlog.errors import CorruptMessageError, InvalidRequestError, InvariantError, UnsupportedVersionError
 from streamlog.metadata.pb import metadata_pb2 as pb

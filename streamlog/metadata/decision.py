@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
+
+from msgspec import Struct
 
 from streamlog.config import Operation, Scope
 from streamlog.metadata.records import Record
@@ -33,23 +34,20 @@ R_co = TypeVar("R_co", covariant=True)
 BATCH_RECORDS: Final = 2_000
 
 
-@dataclass(frozen=True, slots=True)
-class SessionTimer:
+class SessionTimer(Struct, frozen=True):
     """Runs while a registered node need not be heard from; one for each broker id."""
 
     broker_id: BrokerId
 
 
-@dataclass(frozen=True, slots=True)
-class BalanceTimer:
+class BalanceTimer(Struct, frozen=True):
     """Until leaderships are next given back to the preferred replicas."""
 
 
 Timer: TypeAlias = SessionTimer | BalanceTimer
 
 
-@dataclass(frozen=True, slots=True)
-class SetTimer:
+class SetTimer(Struct, frozen=True):
     timer: Timer
     after_ms: int | None  # from now on, in the place of what was set; None: stop it
 
@@ -62,8 +60,7 @@ class Then(enum.Enum):
     AGAIN = 2  # decides the same command again on the new image, and answers with the last response alone
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision(Generic[R_co]):
+class Decision(Struct, Generic[R_co], frozen=True, kw_only=True):
     response: R_co
     records: tuple[Record, ...] = ()  # one command of the quorum; empty: nothing to commit
     timers: tuple[SetTimer, ...] = ()  # to set once the records are committed
@@ -88,8 +85,7 @@ class ConfigRules(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
+class Context(Struct, frozen=True, kw_only=True):
     """What the controller knows beside the image."""
 
     settings: ControllerSettings

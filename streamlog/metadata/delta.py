@@ -11,8 +11,9 @@ epoch that is not the registered one) is a broken invariant: the log is wrong, o
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Final, assert_never
+
+from msgspec.structs import replace
 
 from streamlog.errors import InvariantError
 from streamlog.metadata.features import require_allowed, require_supported

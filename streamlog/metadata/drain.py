@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import islice
+
+from msgspec import Struct
 
 from streamlog.errors import InvalidReplicaAssignmentError, InvalidRequestError
 from streamlog.metadata.decision import BATCH_RECORDS, Context, Decision
@@ -19,8 +20,7 @@ from streamlog.metadata.settle import settled
 from streamlog.model import BrokerId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrainBroker:
+class DrainBroker(Struct, frozen=True, kw_only=True):
     broker_id: BrokerId
     cancel: bool = False
 

@@ -12,7 +12,8 @@ partition (streamlog.metadata.placement), and not to whoever has just got a copy
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from streamlog.metadata.election import without
 from streamlog.metadata.image import MetadataImage
@@ -25,8 +26,7 @@ from streamlog.metadata.settings import ControllerSettings
 from streamlog.model import NO_BROKER, BrokerId, TopicId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrainProgress:
+class DrainProgress(Struct, frozen=True, kw_only=True):
     replicas: int  # still on the node, those that are moving among them
     moving: int
 

@@ -24,8 +24,10 @@ lead again after a power cut of the whole cluster. A node that lost a log direct
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from streamlog.metadata.records import Partition, PartitionChangeRecord, Replicas
 from streamlog.metadata.roles import PartitionKey
@@ -33,8 +35,7 @@ from streamlog.metadata.rules import TopicRules, effective_min_isr
 from streamlog.model import NO_BROKER, BrokerId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Occasion:
+class Occasion(Struct, frozen=True, kw_only=True):
     """What has happened to a partition, beside what the image says."""
 
     isr: Replicas | None = None  # the leader's proposal, already found fit

@@ -12,8 +12,9 @@ records have images whose snapshots are equal byte for byte (FAULTS I13).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from streamlog.errors import (
     BrokerIdNotRegisteredError,
@@ -28,15 +29,13 @@ from streamlog.metadata.sorted_map import SortedMap
 from streamlog.model import BrokerEpoch, BrokerId, PartitionId, ProducerId, RaftIndex, TopicId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Topic:
+class Topic(Struct, frozen=True, kw_only=True):
     topic_id: TopicId
     name: str
     partitions: Pages[Partition]  # by partition id; not empty at the end of a batch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetadataImage:
+class MetadataImage(Struct, frozen=True, kw_only=True):
     index: RaftIndex  # of the last command applied; 0: none
     metadata_version: MetadataVersion  # 0: not bootstrapped
     cluster_id: str  # empty: not bootstrapped

@@ -7,8 +7,9 @@ node works at once; when nodes join they grow to that number, so that it does no
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from streamlog.metadata.image import MetadataImage, Topic
 from streamlog.metadata.placement import Tally, TopicPlacer, candidates
@@ -20,8 +21,7 @@ _REPLICATION_FACTOR: Final = 3  # where the settings do not say
 _TRANSACTION_MIN_ISR: Final = 2  # likewise; with fewer replicas, all of them
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InternalTopic:
+class InternalTopic(Struct, frozen=True, kw_only=True):
     # For ever: keys are spread over the partitions by their hash.
     partitions: Callable[[ControllerSettings], int]
     # Small, so that compaction and the replay by a new coordinator have little to read.

@@ -11,8 +11,10 @@ A request is answered partition by partition; one that is refused does not hold 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from streamlog.errors import (
     FencedLeaderEpochError,
@@ -36,14 +38,12 @@ from streamlog.model import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch, 
 PARTITIONS_PER_REQUEST_MAX: Final = BATCH_RECORDS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IsrMember:
+class IsrMember(Struct, frozen=True, kw_only=True):
     broker_id: BrokerId
     broker_epoch: BrokerEpoch  # of the registration that the leader has seen it fetch under
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IsrProposal:
+class IsrProposal(Struct, frozen=True, kw_only=True):
     topic_id: TopicId
     partition_id: PartitionId
     leader_epoch: LeaderEpoch
@@ -51,8 +51,7 @@ class IsrProposal:
     isr: tuple[IsrMember, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterPartition:
+class AlterPartition(Struct, frozen=True, kw_only=True):
     """From the leader of all these partitions."""
 
     broker_id: BrokerId
@@ -60,16 +59,14 @@ class AlterPartition:
     proposals: tuple[IsrProposal, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IsrResult:
+class IsrResult(Struct, frozen=True, kw_only=True):
     topic_id: TopicId
     partition_id: PartitionId
     partition: Partition | None = None  # as it is once the records are committed; None: see `error`
     error: StreamlogError | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportOfflineReplicas:
+class ReportOfflineReplicas(Struct, frozen=True, kw_only=True):
     """A log directory of the node has failed, and these replicas with it."""
 
     broker_id: BrokerId

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Final
+
+from msgspec import Struct
 
 from streamlog.errors import (
     ElectionNotNeededError,
@@ -40,22 +41,19 @@ class ElectionType(enum.Enum):
     UNCLEAN = 1  # of partitions without a leader, by an operator who accepts that committed records may be lost
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ElectLeaders:
+class ElectLeaders(Struct, frozen=True, kw_only=True):
     type: ElectionType
     partitions: tuple[tuple[str, PartitionId], ...] | None = None  # topic and partition; None: all that need it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ElectionResult:
+class ElectionResult(Struct, frozen=True, kw_only=True):
     topic: str
     partition_id: PartitionId
     leader: BrokerId = NO_BROKER  # that it has now, elected or not
     error: StreamlogError | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BalanceLeaders:
+class BalanceLeaders(Struct, frozen=True, kw_only=True):
     """The balance timer is due."""
 
 

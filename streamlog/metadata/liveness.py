@@ -11,7 +11,8 @@ once it leads nothing; at that moment it is fenced as well, and its session is o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from streamlog.metadata.decision import Context, Decision, SessionTimer, SetTimer
 from streamlog.metadata.delta import look_ahead
@@ -22,8 +23,7 @@ from streamlog.metadata.settle import settled
 from streamlog.model import BrokerEpoch, BrokerId, RaftIndex
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Heartbeat:
+class Heartbeat(Struct, frozen=True, kw_only=True):
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
     applied_index: RaftIndex  # up to where the node has applied the metadata log
@@ -31,23 +31,20 @@ class Heartbeat:
     want_shut_down: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeartbeatResponse:
+class HeartbeatResponse(Struct, frozen=True, kw_only=True):
     caught_up: bool  # the node has applied its own registration
     fenced: bool
     should_shut_down: bool  # nothing depends on the node any more
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FenceBroker:
+class FenceBroker(Struct, frozen=True, kw_only=True):
     """The node cannot be reached."""
 
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpireSession:
+class ExpireSession(Struct, frozen=True, kw_only=True):
     """Its session timer is due."""
 
     broker_id: BrokerId

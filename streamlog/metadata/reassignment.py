@@ -12,7 +12,9 @@ The nodes throttle what they fetch for replicas that stand in `adding`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from streamlog.errors import (
     InvalidReplicaAssignmentError,
@@ -30,20 +32,17 @@ from streamlog.metadata.rules import Rulebook, TopicRules
 from streamlog.model import PartitionId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reassignment:
+class Reassignment(Struct, frozen=True, kw_only=True):
     topic: str
     partition_id: PartitionId
     replicas: Replicas | None  # the preferred leader first; None: cancel
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterReassignments:
+class AlterReassignments(Struct, frozen=True, kw_only=True):
     reassignments: tuple[Reassignment, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReassignmentResult:
+class ReassignmentResult(Struct, frozen=True, kw_only=True):
     topic: str
     partition_id: PartitionId
     error: StreamlogError | None = None  # where set, the partition is as it was

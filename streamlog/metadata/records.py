@@ -15,8 +15,9 @@ the version of its own format (streamlog.metadata.convert).
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import Final, NewType, TypeAlias
+
+from msgspec import Struct
 
 from streamlog.model import (
     NO_BROKER,
@@ -42,8 +43,7 @@ Replicas: TypeAlias = tuple[BrokerId, ...]
 """Distinct brokers. Replica lists, ISRs and the like hold a handful."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Partition:
+class Partition(Struct, frozen=True, kw_only=True):
     """The state of one partition. Leader and ISR change only by the rules of streamlog.metadata.election."""
 
     replicas: Replicas  # not empty; the preferred leader first; while reassigned, the old ones too
@@ -58,8 +58,7 @@ class Partition:
     partition_epoch: PartitionEpoch = FIRST_PARTITION_EPOCH  # rises with every change
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Broker:
+class Broker(Struct, frozen=True, kw_only=True):
     """A registered node."""
 
     broker_id: BrokerId
@@ -88,8 +87,7 @@ class ResourceType(enum.IntEnum):
     BROKER = 4
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ConfigResource:
+class ConfigResource(Struct, frozen=True, order=True):
     """A topic by name; a broker by its id in decimal; all brokers by the empty name."""
 
     type: ResourceType
@@ -99,29 +97,25 @@ class ConfigResource:
 ALL_BROKERS: Final = ConfigResource(ResourceType.BROKER, "")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetadataVersionRecord:
+class MetadataVersionRecord(Struct, frozen=True, kw_only=True):
     """The first record of every cluster. Later ones raise the level."""
 
     level: MetadataVersion
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterRecord:
+class ClusterRecord(Struct, frozen=True, kw_only=True):
     """Gives the cluster its id. Once, for ever."""
 
     cluster_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerRecord:
+class BrokerRecord(Struct, frozen=True, kw_only=True):
     """A registration: replaces what was known under this id."""
 
     broker: Broker  # epoch EPOCH_FROM_INDEX in a registration, the real one in a snapshot
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerChangeRecord:
+class BrokerChangeRecord(Struct, frozen=True, kw_only=True):
     broker_id: BrokerId
     broker_epoch: BrokerEpoch  # must be the registered one
     fenced: bool | None = None
@@ -129,34 +123,29 @@ class BrokerChangeRecord:
     draining: bool | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnregisterBrokerRecord:
+class UnregisterBrokerRecord(Struct, frozen=True, kw_only=True):
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicRecord:
+class TopicRecord(Struct, frozen=True, kw_only=True):
     topic_id: TopicId
     name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoveTopicRecord:
+class RemoveTopicRecord(Struct, frozen=True, kw_only=True):
     """Takes the topic's partitions and configs with it."""
 
     topic_id: TopicId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionRecord:
+class PartitionRecord(Struct, frozen=True, kw_only=True):
     topic_id: TopicId
     partition_id: PartitionId  # the next one of its topic
     partition: Partition
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionChangeRecord:
+class PartitionChangeRecord(Struct, frozen=True, kw_only=True):
     """Raises the partition epoch by one; with a `leader`, even the same one, the leader epoch too."""
 
     topic_id: TopicId
@@ -171,15 +160,13 @@ class PartitionChangeRecord:
     last_leader: BrokerId | None = None  # only to forget it; a new leader becomes the last one by itself
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigRecord:
+class ConfigRecord(Struct, frozen=True, kw_only=True):
     resource: ConfigResource
     name: str
     value: str | None  # None: gone, the default holds again
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerIdsRecord:
+class ProducerIdsRecord(Struct, frozen=True, kw_only=True):
     """Every producer id below this one has been handed out."""
 
     next_producer_id: ProducerId

@@ -15,9 +15,11 @@ one epoch.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from streamlog.errors import (
     DuplicateBrokerIdError,
@@ -48,8 +50,7 @@ DIRECTORIES_MAX: Final = 1_000
 ID_BYTES: Final = 16
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegisterBroker:
+class RegisterBroker(Struct, frozen=True, kw_only=True):
     cluster_id: str
     broker_id: BrokerId
     incarnation_id: bytes  # 16 random bytes, new with each start of the process
@@ -62,15 +63,13 @@ class RegisterBroker:
     previous_broker_epoch: BrokerEpoch = EPOCH_FROM_INDEX  # from the mark of a clean shutdown; EPOCH_FROM_INDEX: none
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Registered:
+class Registered(Struct, frozen=True, kw_only=True):
     """The broker epoch is `image.brokers[broker_id].epoch` once the records are applied."""
 
     broker_id: BrokerId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnregisterBroker:
+class UnregisterBroker(Struct, frozen=True, kw_only=True):
     """Forget a node that will not come back."""
 
     broker_id: BrokerId

@@ -5,8 +5,9 @@ A config is looked up in the topic, then in the cluster-wide dynamic configs, th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from streamlog.metadata.image import MetadataImage, Topic
 from streamlog.metadata.records import ALL_BROKERS, ConfigResource, Partition, ResourceType
@@ -17,8 +18,7 @@ MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 UNCLEAN_LEADER_ELECTION_ENABLE: Final = "unclean.leader.election.enable"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicRules:
+class TopicRules(Struct, frozen=True, kw_only=True):
     active: frozenset[BrokerId]  # neither fenced nor stopping: may lead and be in sync
     min_insync_replicas: int | None  # as configured; None: by the number of replicas
     unclean: bool  # a replica that may lack committed records may lead, rather than none

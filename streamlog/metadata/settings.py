@@ -6,11 +6,10 @@ depends on the cluster.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControllerSettings:
+class ControllerSettings(Struct, frozen=True, kw_only=True):
     session_timeout_ms: int = 3_000  # broker.session.timeout.ms
     num_partitions: int = 1  # num.partitions
     default_replication_factor: int | None = None  # default.replication.factor; None: min(3, live nodes)

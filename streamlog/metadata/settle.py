@@ -16,9 +16,10 @@ A partition that is already right makes no record, so settling twice does no har
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TypeVar
+
+from msgspec import Struct
 
 from streamlog.metadata.decision import BATCH_RECORDS, Context, Decision, SetTimer, Then
 from streamlog.metadata.delta import look_ahead
@@ -35,8 +36,7 @@ from streamlog.model import TopicId
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settle:
+class Settle(Struct, frozen=True, kw_only=True):
     """Do what is left to do."""
 
 

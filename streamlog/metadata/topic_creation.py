@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from streamlog.errors import (
     InvalidPartitionsError,
@@ -42,8 +43,7 @@ from streamlog.model import PartitionId, TopicId
 PARTITIONS_PER_REQUEST_MAX: Final = BATCH_RECORDS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewTopic:
+class NewTopic(Struct, frozen=True, kw_only=True):
     name: str
     partitions: int | None = None  # None: num.partitions, or as many as there are assignments
     replication_factor: int | None = None  # None: default.replication.factor, or that of the assignments
@@ -51,21 +51,18 @@ class NewTopic:
     configs: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreateTopics:
+class CreateTopics(Struct, frozen=True, kw_only=True):
     topics: tuple[NewTopic, ...]
     validate_only: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreateInternalTopic:
+class CreateInternalTopic(Struct, frozen=True, kw_only=True):
     """A node needs one of the cluster's own topics. Its partitions, replicas and configs are not for it to say."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicResult:
+class TopicResult(Struct, frozen=True, kw_only=True):
     name: str
     topic_id: TopicId | None = None
     partitions: int = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from streamlog.errors import InvalidTopicError, StreamlogError, TopicDeletionDisabledError
 from streamlog.metadata.decision import Context, Decision, Then
@@ -12,14 +12,12 @@ from streamlog.metadata.records import RemoveTopicRecord
 from streamlog.model import TopicId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteTopics:
+class DeleteTopics(Struct, frozen=True, kw_only=True):
     names: tuple[str, ...] = ()
     topic_ids: tuple[TopicId, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeletionResult:
+class DeletionResult(Struct, frozen=True, kw_only=True):
     name: str | None
     topic_id: TopicId | None
     error: StreamlogError | None = None

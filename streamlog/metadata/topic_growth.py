@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from streamlog.errors import (
     InvalidPartitionsError,
@@ -25,21 +25,18 @@ from streamlog.metadata.topic_creation import (
 from streamlog.model import PartitionId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GrowTopic:
+class GrowTopic(Struct, frozen=True, kw_only=True):
     name: str
     count: int  # of all partitions afterwards
     assignments: tuple[Replicas, ...] = ()  # of the new partitions; empty: placed by the controller
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreatePartitions:
+class CreatePartitions(Struct, frozen=True, kw_only=True):
     topics: tuple[GrowTopic, ...]
     validate_only: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GrowthResult:
+class GrowthResult(Struct, frozen=True, kw_only=True):
     name: str
     error: StreamlogError | None = None  # where set, the topic is as it was
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from streamlog.ports.clock import Clock
 from streamlog.ports.disk import FileSystem
@@ -12,8 +12,7 @@ from streamlog.ports.random import Random
 from streamlog.ports.workers import Workers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ports:
+class Ports(Struct, frozen=True, kw_only=True):
     fs: FileSystem
     network: Network
     clock: Clock

@@ -13,10 +13,10 @@ Settings that are not gRPC's own, and why:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import grpc
+from msgspec import Struct
 
 from streamlog.errors import Status
 
@@ -28,8 +28,7 @@ TO_GRPC: Final = {status: grpc.StatusCode[status.name] for status in Status}
 FROM_GRPC: Final = {code: status for status, code in TO_GRPC.items()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GrpcSettings:
+class GrpcSettings(Struct, frozen=True, kw_only=True):
     """A message larger than the limit ends its call with RESOURCE_EXHAUSTED."""
 
     message_bytes_max: int = 4 << 20

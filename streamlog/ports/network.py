@@ -18,8 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
+
+from msgspec import Struct, field
 
 from streamlog.errors import Status, StreamlogError
 
@@ -47,8 +48,7 @@ class RpcError(Exception):
         return cls(error.status, error.message)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallInfo:
+class CallInfo(Struct, frozen=True, kw_only=True):
     """What a handler may know of its caller."""
 
     method: str

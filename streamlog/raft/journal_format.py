@@ -24,8 +24,9 @@ import enum
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from streamlog.errors import DamagedFileError
 
@@ -60,8 +61,7 @@ TRUNCATE_PAYLOAD: Final = struct.Struct("<Q")
 PEER_PAYLOAD: Final = struct.Struct("<I16s")
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Struct, frozen=True):
     kind: int
     position: int
     durable: int

@@ -6,16 +6,16 @@ been heard since when, and a reply to an old message is told from one to a new.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from streamlog.model import BrokerId, RaftIndex, RaftTerm
 from streamlog.raft.entries import Entry
 from streamlog.raft.voters import DirectoryId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hello:
+class Hello(Struct, frozen=True, kw_only=True):
     """First on every stream, both ways."""
 
     cluster_id: str
@@ -23,8 +23,7 @@ class Hello:
     directory_id: DirectoryId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreVoteRequest:
+class PreVoteRequest(Struct, frozen=True, kw_only=True):
     """Would you vote for me? Changes nothing at either side (thesis, 9.6)."""
 
     term: RaftTerm  # the one that the sender would campaign in: its own + 1
@@ -33,29 +32,25 @@ class PreVoteRequest:
     named: bool = False  # the voters that the sender goes by name its directory
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreVoteReply:
+class PreVoteReply(Struct, frozen=True, kw_only=True):
     asked_term: RaftTerm  # of the request
     term: RaftTerm  # the voter's own
     granted: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VoteRequest:
+class VoteRequest(Struct, frozen=True, kw_only=True):
     term: RaftTerm
     last_index: RaftIndex
     last_term: RaftTerm
     named: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VoteReply:
+class VoteReply(Struct, frozen=True, kw_only=True):
     term: RaftTerm
     granted: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppendRequest:
+class AppendRequest(Struct, frozen=True, kw_only=True):
     term: RaftTerm
     round: int
     commit_index: RaftIndex
@@ -65,16 +60,14 @@ class AppendRequest:
     entries: tuple[Entry, ...] = ()  # consecutive; none: a heartbeat
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppendReply:
+class AppendReply(Struct, frozen=True, kw_only=True):
     term: RaftTerm
     round: int
     matched: bool  # True: the follower holds durably what the leader has below next_index. False: next_index is a hint
     next_index: RaftIndex
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotRequest:
+class SnapshotRequest(Struct, frozen=True, kw_only=True):
     """One piece of the snapshot file; they come in order, the next one after the reply."""
 
     term: RaftTerm
@@ -86,8 +79,7 @@ class SnapshotRequest:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotReply:
+class SnapshotReply(Struct, frozen=True, kw_only=True):
     term: RaftTerm
     round: int
     last_index: RaftIndex
@@ -95,8 +87,7 @@ class SnapshotReply:
     installed: bool  # the state is at last_index or beyond
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeoutNow:
+class TimeoutNow(Struct, frozen=True, kw_only=True):
     """Campaign at once: the leader hands over (thesis, 3.10)."""
 
     term: RaftTerm

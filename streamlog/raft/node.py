@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from streamlog.errors import QuorumUnavailableError, Status
 from streamlog.model import BrokerId, RaftIndex
@@ -27,8 +28,7 @@ from streamlog.raft.storage import Owner, Storage, open_storage
 from streamlog.raft.voters import Voter, VoterSet
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuorumConfig:
+class QuorumConfig(Struct, frozen=True, kw_only=True):
     """Of one node."""
 
     owner: Owner

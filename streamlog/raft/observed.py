@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from streamlog.model import RaftIndex
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchRequest:
+class WatchRequest(Struct, frozen=True, kw_only=True):
     cluster_id: str
     applied_index: RaftIndex  # the observer has all up to here; 0: nothing
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObservedSnapshot:
+class ObservedSnapshot(Struct, frozen=True, kw_only=True):
     """A piece of the state machine's bytes; pieces come in order."""
 
     index: RaftIndex  # the state is that after this entry
@@ -23,8 +21,7 @@ class ObservedSnapshot:
     last: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObservedCommands:
+class ObservedCommands(Struct, frozen=True, kw_only=True):
     """Commands that were carried out (a repeated one is not among them), in order."""
 
     commands: tuple[tuple[RaftIndex, bytes], ...]

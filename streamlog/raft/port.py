@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
+
+from msgspec import Struct
 
 from streamlog.model import BrokerId, RaftIndex, RaftTerm
 from streamlog.raft.voters import Voter, VoterSet
@@ -54,8 +55,7 @@ class StateMachine(Protocol[Picture]):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Applied:
+class Applied(Struct, frozen=True, kw_only=True):
     """The answer to a command."""
 
     index: RaftIndex  # where it stands in the log
@@ -63,8 +63,7 @@ class Applied:
     repeated: bool = False  # it had been applied before, and this is the answer of then
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leadership:
+class Leadership(Struct, frozen=True, kw_only=True):
     """Who leads, as this node knows it. It may be out of date: only `read_barrier` tells that a leader still is one."""
 
     term: RaftTerm

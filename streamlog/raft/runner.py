@@ -15,8 +15,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
+
+from msgspec import Struct
 
 from streamlog.errors import OutcomeUnknownError, StreamlogError
 from streamlog.model import BrokerId
@@ -40,19 +41,16 @@ TIMER_TICK_S: Final = 0.001
 """Timers may fire so much early, and a turn before the deadline is a turn for nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class _LinkUp:
+class _LinkUp(Struct, frozen=True):
     node_id: BrokerId
     directory_id: DirectoryId
 
 
-@dataclass(frozen=True, slots=True)
-class _LinkDown:
+class _LinkDown(Struct, frozen=True):
     node_id: BrokerId
 
 
-@dataclass(frozen=True, slots=True)
-class _Received:
+class _Received(Struct, frozen=True):
     node_id: BrokerId
     message: Message
 

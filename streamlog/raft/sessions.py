@@ -10,8 +10,9 @@ silent for longest: a command retried after so many other clients have come woul
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from streamlog.model import RaftIndex
 from streamlog.raft.port import Applied

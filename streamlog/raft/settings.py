@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from streamlog.errors import InvalidRequestError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuorumSettings:
+class QuorumSettings(Struct, frozen=True, kw_only=True):
     """Times in milliseconds, sizes in bytes."""
 
     election_timeout_min_ms: int = 300  # silence after which a follower doubts its leader; drawn anew each time ...
@@ -46,7 +45,7 @@ class QuorumSettings:
     catch_up_timeout_ms: int = 60_000  # ... and is given up after so long
 
     def __post_init__(self) -> None:
-        for name in self.__dataclass_fields__:
+        for name in self.__struct_fields__:
             if getattr(self, name) <= 0:
                 raise InvalidRequestError(f"{name} must be above 0", field=name, limit=1)
         if not self.heartbeat_ms < self.election_timeout_min_ms < self.election_timeout_max_ms:

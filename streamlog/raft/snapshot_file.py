@@ -13,8 +13,9 @@ import enum
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from streamlog.errors import CorruptMessageError, DamagedFileError, UnsupportedVersionError
 from streamlog.raft import wire
@@ -38,8 +39,7 @@ class BlockKind(enum.IntEnum):
     END = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotContent:
+class SnapshotContent(Struct, frozen=True, kw_only=True):
     head: SnapshotHead
     sessions: Sequence[Session]
     machine: Sequence[bytes]  # the state machine's bytes, in pieces

@@ -14,8 +14,9 @@ node has behind it. (PySyncObj lets a deposed leader commit its own tail by it, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from streamlog.errors import InvariantError, StorageError
 from streamlog.model import RaftIndex
@@ -34,8 +35,7 @@ from streamlog.raft.snapshot_store import SnapshotStore
 from streamlog.raft.stored import Session, SnapshotHead
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capture:
+class Capture(Struct, frozen=True, kw_only=True):
     """The state at one index, not encoded yet."""
 
     head: SnapshotHead

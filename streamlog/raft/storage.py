@@ -18,8 +18,9 @@ never starts empty where it once had state.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from streamlog.errors import DamagedFileError, LogDirectoryLockedError, StorageError
 from streamlog.model import BrokerId, RaftIndex
@@ -41,8 +42,7 @@ _UNUSED_JOURNAL_BYTES_MAX: Final = 4 * OVERHEAD_BYTES
 """One that was never written to after its first two records is shorter."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Owner:
+class Owner(Struct, frozen=True, kw_only=True):
     """Who starts, as configured."""
 
     cluster_id: str
@@ -50,8 +50,7 @@ class Owner:
     voters: VoterSet  # `controller.quorum.voters`: for the first start of a cluster
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Storage:
+class Storage(Struct, frozen=True, kw_only=True):
     identity: Identity
     journal: Journal  # durable as it stands
     store: SnapshotStore

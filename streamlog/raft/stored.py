@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from streamlog.model import BrokerId, RaftIndex, RaftTerm
 from streamlog.raft.port import Applied
 from streamlog.raft.voters import DirectoryId, VoterSet
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class Identity(Struct, frozen=True, kw_only=True):
     """Whose directory it is. Written once, before the first vote."""
 
     cluster_id: str
@@ -19,8 +18,7 @@ class Identity:
     bootstrap: VoterSet  # the configured voters of the first start: in effect until the log names others
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotHead:
+class SnapshotHead(Struct, frozen=True, kw_only=True):
     """What a snapshot covers, and the voters in effect there."""
 
     last_index: RaftIndex
@@ -29,8 +27,7 @@ class SnapshotHead:
     voters: VoterSet
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class Session(Struct, frozen=True, kw_only=True):
     """What is remembered of one client."""
 
     client_id: str

@@ -21,8 +21,9 @@ the log by then may or may not become the set in effect.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from streamlog.errors import (
     InvalidRequestError,
@@ -45,8 +46,7 @@ Done: TypeAlias = Callable[[RaftIndex | StreamlogError], None]
 """Called once, with the index of the last entry of the change, or why there is none. Must not raise."""
 
 
-@dataclass(slots=True, kw_only=True)
-class _Change:
+class _Change(Struct, kw_only=True):
     done: Done
     remove: BrokerId | None = None  # first, None when there is nobody (left) to remove
     add: Voter | None = None  # then; None when there is nobody (left) to add

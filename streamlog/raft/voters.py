@@ -8,8 +8,10 @@ was. A configuration from the settings does not know directories yet; the first 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from typing import Final, NewType
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from streamlog.errors import DuplicateVoterError, InvalidRequestError, VoterNotFoundError
 from streamlog.model import BrokerId
@@ -25,8 +27,7 @@ NODE_ID_MAX: Final = 2**31 - 1
 ADDRESS_BYTES_MAX: Final = 255
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Voter:
+class Voter(Struct, frozen=True, kw_only=True):
     node_id: BrokerId
     address: str  # host:port of the node's one server
     directory_id: DirectoryId = UNKNOWN_DIRECTORY
@@ -39,8 +40,7 @@ class Voter:
         return f"{self.node_id}@{self.address}"
 
 
-@dataclass(frozen=True, slots=True)
-class VoterSet:
+class VoterSet(Struct, frozen=True):
     """Immutable; by rising node id, each id once. May be empty: a node that waits to be added."""
 
     voters: tuple[Voter, ...] = ()

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from crc32c import crc32c
+from msgspec import Struct
 
 from streamlog.errors import InvalidRecordError, MessageTooLargeError
 from streamlog.model import (
@@ -56,8 +56,7 @@ _FIRST_OFFSET: Final = Offset(0)
 _INT64_MAX: Final = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchFields:
+class BatchFields(Struct, frozen=True, kw_only=True):
     """What the header of a new batch says beyond its records."""
 
     base_offset: Offset = _FIRST_OFFSET

@@ -11,8 +11,9 @@ each other.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from streamlog.errors import InvalidRecordError
 from streamlog.records.bounds import UNPACKED_BYTES_MAX
@@ -30,8 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BinaryColumn:
+class BinaryColumn(Struct, frozen=True, kw_only=True):
     """Byte strings one behind the other: Arrow's `binary` layout.
 
     The i-th is data[offsets[i] : offsets[i + 1]]; of a null it is empty and valid[i] is False.
@@ -49,8 +49,7 @@ class BinaryColumn:
         return None if self.valid is None else np.packbits(self.valid, bitorder="little").tobytes()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordColumns:
+class RecordColumns(Struct, frozen=True, kw_only=True):
     """The records of one batch, in order. A size of -1 is null; a start is a position in `raw`.
 
     Every range [start, start + size) lies within `raw`.

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import enum
 import struct
-from dataclasses import dataclass
 from typing import Final, TypeAlias
+
+from msgspec import Struct
 
 from streamlog.errors import InvalidRecordError
 from streamlog.model import BrokerId, ProducerEpoch, ProducerId
@@ -41,16 +42,14 @@ class ControlType(enum.IntEnum):
     KRAFT_VOTERS = 6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndTransactionMarker:
+class EndTransactionMarker(Struct, frozen=True, kw_only=True):
     """The transaction of the batch's producer id ends at this offset."""
 
     commit: bool
     coordinator_epoch: int  # of the coordinator that wrote it; an older one's marker is refused
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaderChange:
+class LeaderChange(Struct, frozen=True, kw_only=True):
     """A Raft leader begins its epoch."""
 
     leader_id: BrokerId
@@ -58,8 +57,7 @@ class LeaderChange:
     granting_voters: tuple[BrokerId, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OtherControl:
+class OtherControl(Struct, frozen=True, kw_only=True):
     """A control record of a type, or of a shape, that is carried and not understood."""
 
     type_number: int

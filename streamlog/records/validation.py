@@ -14,8 +14,9 @@ is the largest. Who lies about them harms the lookup by time in his own partitio
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from streamlog.errors import (
     CorruptMessageError,
@@ -46,8 +47,7 @@ from streamlog.records.unpacked_size import check_unpacked_size
 _LENGTH: Final = struct.Struct(">i")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProduceLimits:
+class ProduceLimits(Struct, frozen=True, kw_only=True):
     """A topic's settings that bound what may be appended to it."""
 
     message_bytes_max: int  # `max.message.bytes`: size of one batch, 12 + length, as it arrives

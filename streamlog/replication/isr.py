@@ -12,13 +12,12 @@ governs what counts against `min.insync.replicas`, because a larger one may neve
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from streamlog.model import BrokerId, LeaderEpoch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IsrProposal:
+class IsrProposal(Struct, frozen=True, kw_only=True):
     """AlterPartition: what the leader asks of the quorum."""
 
     leader_epoch: LeaderEpoch

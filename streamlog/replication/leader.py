@@ -19,7 +19,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from streamlog.errors import (
     FencedLeaderEpochError,
@@ -36,8 +38,7 @@ from streamlog.replication.isr import Isr, IsrProposal
 from streamlog.replication.replica_log import Appended, EpochEnd, ReplicaLog
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaderTerm:
+class LeaderTerm(Struct, frozen=True, kw_only=True):
     """What the metadata says of a partition when this node is made its leader."""
 
     partition: TopicPartition
@@ -50,8 +51,7 @@ class LeaderTerm:
     lag_max_ms: int  # replica.lag.time.max.ms
 
 
-@dataclass(slots=True)
-class _Follower:
+class _Follower(Struct):
     """What is known of one follower in this leadership."""
 
     stable_end: Offset | None  # None: it has not reported yet

@@ -10,8 +10,9 @@ by the groups' coordinators          groups
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from streamlog.api.convert import cluster, configs, placement, topics
 from streamlog.api.convert.placement import DrainAction
@@ -109,8 +110,7 @@ class ControllerCalls:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Admin:
+class Admin(Struct, frozen=True, kw_only=True):
     """The parts that serve it."""
 
     link: Link

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from streamlog.api.service import Call, Method
 from streamlog.errors import ThrottledError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from streamlog.api.pb import batches_pb2 as pb
 from streamlog.api.service import Method, downstream, duplex, unary
@@ -16,8 +16,7 @@ from streamlog.services.producer_ids import InitProducerId
 from streamlog.services.watch_metadata import WatchMetadata
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batches:
+class Batches(Struct, frozen=True, kw_only=True):
     metadata: Metadata
     watch: WatchMetadata
     produce: Produce

@@ -11,22 +11,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from streamlog.errors import InvalidRequestError
 from streamlog.model import LeaderEpoch, Offset, TopicPartition
 
 
-@dataclass(slots=True)
-class _Partition:
+class _Partition(Struct):
     sent: Offset  # one past the last record that was sent
     acknowledged: Offset  # the next offset to read of whoever comes next
     epoch: LeaderEpoch  # of the last record that was sent
     is_new: bool = False  # there is an acknowledgement that was not taken yet
 
 
-@dataclass(slots=True)
-class _InFlight:
+class _InFlight(Struct):
     partition: TopicPartition | None  # None: it was the member's once
     offsets: deque[Offset]  # not empty
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from streamlog.api.pb import (
     admin_pb2,
@@ -66,8 +66,7 @@ from streamlog.services.watch_metadata import WatchMetadata
 from streamlog.services.writing import Writer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class Parts(Struct, frozen=True, kw_only=True):
     """What a node gives to its services."""
 
     node_id: BrokerId

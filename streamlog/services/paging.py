@@ -10,8 +10,9 @@ what is larger than 4 MiB, and nobody knows beforehand how long names are.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from streamlog.api.convert.fields import amount
 from streamlog.errors import InvalidRequestError, StreamlogError
@@ -40,8 +41,7 @@ class Place(NamedTuple):
 BEGINNING: Final = Place("", b"", 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """One topic of an answer. Either `topic` or `error` is there."""
 
     name: str  # empty: asked for by an id that is not known

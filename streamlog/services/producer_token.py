@@ -22,10 +22,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from crc32c import crc32c
+from msgspec import Struct, field
 
 from streamlog.errors import InvalidRequestError
 from streamlog.model import PartitionId, ProducerEpoch, ProducerId, TopicId
@@ -41,8 +41,7 @@ SEQUENCES: Final = 1 << 31  # 2^31-1 is followed by 0
 PartitionKey: TypeAlias = tuple[TopicId, PartitionId]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerToken:
+class ProducerToken(Struct, frozen=True, kw_only=True):
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
     sequences: Mapping[PartitionKey, int] = field(default_factory=dict)  # the next one, where it is not 0

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from crc32c import crc32c
+from msgspec import Struct
 
 from streamlog.api.convert import publish as convert
 from streamlog.api.convert.publish import NewRecord, Partitioner, PublishOptions
@@ -51,16 +51,14 @@ _CODECS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(Struct, frozen=True):
     """A batch to be written, and which records of the request it holds."""
 
     write: Write
     rows: Sequence[int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
+class Prepared(Struct, frozen=True, kw_only=True):
     """A request of which all is known but whether it can be written."""
 
     records: Sequence[NewRecord]

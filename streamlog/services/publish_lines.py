@@ -7,8 +7,9 @@ request --IN_FLIGHT at once--> batches --> each in the line of its partition
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.api.service import Responses
@@ -19,8 +20,7 @@ from streamlog.services.writing import Write, Writer, Written
 IN_FLIGHT: Final = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """Of one batch, in the line of its partition."""
 
     write: Write

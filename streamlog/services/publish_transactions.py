@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
+
+from msgspec import Struct
 
 from streamlog.api.convert import publish as convert
 from streamlog.api.convert import publish_transactions as convert_transactions
@@ -58,8 +59,7 @@ _COMMITTED: Final = pb.TRANSACTION_OUTCOME_COMMITTED
 _ABORTED: Final = pb.TRANSACTION_OUTCOME_ABORTED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Means:
+class Means(Struct, frozen=True, kw_only=True):
     """What a transactional stream needs of its node."""
 
     preparation: Preparation
@@ -262,8 +262,7 @@ class TransactionalStream:
         return True
 
 
-@dataclass(frozen=True, slots=True)
-class _Sent:
+class _Sent(Struct, frozen=True):
     """The records of one request, being written."""
 
     prepared: Prepared

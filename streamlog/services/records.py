@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.api.service import Method, downstream, duplex, unary
@@ -16,8 +17,7 @@ from streamlog.services.subscribe import Subscribe
 ROOM_BYTES: Final = 1 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Records:
+class Records(Struct, frozen=True, kw_only=True):
     publish: Publish
     publish_streams: PublishStreams
     subscribe: Subscribe

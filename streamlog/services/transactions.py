@@ -6,8 +6,9 @@ transaction's before it writes them, as the leader of any other partition does.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from streamlog.api.convert import transactions as convert
 from streamlog.api.pb import transactions_pb2 as pb

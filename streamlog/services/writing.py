@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from streamlog.api import calls
 from streamlog.api.errors import from_message
@@ -58,8 +59,7 @@ _UNCERTAIN: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Write:
+class Write(Struct, frozen=True, kw_only=True):
     """One batch for one partition."""
 
     topic: str

@@ -11,8 +11,9 @@ import errno
 import os
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+from msgspec import Struct
 
 from streamlog.sim.image import PAGE
 from streamlog.sim.inode import DirectoryNode, FileNode, NameChange, Node, pages_of
@@ -22,8 +23,7 @@ SYNC_S: Final = (2e-4, 4e-3)
 """Seconds that a sync takes on a healthy disk: an NVMe drive with a journalling file system."""
 
 
-@dataclass(slots=True, kw_only=True)
-class DiskFaults:
+class DiskFaults(Struct, kw_only=True):
     """What may be turned on. All at their defaults: a healthy disk."""
 
     capacity_bytes: int = 1 << 40
@@ -38,8 +38,7 @@ class Lock(Protocol):
     def held(self) -> bool: ...
 
 
-@dataclass(slots=True, kw_only=True)
-class DiskStats:
+class DiskStats(Struct, kw_only=True):
     """How often the faults that need luck have struck: a test of many seeds looks whether it tested anything."""
 
     syncs: int = 0

@@ -13,8 +13,9 @@ from __future__ import annotations
 import enum
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 
 class Kind(enum.Enum):
@@ -41,8 +42,7 @@ class Kind(enum.Enum):
     CLOCK_JUMP = enum.auto()  # the target's wall clock, by (`lasts` - 1) * 1000 s
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Fault:
+class Fault(Struct, frozen=True, order=True):
     """Ordered by its time, in virtual seconds."""
 
     at: float
@@ -83,8 +83,7 @@ def draw_plan(
     return plan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hardware:
+class Hardware(Struct, frozen=True, kw_only=True):
     """What the machines of one seed are like when nothing is wrong: factors on the simulation's own speeds."""
 
     disk_slow: Mapping[str, float]

@@ -10,7 +10,9 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+
+from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from streamlog.model import LeaderEpoch, Offset, ProducerId, TopicPartition
 
@@ -21,8 +23,7 @@ class Outcome(enum.Enum):
     INFO = "info"
 
 
-@dataclass(slots=True, kw_only=True)
-class Row:
+class Row(Struct, kw_only=True):
     """One operation of one process. Times in virtual seconds; what does not apply is None."""
 
     process: str
@@ -39,8 +40,7 @@ class Row:
     error: str = ""
 
 
-@dataclass(slots=True)
-class History:
+class History(Struct):
     """Rows in the order of their invocation; appended to by every client of a run."""
 
     now: Callable[[], float]

@@ -16,8 +16,9 @@ power cut tells (Linux). Names of a directory whose sync failed never become dur
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
+
+from msgspec import Struct, field
 
 from streamlog.sim.image import PAGE, Image
 from streamlog.sim.process import Process
@@ -161,8 +162,7 @@ class Window:
             self.buffer[offset:end] = data[: end - offset]
 
 
-@dataclass(slots=True, eq=False)
-class NameChange:
+class NameChange(Struct, eq=False):
     """`removed` went from the directory, `added` came to it as `node`; both in a rename inside one directory."""
 
     removed: str | None = None
@@ -171,8 +171,7 @@ class NameChange:
     twin: tuple[DirectoryNode, NameChange] | None = None  # the other half of a rename between two directories
 
 
-@dataclass(slots=True, eq=False)
-class DirectoryNode:
+class DirectoryNode(Struct, eq=False):
     number: int
     entries: dict[str, Node] = field(default_factory=dict)
     durable: dict[str, Node] = field(default_factory=dict)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 CALLS: Final = {
     "id": "differs from run to run",
@@ -40,8 +41,7 @@ ORDERED: Final = frozenset({"dict", "enumerate", "iter", "list", "map", "reverse
 PRAGMA: Final = "# sim: "
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Finding:
+class Finding(Struct, frozen=True, order=True):
     line: int
     what: str
 

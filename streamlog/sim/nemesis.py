@@ -12,8 +12,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from streamlog.errors import StorageError
 from streamlog.sim.disk import DiskFaults
@@ -29,8 +30,7 @@ ROOM_BYTES: Final = 8192
 """What a full disk still takes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Strike:
+class Strike(Struct, frozen=True, kw_only=True):
     """A node is about to die: the moment to note what it has promised."""
 
     host: Host

@@ -7,16 +7,17 @@ does not throw the other dice anew. What is left is printed as a test that needs
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from streamlog.sim.faults import Fault, Kind
 
 RUNS_MAX: Final = 250
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shrunk:
+class Shrunk(Struct, frozen=True, kw_only=True):
     plan: tuple[Fault, ...]
     runs: int
 

@@ -16,9 +16,10 @@ import difflib
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import Flag, auto
 from typing import Any, Final
+
+from msgspec import Struct
 
 from streamlog.config import load_admin, load_consumer, load_producer
 from streamlog.config.client_settings import ADMIN, CONSUMER, PRODUCER
@@ -35,8 +36,7 @@ class Use(Flag):
     READ = STREAM | BATCH
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
+class Option(Struct, frozen=True, kw_only=True):
     name: str
     use: Use
     parse: Callable[[str], object]  # ValueError, with what it must be

@@ -12,22 +12,21 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from streamlog.model import Offset, TopicPartition
 from streamlog.spark.offsets import Offsets
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(Struct, frozen=True):
     """earliest <= latest; `latest` is one past the last offset that can be read."""
 
     earliest: Offset
     latest: Offset
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(Struct, frozen=True):
     """start < end, of one partition, for one task."""
 
     partition: TopicPartition
@@ -38,8 +37,7 @@ class Range:
         return self.end - self.start
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
+class Settled(Struct, frozen=True, kw_only=True):
     start: dict[TopicPartition, Offset]  # of all partitions that there are
     begin: dict[TopicPartition, Offset]  # of those among them that the given start has not
     losses: tuple[str, ...]  # what was to be read and is gone, a sentence each

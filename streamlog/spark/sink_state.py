@@ -10,8 +10,10 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from streamlog.client import PreparedTransaction
 from streamlog.spark.failures import StreamlogSparkError
@@ -23,8 +25,7 @@ PREFIX: Final = "spark-sink"
 RETIRED_MAX: Final = 256
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Writer:
+class Writer(Struct, frozen=True, order=True):
     """A task's transaction: prepared, to be ended by whoever decides."""
 
     transactional_id: str
@@ -36,8 +37,7 @@ class Writer:
         return PreparedTransaction(self.producer_id, self.producer_epoch)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SinkState:
+class SinkState(Struct, frozen=True, kw_only=True):
     """Of one sink. `batch` is the last that was decided, `writers` are its transactions: all of them committed, or to
     be committed by whoever finds them open.
     """

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from streamlog.client import Producer
 from streamlog.config.client_settings import PRODUCER
@@ -44,8 +44,7 @@ _TIMEOUT_MS: Final = 900_000
 _SLICE_ROWS: Final = 16_384
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SinkRules:
+class SinkRules(Struct, frozen=True, kw_only=True):
     """What the options say; travels to every task."""
 
     client: Mapping[str, str]
@@ -53,8 +52,7 @@ class SinkRules:
     timestamps: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskName:
+class TaskName(Struct, frozen=True, kw_only=True):
     transactional_id: str
     two_phase: bool
 

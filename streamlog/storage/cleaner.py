@@ -13,8 +13,9 @@ the workers. What it planned is checked again in the one step that changes the l
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from streamlog.errors import (
     CorruptMessageError,
@@ -46,8 +47,7 @@ UNREADABLE: Final = (
 DEDUPE_BUFFER_BYTES: Final = 128 << 20  # Kafka's log.cleaner.dedupe.buffer.size
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CleaningStats:
+class CleaningStats(Struct, frozen=True, kw_only=True):
     """One cleaning of one log."""
 
     bytes_before: int
@@ -57,8 +57,7 @@ class CleaningStats:
     end_offset: Offset  # cleaned up to here
 
 
-@dataclass(frozen=True, slots=True)
-class Filth:
+class Filth(Struct, frozen=True):
     """What could be cleaned in a log."""
 
     first_dirty: Offset

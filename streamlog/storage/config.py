@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from streamlog.model import INT32_MAX
 from streamlog.records import TimestampType
@@ -12,8 +13,7 @@ NEVER: Final = 2**63 - 1  # Kafka's Long.MAX_VALUE: a limit that is never reache
 DAY_MS: Final = 24 * 60 * 60 * 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogConfig:
+class LogConfig(Struct, frozen=True, kw_only=True):
     """Sizes in bytes, times in ms. -1 stands for "no limit" where Kafka has it so."""
 
     segment_bytes: int = 1 << 30

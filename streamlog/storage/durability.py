@@ -16,7 +16,8 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from streamlog.errors import OutcomeUnknownError, StorageError, ThrottledError
 from streamlog.model import Offset
@@ -24,8 +25,7 @@ from streamlog.ports import File
 from streamlog.storage.segment import Segment
 
 
-@dataclass(frozen=True, slots=True)
-class SyncTicket:
+class SyncTicket(Struct, frozen=True):
     """What one sync of one log must cover."""
 
     files: tuple[File, ...]

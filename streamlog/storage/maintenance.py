@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from streamlog.model import Offset
 from streamlog.ports import Clock
@@ -14,8 +15,7 @@ from streamlog.storage.log import Log
 from streamlog.storage.retention import apply_retention
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MaintenanceConfig:
+class MaintenanceConfig(Struct, frozen=True, kw_only=True):
     retention_check_interval_ms: int = 300_000  # log.retention.check.interval.ms
     cleaner_backoff_ms: int = 15_000  # log.cleaner.backoff.ms: the pause after nothing was to be cleaned
 

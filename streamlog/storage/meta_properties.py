@@ -7,8 +7,9 @@ A directory that belongs to another cluster or node is refused: two clusters nev
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from streamlog.errors import DamagedFileError, InconsistentClusterError
 from streamlog.model import BrokerId
@@ -20,8 +21,7 @@ SIZE_MAX: Final = 64 << 10
 _REMEDY: Final = "restore the file from a backup, or give the node an empty directory and let it catch up"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetaProperties:
+class MetaProperties(Struct, frozen=True, kw_only=True):
     node_id: BrokerId
     directory_id: str
     cluster_id: str | None = None  # None: the node has never met its cluster

@@ -9,7 +9,7 @@ index without log  removed
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from streamlog.errors import DamagedFileError
 from streamlog.model import Offset, TopicPartition
@@ -30,8 +30,7 @@ from streamlog.storage.snapshot_files import drop_snapshots_above, load_snapshot
 from streamlog.storage.swap import finish_swaps
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenAt:
+class OpenAt(Struct, frozen=True, kw_only=True):
     """What the directory's checkpoints say of one log."""
 
     recovery_point: Offset
@@ -56,8 +55,7 @@ async def open_log(
     return await _Opening(fs, home, partition, directory, config, at, probe).run()
 
 
-@dataclass(slots=True)
-class _Opening:
+class _Opening(Struct):
     fs: FileSystem
     home: Home
     partition: TopicPartition

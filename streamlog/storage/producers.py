@@ -29,8 +29,9 @@ in `producer_snapshot`) only saves reading it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from streamlog.errors import (
     InvalidTransactionStateError,
@@ -61,8 +62,7 @@ class BatchSeen(NamedTuple):
         return Offset(self.last_offset - self.offset_delta)
 
 
-@dataclass(slots=True)
-class Producer:
+class Producer(Struct):
     """State of one producer id. `batches`: oldest first, at most five, all of `epoch`."""
 
     producer_id: ProducerId

@@ -22,10 +22,10 @@ What was read is synced before it counts: kill -9 leaves pages that a later powe
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import Final
 
 from crc32c import crc32c
+from msgspec import Struct
 
 from streamlog.errors import CorruptMessageError, DamagedFileError
 from streamlog.model import INT32_MAX, LeaderEpoch, Offset
@@ -45,8 +45,7 @@ SEARCH_BYTES: Final = 1 << 20
 REMEDY: Final = "the records from here on are to be had from the partition's leader"
 
 
-@dataclass(slots=True)
-class Recovered:
+class Recovered(Struct):
     """A log's end, as the scan has found it. `segments` are those that remain, scanned or not."""
 
     segments: list[Segment]

@@ -21,8 +21,10 @@ written; InvalidTransactionStateError for what cannot be now.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from streamlog.errors import (
     ConcurrentTransactionsError,
@@ -47,14 +49,12 @@ EPOCH_MAX: Final = 32_766
 """The last epoch that a producer gets; the one above it is left for fencing. Then it gets another producer id."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision(Generic[R_co]):
+class Decision(Struct, Generic[R_co], frozen=True, kw_only=True):
     response: R_co
     record: Record | None = None  # None: nothing changes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Producer:
+class Producer(Struct, frozen=True, kw_only=True):
     """Who may go on under a transactional id."""
 
     producer_id: ProducerId
@@ -64,8 +64,7 @@ class Producer:
     open_producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Init:
+class Init(Struct, frozen=True, kw_only=True):
     """A producer begins. `fresh_producer_id` is for an id that has none, or has used up its epochs."""
 
     transactional_id: str
@@ -76,8 +75,7 @@ class Init:
     keep_prepared: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddPartitions:
+class AddPartitions(Struct, frozen=True, kw_only=True):
     """Asked by the leaders of the partitions, and by group coordinators, before the first append."""
 
     transactional_id: str
@@ -86,8 +84,7 @@ class AddPartitions:
     partitions: frozenset[TopicPartition]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class End:
+class End(Struct, frozen=True, kw_only=True):
     transactional_id: str
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
@@ -95,8 +92,7 @@ class End:
     fresh_producer_id: ProducerId = NO_PRODUCER_ID  # needed where the epochs are used up (`needs_fresh_id`)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class Ended(Struct, frozen=True, kw_only=True):
     """`producer`: for the next transaction, once the markers are written."""
 
     producer: Producer

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from streamlog.model import ProducerEpoch, ProducerId, TopicPartition
 from streamlog.records import EndTransactionMarker
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionMarker:
+class PartitionMarker(Struct, frozen=True, kw_only=True):
     partition: TopicPartition
     producer_id: ProducerId
     producer_epoch: ProducerEpoch  # above that of the transaction

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from streamlog.model import NO_PRODUCER_ID, ProducerEpoch, ProducerId, TopicPartition
 
@@ -25,8 +26,7 @@ class TransactionState(enum.IntEnum):
 PREPARED: Final = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionValue:
+class TransactionValue(Struct, frozen=True, kw_only=True):
     """`partitions` is not empty only while ONGOING or PREPARE_*."""
 
     producer_id: ProducerId

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TypeVar, cast
+
+from msgspec import Struct, field
 
 from streamlog.broker.follower_replica import FollowerReplica
 from streamlog.broker.leader_replica import LeaderReplica
@@ -46,8 +47,7 @@ UNCOMMITTED = IsolationLevel.READ_UNCOMMITTED
 T = TypeVar("T")
 
 
-@dataclass
-class FakeLinks:
+class FakeLinks(Struct):
     following: list[FollowerReplica] = field(default_factory=list)
 
     def follow(self, replica: FollowerReplica) -> None:
@@ -57,24 +57,21 @@ class FakeLinks:
         self.following.remove(replica)
 
 
-@dataclass
-class FakeIsrChanges:
+class FakeIsrChanges(Struct):
     proposals: list[IsrProposal] = field(default_factory=list)
 
     def proposed(self, replica: LeaderReplica, proposal: IsrProposal) -> None:
         self.proposals.append(proposal)
 
 
-@dataclass
-class FakeController:
+class FakeController(Struct):
     reported: list[PartitionKey] = field(default_factory=list)
 
     async def report_offline_replicas(self, partitions: Sequence[PartitionKey]) -> None:
         self.reported += partitions
 
 
-@dataclass
-class Recorder:
+class Recorder(Struct):
     """A watcher that notes what it is told."""
 
     heard: list[str] = field(default_factory=list)

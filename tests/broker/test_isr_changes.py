@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import cast
+
+from msgspec import Struct, field
 
 from streamlog.broker.isr_changes import LINGER_S, IsrChanges
 from streamlog.broker.leader_replica import LeaderReplica
@@ -33,8 +34,7 @@ ACCEPTED = Partition(
 )
 
 
-@dataclass
-class FakeReplica:
+class FakeReplica(Struct):
     """A leadership whose ISR is the real one."""
 
     isr: Isr = field(default_factory=lambda: Isr((ONE, TWO), LeaderEpoch(4), 7))
@@ -61,8 +61,7 @@ class FakeReplica:
         self.reviewed += 1
 
 
-@dataclass
-class FakeLink:
+class FakeLink(Struct):
     """Answers as it is told to, the last answer for ever."""
 
     answers: list[Partition | StreamlogError]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final, TypeAlias
+
+from msgspec import Struct
 
 from streamlog.api.service import stream_handlers, unary_handlers
 from streamlog.client.admin import AsyncAdmin
@@ -20,8 +21,7 @@ TOTAL_S: Final = 20
 UNREACHABLE_S: Final = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ports:
+class _Ports(Struct, frozen=True, kw_only=True):
     network: SimNetwork
     clock: SimClock
     random: random.Random

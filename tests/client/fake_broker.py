@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from streamlog.api.errors import to_message
 from streamlog.api.pb import batches_pb2 as pb
@@ -32,16 +33,14 @@ PORT = 9092
 Refusal = Callable[[TopicPartition], StreamlogError | None]
 
 
-@dataclass
-class Stored:
+class Stored(Struct):
     base: int
     next: int
     epoch: int
     data: bytes
 
 
-@dataclass
-class FakeLog:
+class FakeLog(Struct):
     leader: int
     epoch: int = 0
     partition_epoch: int = 0

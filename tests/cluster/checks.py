@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
+
+from msgspec import Struct
 
 from streamlog.model import Offset, TopicPartition
 from streamlog.sim.history import History, Outcome, Row
@@ -31,8 +32,7 @@ SHOWN_MAX: Final = 3
 """Violations of one invariant that are told; the rest is seldom news."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Violation:
+class Violation(Struct, frozen=True, order=True):
     invariant: str
     what: str
 
@@ -40,8 +40,7 @@ class Violation:
         return f"{self.invariant}: {self.what}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Evidence:
+class Evidence(Struct, frozen=True, kw_only=True):
     history: History
     replicas: Sequence[Replica]  # all of them, when all is quiet
     final_readers: frozenset[str] = frozenset()  # processes that polled everything from the beginning, at the end

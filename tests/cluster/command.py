@@ -12,7 +12,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from .mutants import Mutant
 from .run import Report
@@ -21,8 +22,7 @@ TOLD_MAX = 1_500
 """Characters of what is broken in one seed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Simulated:
+class Simulated(Struct, frozen=True, kw_only=True):
     """One kind of simulation."""
 
     module: str

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import replace
 from typing import Any, Final
 from unittest import mock
+
+from msgspec.structs import replace
 
 from streamlog.coordinator.group_shard import GroupShard
 from streamlog.coordinator.shard import Shard

@@ -15,8 +15,10 @@ from __future__ import annotations
 import enum
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from streamlog.sim.faults import Fault, Hardware, Kind, draw_plan
 
@@ -48,16 +50,14 @@ class Event(enum.Enum):
     CUT = enum.auto()  # from all nodes
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
+class Action(Struct, frozen=True):
     at: float  # virtual seconds
     member: str  # its host
     event: Event
     lasts: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberPlan:
+class MemberPlan(Struct, frozen=True, kw_only=True):
     host: str
     instance_id: str  # empty: not static
     commits: bool  # by itself, each time; else automatically
@@ -65,8 +65,7 @@ class MemberPlan:
     starts_at: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupPlan:
+class GroupPlan(Struct, frozen=True, kw_only=True):
     name: str
     topics: tuple[str, ...]
     pattern: str
@@ -74,8 +73,7 @@ class GroupPlan:
     members: tuple[MemberPlan, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupsPlan:
+class GroupsPlan(Struct, frozen=True, kw_only=True):
     cluster: Plan
     groups: tuple[GroupPlan, ...]
     consumer: Mapping[str, str]  # settings of each member

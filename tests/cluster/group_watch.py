@@ -14,7 +14,8 @@ first one had, in the same epoch. To *have* is from `Member.own` on: before anyt
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from streamlog.client.group_member import Member, MemberState
 from streamlog.client.group_offsets import OffsetAndMetadata
@@ -22,8 +23,7 @@ from streamlog.model import Offset, TopicId, TopicPartition
 from streamlog.sim.process import Process
 
 
-@dataclass(slots=True)
-class Seen:
+class Seen(Struct):
     """One consumer in one process."""
 
     process: Process
@@ -42,8 +42,7 @@ class Seen:
         return self.process.alive and self.member.state is MemberState.MEMBER and self.member.epoch > 0
 
 
-@dataclass(frozen=True, slots=True)
-class Begun:
+class Begun(Struct, frozen=True):
     """A commit that is under way: what was known when it began."""
 
     group: str

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
 from typing import Any, Final
 from unittest import mock
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from streamlog.broker.follower_replica import FollowerReplica
 from streamlog.broker.leader_replica import LeaderReplica
@@ -30,8 +32,7 @@ from .run import Report
 Plant = Callable[[], AbstractContextManager[object]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mutant:
+class Mutant(Struct, frozen=True, kw_only=True):
     plant: Plant
     seeds: int = 0  # within so many it must be found; most are within half of them
     first: int = 0  # the seed at which the search begins: one that has found it, as long as nothing shifts it

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from streamlog.sim.faults import Fault, Hardware, Kind, draw_plan
 from streamlog.sim.loop import Order
@@ -43,8 +45,7 @@ PAIR: Final = "pair"
 KEYED: Final = "keyed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicPlan:
+class TopicPlan(Struct, frozen=True, kw_only=True):
     name: str
     partitions: int
     replication_factor: int
@@ -56,8 +57,7 @@ class TopicPlan:
         return self.configs.get("cleanup.policy") == "compact"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
+class Load(Struct, frozen=True, kw_only=True):
     producers: int
     sends_per_s: float  # of each, on average
     burst_chance: float  # of a send to be many at once
@@ -67,8 +67,7 @@ class Load:
     consumer: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(Struct, frozen=True, kw_only=True):
     seed: int
     order: Order
     nodes: tuple[str, ...]  # "n1" is node 1

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from streamlog.model import BrokerId, LeaderEpoch, Offset, TopicPartition
 from streamlog.records import check_crc, iter_batch, scan_headers
@@ -27,8 +28,7 @@ class StoredBatch(NamedTuple):
     table_epoch: LeaderEpoch  # the epoch that the replica's table gives its first offset
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replica:
+class Replica(Struct, frozen=True, kw_only=True):
     """log_start <= high_watermark <= log_end. Records and batches rise in offset, and reach to the log's end."""
 
     broker: BrokerId

@@ -11,8 +11,10 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from streamlog.sim import SimLoop, run
 from streamlog.sim.ban import traps
@@ -30,8 +32,7 @@ OVERTIME_S: Final = 60.0
 """After END_S: whatever is not done then never will be."""
 
 
-@dataclass(slots=True)
-class Report:
+class Report(Struct):
     seed: int
     violations: list[Violation] = field(default_factory=list)
     stats: Counter[str] = field(default_factory=Counter)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 
 import pytest
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from streamlog.model import BrokerId, LeaderEpoch, Offset, PartitionId, TopicPartition
 from streamlog.sim.history import History, Outcome
@@ -18,8 +19,7 @@ KEYED = TopicPartition("keyed", PartitionId(0))
 NODES = [BrokerId(1), BrokerId(2), BrokerId(3)]
 
 
-@dataclass
-class Story:
+class Story(Struct):
     """A history and what three replicas have of it, made to be spoilt."""
 
     history: History = field(default_factory=lambda: History(lambda: 1.0))

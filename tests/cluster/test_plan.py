@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
+
+from msgspec.structs import replace
 
 from streamlog.config import load_consumer, load_producer
 from streamlog.config.topic_settings import TOPIC

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from streamlog.model import PartitionId, TopicPartition
 from streamlog.sim.faults import Fault, Hardware, Kind

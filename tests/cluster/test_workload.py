@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
+
+from msgspec import Struct, field
 
 from streamlog.errors import MessageTooLargeError, OutcomeUnknownError, StreamlogError
 from streamlog.model import Offset, PartitionId, TopicPartition
@@ -28,8 +29,7 @@ TWO = Target(partition=TopicPartition("keyed", PartitionId(1)), keyed=True, min_
 LOAD = Load(producers=1, sends_per_s=20.0, burst_chance=0.2, value_bytes_max=100, consumers=1, producer={}, consumer={})
 
 
-@dataclass
-class FakeLog:
+class FakeLog(Struct):
     """Appends at once and answers after a moment; `refuses` names the error of a record, if it is to have one."""
 
     refuses: Callable[[bytes], StreamlogError | None] = lambda value: None

@@ -12,8 +12,9 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 Wrong = Callable[[str, str], None]
 MARK: Final = b"#"
@@ -28,8 +29,7 @@ class Outcome(enum.Enum):
     ABORTED = "aborted"
 
 
-@dataclass(slots=True)
-class Transaction:
+class Transaction(Struct):
     writer: str
     number: int  # of all, in the order in which they began; of one writer in the order of its epochs
     values: list[bytes] = field(default_factory=list)  # those that were sent

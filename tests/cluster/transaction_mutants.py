@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from typing import Any, Final
 from unittest.mock import patch
+
+from msgspec.structs import replace
 
 from streamlog.coordinator.marker_writer import MarkerWriter, _Job
 from streamlog.coordinator.shard import Shard

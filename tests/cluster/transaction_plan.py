@@ -16,8 +16,10 @@ from __future__ import annotations
 import enum
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from streamlog.sim.faults import Hardware, Kind, draw_plan
 
@@ -45,16 +47,14 @@ class Event(enum.Enum):
     CUT = enum.auto()  # off from all nodes
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
+class Action(Struct, frozen=True):
     at: float
     host: str
     event: Event
     lasts: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriterPlan:
+class WriterPlan(Struct, frozen=True, kw_only=True):
     name: str  # transactional id, and group
     hosts: tuple[str, str]
     by_stream: bool  # PublishStream by raw messages; else the client library
@@ -63,8 +63,7 @@ class WriterPlan:
     offset_chance: float  # of a transaction to commit an offset
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionsPlan:
+class TransactionsPlan(Struct, frozen=True, kw_only=True):
     cluster: Plan
     writers: tuple[WriterPlan, ...]
     actions: tuple[Action, ...]

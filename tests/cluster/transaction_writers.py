@@ -6,8 +6,9 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+from msgspec import Struct
 
 from streamlog.api import calls
 from streamlog.api.pb import groups_pb2, transactions_pb2
@@ -32,8 +33,7 @@ _OUTCOMES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class Stage(Struct, frozen=True, kw_only=True):
     """What a writer works with."""
 
     plan: WriterPlan

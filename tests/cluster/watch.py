@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from streamlog.model import LeaderEpoch, Offset, TopicPartition
 from streamlog.records import scan_headers
@@ -27,8 +28,7 @@ from .checks import SHOWN_MAX, Violation
 from .replicas import log_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Promise:
+class Promise(Struct, frozen=True):
     """What one log had on stable storage when its node died: [log start, end), and the batches in it."""
 
     directory: str  # the log directory
@@ -36,8 +36,7 @@ class Promise:
     batches: dict[Offset, tuple[int, LeaderEpoch]]  # base offset -> (CRC, leader epoch)
 
 
-@dataclass(slots=True)
-class Life:
+class Life(Struct):
     """What one process of a node has done so far."""
 
     process: Process

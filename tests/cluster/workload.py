@@ -12,8 +12,9 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
+
+from msgspec import Struct
 
 from streamlog.errors import (
     InvalidRecordError,
@@ -64,8 +65,7 @@ class Reader(Protocol):
     async def close(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class Target(Struct, frozen=True, kw_only=True):
     """A partition that is written to."""
 
     partition: TopicPartition

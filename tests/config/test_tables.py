@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from msgspec.structs import asdict, fields
 
 from streamlog.config import (
     client_settings,
@@ -125,12 +125,12 @@ class TestDefaultsAgreeWithTheParts:
     """A part has defaults of its own, for its tests and benchmarks; they must not drift from what a user is told."""
 
     def test_log(self) -> None:
-        ours = dataclasses.asdict(resolve_log_settings({}, node_layers({"node.id": "1"})))
-        limits = {f.name: f.default for f in dataclasses.fields(ProduceLimits)}
+        ours = asdict(resolve_log_settings({}, node_layers({"node.id": "1"})))
+        limits = {f.name: f.default for f in fields(ProduceLimits)}
         assert ours.pop("log_append_time") is False
         assert ours.pop("timestamp_before_max_ms") == limits["timestamp_before_max_ms"]
         assert ours.pop("timestamp_after_max_ms") == limits["timestamp_after_max_ms"]
-        theirs = {f.name: getattr(LogConfig(), f.name) for f in dataclasses.fields(LogConfig)}
+        theirs = {f.name: getattr(LogConfig(), f.name) for f in fields(LogConfig)}
         del theirs["timestamp_type"], theirs["unsynced_bytes_max"]
         assert ours == theirs
 
@@ -171,7 +171,7 @@ class TestDefaultsAgreeWithTheParts:
             "transaction_state_log_min_isr": group_settings.TRANSACTION_STATE_LOG_MIN_ISR.default,
             "drain_partitions_max": node_settings.DRAIN_PARTITIONS_MAX.default,
         }
-        assert of_node == dataclasses.asdict(config)
+        assert of_node == asdict(config)
 
     def test_grpc(self) -> None:
         config = GrpcSettings()

@@ -10,7 +10,8 @@ What must hold (FAULTS I14, I15, I16), looked at after every step:
 from __future__ import annotations
 
 import random
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from streamlog.errors import StreamlogError
 from streamlog.groups import committing

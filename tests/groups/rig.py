@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 from typing import TypeVar, cast
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from streamlog.errors import InvalidRegularExpressionError, StreamlogError
 from streamlog.groups import committing, membership
@@ -72,8 +74,7 @@ class FakeTopics:
         return {GroupPartition(i, PartitionId(n)) for i in ids for n in range(self._counts[i])}
 
 
-@dataclass
-class Coordinator:
+class Coordinator(Struct):
     topics: FakeTopics
     settings: GroupSettings = SETTINGS
     now_ms: int = 1_000_000
@@ -137,8 +138,7 @@ class Coordinator:
             self._set(membership.timers_after_loading(group))
 
 
-@dataclass
-class Member:
+class Member(Struct):
     """A client of one group. `reads` is what it really reads: nobody else may at that time."""
 
     coordinator: Coordinator

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import dataclass
 from typing import Final
 
 from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
 from kafka.admin import KafkaAdminClient
+from msgspec import Struct
 
 from .real_kafka import Broker, Kafka, wait_until
 
@@ -39,8 +39,7 @@ _TOPICS: Final[dict[str, dict[str, str]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
+class Sent(Struct, frozen=True, kw_only=True):
     """A record as its producer was given it."""
 
     key: bytes | None

@@ -9,8 +9,9 @@ stop loses the end of a log (Kafka's flush policy), and then only a leader that 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from streamlog.errors import InvalidRequestError
 from streamlog.metadata.cluster import TakeOver
@@ -36,8 +37,7 @@ NODES = (1, 2, 3, 4)
 TOPICS = ("t", "u", "v")
 
 
-@dataclass
-class Replicas:
+class Replicas(Struct):
     """What the nodes have of one partition."""
 
     logs: dict[int, list[int]] = field(default_factory=lambda: {node: [] for node in NODES})

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from streamlog.errors import InvariantError, UnsupportedVersionError
 from streamlog.metadata.delta import MetadataDelta, changed, look_ahead, replay

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from hashlib import sha256
 from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from streamlog.errors import CorruptMessageError, UnsupportedVersionError
 from streamlog.metadata.convert import encode_snapshot_head

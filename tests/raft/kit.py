@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from streamlog.errors import NotControllerError, OutcomeUnknownError, QuorumUnavailableError
 from streamlog.model import BrokerId
@@ -66,8 +67,7 @@ class Member:
         return self.raft._running.core
 
 
-@dataclass
-class Cluster:
+class Cluster(Struct):
     """Members of one quorum on the hosts of a world."""
 
     world: World

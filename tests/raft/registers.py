@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from streamlog.model import RaftIndex
 
 
-@dataclass(frozen=True)
-class RegistersPicture:
+class RegistersPicture(Struct, frozen=True):
     values: tuple[tuple[str, str], ...]
     count: int
     digest: bytes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from streamlog.errors import OutcomeUnknownError
 from streamlog.model import BrokerId, RaftIndex, RaftTerm

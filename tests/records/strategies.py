@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 
 from hypothesis import strategies as st
+from msgspec import Struct
 
 from streamlog.model import Offset, ProducerEpoch, ProducerId
 from streamlog.records import BatchFields, Codec, Headers, Record, TimestampType, encode_batch
@@ -26,8 +26,7 @@ headers = st.lists(
 ).map(tuple)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Columns:
+class Columns(Struct, frozen=True, kw_only=True):
     """What `encode_batch` takes, and what must come out of it."""
 
     values: list[bytes | None]

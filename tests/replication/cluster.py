@@ -7,7 +7,8 @@ the ISR, a leader change raises both epochs, a node that died leaves the ISR, un
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from streamlog.errors import OffsetOutOfRangeError, StreamlogError
 from streamlog.model import BrokerId, LeaderEpoch, Offset
@@ -23,8 +24,7 @@ from tests.storage.rig import LIMITS, PARTITION, Rig
 LAG_MAX_MS = 1000
 
 
-@dataclass
-class Replica:
+class Replica(Struct):
     broker: BrokerId
     rig: Rig
     high_watermark: Offset

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from google.protobuf.message import Message
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from streamlog.api.errors import from_rpc
 from streamlog.api.pb import admin_pb2, batches_pb2, common_pb2
@@ -57,8 +58,7 @@ BATCHES = "/streamlog.v1.Batches/"
 ADMIN = "/streamlog.v1.Admin/"
 
 
-@dataclass
-class FakeQuorum:
+class FakeQuorum(Struct):
     """Voter 1 leads for ever."""
 
     voter_set: VoterSet = field(default_factory=lambda: VoterSet.of([Voter(node_id=BrokerId(1), address="node1:9092")]))

@@ -7,13 +7,13 @@ transactions of the range that it reads.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from operator import attrgetter
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from msgspec import Struct
 
 from streamlog.model import LeaderEpoch, Offset, ProducerEpoch, ProducerId
 from streamlog.records import (
@@ -37,8 +37,7 @@ PRODUCERS = st.integers(1, 4)
 KEYS = st.lists(st.integers(0, 5), min_size=1, max_size=4)
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(Struct, frozen=True):
     first: int
     end: int
     producer: int  # 0: none

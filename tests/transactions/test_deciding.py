@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import pytest
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from streamlog.errors import (
     ConcurrentTransactionsError,
@@ -25,8 +26,7 @@ TIMEOUT_MS = 60_000
 R = TypeVar("R")
 
 
-@dataclass
-class Coordinator:
+class Coordinator(Struct):
     """Of one id, `x`. What is decided is replayed at once, through the bytes."""
 
     value: TransactionValue | None = None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from streamlog.api.convert.fields import at_least, text
 from streamlog.api.convert.placement import node_id
@@ -20,8 +21,7 @@ from streamlog.model import BrokerId, RaftIndex, RaftTerm
 ADDRESS_LENGTH_MAX: Final = 255
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VoterChange:
+class VoterChange(Struct, frozen=True, kw_only=True):
     """A node that is to vote."""
 
     node_id: BrokerId

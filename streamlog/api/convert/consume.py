@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from streamlog.api.convert import groups
 from streamlog.api.convert.fields import amount, at_least, each, enum_value, inside, partition_id, text, topic_name
@@ -27,8 +28,7 @@ _RESETS: Final[Mapping[int, str]] = {
 _BY_CREDIT: Final[Mapping[int, bool]] = {pb.CONSUME_MODE_EXPLICIT: False, pb.CONSUME_MODE_BY_CREDIT: True}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumeJoin:
+class ConsumeJoin(Struct, frozen=True, kw_only=True):
     group: str
     topics: tuple[str, ...]
     pattern: str
@@ -44,8 +44,7 @@ class ConsumeJoin:
     response_bytes_max: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumeUp:
+class ConsumeUp(Struct, frozen=True, kw_only=True):
     """What a client sends after it has joined."""
 
     credits: int

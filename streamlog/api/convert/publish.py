@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from streamlog.api.convert.fields import amount, enum_value, inside, topic_name
 from streamlog.api.convert.partitions import acks
@@ -49,16 +50,14 @@ _COMPRESSIONS: Final[Mapping[int, str]] = {
 _TOPIC_DEFAULT: Final = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishOptions:
+class PublishOptions(Struct, frozen=True, kw_only=True):
     acks: Acks
     timeout_ms: int  # 1 to PRODUCE_TIMEOUT_MS_MAX
     compression: str  # empty: as the topic says
     partitioner: Partitioner
 
 
-@dataclass(frozen=True, slots=True)
-class NewRecord:
+class NewRecord(Struct, frozen=True):
     """What a client wants to be written."""
 
     key: bytes | None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from streamlog.api.convert.fields import amount, distinct, each, enum_value, inside
 from streamlog.api.convert.groups import PARTITIONS_MAX, committer, group_id, to_commit
@@ -29,8 +30,7 @@ class End(enum.Enum):
 _ENDS: Final[Mapping[int, End]] = {pb.TRANSACTION_END_COMMIT: End.COMMIT, pb.TRANSACTION_END_ABORT: End.ABORT}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionalWriter:
+class TransactionalWriter(Struct, frozen=True, kw_only=True):
     transactional_id: str
     timeout_ms: int  # >= 1
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from streamlog.api.convert.fields import at_least, distinct, each, partition_id, topic_name
 from streamlog.api.convert.placement import node_id
@@ -55,8 +56,7 @@ def not_described(node: BrokerId, error: StreamlogError) -> pb.NodeLogDirs:
     return pb.NodeLogDirs(node_id=node, error=to_message(error))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DigestQuery:
+class DigestQuery(Struct, frozen=True, kw_only=True):
     """start <= end where both are there."""
 
     topic: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from streamlog.api.convert.fields import amount, at_least, each, enum_value, partition_id, topic_name
 from streamlog.api.convert.partitions import isolation_level
@@ -34,29 +35,25 @@ class OffsetReset(enum.Enum):
     LATEST = 3
 
 
-@dataclass(frozen=True, slots=True)
-class AtOffset:
+class AtOffset(Struct, frozen=True):
     offset: Offset
 
 
-@dataclass(frozen=True, slots=True)
-class AtTime:
+class AtTime(Struct, frozen=True):
     timestamp_ms: int
 
 
 Position = AtOffset | AtTime | OffsetPlace
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subscription:
+class Subscription(Struct, frozen=True, kw_only=True):
     topic: str
     partitions: tuple[PartitionId, ...]  # empty: all, also those that are added
     start: Position
     end: AtOffset | AtTime | OffsetPlace | None  # None: never; of the places only LATEST
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubscribeQuery:
+class SubscribeQuery(Struct, frozen=True, kw_only=True):
     subscriptions: tuple[Subscription, ...]  # not empty
     isolation_level: IsolationLevel
     offset_reset: OffsetReset

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
+
+from msgspec import Struct
 
 from streamlog.model import PartitionId, TopicId
 
@@ -17,8 +18,7 @@ class GroupPartition(NamedTuple):
     partition: PartitionId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subscriber:
+class Subscriber(Struct, frozen=True, kw_only=True):
     """One member, as far as assigning goes."""
 
     member_id: str
@@ -28,8 +28,7 @@ class Subscriber:
     owned: frozenset[GroupPartition] = frozenset()  # its target of before
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicShape:
+class TopicShape(Struct, frozen=True, kw_only=True):
     partition_count: int
     racks: tuple[frozenset[str], ...] = ()  # of each partition's replicas; empty: not told
 
@@ -38,12 +37,11 @@ Assignment: TypeAlias = Mapping[str, tuple[GroupPartition, ...]]
 """By member id, an entry for each member; partitions ascend."""
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(Struct, frozen=True, dict=True):
     """Members and topics are looked at in the order that `members` and `topic_ids` give, never in another."""
 
-    subscribers: Mapping[str, Subscriber] = field(repr=False)
-    topics: Mapping[TopicId, TopicShape] = field(repr=False)
+    subscribers: Mapping[str, Subscriber]
+    topics: Mapping[TopicId, TopicShape]
 
     @cached_property
     def members(self) -> tuple[Subscriber, ...]:

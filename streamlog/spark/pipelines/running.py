@@ -14,8 +14,9 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from streamlog.client import Admin
 from streamlog.config.client_settings import ADMIN
@@ -38,8 +39,7 @@ _STARTS_MAX: Final = 4
 _UNREACHABLE_MS: Final = "5000"
 
 
-@dataclass(frozen=True, slots=True)
-class Pipeline:
+class Pipeline(Struct, frozen=True):
     name: str
     module: str
     doc: str

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from streamlog.model import (
     NO_LEADER_EPOCH,
@@ -19,15 +20,13 @@ from streamlog.model import (
 from streamlog.storage.transaction_index import AbortedTransaction
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogStart:
+class LogStart(Struct, frozen=True, kw_only=True):
     """First item of a log. Its name says which offset it starts at; None for a file of another name."""
 
     start_offset: Offset | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class Batch(Struct, frozen=True, kw_only=True):
     """A record batch (magic 2), or an entry of the older formats (magic 0 and 1), which is one message or, with a
     codec, a set of them. What a format lacks is -1 or None, as Kafka's tools print it.
     """
@@ -53,8 +52,7 @@ class Batch:
     delete_horizon_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControlMarker:
+class ControlMarker(Struct, frozen=True, kw_only=True):
     """What a control record says."""
 
     type_id: int
@@ -62,8 +60,7 @@ class ControlMarker:
     coordinator_epoch: int | None  # of COMMIT and ABORT
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogRecord:
+class LogRecord(Struct, frozen=True, kw_only=True):
     """A record in `batch`; its position is the batch's."""
 
     batch: Batch
@@ -77,32 +74,27 @@ class LogRecord:
     control: ControlMarker | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetIndexEntry:
+class OffsetIndexEntry(Struct, frozen=True, kw_only=True):
     file_position: int
     offset: Offset
     position: int  # in the log
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeIndexEntry:
+class TimeIndexEntry(Struct, frozen=True, kw_only=True):
     file_position: int
     timestamp_ms: int
     offset: Offset
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EmptyIndex:
+class EmptyIndex(Struct, frozen=True, kw_only=True):
     """A `.index` without entries; it may be preallocated."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SanityPassed:
+class SanityPassed(Struct, frozen=True, kw_only=True):
     """An index would be taken as it is at a start."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerEntry:
+class ProducerEntry(Struct, frozen=True, kw_only=True):
     """A producer in a snapshot. The fields of its last batch are None where it has none."""
 
     producer_id: ProducerId
@@ -116,8 +108,7 @@ class ProducerEntry:
     offset_delta: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionOffset:
+class PartitionOffset(Struct, frozen=True, kw_only=True):
     """A line of a log directory's checkpoint."""
 
     topic: str
@@ -125,16 +116,14 @@ class PartitionOffset:
     offset: Offset
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EpochStart:
+class EpochStart(Struct, frozen=True, kw_only=True):
     """A line of `leader-epoch-checkpoint`."""
 
     epoch: LeaderEpoch
     start_offset: Offset
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Damage:
+class Damage(Struct, frozen=True, kw_only=True):
     """Something that cannot be trusted. What follows in the stream is sound again."""
 
     position: int

@@ -13,13 +13,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 NEVER = math.inf
 
 
-@dataclass(slots=True)
-class Operation:
+class Operation(Struct):
     client: str
     kind: str  # "write" or "read"
     key: str
@@ -30,8 +30,7 @@ class Operation:
     floor: int = 0  # the highest index that was applied anywhere when it was invoked
 
 
-@dataclass(slots=True)
-class _Zone:
+class _Zone(Struct):
     value: str
     low: float
     high: float

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import enum
 import random
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from streamlog.raft.settings import QuorumSettings
 
@@ -54,8 +56,7 @@ LEADER = 0
 """As a target: whoever leads then."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(Struct, frozen=True):
     at_s: float
     kind: Kind
     target: int  # node id, or LEADER
@@ -64,8 +65,7 @@ class Fault:
     amount: float  # in [0, 1): what else the kind needs
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     seed: int
     size: int  # voters at the beginning
     spares: int  # nodes that may become voters

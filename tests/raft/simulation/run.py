@@ -6,7 +6,8 @@ import asyncio
 import errno
 import zlib
 from collections import Counter
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from streamlog.errors import StorageError, StreamlogError
 from streamlog.ports.bundle import Ports
@@ -29,8 +30,7 @@ CONNECT_S = 0.3
 """Shorter than in the real world, as everything here is."""
 
 
-@dataclass(slots=True)
-class Report:
+class Report(Struct):
     seed: int
     problems: list[str] = field(default_factory=list)
     stats: Counter[str] = field(default_factory=Counter)

@@ -11,7 +11,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from streamlog.model import RaftIndex
 from streamlog.raft.entries import Entry
@@ -20,8 +21,7 @@ from ..registers import Registers, RegistersPicture
 from .history import Operation
 
 
-@dataclass(frozen=True, slots=True)
-class Promise:
+class Promise(Struct, frozen=True):
     """What a node had durably when it went down."""
 
     term: int
