@@ -57,6 +57,8 @@ class Member(Protocol):
 
     def voters(self) -> VoterSet: ...
 
+    def held(self) -> Mapping[BrokerId, RaftIndex]: ...
+
     async def add_voter(self, voter: Voter) -> RaftIndex: ...
 
     async def remove_voter(self, node_id: BrokerId) -> RaftIndex: ...
@@ -141,6 +143,9 @@ class VoterMember:
     def voters(self) -> VoterSet:
         return self._raft.voters() if self._up else self._owner.voters
 
+    def held(self) -> Mapping[BrokerId, RaftIndex]:
+        return self._raft.held() if self._up else {}
+
     async def add_voter(self, voter: Voter) -> RaftIndex:
         return await self._raft.add_voter(voter)
 
@@ -187,6 +192,9 @@ class ObserverMember:
 
     def voters(self) -> VoterSet:
         return self._voters
+
+    def held(self) -> Mapping[BrokerId, RaftIndex]:
+        return {}
 
     async def add_voter(self, voter: Voter) -> RaftIndex:
         raise self._not_controller()

@@ -143,6 +143,10 @@ class RaftNode:
     def voters(self) -> VoterSet:
         return self._need_running().core.membership.voters
 
+    def held(self) -> Mapping[BrokerId, RaftIndex]:
+        core = self._need_running().core
+        return core.replication.held() if core.role == Role.LEADER else {}
+
     def want_snapshot(self) -> None:
         """Take a snapshot although none is due."""
         running = self._need_running()

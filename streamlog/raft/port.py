@@ -8,7 +8,7 @@ is applied once and answered with the first answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
 from msgspec import Struct
@@ -115,6 +115,12 @@ class Quorum(Protocol):
 
     def voters(self) -> VoterSet:
         """Those in effect at this node."""
+        ...
+
+    def held(self) -> Mapping[BrokerId, RaftIndex]:
+        """Up to where each voter is known to hold the log durably; 0: not heard yet. Empty where this node does not
+        lead: the leader alone knows.
+        """
         ...
 
     async def add_voter(self, voter: Voter) -> RaftIndex:

@@ -173,6 +173,10 @@ class Replication:
             raft.commit_index = index
             self._committed_at = raft.now()
 
+    def held(self) -> dict[BrokerId, RaftIndex]:
+        """What each voter is known to hold durably, the leader itself included; 0: not heard yet."""
+        return {voter.node_id: self._held_by(voter.node_id) for voter in self._membership.voters}
+
     def _held_by_voters(self) -> list[RaftIndex]:
         return [self._held_by(voter.node_id) for voter in self._membership.voters]
 

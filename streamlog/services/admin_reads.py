@@ -90,9 +90,9 @@ class ClusterReads:
         return response
 
     async def describe_cluster(self, request: pb.DescribeClusterRequest, call: Call) -> pb.DescribeClusterResponse:
-        response = cluster.described(self._view.image, controller=self._view.controller)
-        voters = [(voter.node_id, voter.address) for voter in self._quorum.voters()]
-        cluster.set_quorum(response, voters, self._quorum.leadership().term, self._quorum.applied_index)
+        response, quorum = cluster.described(self._view.image, controller=self._view.controller), self._quorum
+        voters = [(voter.node_id, voter.address) for voter in quorum.voters()]
+        cluster.set_quorum(response, voters, quorum.held(), quorum.leadership().term, quorum.applied_index)
         return response
 
 

@@ -74,4 +74,5 @@ class VoterChanges:
             )
 
     def _voters(self) -> list[pb.VoterDescription]:
-        return cluster.voter_descriptions((voter.node_id, voter.address) for voter in self._quorum.voters())
+        voters = ((voter.node_id, voter.address) for voter in self._quorum.voters())
+        return cluster.voter_descriptions(voters, self._quorum.held())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from streamlog.broker.leader_replica import LeaderReplica
@@ -42,6 +43,10 @@ class Quorum(Protocol):
     def leadership(self) -> Leadership: ...
 
     def voters(self) -> VoterSet: ...
+
+    def held(self) -> Mapping[BrokerId, RaftIndex]:
+        """Up to where each voter holds the quorum's log; empty where this node does not lead it."""
+        ...
 
     async def add_voter(self, voter: Voter) -> RaftIndex: ...
 

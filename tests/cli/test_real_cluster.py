@@ -74,6 +74,7 @@ def test_cluster(cluster: InProcessCluster, run: Run) -> None:
     assert [node["state"] for node in found["nodes"]] == ["active"] * 4
     quorum = json.loads(run("cluster", "quorum", "-o", "json"))
     assert len(quorum["voters"]) == 4
+    assert all(voter["lag"] < 1_000 for voter in quorum["voters"]), "the leader knows how far each one is"
     assert quorum["leader"] == found["controller"]
     run("topic", "create", "sized", "--partitions", "1", "--replication-factor", "2")
     write(cluster, "sized", 50)

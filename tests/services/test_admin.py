@@ -166,7 +166,7 @@ def test_the_cluster_is_described() -> None:
             (2, pb.NODE_STATE_FENCED, 2, 0),
             (3, pb.NODE_STATE_ACTIVE, 0, 0),
         ]
-        assert [(voter.node_id, voter.address) for voter in told.voters] == [(1, "node1:9092")]
+        assert [(voter.node_id, voter.address, voter.match_index) for voter in told.voters] == [(1, "node1:9092", 77)]
         assert (told.controller, told.quorum_term, told.commit_index) == (1, 4, 77)
         assert (told.topic_count, told.partition_count) == (1, 2)
         assert (told.offline_partition_count, told.under_replicated_partition_count) == (0, 2)

@@ -73,6 +73,9 @@ class FakeQuorum(Struct):
     def voters(self) -> VoterSet:
         return self.voter_set
 
+    def held(self) -> Mapping[BrokerId, RaftIndex]:
+        return {voter.node_id: self.applied_index for voter in self.voter_set} if self.leads else {}
+
     async def add_voter(self, voter: Voter) -> RaftIndex:
         self._check()
         self.voter_set = self.voter_set.with_added(voter)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -47,16 +47,25 @@ def described(image: MetadataImage, *, controller: BrokerId | None) -> pb.Descri
 
 
 def set_quorum(
-    response: pb.DescribeClusterResponse, voters: Iterable[tuple[BrokerId, str]], term: RaftTerm, commit: RaftIndex
+    response: pb.DescribeClusterResponse,
+    voters: Iterable[tuple[BrokerId, str]],
+    held: Mapping[BrokerId, RaftIndex],
+    term: RaftTerm,
+    commit: RaftIndex,
 ) -> None:
-    response.voters.extend(voter_descriptions(voters))
+    response.voters.extend(voter_descriptions(voters, held))
     response.quorum_term = term
     response.commit_index = commit
 
 
-def voter_descriptions(voters: Iterable[tuple[BrokerId, str]]) -> list[pb.VoterDescription]:
-    """Of id and address of each, by rising id."""
-    return [pb.VoterDescription(node_id=voter, address=address, match_index=-1) for voter, address in voters]
+def voter_descriptions(
+    voters: Iterable[tuple[BrokerId, str]], held: Mapping[BrokerId, RaftIndex]
+) -> list[pb.VoterDescription]:
+    """`voters`: id and address of each, by rising id; `held`: up to where each holds the log, as far as it is known."""
+    return [
+        pb.VoterDescription(node_id=node_id, address=address, match_index=held.get(node_id, -1))
+        for node_id, address in voters
+    ]
 
 
 def add_voter(message: pb.AddVoterRequest) -> VoterChange:
