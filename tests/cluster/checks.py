@@ -40,7 +40,7 @@ class Violation(Struct, frozen=True, order=True):
         return f"{self.invariant}: {self.what}"
 
 
-class Evidence(Struct, frozen=True, kw_only=True):
+class Evidence(Struct, frozen=True, kw_only=True, dict=True):
     history: History
     replicas: Sequence[Replica]  # all of them, when all is quiet
     final_readers: frozenset[str] = frozenset()  # processes that polled everything from the beginning, at the end
