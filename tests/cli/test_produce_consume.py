@@ -137,23 +137,23 @@ def test_a_line_that_is_no_record_is_named(cluster: InProcessCluster) -> None:
     assert b"max.request.size" in long.stderr
 
 
+HEEDS_CTRL_C = (
+    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+)
+"""Tests that run in the background of a shell inherit an ignored SIGINT, and would hand it on."""
+
+
 @pytest.mark.parametrize("end", ["Ctrl-C", "closed pipe"])
 def test_a_consumer_that_waits_ends_without_a_traceback(cluster: InProcessCluster, end: str) -> None:
     topic = end.replace(" ", "-")
     cluster.create_topic(topic)
     run(cluster, "produce", topic, stdin="a\n")
-    command = [*COMMAND, "consume", topic, "--from-beginning"]
-    with subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment(cluster),
-        # Tests that run in the background of a shell inherit an ignored SIGINT, and would hand it on.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    ) as process:
+    command = [sys.executable, "-c", HEEDS_CTRL_C, *COMMAND, "consume", topic, "--from-beginning"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(cluster)) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        assert process.stdout.readline() == b"a\n"
+        first = process.stdout.readline()
+        assert first == b"a\n", process.stderr.read()
         if end == "Ctrl-C":
             process.send_signal(signal.SIGINT)
         else:

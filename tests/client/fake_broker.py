@@ -40,7 +40,7 @@ class Stored(Struct):
     data: bytes
 
 
-class FakeLog(Struct):
+class FakeLog(Struct, dict=True):
     leader: int
     epoch: int = 0
     partition_epoch: int = 0

@@ -14,7 +14,7 @@ from .group_plan import Event
 from .group_run import simulate_groups
 
 SAMPLE = 45
-SEEDS = 150
+SEEDS = 300
 SHARD = 15
 REPEATED = (1, 8)
 

@@ -17,7 +17,7 @@ from .transaction_plan import Event
 from .transaction_run import simulate_transactions
 
 SAMPLE = 15
-SEEDS = 60
+SEEDS = 300
 SHARD = 5
 REPEATED = (1, 8)
 

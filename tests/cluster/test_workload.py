@@ -36,6 +36,7 @@ class FakeLog(Struct):
     delay_s: float = 0.01
     records: list[Polled] = field(default_factory=list)
     closed: int = 0
+    polled: int = 0
 
     async def send(self, partition: TopicPartition, key: bytes | None, value: bytes) -> Awaitable[Offset]:
         error = self.refuses(value)
@@ -52,7 +53,6 @@ class FakeLog(Struct):
         return offset
 
     async def poll(self) -> Sequence[Polled]:
-        self.polled = getattr(self, "polled", 0)
         await asyncio.sleep(0.01)
         if self.polled == 3:
             self.polled += 1
