@@ -66,10 +66,10 @@ METADATA_LOG_MAX_RECORD_BYTES_BETWEEN_SNAPSHOTS: Final = Setting(
 # -- membership
 
 BROKER_HEARTBEAT_INTERVAL_MS: Final = Setting(
-    "broker.heartbeat.interval.ms", duration_ms(10, 3_600_000), 1_000, kafka="2000",
+    "broker.heartbeat.interval.ms", duration_ms(10, 3_600_000), 2_000,
     doc="How often a node tells the controller that it lives.")
 BROKER_SESSION_TIMEOUT_MS: Final = Setting(
-    "broker.session.timeout.ms", duration_ms(20, 3_600_000), 3_000, kafka="9000",
+    "broker.session.timeout.ms", duration_ms(20, 3_600_000), 6_000, kafka="9000",
     doc="How long the controller waits for a silent node before it gives the node's leaderships to others.")
 INITIAL_BROKER_REGISTRATION_TIMEOUT_MS: Final = Setting(
     "initial.broker.registration.timeout.ms", duration_ms(1), 60_000,

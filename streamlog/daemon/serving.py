@@ -20,6 +20,8 @@ from streamlog.ports.posix_disk import PosixFileSystem
 from streamlog.ports.system import SystemClock, ThreadWorkers, system_random
 
 INTERRUPTED: Final = 130
+IDLE_S: Final = 10.0
+"""Of the node's own connections, before one without a call is closed: each costs pings, and what it needs it makes."""
 
 
 async def serve(config: Loaded, beside: Beside, parent: Parent, lines: LogLines) -> None:
@@ -51,7 +53,8 @@ def _grpc_settings(config: Loaded) -> GrpcSettings:
     wanted = config.config[settings.SOCKET_REQUEST_MAX_BYTES]
     return GrpcSettings(
         message_bytes_max=max(wanted, GrpcSettings().message_bytes_max),
-        idle_s=config.config[settings.CONNECTIONS_MAX_IDLE_MS] / 1000,
+        server_idle_s=config.config[settings.CONNECTIONS_MAX_IDLE_MS] / 1000,
+        idle_s=IDLE_S,
     )
 
 

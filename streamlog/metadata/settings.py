@@ -10,7 +10,7 @@ from msgspec import Struct
 
 
 class ControllerSettings(Struct, frozen=True, kw_only=True):
-    session_timeout_ms: int = 3_000  # broker.session.timeout.ms
+    session_timeout_ms: int = 6_000  # broker.session.timeout.ms
     num_partitions: int = 1  # num.partitions
     default_replication_factor: int | None = None  # default.replication.factor; None: min(3, live nodes)
     min_insync_replicas: int | None = None  # min.insync.replicas; None: 2 where there are 3 replicas or more, else 1

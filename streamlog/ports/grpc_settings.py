@@ -2,9 +2,10 @@
 
 Settings that are not gRPC's own, and why:
 - `so_reuseport=0`: a second server would otherwise bind the same port without an error and take half of the calls;
-- keep-alive of 2 s + 2 s, also while no call runs: a peer that lost its power is found out within 4 s. It is
-  `http2.ping_timeout_ms` that ends the wait for an answer; without it that takes a minute, whatever
-  `keepalive_timeout_ms` says (seen with grpcio 1.85);
+- keep-alive of 2 s + 2 s by who has connected, also while no call runs: a peer that lost its power is found out within
+  4 s. Who was connected to has only something to let go of, and asks after 10 s: each ping wakes gRPC's threads ten
+  times, and an idle node of three has ten connections. It is `http2.ping_timeout_ms` that ends the wait for an answer;
+  without it that takes a minute, whatever `keepalive_timeout_ms` says (seen with grpcio 1.85);
 - reconnecting after 50 to 200 ms: the default grows to 120 s, far beyond a fail-over;
 - `min_reconnect_backoff_ms` is, in spite of its name, how long one attempt to connect may take;
 - no retries (nothing is resent: a retry is the caller's decision), no proxy from the environment between nodes, and a
@@ -32,18 +33,23 @@ class GrpcSettings(Struct, frozen=True, kw_only=True):
     """A message larger than the limit ends its call with RESOURCE_EXHAUSTED."""
 
     message_bytes_max: int = 4 << 20
-    keepalive_s: float = 2.0
+    keepalive_s: float = 2.0  # of who has connected
+    server_keepalive_s: float = 10.0  # of who was connected to
     keepalive_timeout_s: float = 2.0
     connect_timeout_s: float = 2.0
     backoff_s: tuple[float, float] = (0.05, 0.2)  # first and longest wait between attempts to connect
-    idle_s: float = 600.0  # a connection without a call is closed after this; the next call makes another
+    # A connection without a call is closed after so long by who was connected to, and by who has connected; the next
+    # call makes another.
+    server_idle_s: float = 600.0
+    idle_s: float = 600.0
 
     def server(self) -> list[tuple[str, int]]:
         return [
             *self._common(),
             ("grpc.so_reuseport", 0),
             ("grpc.http2.max_ping_strikes", 0),  # a peer's keep-alive is no abuse
-            ("grpc.max_connection_idle_ms", _ms(self.idle_s)),
+            ("grpc.keepalive_time_ms", _ms(self.server_keepalive_s)),
+            ("grpc.max_connection_idle_ms", _ms(self.server_idle_s)),
         ]
 
     def channel(self) -> list[tuple[str, int]]:
@@ -56,6 +62,7 @@ class GrpcSettings(Struct, frozen=True, kw_only=True):
             ("grpc.enable_retries", 0),
             ("grpc.enable_http_proxy", 0),
             ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.keepalive_time_ms", _ms(self.keepalive_s)),
             ("grpc.client_idle_timeout_ms", _ms(self.idle_s)),
         ]
 
@@ -63,7 +70,6 @@ class GrpcSettings(Struct, frozen=True, kw_only=True):
         return [
             ("grpc.max_receive_message_length", self.message_bytes_max),
             ("grpc.max_send_message_length", -1),
-            ("grpc.keepalive_time_ms", _ms(self.keepalive_s)),
             ("grpc.keepalive_timeout_ms", _ms(self.keepalive_timeout_s)),
             ("grpc.http2.ping_timeout_ms", _ms(self.keepalive_timeout_s)),
             ("grpc.keepalive_permit_without_calls", 1),

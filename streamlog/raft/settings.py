@@ -14,7 +14,7 @@ class QuorumSettings(Struct, frozen=True, kw_only=True):
     election_timeout_max_ms: int = 600  # ... from [min, max). A leader that no majority answers for so long steps down
     heartbeat_ms: int = 100  # several fit into the shortest election time-out
     idle_after_ms: int = 1_000  # nothing has been committed for so long: heartbeats become rare ...
-    idle_heartbeat_ms: int = 700  # ... and followers are told to be as much more patient
+    idle_heartbeat_ms: int = 1_000  # ... and followers are told to be as much more patient
     leader_lost_backoff_ms: int = 100  # after the stream from the leader broke: wait 0 to so long, then ask the others
     commit_notice_ms: int = 5  # a commit with no append to carry it is told to the followers after so long
     reconnect_ms: int = 100  # between two attempts to reach a peer; doubled each time ...

@@ -4,7 +4,8 @@ A connection is two wires. A wire is FIFO with its own random delays, so frames 
 another and frames of one never do. What the wires carry is the calls' affair (call.py).
 
 - A blocked link (one way) holds frames, as TCP does with what it cannot send. When it has been blocked for
-  `keepalive_s`, both ends of each connection over it find out by themselves, and reset.
+  `keepalive_s`, who has connected over it finds out and lets go. Who was connected to is told when the way is free, or
+  finds out after `server_keepalive_s`: until then it holds an end that nobody has the other one of.
 - A reset loses all that is in flight.
 - A process that dies on a host that lives says so at once (RST); a host without power says nothing, until the
   keep-alive of the other end finds out. The same goes for a process that is stopped (SIGSTOP).
@@ -28,7 +29,9 @@ Link: TypeAlias = tuple[str, str]
 """From one host to another; the way back is another link."""
 
 KEEPALIVE_S: Final = 4.0
-"""Keep-alive time plus time-out of `ports.grpc_network`."""
+"""Keep-alive time plus time-out of `ports.grpc_settings`: of who has connected."""
+SERVER_KEEPALIVE_S: Final = 12.0
+"""Likewise, of who was connected to."""
 CONNECT_S: Final = 2.0
 """How long an attempt to connect waits for an answer."""
 DELAY_S: Final = (2e-4, 1.2e-3)
@@ -97,11 +100,14 @@ class Wire:
 
 
 class Connection:
-    """Open until it is reset; then both ends are told, each if its process still lives and has not been told yet."""
+    """Open until it is reset; then both ends are told, each if its process still lives. Or until the client's end alone
+    has let go: the server's end is told later.
+    """
 
     def __init__(self, fabric: Fabric, client_host: str, client: Endpoint, server_host: str, server: Endpoint) -> None:
         self.fabric = fabric
         self.open = True
+        self._server_knows = False
         self.client_host, self.server_host = client_host, server_host
         self.client, self.server = client, server
         self.up = Wire(self, (client_host, server_host))
@@ -124,15 +130,32 @@ class Connection:
         return True
 
     def reset(self, why: str) -> None:
-        if not self.open:
-            return
+        if self.open:
+            self._close()
+            self._tell(self.client, why)
+            self.tell_server(why)
+
+    def let_go(self, why: str) -> None:
+        """The client's end does, and says so."""
+        if self.open:
+            self._close()
+            self._tell(self.client, why)
+            self.fabric.tell_server_later(self)
+
+    def tell_server(self, why: str) -> None:
+        if not self._server_knows:
+            self._server_knows = True
+            self._tell(self.server, why)
+
+    def _close(self) -> None:
         self.open = False
         self.up.clear()
         self.down.clear()
         self.fabric.connections.remove(self)
-        for end in (self.client, self.server):
-            if end.process.alive:
-                end.lost(why)
+
+    def _tell(self, end: Endpoint, why: str) -> None:
+        if end.process.alive:
+            end.lost(why)
 
 
 class Listener(Protocol):
@@ -152,10 +175,12 @@ class Fabric:
         self.rng = rng
         self.slow = 1.0  # factor on every delay
         self.keepalive_s = KEEPALIVE_S
+        self.server_keepalive_s = SERVER_KEEPALIVE_S
         self.connect_s = CONNECT_S
         self.frames = 0  # delivered
         self.listeners: dict[str, Listener] = {}  # by address
         self.connections: list[Connection] = []  # open ones, oldest first
+        self._left: list[Connection] = []  # by the client, and the way to the server is blocked
         self.blocked: dict[Link, float] = {}  # link -> since when
         self.dark: dict[str, bool] = {}  # hosts without power; a dict as an ordered set
         self._context = contextvars.copy_context()
@@ -189,7 +214,17 @@ class Fabric:
 
     def _expire(self, link: Link, since: float) -> None:
         if self.blocked.get(link) == since:
-            self._reset(lambda connection: connection.touches(link), "keepalive timed out")
+            for connection in [c for c in self.connections if c.touches(link)]:
+                connection.let_go("keepalive timed out")
+
+    def tell_server_later(self, connection: Connection) -> None:
+        """That its client has let go."""
+        if connection.up.link in self.blocked:
+            self._left.append(connection)
+            rest_s = max(0.0, self.server_keepalive_s - self.keepalive_s)
+            self.after(rest_s, lambda: connection.tell_server("keepalive timed out"))
+        else:
+            self.after(self.delay_s(), lambda: connection.tell_server("connection reset by peer"))
 
     def heal(self, links: Iterable[Link] | None = None) -> None:
         """Open these links, or all; what waited goes on."""
@@ -198,6 +233,9 @@ class Fabric:
         for connection in self.connections:
             connection.up.arm()
             connection.down.arm()
+        left, self._left = self._left, []
+        for connection in left:
+            self.tell_server_later(connection)
 
     def reset(self, one: str, other: str) -> None:
         """Cut every connection between two hosts; new ones are possible at once."""
@@ -205,7 +243,14 @@ class Fabric:
 
     def silence(self, process: Process) -> None:
         """The process has been stopped (SIGSTOP): who talks to it finds out by the keep-alive."""
-        self.after(self.keepalive_s, lambda: self._give_up(process))
+        self.after(self.keepalive_s, lambda: self._let_go_of(process))
+        self.after(self.server_keepalive_s, lambda: self._give_up(process))
+
+    def _let_go_of(self, process: Process) -> None:
+        """Who has connected to it."""
+        if process.paused:
+            for connection in [c for c in self.connections if c.server.process is process]:
+                connection.let_go("keepalive timed out")
 
     def _give_up(self, process: Process) -> None:
         if process.paused:
@@ -215,9 +260,14 @@ class Fabric:
         """Called in the moment of death. Without power nobody says good-bye."""
         for address in [a for a, listener in self.listeners.items() if listener.process is process]:
             del self.listeners[address]
-        cut_off = any(host in link for link in self.blocked)
-        wait = self.keepalive_s if host in self.dark or cut_off else self.delay_s()
-        self.after(wait, lambda: self._reset_of(process, "connection reset by peer"))
+        if host in self.dark or any(host in link for link in self.blocked):
+            self.after(self.keepalive_s, lambda: self._reset_to(process))
+            self.after(self.server_keepalive_s, lambda: self._reset_of(process, "keepalive timed out"))
+        else:
+            self.after(self.delay_s(), lambda: self._reset_of(process, "connection reset by peer"))
+
+    def _reset_to(self, process: Process) -> None:
+        self._reset(lambda connection: connection.server.process is process, "keepalive timed out")
 
     def _reset_of(self, process: Process, why: str) -> None:
         self._reset(lambda connection: connection.held_by(process), why)

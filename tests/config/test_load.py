@@ -107,8 +107,8 @@ class TestErrors:
         assert len(str(refusal("num.partitions=" + "9" * 100_000))) < 200
 
     def test_a_broken_rule_names_the_place(self) -> None:
-        assert str(refusal("broker.heartbeat.interval.ms=3000")) == (
-            "server.properties:1: broker.heartbeat.interval.ms=3000: must be below broker.session.timeout.ms=3000"
+        assert str(refusal("broker.heartbeat.interval.ms=6000")) == (
+            "server.properties:1: broker.heartbeat.interval.ms=6000: must be below broker.session.timeout.ms=6000"
         )
 
     def test_a_file_that_is_none(self) -> None:

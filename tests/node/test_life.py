@@ -173,7 +173,7 @@ def test_the_last_one_does_not_wait_for_ever() -> None:
         for node_id in (1, 2, 3):
             began = nodes.world.loop.now
             await nodes.stopped(node_id)
-            assert nodes.world.loop.now - began < 6
+            assert nodes.world.loop.now - began < 10
         assert {fields["clean"] for _, _, fields in nodes.events("node_stopped")} == {True}
         nodes.start()
         await nodes.ready()
@@ -199,7 +199,7 @@ def test_silence_is_fenced_after_the_session() -> None:
         began = nodes.world.loop.now
         nodes.host(silent).pause()
         await nodes.until(lambda: nodes.node(witness).view.image.brokers[BrokerId(silent)].fenced)
-        assert 2 < nodes.world.loop.now - began < 4
+        assert 4 < nodes.world.loop.now - began < 7
         nodes.host(silent).resume()
         await nodes.until(lambda: not nodes.node(witness).view.image.brokers[BrokerId(silent)].fenced)
 

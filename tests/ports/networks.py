@@ -22,7 +22,11 @@ from streamlog.sim.network import SimNetwork
 SIM_SEEDS: Final = 6
 MESSAGE_BYTES_MAX: Final = 1 << 20
 SETTINGS: Final = GrpcSettings(
-    message_bytes_max=MESSAGE_BYTES_MAX, keepalive_s=0.3, keepalive_timeout_s=0.3, connect_timeout_s=0.5
+    message_bytes_max=MESSAGE_BYTES_MAX,
+    keepalive_s=0.3,
+    server_keepalive_s=0.6,
+    keepalive_timeout_s=0.3,
+    connect_timeout_s=0.5,
 )
 
 

@@ -10,7 +10,7 @@ from .our_lab import OurLab
 from .paper_kit import append, entry, fill
 
 STEP_S = 0.05
-LONG_S = 3.0
+LONG_S = 4.0
 """Longer than a leader may be without a majority (settings.patience_max_ms)."""
 
 

@@ -51,6 +51,7 @@ class Simulation:
         self.loop = loop
         self.world = World(loop, f"raft/{plan.seed}")
         self.world.fabric.keepalive_s = KEEPALIVE_S
+        self.world.fabric.server_keepalive_s = 3 * KEEPALIVE_S
         self.world.fabric.connect_s = CONNECT_S
         self.world.listeners.append(self._on_event)
         self.cluster = Cluster(self.world, plan.size, plan.settings)
