@@ -18,7 +18,7 @@ from streamlog.ports import FileSystem
 from streamlog.records import BatchHeader
 from streamlog.records.header import CONTROL_BIT
 from streamlog.storage import names
-from streamlog.storage.checkpoints import format_epochs
+from streamlog.storage.checkpoints import EpochEntry, format_epochs
 from streamlog.storage.epochs import LeaderEpochs
 from streamlog.storage.markers import read_marker
 from streamlog.storage.producers import ProducerStates
@@ -30,7 +30,16 @@ from streamlog.storage.snapshot_files import drop_snapshots_above, save_snapshot
 class DerivedState:
     """Owned by its log, which tells it of each batch and each cut."""
 
-    __slots__ = ("_directory", "_fs", "_snapshots_unsaved", "_unsaved", "epochs", "producers", "producers_stale")
+    __slots__ = (
+        "_directory",
+        "_epochs_written",
+        "_fs",
+        "_snapshots_unsaved",
+        "_unsaved",
+        "epochs",
+        "producers",
+        "producers_stale",
+    )
 
     def __init__(self, fs: FileSystem, directory: str, epochs: LeaderEpochs, producers: ProducerStates) -> None:
         self._fs = fs
@@ -40,6 +49,7 @@ class DerivedState:
         self.producers_stale = False  # the log was cut since they were right: to be restored before it leads
         self._unsaved: dict[Segment, None] = {}  # closed since their indexes were last synced
         self._snapshots_unsaved = False
+        self._epochs_written: tuple[EpochEntry, ...] | None = None  # to a temporary file, and not installed yet
 
     def follow(self, header: BatchHeader, segment: Segment, position: int) -> None:
         """A batch was appended to `segment`, at `position`. The producers must not be stale."""
@@ -83,15 +93,18 @@ class DerivedState:
         """True: there is something to sync, and to `install` after that."""
         unsaved = self.epochs.dirty or self._snapshots_unsaved or bool(self._unsaved)
         if self.epochs.dirty:
-            write_temporary(self._fs, self._epochs_path, format_epochs(self.epochs.entries))
+            self._epochs_written = self.epochs.entries
+            write_temporary(self._fs, self._epochs_path, format_epochs(self._epochs_written))
         self._unsaved = {}
         self._snapshots_unsaved = False
         return unsaved
 
     def install(self) -> None:
-        if self.epochs.dirty and self._fs.exists(self._epochs_path + names.TEMPORARY):
+        """What was written; the log may have gone on since, and then there is something to write again."""
+        written, self._epochs_written = self._epochs_written, None
+        if written is not None and self._fs.exists(self._epochs_path + names.TEMPORARY):
             install(self._fs, self._epochs_path)
-            self.epochs.dirty = False
+            self.epochs.dirty = self.epochs.entries != written
 
     @property
     def _epochs_path(self) -> str:

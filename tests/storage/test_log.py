@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 
 import pytest
@@ -17,13 +18,13 @@ from streamlog.errors import (
     ThrottledError,
 )
 from streamlog.model import LeaderEpoch, Offset
-from streamlog.records import TimestampType, read_header
+from streamlog.records import TimestampType, read_header, validate
 from streamlog.records.decode import decode_batch
 from streamlog.sim.machine import Machine
 from streamlog.sim.process import Killed
 from streamlog.storage.config import LogConfig
 from tests.storage.batches import batch
-from tests.storage.rig import PARTITION, Rig
+from tests.storage.rig import LIMITS, PARTITION, Rig
 
 
 def test_what_is_appended_is_read(rig: Rig) -> None:
@@ -420,6 +421,31 @@ def test_removed_logs_leave_nothing_to_their_namesakes(rig: Rig) -> None:
 
 
 # Found by test_state_machine, shrunk to a script.
+
+
+def test_an_epoch_that_begins_while_a_checkpoint_is_written_is_in_the_next_one() -> None:
+    """Simulated seed 388 of the cluster: its file was put in place after the epoch began, and taken for up to date."""
+    rig = Rig(Machine(1), LogConfig(segment_bytes=500, segment_index_bytes=1024))
+
+    async def checkpoint_and_begin_an_epoch() -> None:
+        checkpoint = asyncio.create_task(rig.directory.checkpoint())
+        await asyncio.sleep(0)  # it writes, and waits for its sync
+        assert rig.machine.fs.exists(f"{rig.log.directory}/leader-epoch-checkpoint.tmp")
+        rig.log.append_as_leader(data, found, LeaderEpoch(1), rig.now_ms)
+        await checkpoint
+
+    rig.append(b"of the first", epoch=0)
+    rig.sync()
+    data = batch((b"of the second",))
+    found = validate(data, 0, len(data), LIMITS, rig.now_ms)
+    rig.machine.run(checkpoint_and_begin_an_epoch())
+    for _ in range(10):  # into later segments: recovery does not read the one where the epoch began
+        rig.append(b"x" * 200, epoch=1)
+    rig.sync()
+    rig.machine.run(rig.directory.checkpoint())
+    rig.power_cut()
+    assert rig.log.epochs.entries == ((0, 0), (1, 1))
+    rig.machine.close()
 
 
 def test_a_restart_that_was_not_durable_is_not_promised(rig: Rig) -> None:
