@@ -88,7 +88,6 @@ class Recovery:
         self._gaps_allowed = gaps_allowed
         self._expected = segments[first].base_offset
         self._epoch = epochs.latest
-        self._lowest = self._expected + 2**63  # lowest offset of a sound batch that contradicts those before it
         self.producers_stale = False
 
     async def run(self) -> Recovered:
@@ -177,7 +176,6 @@ class Recovery:
         elif header.leader_epoch < self._epoch:
             reason = f"leader epoch {header.leader_epoch} after {self._epoch}"
         if reason:
-            self._lowest = min(self._lowest, header.base_offset)
             raise CorruptMessageError(reason, path=segment.file.path, position=position)
 
     def _follow(self, segment: Segment, position: int, header: BatchHeader) -> None:
@@ -214,8 +212,7 @@ class Recovery:
         later = self._segments[index + 1 :]
         result.segments = self._segments[: index + 1]
         rest = segment.file.size() - segment.size_bytes
-        synced = min(self._expected, self._lowest) < self._recovery_point
-        if synced or await self._sound_beyond(segment, later):
+        if self._expected < self._recovery_point or await self._sound_beyond(segment, later):
             result.damage = DamagedFileError(segment.path(names.LOG), segment.size_bytes, fault.reason, REMEDY)
             self._probe("log_damaged", path=segment.path(names.LOG), position=segment.size_bytes, reason=fault.reason)
             return

@@ -57,6 +57,19 @@ def test_a_tail_of_zeros_is_not_taken_for_records() -> None:
     assert size_of(rig, LOG_PATH) == size
 
 
+def test_a_torn_batch_may_have_lost_its_offset_alone() -> None:
+    """Simulated seed 933 of the cluster: the sector that held it was not written, the next one was, and the offset that
+    was read is below the recovery point. The batch is not.
+    """
+    rig = filled(checkpoint=True)
+    rig.append(b"not synced", epoch=2)
+    rig.machine.disk.damage(LOG_PATH, 69 * 10, bytes(8))
+    rig.crash()
+    assert rig.log.damage is None
+    assert [event for event, _ in rig.events] == ["torn_tail_cut"]
+    assert values(rig) == [b"%d" % i for i in range(10)]
+
+
 @pytest.mark.parametrize("byte", range(0, 69, 4))
 def test_a_flipped_bit_below_the_recovery_point_is_damage(byte: int) -> None:
     """Named with file and position; nothing is cut; what is before it is served; appends are refused."""
