@@ -27,7 +27,9 @@ from streamlog.api.calls import Message, Response, UnaryCall, unary
 from streamlog.api.errors import from_message
 from streamlog.api.pb import batches_pb2, groups_pb2
 from streamlog.api.pb import transactions_pb2 as pb
+from streamlog.client.addresses import address_of
 from streamlog.client.backoff import Backoff
+from streamlog.client.connections import ONE_NODE_TIMEOUT_S
 from streamlog.client.group_offsets import OffsetAndMetadata, to_commit
 from streamlog.client.wire_batch import Identity
 from streamlog.errors import (
@@ -93,6 +95,10 @@ class GroupMetadata(Struct, frozen=True):
 class Nodes(Protocol):
     """streamlog.client.connections.Connections."""
 
+    async def ask(self, call: UnaryCall[Response], request: Message, *, address: str, timeout_s: float) -> Response:
+        """What this node answers. StreamlogError."""
+        ...
+
     async def ask_any(self, call: UnaryCall[Response], request: Message, *, timeout_s: float) -> Response:
         """What one of the nodes answers. StreamlogError."""
         ...
@@ -126,6 +132,7 @@ class Transactions:
         self._touched = False  # something was sent in the open transaction, or might have been
         self._prepared: PreparedTransaction | None = None
         self._error: StreamlogError | None = None  # why it failed, or is over
+        self._coordinator: str | None = None  # address of the one that has answered last
 
     @property
     def state(self) -> State:
@@ -314,7 +321,9 @@ class Transactions:
             producer_epoch=self._identity.epoch,
             commit=commit,
         )
-        return await self._ask(_END, request)
+        answer = await self._ask(_END, request)
+        self._coordinator = address_of(answer.coordinator) if answer.HasField("coordinator") else None
+        return answer
 
     def _on_ended(self, answer: pb.EndTransactionResponse) -> None:
         self._identity = Identity(ProducerId(answer.producer_id), ProducerEpoch(answer.producer_epoch))
@@ -328,17 +337,15 @@ class Transactions:
         request: Message,
         check: Callable[[Response], None] = lambda _: None,
     ) -> Response:
-        """Of any node, which passes it on; again, until the time is over. RequestTimedOutError, what is not
-        retriable.
+        """Of the coordinator, where it is known; of any node, which passes it on; again, until the time is over.
+        RequestTimedOutError, what is not retriable.
         """
         deadline = self._clock.monotonic() + self._rules.patience_s
         attempt = 0
         while True:
             left_s = deadline - self._clock.monotonic()
             try:
-                response = await self._nodes.ask_any(
-                    call, request, timeout_s=max(0.001, min(left_s, self._rules.attempt_s))
-                )
+                response = await self._ask_once(call, request, max(0.001, min(left_s, self._rules.attempt_s)))
                 check(response)
                 return response
             except StreamlogError as error:
@@ -352,6 +359,14 @@ class Transactions:
                     ) from error
             attempt += 1
             await self._backoff.wait(attempt, left_s=left_s)
+
+    async def _ask_once(self, call: UnaryCall[Response], request: Message, timeout_s: float) -> Response:
+        coordinator = self._coordinator if call is _END else None
+        if coordinator is None:
+            return await self._nodes.ask_any(call, request, timeout_s=timeout_s)
+        self._coordinator = None  # until it answers: its machine may be gone
+        timeout_s = min(timeout_s, ONE_NODE_TIMEOUT_S)
+        return await self._nodes.ask(call, request, address=coordinator, timeout_s=timeout_s)
 
     def _go(self, state: State) -> None:
         self._state = state

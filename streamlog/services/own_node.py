@@ -23,6 +23,10 @@ class OwnNode:
         self._methods = methods
         self._clock = clock
 
+    async def ask(self, call: UnaryCall[Response], request: Message, *, address: str, timeout_s: float) -> Response:
+        """As `ask_any`: who has that address is asked by the method itself."""
+        return await self.ask_any(call, request, timeout_s=timeout_s)
+
     async def ask_any(self, call: UnaryCall[Response], request: Message, *, timeout_s: float) -> Response:
         """What the method raises; RequestTimedOutError."""
         info = CallInfo(method=f"/{call.method}", peer="", deadline=self._clock.monotonic() + timeout_s)

@@ -11,6 +11,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from streamlog.api.convert import transactions as convert
+from streamlog.api.convert.view import node
 from streamlog.api.pb import transactions_pb2 as pb
 from streamlog.api.service import Call, Method, unary
 from streamlog.coordinator.groups import GroupCoordinator
@@ -51,7 +52,9 @@ class Transactions:
         command = convert.end_request(request)
         coordinator = self._coordinator.coordinator_of(command.transactional_id)
         if coordinator == self._me or is_forwarded(call):
-            return convert.ended(await self._coordinator.end(command, within(WAIT_MS, call)))
+            answer = await self._coordinator.end(command, within(WAIT_MS, call))
+            me = self._view.image.brokers.get(self._me)
+            return convert.ended(answer, None if me is None else node(me))
         method = _METHOD + "EndTransaction"
         return await self._peers.call(coordinator, method, request, pb.EndTransactionResponse, timeout_of(call))
 

@@ -55,9 +55,11 @@ def end_request(message: pb.EndTransactionRequest) -> End:
     )
 
 
-def ended(answer: Ended) -> pb.EndTransactionResponse:
+def ended(answer: Ended, coordinator: common_pb2.Node | None) -> pb.EndTransactionResponse:
     return pb.EndTransactionResponse(
-        producer_id=answer.producer.producer_id, producer_epoch=answer.producer.producer_epoch
+        producer_id=answer.producer.producer_id,
+        producer_epoch=answer.producer.producer_epoch,
+        coordinator=coordinator,
     )
 
 

@@ -22,10 +22,11 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from streamlog.api.pb import common_pb2 as streamlog_dot_v1_dot_common__pb2
 from streamlog.api.pb import groups_pb2 as streamlog_dot_v1_dot_groups__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fstreamlog/v1/transactions.proto\x12\x0cstreamlog.v1\x1a\x19streamlog/v1/groups.proto\"n\n\x15\x45ndTransactionRequest\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x13\n\x0bproducer_id\x18\x02 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x03 \x01(\x05\x12\x0e\n\x06\x63ommit\x18\x04 \x01(\x08\"E\n\x16\x45ndTransactionResponse\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x02 \x01(\x05\"\xd1\x01\n\x1f\x43ommitTransactionOffsetsRequest\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x13\n\x0bproducer_id\x18\x02 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x03 \x01(\x05\x12\r\n\x05group\x18\x04 \x01(\t\x12)\n\x06member\x18\x05 \x01(\x0b\x32\x19.streamlog.v1.GroupMember\x12-\n\x07offsets\x18\x06 \x03(\x0b\x32\x1c.streamlog.v1.OffsetToCommit\"R\n CommitTransactionOffsetsResponse\x12.\n\x07results\x18\x01 \x03(\x0b\x32\x1d.streamlog.v1.CommittedResult2\xe6\x01\n\x0cTransactions\x12[\n\x0e\x45ndTransaction\x12#.streamlog.v1.EndTransactionRequest\x1a$.streamlog.v1.EndTransactionResponse\x12y\n\x18\x43ommitTransactionOffsets\x12-.streamlog.v1.CommitTransactionOffsetsRequest\x1a..streamlog.v1.CommitTransactionOffsetsResponseB=\n\x0cstreamlog.v1B\x11TransactionsProtoP\x01Z\x18streamlog/v1;streamlogv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fstreamlog/v1/transactions.proto\x12\x0cstreamlog.v1\x1a\x19streamlog/v1/common.proto\x1a\x19streamlog/v1/groups.proto\"n\n\x15\x45ndTransactionRequest\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x13\n\x0bproducer_id\x18\x02 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x03 \x01(\x05\x12\x0e\n\x06\x63ommit\x18\x04 \x01(\x08\"n\n\x16\x45ndTransactionResponse\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x02 \x01(\x05\x12\'\n\x0b\x63oordinator\x18\x03 \x01(\x0b\x32\x12.streamlog.v1.Node\"\xd1\x01\n\x1f\x43ommitTransactionOffsetsRequest\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x13\n\x0bproducer_id\x18\x02 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x03 \x01(\x05\x12\r\n\x05group\x18\x04 \x01(\t\x12)\n\x06member\x18\x05 \x01(\x0b\x32\x19.streamlog.v1.GroupMember\x12-\n\x07offsets\x18\x06 \x03(\x0b\x32\x1c.streamlog.v1.OffsetToCommit\"R\n CommitTransactionOffsetsResponse\x12.\n\x07results\x18\x01 \x03(\x0b\x32\x1d.streamlog.v1.CommittedResult2\xe6\x01\n\x0cTransactions\x12[\n\x0e\x45ndTransaction\x12#.streamlog.v1.EndTransactionRequest\x1a$.streamlog.v1.EndTransactionResponse\x12y\n\x18\x43ommitTransactionOffsets\x12-.streamlog.v1.CommitTransactionOffsetsRequest\x1a..streamlog.v1.CommitTransactionOffsetsResponseB=\n\x0cstreamlog.v1B\x11TransactionsProtoP\x01Z\x18streamlog/v1;streamlogv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,14 +34,14 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'streamlog.v1.transactions_p
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\014streamlog.v1B\021TransactionsProtoP\001Z\030streamlog/v1;streamlogv1'
-  _globals['_ENDTRANSACTIONREQUEST']._serialized_start=76
-  _globals['_ENDTRANSACTIONREQUEST']._serialized_end=186
-  _globals['_ENDTRANSACTIONRESPONSE']._serialized_start=188
-  _globals['_ENDTRANSACTIONRESPONSE']._serialized_end=257
-  _globals['_COMMITTRANSACTIONOFFSETSREQUEST']._serialized_start=260
-  _globals['_COMMITTRANSACTIONOFFSETSREQUEST']._serialized_end=469
-  _globals['_COMMITTRANSACTIONOFFSETSRESPONSE']._serialized_start=471
-  _globals['_COMMITTRANSACTIONOFFSETSRESPONSE']._serialized_end=553
-  _globals['_TRANSACTIONS']._serialized_start=556
-  _globals['_TRANSACTIONS']._serialized_end=786
+  _globals['_ENDTRANSACTIONREQUEST']._serialized_start=103
+  _globals['_ENDTRANSACTIONREQUEST']._serialized_end=213
+  _globals['_ENDTRANSACTIONRESPONSE']._serialized_start=215
+  _globals['_ENDTRANSACTIONRESPONSE']._serialized_end=325
+  _globals['_COMMITTRANSACTIONOFFSETSREQUEST']._serialized_start=328
+  _globals['_COMMITTRANSACTIONOFFSETSREQUEST']._serialized_end=537
+  _globals['_COMMITTRANSACTIONOFFSETSRESPONSE']._serialized_start=539
+  _globals['_COMMITTRANSACTIONOFFSETSRESPONSE']._serialized_end=621
+  _globals['_TRANSACTIONS']._serialized_start=624
+  _globals['_TRANSACTIONS']._serialized_end=854
 # @@protoc_insertion_point(module_scope)

@@ -19,6 +19,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from streamlog.api.pb import common_pb2 as _common_pb2
 from streamlog.api.pb import groups_pb2 as _groups_pb2
 import builtins as _builtins
 import sys
@@ -73,19 +74,27 @@ class EndTransactionResponse(_message.Message):
 
     PRODUCER_ID_FIELD_NUMBER: _builtins.int
     PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
+    COORDINATOR_FIELD_NUMBER: _builtins.int
     producer_id: _builtins.int
     """For the next transaction. Mostly the one of before."""
     producer_epoch: _builtins.int
     """For the next transaction."""
+    @_builtins.property
+    def coordinator(self) -> _common_pb2.Node:
+        """Who keeps the producer's transactions: asked directly it answers sooner than any other node, which has to pass the
+        call on. Absent: not known.
+        """
+
     def __init__(
         self,
         *,
         producer_id: _builtins.int = ...,
         producer_epoch: _builtins.int = ...,
+        coordinator: _common_pb2.Node | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["coordinator", b"coordinator"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["producer_epoch", b"producer_epoch", "producer_id", b"producer_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["coordinator", b"coordinator", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,77 @@
+"""Whom a producer asks to end its transactions."""
+
+from __future__ import annotations
+
+import random
+from typing import cast
+
+from streamlog.api.calls import Message, Response, UnaryCall
+from streamlog.api.pb import batches_pb2, common_pb2
+from streamlog.api.pb import transactions_pb2 as pb
+from streamlog.client.backoff import Backoff
+from streamlog.client.transactions import TransactionRules, Transactions
+from streamlog.errors import NetworkError, StreamlogError
+from streamlog.sim import SimLoop, run
+from streamlog.sim.clock import SimClock
+
+ANY = "any"
+RULES = TransactionRules(transactional_id="x", timeout_ms=60_000, two_phase=False, patience_s=60, attempt_s=30)
+
+
+class FakeNodes:
+    """Node 2 coordinates."""
+
+    def __init__(self) -> None:
+        self.ended_at: list[str] = []
+        self.fails_with: list[StreamlogError] = []
+
+    async def ask(self, call: UnaryCall[Response], request: Message, *, address: str, timeout_s: float) -> Response:
+        if isinstance(request, batches_pb2.InitProducerIdRequest):
+            return cast(Response, batches_pb2.InitProducerIdResponse(producer_id=7, producer_epoch=0))
+        assert isinstance(request, pb.EndTransactionRequest)
+        self.ended_at.append(address)
+        if self.fails_with:
+            raise self.fails_with.pop(0)
+        answer = pb.EndTransactionResponse(
+            producer_id=7,
+            producer_epoch=request.producer_epoch + 1,
+            coordinator=common_pb2.Node(node_id=2, host="n2", port=9092),
+        )
+        return cast(Response, answer)
+
+    async def ask_any(self, call: UnaryCall[Response], request: Message, *, timeout_s: float) -> Response:
+        return await self.ask(call, request, address=ANY, timeout_s=timeout_s)
+
+
+def test_the_coordinator_is_asked_directly_once_it_is_known_and_any_node_where_it_does_not_answer() -> None:
+    async def story(loop: SimLoop) -> None:
+        nodes = FakeNodes()
+
+        async def settle() -> None:
+            """Nothing is on its way."""
+
+        transactions = Transactions(
+            RULES,
+            nodes,
+            SimClock(loop),
+            Backoff(random.Random(1)),
+            settle=settle,
+            drop=lambda _: None,
+            on_state=lambda *_: None,
+        )
+
+        async def one() -> None:
+            await transactions.begin()
+            transactions.touch()
+            await transactions.commit()
+
+        await one()
+        await one()
+        assert nodes.ended_at == [ANY, "n2:9092"]
+        nodes.fails_with = [NetworkError("gone")]
+        await one()
+        assert nodes.ended_at[2:] == ["n2:9092", ANY]
+        await one()
+        assert nodes.ended_at[4:] == ["n2:9092"]
+
+    run(story, seed=1)
