@@ -38,12 +38,12 @@ test: $(STAMP)   ## all tests but the long ones, in parallel
 test-long: $(STAMP)  ## more seeds of the simulations
 	$(BIN)/python -m pytest -q -n $(JOBS) -m 'long and not rounds'
 
-test-rounds: $(STAMP)  ## fifty rounds of kill -9 and power cuts with real processes; half an hour with nothing beside it
+test-rounds: $(STAMP)  ## tens of rounds of kill -9 and power cuts with real processes; half an hour with nothing beside it
 	$(BIN)/python -m pytest -q -m rounds
 
 test-spark: $(STAMP)  ## the Spark part, with pyspark (a download of 450 MB the first time) and a Java
 	$(BIN)/python -c 'import pyspark, pyarrow' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark]'
-	$(BIN)/python -m pytest -q tests/spark
+	$(BIN)/python -m pytest -q -m 'not rounds' tests/spark
 
 sim: $(STAMP)    ## the cluster in simulation: SEED=7 tells one run, SEEDS=2000 FROM=0 JOBS=2 runs many, SHRINK=7 finds why
 	@$(BIN)/python -m tests.cluster $(if $(SEED),--seed $(SEED),$(if $(SHRINK),--shrink $(SHRINK),--seeds $(or $(SEEDS),300) --from $(or $(FROM),0) --jobs $(or $(JOBS:auto=2),2))) $(if $(MUTANT),--mutant $(MUTANT))

@@ -18,7 +18,7 @@ from tests.e2e.processes import Processes
 from tests.spark.drivers import Driver, batches, parquet_rows
 from tests.spark.records import committed
 
-pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.rounds, pytest.mark.timeout(2400)]
 
 LINE = re.compile(rb"(\S+) +([A-Z]+) +\[([^\]]*)\]")
 # Beyond the last window by more than the watermark, so that all windows are told.
