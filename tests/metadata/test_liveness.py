@@ -197,9 +197,9 @@ class TestTakeOver:
         rig.do(TakeOver())
         assert rig.image is before
         assert rig.timers == {
-            SessionTimer(BrokerId(1)): 3_000,
-            SessionTimer(BrokerId(2)): 3_000,
-            SessionTimer(BrokerId(3)): 3_000,
+            SessionTimer(BrokerId(1)): 6_000,
+            SessionTimer(BrokerId(2)): 6_000,
+            SessionTimer(BrokerId(3)): 6_000,
             BalanceTimer(): 300_000,
         }
 

@@ -42,7 +42,7 @@ def test_a_registration() -> None:
     assert node.epoch == rig.image.index, "SEMANTICS 8: the broker epoch is the index of the registration"
     assert node.fenced, "SEMANTICS 8: it starts fenced"
     assert (node.host, node.port, node.rack, node.directory_ids) == ("h", 9092, "r", (b"a" * 16, b"b" * 16))
-    assert rig.timers[SessionTimer(BrokerId(1))] == 3_000
+    assert rig.timers[SessionTimer(BrokerId(1))] == 6_000
 
 
 def test_a_retry_changes_nothing() -> None:
@@ -51,7 +51,7 @@ def test_a_retry_changes_nothing() -> None:
     before = rig.image
     decision = rig.decide(REQUEST)
     assert decision.records == ()
-    assert decision.timers == (SetTimer(SessionTimer(BrokerId(1)), 3_000),)
+    assert decision.timers == (SetTimer(SessionTimer(BrokerId(1)), 6_000),)
     assert rig.image is before
 
 
