@@ -45,8 +45,8 @@ class Program:
 
     def start(self) -> None:
         if self.is_running:
-            if self._leaving:  # it is on its way out
-                self._later(AGAIN_S, self.start)
+            if self._leaving:  # it is on its way out, and may be so beyond the heal
+                self._world.fabric.after(AGAIN_S, self.start)
             return
         self._host.crash()
         self._host.boot()
