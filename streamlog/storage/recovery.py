@@ -16,7 +16,8 @@ It is damage where the recovery point lies above it, and where sound batches of 
 unsynced bytes can reach (`unsynced_bytes_max`, which appends keep to). In between the two look alike and are taken for
 a torn tail: a node that stopped uncleanly has left the ISR, so what it cuts it fetches again.
 
-What was read is synced before it counts: kill -9 leaves pages that a later power cut would take away.
+What was read is written anew and synced before it counts: kill -9 leaves pages that a later power cut would take away,
+and of those whose sync has failed the kernel says that they are clean, so that another sync of them does nothing.
 """
 
 from __future__ import annotations
@@ -88,6 +89,7 @@ class Recovery:
         self._gaps_allowed = gaps_allowed
         self._expected = segments[first].base_offset
         self._epoch = epochs.latest
+        self._unsure: dict[Segment, int] = {}  # from which position on a segment may never have been synced
         self.producers_stale = False
 
     async def run(self) -> Recovered:
@@ -120,6 +122,7 @@ class Recovery:
         for segment in result.segments[self._first : -1]:
             segment.become_closed()
         for segment in result.segments[self._first :]:
+            await self._write_anew(segment)
             await segment.sync()
         await self._fs.sync_dir(self._directory)
         return result
@@ -137,6 +140,7 @@ class Recovery:
         jump: tuple[int, Offset] | None = None  # last batch that left out offsets: position, the offset expected
         try:
             async for batches in scan_file(segment.file, 0, file_size, check_crc=True):
+                self._note_unsure(segment, batches)
                 for position, header in batches[self._follow_plain(segment, batches) :]:
                     if jump is not None and jump[1] <= header.base_offset < self._expected:
                         return await self._step_back(segment, *jump)
@@ -147,6 +151,19 @@ class Recovery:
         except CorruptMessageError as e:
             return e
         return None
+
+    def _note_unsure(self, segment: Segment, batches: list[Scanned]) -> None:
+        if segment in self._unsure or batches[-1].header.next_offset <= self._recovery_point:
+            return
+        position = next(at for at, header in batches if header.next_offset > self._recovery_point)
+        self._unsure[segment] = position
+
+    async def _write_anew(self, segment: Segment) -> None:
+        position = self._unsure.get(segment, segment.size_bytes)
+        while position < segment.size_bytes:
+            data = await segment.file.read(min(SEARCH_BYTES, segment.size_bytes - position), position)
+            segment.file.pwritev([data], position)
+            position += len(data)
 
     def _follow_plain(self, segment: Segment, batches: list[Scanned]) -> int:
         """Follow the first batches of a chunk that continue the log in the plainest way, and count them: no gap, no

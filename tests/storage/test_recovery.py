@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamlog.errors import DamagedFileError
+from streamlog.errors import DamagedFileError, StorageError
 from streamlog.model import Offset
 from streamlog.sim.machine import Machine
 from streamlog.storage.config import LogConfig
@@ -68,6 +68,22 @@ def test_a_torn_batch_may_have_lost_its_offset_alone() -> None:
     assert rig.log.damage is None
     assert [event for event, _ in rig.events] == ["torn_tail_cut"]
     assert values(rig) == [b"%d" % i for i in range(10)]
+
+
+def test_what_a_failed_sync_has_left_in_the_page_cache_is_written_anew() -> None:
+    """Simulated seed 421 of groups: the node died of its disk, and came back before the machine did. What it had read
+    counted as durable, another sync had said so, and the next power cut took it.
+    """
+    rig = filled(checkpoint=True)
+    rig.append(b"its sync fails", epoch=2)
+    rig.machine.disk.faults.sync_errors = 1
+    with pytest.raises(StorageError):
+        rig.sync()
+    rig.crash()
+    assert values(rig) == [*(b"%d" % i for i in range(10)), b"its sync fails"]
+    assert rig.log.stable_end_offset == 11
+    rig.power_cut()
+    assert values(rig) == [*(b"%d" % i for i in range(10)), b"its sync fails"]
 
 
 @pytest.mark.parametrize("byte", range(0, 69, 4))
