@@ -121,8 +121,8 @@ class Recovery:
             result.damage = DamagedFileError(last.path(names.LOG), last.size_bytes, reason, REMEDY)
         for segment in result.segments[self._first : -1]:
             segment.become_closed()
+        await self._write_anew(result.segments[self._first :])
         for segment in result.segments[self._first :]:
-            await self._write_anew(segment)
             await segment.sync()
         await self._fs.sync_dir(self._directory)
         return result
@@ -158,12 +158,17 @@ class Recovery:
         position = next(at for at, header in batches if header.next_offset > self._recovery_point)
         self._unsure[segment] = position
 
-    async def _write_anew(self, segment: Segment) -> None:
-        position = self._unsure.get(segment, segment.size_bytes)
-        while position < segment.size_bytes:
-            data = await segment.file.read(min(SEARCH_BYTES, segment.size_bytes - position), position)
-            segment.file.pwritev([data], position)
-            position += len(data)
+    async def _write_anew(self, segments: list[Segment]) -> None:
+        """What was unsynced at the end: no more than `unsynced_bytes_max`, since nothing follows a failed sync."""
+        left = self._config.unsynced_bytes_max if self._config.syncs_each_append else INT32_MAX * len(segments)
+        for segment in reversed(segments):
+            end = segment.size_bytes
+            position = max(self._unsure.get(segment, end), end - left)
+            while position < end:
+                data = await segment.file.read(min(SEARCH_BYTES, end - position), position)
+                segment.file.pwritev([data], position)
+                position += len(data)
+            left = max(0, left - end)
 
     def _follow_plain(self, segment: Segment, batches: list[Scanned]) -> int:
         """Follow the first batches of a chunk that continue the log in the plainest way, and count them: no gap, no
