@@ -153,10 +153,12 @@ class Recovery:
         return None
 
     def _note_unsure(self, segment: Segment, batches: list[Scanned]) -> None:
-        if segment in self._unsure or batches[-1].header.next_offset <= self._recovery_point:
-            return
-        position = next(at for at, header in batches if header.next_offset > self._recovery_point)
-        self._unsure[segment] = position
+        """Asked of each batch: the offset of a torn one tells nothing of those before it."""
+        if segment not in self._unsure:
+            for position, header in batches:
+                if header.next_offset > self._recovery_point:
+                    self._unsure[segment] = position
+                    return
 
     async def _write_anew(self, segments: list[Segment]) -> None:
         """What was unsynced at the end: no more than `unsynced_bytes_max`, since nothing follows a failed sync."""

@@ -86,6 +86,20 @@ def test_what_a_failed_sync_has_left_in_the_page_cache_is_written_anew() -> None
     assert values(rig) == [*(b"%d" % i for i in range(10)), b"its sync fails"]
 
 
+def test_it_is_written_anew_before_a_torn_batch_too() -> None:
+    rig = filled(checkpoint=True)
+    rig.append(b"its sync fails", epoch=2)
+    at = size_of(rig, LOG_PATH)
+    rig.append(b"and this one has lost its offset", epoch=2)
+    rig.machine.disk.faults.sync_errors = 1
+    with pytest.raises(StorageError):
+        rig.sync()
+    rig.machine.disk.damage(LOG_PATH, at, bytes(8))
+    rig.crash()
+    rig.power_cut()
+    assert values(rig) == [*(b"%d" % i for i in range(10)), b"its sync fails"]
+
+
 @pytest.mark.parametrize("byte", range(0, 69, 4))
 def test_a_flipped_bit_below_the_recovery_point_is_damage(byte: int) -> None:
     """Named with file and position; nothing is cut; what is before it is served; appends are refused."""
