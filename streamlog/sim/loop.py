@@ -26,7 +26,7 @@ from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, NoReturn, TypeVar, TypeVarTuple, Unpack
 
-from streamlog.sim.process import PROCESS, Killed, Process
+from streamlog.sim.process import PROCESS, Killed, Process, drop
 from streamlog.sim.task import SimFuture, SimTask, close_silently, untold
 
 T = TypeVar("T")
@@ -235,6 +235,7 @@ class SimLoop(asyncio.BaseEventLoop):
         process: Process | None = handle._context.get(PROCESS)  # type: ignore[attr-defined]  # not in the stubs
         if process is not None:
             if not process.alive:
+                drop(handle)
                 return
             if process.paused:
                 process.parked.append(handle)

@@ -66,10 +66,21 @@ class Process:
         if not self.alive:
             return
         self.alive = False
+        for handle in self.parked:
+            drop(handle)
         self.parked.clear()
         mourners, self._mourners = self._mourners, []
         for mourner in mourners:
             mourner()
+
+
+def drop(handle: asyncio.Handle) -> None:
+    """A dead process runs it no more. If it was to tell somebody that a task is over, that task's exception is nobody's
+    fault.
+    """
+    for told in handle._args:
+        if isinstance(told, asyncio.Task) and told.done():
+            told._log_traceback = False
 
 
 PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("streamlog_sim_process", default=None)

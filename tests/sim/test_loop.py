@@ -196,6 +196,28 @@ def test_what_asyncio_would_hide_is_an_error(
     assert gc.isenabled()
 
 
+@pytest.mark.parametrize("paused", [False, True])
+def test_who_dies_before_it_is_told_of_an_exception_has_not_lost_it(paused: bool) -> None:
+    async def main(loop: SimLoop) -> None:
+        process = Process("node")
+
+        async def fail() -> None:
+            if paused:
+                loop.pause(process)
+            else:
+                process.kill()
+            raise ValueError("nobody is left to ask")
+
+        async def node() -> None:
+            await loop.create_task(fail())
+
+        loop.create_task(node(), context=process.context())
+        await asyncio.sleep(1)
+        process.kill()
+
+    run(main, until_s=100, order=Order.FIFO)
+
+
 def test_a_kill_runs_no_finally_and_a_pause_keeps_all() -> None:
     async def main(loop: SimLoop) -> None:
         seen: list[object] = []
