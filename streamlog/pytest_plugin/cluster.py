@@ -20,7 +20,6 @@ from streamlog.client.admin_values import CreatedTopic
 from streamlog.config import Loaded, load_node
 from streamlog.daemon.free_ports import HOST, free_ports
 from streamlog.errors import InvalidRequestError, RequestTimedOutError
-from streamlog.metadata.delta import MetadataDelta
 from streamlog.metadata.image import MetadataImage
 from streamlog.node import Node
 from streamlog.ports import Ports, no_probe
@@ -37,6 +36,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     "controlled.shutdown.enable": "false",
 }
 START_TIMEOUT_S: Final = 30.0
+WAIT_TIMEOUT_S: Final = 30.0  # for what a node learns from the others
 _STOP_TIMEOUT_S: Final = 30.0
 
 
@@ -124,8 +124,14 @@ class InProcessCluster:
         replication_factor: int | None = None,
         configs: Mapping[str, str] | None = None,
     ) -> CreatedTopic:
-        """StreamlogError."""
-        return self.with_admin(lambda admin: admin.create_topic(name, partitions, replication_factor, configs=configs))
+        """Until every node that runs knows it. StreamlogError."""
+
+        async def create(admin: AsyncAdmin) -> CreatedTopic:
+            created = await admin.create_topic(name, partitions, replication_factor, configs=configs)
+            await self._wait_until_all(lambda image: created.topic_id in image.topics)
+            return created
+
+        return self.with_admin(create)
 
     def with_admin(self, work: Callable[[AsyncAdmin], Awaitable[T]]) -> T:
         """`work` with a client of its own, on the cluster's loop."""
@@ -152,16 +158,21 @@ class InProcessCluster:
             async with asyncio.timeout(START_TIMEOUT_S), asyncio.TaskGroup() as starts:
                 for node in nodes:
                     starts.create_task(node.start())
-            async with asyncio.timeout(START_TIMEOUT_S):
-                await self._wait_until_active()
         except TimeoutError:
             raise RequestTimedOutError(f"the cluster does not serve after {START_TIMEOUT_S:g} s") from None
+        # A topic may have a replica on each then.
+        running = sum(node.running for node in self._nodes.values())
+        await self._wait_until_all(lambda image: sum(broker.active for broker in image.brokers.values()) >= running)
 
-    async def _wait_until_active(self) -> None:
-        """Until every node that runs knows that all of them do: a topic may have a replica on each then."""
-        running = [node for node in self._nodes.values() if node.running]
-        for node in running:
-            await node.wait_until_active(len(running))
+    async def _wait_until_all(self, condition: Callable[[MetadataImage], bool]) -> None:
+        """Until it holds on every node that runs. RequestTimedOutError."""
+        try:
+            async with asyncio.timeout(WAIT_TIMEOUT_S):
+                for node in self._nodes.values():
+                    if node.running:
+                        await node.wait_until(condition)
+        except TimeoutError:
+            raise RequestTimedOutError(f"not every node knows it after {WAIT_TIMEOUT_S:g} s") from None
 
     async def _stop_all(self) -> None:
         ends = await asyncio.gather(*(node.end() for node in self._nodes.values()), return_exceptions=True)
@@ -195,19 +206,10 @@ class _RunningNode:
         if self._life.done():
             self._life.result()
 
-    async def wait_until_active(self, count: int) -> None:
-        """Until it knows of so many nodes that live."""
+    async def wait_until(self, condition: Callable[[MetadataImage], bool]) -> None:
+        """Until it knows an image for which `condition` holds."""
         assert self._node is not None, "it runs"
-        enough = asyncio.Event()
-
-        def look(image: MetadataImage, _delta: MetadataDelta | None) -> None:
-            if sum(broker.active for broker in image.brokers.values()) >= count:
-                enough.set()
-
-        deaf = self._node.view.listen(look)
-        look(self._node.view.image, None)
-        await enough.wait()
-        deaf()
+        await self._node.view.wait_until(condition)
 
     async def fail(self, error: BaseException) -> None:
         """Until it has ended."""
