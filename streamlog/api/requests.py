@@ -71,6 +71,7 @@ class PartitionFetch(Struct, frozen=True, kw_only=True):
     fetch_offset: Offset  # >= 0
     last_fetched_epoch: LeaderEpoch  # NO_LEADER_EPOCH: not to be checked
     bytes_max: int  # >= 1
+    end_offset: Offset | None  # one past the last one wanted, > fetch_offset; None: no end
 
 
 class FetchRequest(Struct, frozen=True, kw_only=True):

@@ -167,9 +167,12 @@ class AssignedConsumer:
         partitions: Iterable[Partition] | Mapping[Partition, Start | None],
         *,
         start: Start | None = None,
+        ends: Mapping[Partition, int] | None = None,
     ) -> None:
         """Read these partitions and no others; a mapping gives each its start. Without a start (None), those that are
         read already go on where they are, and others begin as auto.offset.reset says.
+
+        `ends`: one past the last offset wanted of a partition. The batch that reaches it is the last that is fetched.
 
         UnknownTopicOrPartitionError for what is not there, RequestTimedOutError (default.api.timeout.ms).
         """
@@ -180,7 +183,7 @@ class AssignedConsumer:
         await self._metadata.look_up([one.topic for one in starts], timeout_s=self._api_timeout_s)
         for one in starts:
             self._metadata.check(one)
-        self._fetcher.assign(starts)
+        self._fetcher.assign(starts, {as_partition(one): Offset(end) for one, end in (ends or {}).items()})
 
     async def assign_topics(self, topics: Iterable[str], *, start: Start | None = None) -> None:
         """Read all partitions that these topics have now. As `assign`."""

@@ -243,9 +243,12 @@ class AsyncConsumer(AssignedConsumer):
         partitions: Iterable[Partition] | Mapping[Partition, Start | None],
         *,
         start: Start | None = None,
+        ends: Mapping[Partition, int] | None = None,
     ) -> None:
         """Read these partitions and no others; a mapping gives each its start. Without a start (None), those that are
         read already go on where they are, and others begin where the group has committed, or as auto.offset.reset says.
+
+        `ends`: one past the last offset wanted of a partition. The batch that reaches it is the last that is fetched.
 
         UnknownTopicOrPartitionError for what is not there, RequestTimedOutError (default.api.timeout.ms).
         """
@@ -262,7 +265,8 @@ class AsyncConsumer(AssignedConsumer):
         gone = [one for one in self._fetcher.readers if one not in starts]
         if gone and self._auto_commits:
             await self._commit_quietly(gone)
-        await super().assign({one: at if at is not None else _offset(committed.get(one)) for one, at in starts.items()})
+        begins = {one: at if at is not None else _offset(committed.get(one)) for one, at in starts.items()}
+        await super().assign(begins, ends=ends)
         for one, at in committed.items():
             reader = self._fetcher.readers[one]
             if at is not None and at.leader_epoch is not None:

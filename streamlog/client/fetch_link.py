@@ -146,6 +146,8 @@ class FetchLink:
         part.correlation_id = reader.correlation
         part.fetch_offset = reader.fetch_offset
         part.partition_bytes_max = self._bytes_max
+        if reader.end is not None:
+            part.end_offset = reader.end
         if reader.leader is not None:
             part.leader_epoch = reader.leader.epoch
         if reader.fetch_epoch is not None and reader.fetch_epoch >= 0:

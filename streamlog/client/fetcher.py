@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
 from msgspec import Struct
@@ -93,7 +93,9 @@ class Fetcher:
 
     # Assignment.
 
-    def assign(self, starts: dict[TopicPartition, Place | Offset | None]) -> None:
+    def assign(
+        self, starts: dict[TopicPartition, Place | Offset | None], ends: Mapping[TopicPartition, Offset] | None = None
+    ) -> None:
         """Read these, and no others. None: as auto.offset.reset says. Those that are read already go on where they are
         unless a start is given.
         """
@@ -104,10 +106,18 @@ class Fetcher:
         for partition, start in starts.items():
             known = self.readers.get(partition)
             reader = known or self.readers.setdefault(partition, PartitionReader(partition))
+            self._set_end(reader, (ends or {}).get(partition))
             if start is None and known is None:
                 self._reset(reader, None)
             elif start is not None:
                 self.move(reader, start)
+
+    def _set_end(self, reader: PartitionReader, end: Offset | None) -> None:
+        if reader.end != end:
+            self._leave(reader)
+            self._changed(reader, reader.rewind)
+            reader.end = end
+            self._route(reader)
 
     def move(self, reader: PartitionReader, start: Place | Offset, epoch: LeaderEpoch | None = None) -> None:
         """Seek."""
@@ -299,6 +309,8 @@ class Fetcher:
             where = f"{reader.partition}: from offset {reader.fetch_offset} on: {error.reason}"
             self.fail(reader, CorruptMessageError(where))
             return
+        if reader.at_end and reader.link is not None:
+            reader.link.ended(reader)
         if reader.batches:
             self.ready[reader] = None
         self.wake()  # where there is nothing to hand out the position has moved all the same

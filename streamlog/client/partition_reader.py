@@ -33,6 +33,7 @@ class PartitionReader:
     def __init__(self, partition: TopicPartition) -> None:
         self.partition = partition
         self.start: Place | None = None  # while it is being located
+        self.end: Offset | None = None  # one past the last one wanted; None: no end
         self.position: Offset | None = None  # None: not located yet
         self.epoch: LeaderEpoch | None = None  # of the record before the position; None: not known
         self.fetch_offset = NO_OFFSET
@@ -57,7 +58,13 @@ class PartitionReader:
 
     @property
     def wants_data(self) -> bool:
-        return self.position is not None and not self.paused and not self.held and self.error is None
+        waits = self.paused or self.held or self.error is not None or self.at_end
+        return self.position is not None and not waits
+
+    @property
+    def at_end(self) -> bool:
+        """All that is wanted of it was fetched."""
+        return self.end is not None and self.fetch_offset >= self.end
 
     def locate(self, start: Place) -> None:
         """Find its position anew."""

@@ -67,11 +67,15 @@ class Consumer:
     # What is read, and where.
 
     def assign(
-        self, partitions: Iterable[Partition] | Mapping[Partition, Start | None], *, start: Start | None = None
+        self,
+        partitions: Iterable[Partition] | Mapping[Partition, Start | None],
+        *,
+        start: Start | None = None,
+        ends: Mapping[Partition, int] | None = None,
     ) -> None:
         """As of AsyncConsumer."""
         self._give_back()
-        self._thread.call(self._client.assign(partitions, start=start))
+        self._thread.call(self._client.assign(partitions, start=start, ends=ends))
 
     def assign_topics(self, topics: Iterable[str], *, start: Start | None = None) -> None:
         """As of AsyncConsumer."""

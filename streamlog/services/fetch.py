@@ -103,7 +103,7 @@ class _Poll:
             self._must_tell = True
             return answer
         size_max = min(fetch.bytes_max, self._room)
-        batches = await read_batches(replica, fetch.fetch_offset, size_max, self._settings, at_least_one=True)
+        batches = await read_batches(replica, fetch.fetch_offset, fetch.end_offset, size_max, self._settings)
         if not batches.data or (batches.size_bytes > self._room and self._read_bytes):
             return None
         self._read_bytes += len(batches.data)

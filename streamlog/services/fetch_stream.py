@@ -191,7 +191,7 @@ class _Stream:
             if cursor.error is not None:
                 raise cursor.error
             size_max = min(fetch.bytes_max, room)
-            batches = await read_batches(replica, cursor.offset, size_max, settings, at_least_one=True)
+            batches = await read_batches(replica, cursor.offset, fetch.end_offset, size_max, settings)
         except StreamlogError as error:
             if cursor.removed:
                 return None
@@ -210,7 +210,9 @@ class _Stream:
         cursor.told_start = start
         if data:
             cursor.offset = next_offset_after(data)
-            if cursor.offset < replica.readable_end(settings.isolation_level) and not cursor.is_due:
+            if fetch.end_offset is not None and cursor.offset >= fetch.end_offset:
+                self._remove(replica.partition)
+            elif cursor.offset < replica.readable_end(settings.isolation_level) and not cursor.is_due:
                 self.due(cursor)
         return fetched(fetch, replica, batches)
 

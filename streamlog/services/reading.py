@@ -66,16 +66,16 @@ def fetched(fetch: PartitionFetch, replica: LeaderReplica, batches: Batches) -> 
 
 
 async def read_batches(
-    replica: LeaderReplica, offset: Offset, size_max: int, settings: FetchSettings, *, at_least_one: bool
+    replica: LeaderReplica, offset: Offset, end: Offset | None, size_max: int, settings: FetchSettings
 ) -> Batches:
-    """From `offset` on, below what this reader may see; at most `size_max` bytes, aborted transactions among them, but
-    for the first batch. MessageTooLargeError where that is more than the reader's gRPC client takes;
-    OffsetOutOfRangeError, StorageError, what ended the leadership.
+    """From `offset` on, below what this reader may see, to the first batch that reaches `end` (None: no end); at most
+    `size_max` bytes, aborted transactions among them, but for the first batch. MessageTooLargeError where that is more
+    than the reader's gRPC client takes; OffsetOutOfRangeError, StorageError, what ended the leadership.
     """
     isolation = settings.isolation_level
-    data = replica.try_read(offset, size_max, isolation, at_least_one=at_least_one)
+    data = replica.try_read(offset, size_max, isolation, at_least_one=True)
     if data is None:
-        data = await replica.read(offset, size_max, isolation, at_least_one=at_least_one)
+        data = await replica.read(offset, size_max, isolation, at_least_one=True)
     if len(data) > settings.receive_bytes_max - _MESSAGE_OVERHEAD and len(data) > size_max:
         raise MessageTooLargeError(
             f"{replica.partition}: the batch at offset {offset} has {len(data)} bytes, more than the client takes in a "
@@ -85,6 +85,8 @@ async def read_batches(
             size_bytes=len(data),
             offset=offset,
         )
+    if data and end is not None:
+        data = batches_to(data, end)
     if not data or isolation is not IsolationLevel.READ_COMMITTED:
         return Batches(data)
     batches = _with_aborted(replica, offset, data)
@@ -108,6 +110,18 @@ def _first_batches(data: bytes, size_max: int) -> bytes:
             break
         end = following
     return data[:end]
+
+
+def batches_to(data: bytes, end: Offset) -> bytes:
+    """Whole ones, to the first that reaches `end`: also where a cleaner took the record before it."""
+    position = 0
+    while position < len(data):
+        base_offset, length = _PREFIX.unpack_from(data, position)
+        delta = _LAST_OFFSET_DELTA.unpack_from(data, position + _LAST_OFFSET_DELTA_POSITION)[0]
+        position += LOG_OVERHEAD + length
+        if base_offset + delta + 1 >= end:
+            break
+    return data[:position]
 
 
 def next_offset_after(batches: bytes) -> Offset:

@@ -52,7 +52,7 @@ def read_range(
         while left is not None:
             start = left
             try:
-                consumer.assign({wanted.partition: start})
+                consumer.assign({wanted.partition: start}, ends={wanted.partition: wanted.end})
                 yield from _rows_to(consumer, wanted, rows, _patience_s(settings))
                 left = None
             except _GONE as error:

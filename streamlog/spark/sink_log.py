@@ -99,7 +99,7 @@ class SinkLog:
         """The sink's last record in [start, end); committed ones alone."""
         key, value = self._sink.encode(), None
         at: int = start
-        consumer.assign({self.partition: start})
+        consumer.assign({self.partition: start}, ends={self.partition: end})
         while at < end:
             batches = consumer.poll_batches(self.partition, end, bytes_max=_FETCH_BYTES, timeout_s=_READ_TIMEOUT_S)
             if not batches:

@@ -330,7 +330,10 @@ class FakeBroker:
                     log_end=log.end,
                 )
             data = b""
+            end = want.end_offset if want.HasField("end_offset") else log.end
             for batch in log.batches:
+                if want.fetch_offset >= end:
+                    break
                 if batch.next > want.fetch_offset and (not data or len(data) + len(batch.data) <= 1 << 16):
                     data += batch.data
                     want.fetch_offset = batch.next

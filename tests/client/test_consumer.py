@@ -184,7 +184,28 @@ def test_offsets_are_asked_of_the_leaders() -> None:
     play(story)
 
 
-def test_everything_is_read_once_and_in_order_whatever_happens() -> None:
+def test_what_is_beyond_the_end_that_is_wanted_is_not_fetched() -> None:
+    async def story(stage: Stage) -> None:
+        [log] = stage.cluster.create("t")
+        fill(stage.cluster, log, lines(100))
+        async with stage.consumer() as consumer:
+            await consumer.assign({T0: 5}, ends={T0: 25})
+            assert await take(consumer, 25) == lines(100)[5:30]  # batches come whole
+            assert await consumer.poll(timeout_s=5) == []
+            consumer.seek(T0, 20)
+            assert await take(consumer, 10) == lines(100)[20:30]
+            assert await consumer.poll(timeout_s=5) == []
+            await consumer.assign({T0: None}, ends={T0: 40})
+            assert await take(consumer, 10) == lines(100)[30:40]
+            assert await consumer.poll(timeout_s=5) == []
+            await consumer.assign([T0])
+            assert await take(consumer, 60) == lines(100)[40:]
+
+    play(story)
+
+
+@pytest.mark.parametrize("end", [None, 2000])
+def test_everything_is_read_once_and_in_order_whatever_happens(end: int | None) -> None:
     async def story(stage: Stage) -> None:
         [log] = stage.cluster.create("t")
         dice = stage.dice
@@ -208,7 +229,7 @@ def test_everything_is_read_once_and_in_order_whatever_happens() -> None:
                 stage.cluster.wake()
 
         async with stage.consumer(auto_offset_reset="earliest", fetch_max_bytes=2000) as consumer:
-            await consumer.assign([T0])
+            await consumer.assign([T0], ends=None if end is None else {T0: end})
             writing, troubling = asyncio.ensure_future(write()), asyncio.ensure_future(trouble())
             assert await take(consumer, 2000) == lines(2000)
             troubling.cancel()

@@ -9,7 +9,9 @@ import pytest
 
 from streamlog.api.pb import batches_pb2 as pb
 from streamlog.errors import StreamlogError
+from streamlog.model import Offset
 from streamlog.records import decode_batch, scan_headers
+from streamlog.services.reading import batches_to
 from tests.services.world import BATCHES, Calls, Cluster, simulate
 from tests.storage.batches import batch
 
@@ -202,6 +204,10 @@ def test_a_bad_place_gets_its_error(fields: dict[str, Any], code: str, facts: di
 REFUSED = [
     (pb.FetchRequest(), "partitions"),
     (pb.FetchRequest(partitions=[pb.FetchPartition(topic="t", fetch_offset=-1)]), "partitions[0].fetch_offset"),
+    (
+        pb.FetchRequest(partitions=[pb.FetchPartition(topic="t", fetch_offset=3, end_offset=3)]),
+        "partitions[0].end_offset",
+    ),
     (pb.FetchRequest(partitions=[pb.FetchPartition(topic="t")] * 2), "partitions[1]"),
     (pb.FetchRequest(partitions=[pb.FetchPartition(topic="t")] * 10_001), "partitions"),
     (
@@ -297,6 +303,42 @@ def test_a_seek_and_a_removal_take_effect() -> None:
                 await received(calls, within_s=5)
 
     simulate(story)
+
+
+def test_nothing_is_sent_beyond_the_end_that_is_wanted() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start()
+        await cluster.create()
+        for index in range(4):
+            await cluster.produce(b"%d" % index, b"%d'" % index)
+        to_the_end = pb.FetchPartition(topic="t", fetch_offset=1, end_offset=3)
+        (got,) = await fetch(cluster, to_the_end)
+        assert values(got.batches) == [b"0", b"0'", b"1", b"1'"]  # whole batches
+        async with cluster.stream(BATCHES + "FetchStream", pb.FetchStreamResponse) as calls:
+            await calls.send(pb.FetchStreamRequest(add=[to_the_end]))
+            (part,) = (await received(calls)).partitions
+            assert part.batches == got.batches
+            await calls.send(pb.FetchStreamRequest(add=[pb.FetchPartition(topic="t", fetch_offset=6, end_offset=10)]))
+            await cluster.produce(b"news")
+            assert await collect(calls, 3) == [(0, b"3"), (0, b"3'"), (0, b"news")]
+            await cluster.produce(b"the last")
+            assert await collect(calls, 1) == [(0, b"the last")]  # offset 9
+            await cluster.produce(b"not seen any more")
+            with pytest.raises(TimeoutError):
+                await received(calls, within_s=5)
+
+    simulate(story)
+
+
+def test_the_end_is_reached_where_a_cleaner_has_left_a_gap() -> None:
+    before, after, more = (batch([b"v", b"w"], base_offset=offset) for offset in (0, 10, 12))
+    assert [batches_to(before + after + more, Offset(end)) for end in (2, 3, 10, 12, 13)] == [
+        before,
+        before + after,
+        before + after,
+        before + after,
+        before + after + more,
+    ]
 
 
 def test_the_end_of_a_leadership_is_told_and_the_others_go_on() -> None:

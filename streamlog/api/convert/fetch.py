@@ -84,14 +84,19 @@ def _settings(message: pb.FetchSettings) -> FetchSettings:
 def _fetch(message: pb.FetchPartition) -> PartitionFetch:
     known = known_epoch(message)
     read = message.HasField("last_fetched_epoch")
+    fetch_offset = Offset(at_least(message.fetch_offset, 0, "fetch_offset"))
+    end_offset = None
+    if message.HasField("end_offset"):
+        end_offset = Offset(at_least(message.end_offset, fetch_offset + 1, "end_offset"))
     return PartitionFetch(
         ref=partition_ref(message, known),
         correlation_id=message.correlation_id,
-        fetch_offset=Offset(at_least(message.fetch_offset, 0, "fetch_offset")),
+        fetch_offset=fetch_offset,
         last_fetched_epoch=leader_epoch(message.last_fetched_epoch, "last_fetched_epoch") if read else NO_LEADER_EPOCH,
         bytes_max=amount(
             message.partition_bytes_max, "partition_bytes_max", default=PARTITION_BYTES, high=RECEIVE_BYTES_MAX
         ),
+        end_offset=end_offset,
     )
 
 

@@ -506,6 +506,7 @@ class FetchPartition(_message.Message):
     FETCH_OFFSET_FIELD_NUMBER: _builtins.int
     LAST_FETCHED_EPOCH_FIELD_NUMBER: _builtins.int
     PARTITION_BYTES_MAX_FIELD_NUMBER: _builtins.int
+    END_OFFSET_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Name of the topic. Topic or id, or both: then they must be of the same topic, else UNKNOWN_TOPIC_ID."""
     topic_id: _builtins.bytes
@@ -526,6 +527,10 @@ class FetchPartition(_message.Message):
     """
     partition_bytes_max: _builtins.int
     """Most bytes of this partition in one response. Default 1 MiB. The first batch comes whole, however large."""
+    end_offset: _builtins.int
+    """One past the last offset wanted; greater than `fetch_offset`. The first batch that reaches it is the last to be sent,
+    whole; a stream reads the partition no further then, until it is added again. Absent: no end.
+    """
     def __init__(
         self,
         *,
@@ -537,15 +542,20 @@ class FetchPartition(_message.Message):
         fetch_offset: _builtins.int = ...,
         last_fetched_epoch: _builtins.int | None = ...,
         partition_bytes_max: _builtins.int = ...,
+        end_offset: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_last_fetched_epoch", b"_last_fetched_epoch", "_leader_epoch", b"_leader_epoch", "last_fetched_epoch", b"last_fetched_epoch", "leader_epoch", b"leader_epoch"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_end_offset", b"_end_offset", "_last_fetched_epoch", b"_last_fetched_epoch", "_leader_epoch", b"_leader_epoch", "end_offset", b"end_offset", "last_fetched_epoch", b"last_fetched_epoch", "leader_epoch", b"leader_epoch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_fetched_epoch", b"_last_fetched_epoch", "_leader_epoch", b"_leader_epoch", "correlation_id", b"correlation_id", "fetch_offset", b"fetch_offset", "last_fetched_epoch", b"last_fetched_epoch", "leader_epoch", b"leader_epoch", "partition", b"partition", "partition_bytes_max", b"partition_bytes_max", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end_offset", b"_end_offset", "_last_fetched_epoch", b"_last_fetched_epoch", "_leader_epoch", b"_leader_epoch", "correlation_id", b"correlation_id", "end_offset", b"end_offset", "fetch_offset", b"fetch_offset", "last_fetched_epoch", b"last_fetched_epoch", "leader_epoch", b"leader_epoch", "partition", b"partition", "partition_bytes_max", b"partition_bytes_max", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__end_offset: _TypeAlias = _typing.Literal["end_offset"]  # noqa: Y015
+    _WhichOneofArgType__end_offset: _TypeAlias = _typing.Literal["_end_offset", b"_end_offset"]  # noqa: Y015
     _WhichOneofReturnType__last_fetched_epoch: _TypeAlias = _typing.Literal["last_fetched_epoch"]  # noqa: Y015
     _WhichOneofArgType__last_fetched_epoch: _TypeAlias = _typing.Literal["_last_fetched_epoch", b"_last_fetched_epoch"]  # noqa: Y015
     _WhichOneofReturnType__leader_epoch: _TypeAlias = _typing.Literal["leader_epoch"]  # noqa: Y015
     _WhichOneofArgType__leader_epoch: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__end_offset) -> _WhichOneofReturnType__end_offset | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__last_fetched_epoch) -> _WhichOneofReturnType__last_fetched_epoch | None: ...
     @_typing.overload
