@@ -173,13 +173,15 @@ async def _writers(directory: LogDirectory, log: Log, data: bytes, writers: int)
 async def _recovery(base: Path, size: int) -> list[Figure]:
     """One segment of batches of 16 KiB, left without a clean stop, from the page cache."""
     fs = PosixFileSystem()
-    config = LogConfig(flush_messages=NEVER, segment_bytes=2**31 - 1)
+    config = LogConfig(segment_bytes=2**31 - 1)
     path = base / "recovery"
-    log = await (await _opened(fs, path, config)).create_log(PARTITION, config)
+    directory = await _opened(fs, path, config)
+    log = await directory.create_log(PARTITION, config)
     data = _batch(150, 100)
     while log.size_bytes < size:
-        _append(log, data)
-    await log.segments.active.sync()
+        for _ in range(1_000):
+            _append(log, data)
+        await directory.group_commit.sync_now()
     end = log.log_end_offset
     fs.close()
     rates = []
