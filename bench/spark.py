@@ -73,11 +73,13 @@ async def _fill(servers: str, topic: str, size: int, codec: str) -> None:
 
 
 def _in_spark(base: Path, servers: str) -> list[Figure]:
+    from streamlog.spark.checkpoints import write_plain_files
     from streamlog.spark.session import make_session
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     figures: list[Figure] = []
     spark = make_session("bench", {"spark.local.dir": str(base / "local")})
+    write_plain_files(spark, str(base))
     try:
         for size in SIZES:
             ceiling = _rate(size, lambda size=size: _forget(_handed(spark, size)))

@@ -38,4 +38,4 @@ def start(spark: SparkSession, settings: Settings) -> list[StreamingQuery]:
     records = spark.readStream.format("streamlog").options(**options).load()
     dated = records.withColumn("date", F.to_date("timestamp"))
     writer = dated.writeStream.format("parquet").option("path", settings["path"]).partitionBy("topic", "date")
-    return [begun(writer, settings, "archive")]
+    return [begun(spark, writer, settings, "archive")]

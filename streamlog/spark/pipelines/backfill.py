@@ -53,4 +53,4 @@ def start(spark: SparkSession, settings: Settings) -> list[StreamingQuery]:
     writer = files.parquet(settings["path"]).select(*names).writeStream.format("streamlog")
     kept = str(settings["times"] == "kept").lower()
     writer = writer.options(**settings.clients, topic=settings["topic"], includeTimestamp=kept)
-    return [begun(writer, settings, "backfill")]
+    return [begun(spark, writer, settings, "backfill")]

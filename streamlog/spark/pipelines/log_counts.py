@@ -67,11 +67,11 @@ def start(spark: SparkSession, settings: Settings) -> list[StreamingQuery]:
         ]
         writer = _counted(spark, settings).select(*columns).writeStream.format("streamlog")
         writer = writer.options(**settings.clients, topic=settings["out.topic"])
-        queries.append(begun(writer, settings, "counts-to-topic"))
+        queries.append(begun(spark, writer, settings, "counts-to-topic"))
     if settings["out.path"]:
         dated = _counted(spark, settings).withColumn("date", F.to_date("start"))
         writer = dated.writeStream.format("parquet").option("path", settings["out.path"]).partitionBy("date")
-        queries.append(begun(writer, settings, "counts-to-parquet"))
+        queries.append(begun(spark, writer, settings, "counts-to-parquet"))
     return queries
 
 
