@@ -21,7 +21,7 @@ from streamlog.records.equal_shape import EqualRecords, equal_records
 from streamlog.records.header import BatchHeader, Buffer, TimestampType, read_header
 from streamlog.records.lazy_numpy import np
 from streamlog.records.payload import unpacked_records
-from streamlog.records.ragged import ragged_copy
+from streamlog.records.ragged import equal_copy, ragged_copy
 from streamlog.records.record import Headers
 from streamlog.records.record_loop import checked_sum, read_headers, read_records, refusal
 from streamlog.records.starts import record_spans
@@ -181,7 +181,14 @@ def _binary_column(raw: bytes, starts: Int64Array, sizes: Int64Array) -> BinaryC
     # A batch has at most 2^31-1 bytes packed and is bounded when unpacked, so int32 holds every sum of sizes.
     offsets = np.zeros(len(sizes) + 1, np.int32)
     np.cumsum(present, out=offsets[1:])
-    data = np.empty(int(offsets[-1]), np.uint8)
-    ragged_copy(np.frombuffer(raw, np.uint8), starts, data, offsets[:-1].astype(np.int64), present)
+    source = np.frombuffer(raw, np.uint8)
+    data = equal_copy(source, starts, int(sizes[0])) if len(sizes) and _all_of_one_size(sizes) else None
+    if data is None:
+        data = np.empty(int(offsets[-1]), np.uint8)
+        ragged_copy(source, starts, data, offsets[:-1].astype(np.int64), present)
     valid = sizes >= 0
     return BinaryColumn(offsets=offsets, data=data, valid=None if bool(valid.all()) else valid)
+
+
+def _all_of_one_size(sizes: Int64Array) -> bool:
+    return int(sizes[0]) > 0 and bool((sizes == sizes[0]).all())

@@ -7,13 +7,15 @@ are moved by two calls, and there are as many k as the longest string has bits.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from streamlog.records.lazy_numpy import np
 from streamlog.records.varint import ByteArray, Int64Array
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+_STRIDES_MAX: Final = 8
 
 
 def ragged_copy(
@@ -33,6 +35,27 @@ def ragged_copy(
         to[to_start] = of[from_start]
         rest = sizes[rows] - width
         to[to_start + rest] = of[from_start + rest]
+
+
+def equal_copy(source: ByteArray, starts: Int64Array, size: int) -> ByteArray | None:
+    """The `size` bytes, at least 1, from each start, one behind the other; all must lie inside of the source.
+
+    Where the starts are evenly spaced but for a few places, as they are in batches of equal records, numpy copies them
+    row by row, several times as fast as `ragged_copy`; None where they are not.
+    """
+    strides = starts[1:] - starts[:-1]
+    changes = np.flatnonzero(strides[1:] != strides[:-1]) + 1
+    if len(changes) > _STRIDES_MAX:
+        return None
+    target = np.empty((len(starts), size), np.uint8)
+    first = 0
+    for change in [*changes.tolist(), len(starts)]:
+        end = min(change + 1, len(starts))
+        if end > first:
+            stride = int(strides[first]) if end - first > 1 else 0
+            target[first:end] = np.ndarray((end - first, size), np.uint8, source, int(starts[first]), (stride, 1))
+        first = end
+    return target.reshape(-1)
 
 
 def windows(data: ByteArray, width: int) -> NDArray[Any]:
