@@ -1,10 +1,18 @@
-"""Ports on loopback that nobody has, for clusters that are made for a test or by `--port 0`."""
+"""Ports on loopback that nobody has, for clusters that are made for a test or by `--port 0`.
+
+A port of a node that was killed, or has not been started yet, looks free. So a process keeps those that it was given,
+for its life: each is a byte of one file, which it has locked.
+"""
 
 from __future__ import annotations
 
 import errno
+import fcntl
+import os
 import random
 import socket
+import tempfile
+from pathlib import Path
 from typing import Final
 
 from streamlog.errors import InvalidRequestError
@@ -15,21 +23,37 @@ _PORTS: Final = range(20_000, 32_768)
 process that connects to anything, the node's own clients among them, may be given it to connect from.
 """
 
+_LOCKS: Final = Path(tempfile.gettempdir()) / f"streamlog-ports-{os.getuid()}"
+
 _given: set[int] = set()
+_locks: list[int] = []  # the descriptor of _LOCKS, never closed: the locks would go with it
 
 
 def free_ports(count: int) -> list[int]:
-    """Distinct, and never the same one twice in a process. Another process may still be faster."""
+    """Distinct, and none that was given before, to this process or to one that lives."""
     free: list[int] = []
     for port in random.sample(_PORTS, len(_PORTS)):
-        if len(free) == count:
-            return free
-        if port not in _given and is_free(HOST, port):
+        if port not in _given and _locked(port) and is_free(HOST, port):
             _given.add(port)
             free.append(port)
+            if len(free) == count:
+                return free
     raise InvalidRequestError(
         f"fewer than {count} ports of {_PORTS.start} to {_PORTS.stop - 1} are free: name one with --port", field="port"
     )
+
+
+def _locked(port: int) -> bool:
+    """False where another process has it."""
+    if not _locks:
+        _locks.append(os.open(_LOCKS, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+    try:
+        fcntl.lockf(_locks[0], fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EAGAIN):
+            return False
+        raise
+    return True
 
 
 def is_free(host: str, port: int) -> bool:

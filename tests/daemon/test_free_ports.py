@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,22 @@ def test_each_is_free_and_given_once() -> None:
 def test_one_that_somebody_has_is_not_free() -> None:
     with socket.create_server((HOST, 0)) as taken:
         assert not is_free(HOST, taken.getsockname()[1])
+
+
+OTHER = """
+import sys
+from streamlog.daemon import free_ports
+free_ports._PORTS = [int(text) for text in sys.argv[1:]]
+print(*free_ports.free_ports(1))
+"""
+
+
+def test_no_other_process_is_given_it_though_nobody_listens() -> None:
+    [mine] = free_ports(1)
+    with socket.create_server((HOST, 0)) as taken:
+        other = taken.getsockname()[1]
+    command = [sys.executable, "-c", OTHER, str(mine), str(other)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() == [str(other)]
 
 
 @pytest.mark.skipif(not EPHEMERAL.exists(), reason="only Linux tells its ephemeral ports there")
