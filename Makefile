@@ -7,7 +7,7 @@ JOBS   ?= auto
 OUTPUT ?= table
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check fmt test test-long test-rounds test-spark sim sim-raft bench demo interop proto docs clean
+.PHONY: help setup check fmt test test-long test-rounds test-spark sim sim-raft bench bench-peers demo interop proto docs clean
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -66,6 +66,9 @@ demo: $(STAMP)   ## three nodes, real log lines, a leader killed with -9, and wh
 bench: $(STAMP)  ## what streamlog costs; PART="records ..." for some parts, OUTPUT=json
 	@$(BIN)/python -m compileall -q streamlog
 	@$(BIN)/python -m bench --output $(OUTPUT) $(PART)
+
+bench-peers: $(STAMP)  ## beside a real Kafka in one run (needs Java 17, Maven and, by make test-spark, pyspark)
+	$(BIN)/python -m bench.peers --output $(OUTPUT)
 
 clean:           ## remove the virtual environment and what tests and benchmarks left
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -55,13 +55,13 @@ async def _measure(base: Path) -> list[Figure]:
             for codec in CODECS:
                 name = f"rows-{size}-{codec}"
                 await cluster.create(name)
-                await _fill(cluster.addresses, name, size, codec)
+                await fill(cluster.addresses, name, size, codec)
         for name in ("single", "sink"):
             await cluster.create(name)
         return await asyncio.to_thread(_in_spark, base, cluster.addresses)
 
 
-async def _fill(servers: str, topic: str, size: int, codec: str) -> None:
+async def fill(servers: str, topic: str, size: int, codec: str) -> None:
     """Values that differ, so that a codec has something to do."""
     async with AsyncProducer(
         bootstrap_servers=servers, compression_type=codec, linger_ms=5, batch_size=256 << 10
@@ -82,7 +82,7 @@ def _in_spark(base: Path, servers: str) -> list[Figure]:
     write_plain_files(spark, str(base))
     try:
         for size in SIZES:
-            ceiling = _rate(size, lambda size=size: _forget(_handed(spark, size)))
+            ceiling = _rate(size, lambda size=size: forget(handed(spark, size)))
             figures.append(
                 Figure(
                     name=f"ceiling: Arrow batches of {size} B without a source", value=ceiling / 1e3, unit="k rows/s"
@@ -90,12 +90,12 @@ def _in_spark(base: Path, servers: str) -> list[Figure]:
             )
             for codec in CODECS:
                 topic = f"rows-{size}-{codec}"
-                batch = _rate(size, lambda topic=topic: _forget(_read(spark.read, servers, topic)))
+                batch = _rate(size, lambda topic=topic: forget(read(spark.read, servers, topic)))
                 figures.append(Figure(name=f"batch, {size} B, {codec}", value=batch / 1e3, unit="k rows/s"))
                 figures.append(Figure(name="... of the ceiling", value=batch / ceiling, unit="x", target=0.9))
                 stream = _rate(size, lambda topic=topic, size=size: _stream(spark, base, servers, topic, size))
                 figures.append(Figure(name=f"stream, {size} B, {codec}", value=stream / 1e3, unit="k rows/s"))
-            sink = _rate(size, lambda size=size: _write(_made(spark, size), servers))
+            sink = _rate(size, lambda size=size: _write(made(spark, size), servers))
             figures.append(Figure(name=f"sink, {size} B, one transaction a task", value=sink / 1e3, unit="k rows/s"))
         return figures + _latency(spark, base, servers)
     finally:
@@ -110,7 +110,7 @@ def _rate(size: int, work: Callable[[], None]) -> float:
     return BULK_BYTES // size / (time.monotonic() - begin)
 
 
-def _handed(spark: SparkSession, size: int) -> Any:
+def handed(spark: SparkSession, size: int) -> Any:
     """As many rows as the topics have, of the same columns, from a source that has them ready."""
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
@@ -157,7 +157,7 @@ def _handed(spark: SparkSession, size: int) -> Any:
     return spark.read.format(f"ready{size}").load()
 
 
-def _made(spark: SparkSession, size: int) -> Any:
+def made(spark: SparkSession, size: int) -> Any:
     """Rows to be written, made by Spark."""
     from pyspark.sql import functions as F
 
@@ -166,12 +166,12 @@ def _made(spark: SparkSession, size: int) -> Any:
     return rows.select(F.substring(text, 1, size).cast("binary").alias("value"))
 
 
-def _read(reader: Any, servers: str, topic: str, **options: str) -> Any:
+def read(reader: Any, servers: str, topic: str, **options: str) -> Any:
     given = {"streamlog.bootstrap.servers": servers, "subscribe": topic, "startingOffsets": "earliest"} | options
     return reader.format("streamlog").options(**given).load()
 
 
-def _forget(rows: Any) -> None:
+def forget(rows: Any) -> None:
     rows.write.format("noop").mode("overwrite").save()
 
 
@@ -183,13 +183,13 @@ def _write(rows: Any, servers: str) -> None:
 
 def _stream(spark: SparkSession, base: Path, servers: str, topic: str, size: int) -> None:
     state = base / "state" / str(time.monotonic_ns())
-    rows = _read(spark.readStream, servers, topic, maxOffsetsPerTrigger=str(BULK_BYTES // size // MICRO_BATCHES))
+    rows = read(spark.readStream, servers, topic, maxOffsetsPerTrigger=str(BULK_BYTES // size // MICRO_BATCHES))
     writer = rows.writeStream.format("noop").option("checkpointLocation", str(state))
     writer.trigger(availableNow=True).start().awaitTermination()
 
 
 def _latency(spark: SparkSession, base: Path, servers: str) -> list[Figure]:
-    rows = _read(spark.readStream, servers, "single")
+    rows = read(spark.readStream, servers, "single")
     query = rows.writeStream.format("noop").option("checkpointLocation", str(base / "state" / "single")).start()
     took: list[float] = []
     with Producer(bootstrap_servers=servers, linger_ms=0) as producer:

@@ -38,12 +38,15 @@ class Program:
         self._leaving = False
         self._stuck_s = 0.0  # what it does before its next poll
         self._healed = False
+        self._over = False
 
     @property
     def is_running(self) -> bool:
         return self._host.alive and self._task is not None and not self._task.done()
 
     def start(self) -> None:
+        if self._over:
+            return
         if self.is_running:
             if self._leaving:  # it is on its way out, and may be so beyond the heal
                 self._world.fabric.after(AGAIN_S, self.start)
@@ -55,6 +58,11 @@ class Program:
 
     def leave(self) -> None:
         self._leaving = True
+
+    def leave_for_good(self) -> None:
+        """A start that is due finds it over."""
+        self._over = True
+        self.leave()
 
     async def until_ended(self) -> None:
         if self._task is not None and self._host.alive:
@@ -174,6 +182,6 @@ class GroupCrew:
     async def end(self) -> None:
         """All leave in order."""
         for program in self.programs.values():
-            program.leave()
+            program.leave_for_good()
         for program in self.programs.values():
             await program.until_ended()

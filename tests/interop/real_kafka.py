@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +19,7 @@ from streamlog.daemon.free_ports import free_ports
 HERE: Final = Path(__file__).parent
 JAVA_MAJOR_MIN: Final = 17  # Kafka 4's brokers refuse older ones
 # Small heaps and no optimising compiler: these processes live for seconds.
-_JVM_OPTIONS: Final = ("-Xmx400m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=info")
+BRIEF: Final = ("-Xmx400m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=info")
 _TIMEOUT_S: Final = 120.0
 # What DumpLogSegments finds odd in any compacted log: offsets are missing, and it looks for the largest timestamp
 # among the records of a batch, where the last batch of a producer may have none left.
@@ -80,11 +80,12 @@ def _classpath() -> str:
 class Kafka:
     """Kafka's classes, ready to run. Stateless."""
 
-    def __init__(self) -> None:
+    def __init__(self, jvm_options: Sequence[str] = BRIEF) -> None:
         self._classpath = _classpath()
+        self._jvm_options = jvm_options
 
     def command(self, *arguments: str) -> list[str]:
-        return ["java", *_JVM_OPTIONS, "-cp", self._classpath, *arguments]
+        return ["java", *self._jvm_options, "-cp", self._classpath, *arguments]
 
     def run(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run a class to its end; its output, whatever its exit code."""

@@ -1,0 +1,1 @@
+"""streamlog beside other systems, on the same machine in the same run: `make bench-peers`."""
