@@ -20,7 +20,7 @@ from .plan import END_S
 from .run import simulate
 
 ROOT = Path(__file__).parent.parent.parent
-SAMPLE = 120
+SAMPLE = 90
 SEEDS = 300
 SHARD = 15
 LONG_SHARD = 60
