@@ -11,7 +11,7 @@ from streamlog.api.convert.offsets import epoch_end
 from streamlog.api.pb import batches_pb2 as pb
 from streamlog.api.requests import FetchSettings, PartitionFetch
 from streamlog.broker.leader_replica import LeaderReplica
-from streamlog.errors import MessageTooLargeError
+from streamlog.errors import MessageTooLargeError, UnknownLeaderEpochError
 from streamlog.model import NO_LEADER_EPOCH, IsolationLevel, LeaderEpoch, Offset, ProducerId
 from streamlog.records.header import HEADER_SIZE, LOG_OVERHEAD
 
@@ -27,9 +27,20 @@ _LAST_OFFSET_DELTA_POSITION: Final = 23
 
 
 def diverging(fetch: PartitionFetch, replica: LeaderReplica) -> pb.FetchedPartition | None:
-    """The answer to a client whose history is not this log's; None where it is."""
+    """The answer to a client whose history is not this log's; None where it is.
+
+    UnknownLeaderEpochError for one that has read what a later leader wrote: another node leads by now, and that its
+    records are not in this log says nothing of them.
+    """
     if fetch.last_fetched_epoch == NO_LEADER_EPOCH:
         return None
+    if fetch.last_fetched_epoch > replica.leader_epoch:
+        raise UnknownLeaderEpochError(
+            f"{replica.partition}: records of leader epoch {fetch.last_fetched_epoch} were read, and "
+            f"{replica.leader_epoch} is known here: another node leads",
+            field="last_fetched_epoch",
+            limit=replica.leader_epoch,
+        )
     end = replica.divergence(fetch.last_fetched_epoch, fetch.fetch_offset)
     if end is None:
         return None

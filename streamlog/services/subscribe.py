@@ -24,6 +24,7 @@ from streamlog.api.requests import RECEIVE_BYTES, OffsetPlace
 from streamlog.api.service import Call, Responses
 from streamlog.client.backoff import Backoff
 from streamlog.errors import (
+    LogTruncatedError,
     MessageTooLargeError,
     OffsetOutOfRangeError,
     StreamlogError,
@@ -33,8 +34,10 @@ from streamlog.metadata.image import MetadataImage, require_partition
 from streamlog.metadata.view import MetadataView
 from streamlog.model import (
     NO_BROKER,
+    NO_LEADER_EPOCH,
     BrokerId,
     IsolationLevel,
+    LeaderEpoch,
     Offset,
     PartitionId,
     TopicPartition,
@@ -259,15 +262,16 @@ class _Reading:
             known = self._feeds[leader] = (feed, tasks.create_task(feed.run(self._call)))
         place.leader = leader
         place.generation += 1
-        known[0].add(
-            batches_pb2.FetchPartition(
-                topic=place.partition.topic,
-                topic_id=place.topic_id,
-                partition=place.partition.partition,
-                correlation_id=place.generation,
-                fetch_offset=place.position or 0,
-            )
+        part = batches_pb2.FetchPartition(
+            topic=place.partition.topic,
+            topic_id=place.topic_id,
+            partition=place.partition.partition,
+            correlation_id=place.generation,
+            fetch_offset=place.position or 0,
         )
+        if place.leader_epoch >= 0:
+            part.last_fetched_epoch = place.leader_epoch
+        known[0].add(part)
 
     async def on_fetched(self, part: batches_pb2.FetchedPartition) -> None:
         place = self._places[TopicPartition(part.topic, PartitionId(part.partition))]
@@ -325,14 +329,17 @@ class _Reading:
                 raise part
             if part.HasField("error"):
                 raise from_message(part.error)
+            if part.HasField("diverging_epoch"):
+                self._go_back(place, part.diverging_epoch)
+                return
             await self._tell_records(place, part, responses)
-        except OffsetOutOfRangeError as error:
+        except (OffsetOutOfRangeError, LogTruncatedError) as error:
             if self._query.offset_reset is OffsetReset.NONE:
                 await self._finish(place, error, responses)
                 return
             earliest = self._query.offset_reset is OffsetReset.EARLIEST
             place.start = OffsetPlace.EARLIEST if earliest else OffsetPlace.LATEST
-            place.position = None
+            place.position, place.leader_epoch = None, NO_LEADER_EPOCH
             self._lose(place)
         except StreamlogError as error:
             if place.topic_id not in self._owner.view.image.topics:
@@ -341,6 +348,25 @@ class _Reading:
                 self._lose(place)
             else:
                 await self._finish(place, error, responses)
+
+    def _go_back(self, place: Place, end: batches_pb2.EpochEnd) -> None:
+        """The log has another history since (KIP-320): what was read beyond `end` is not in it any more.
+
+        LogTruncatedError where it is not known how far it is the same, and where nothing may be read again unasked.
+        """
+        position = place.position or Offset(0)
+        may_not = self._query.offset_reset is OffsetReset.NONE and end.end_offset < position
+        if end.end_offset < 0 or may_not:
+            raise LogTruncatedError(
+                f"{place.partition}: the log was truncated at offset {end.end_offset}, and {position} was to be read",
+                topic=place.partition.topic,
+                partition=place.partition.partition,
+                offset=position,
+                log_end=end.end_offset,
+            )
+        place.position = min(position, Offset(end.end_offset))
+        place.leader_epoch = LeaderEpoch(end.leader_epoch)
+        self._lose(place)
 
     async def _finish(
         self, place: Place, error: StreamlogError | None, responses: Responses[pb.SubscribeResponse]

@@ -172,6 +172,7 @@ BAD = [
     ("beyond the end", {"fetch_offset": 9}, "OFFSET_OUT_OF_RANGE", {"log_start": "0", "log_end": "1"}),
     ("stale epoch", {"leader_epoch": 0}, "FENCED_LEADER_EPOCH", {"limit": "1"}),
     ("future epoch", {"leader_epoch": 7}, "UNKNOWN_LEADER_EPOCH", {"limit": "1"}),
+    ("read of a later leader", {"fetch_offset": 1, "last_fetched_epoch": 7}, "UNKNOWN_LEADER_EPOCH", {"limit": "1"}),
     ("unknown partition", {"partition": 4}, "UNKNOWN_TOPIC_OR_PARTITION", {"limit": "1"}),
     ("unknown topic", {"topic": "nobody"}, "UNKNOWN_TOPIC_OR_PARTITION", {"topic": "nobody"}),
     ("unknown id", {"topic": "", "topic_id": bytes(16)}, "UNKNOWN_TOPIC_ID", {}),

@@ -7,10 +7,14 @@ from typing import Any
 
 import pytest
 
-from streamlog.api.pb import common_pb2
+from streamlog.api.convert.fetch import diverged
+from streamlog.api.convert.offsets import epoch_end
+from streamlog.api.pb import batches_pb2, common_pb2
 from streamlog.api.pb import records_pb2 as pb
+from streamlog.api.requests import PartitionFetch
+from streamlog.broker.leader_replica import LeaderReplica
 from streamlog.errors import StreamlogError
-from streamlog.model import BrokerId
+from streamlog.model import BrokerId, LeaderEpoch, Offset
 from tests.services.world import Calls, Cluster, simulate
 from tests.storage.batches import batch
 
@@ -226,6 +230,45 @@ def test_a_leader_that_moves_is_followed(node: int) -> None:
             await cluster.on(lambda: leader.on_position(BrokerId(1), leader.log_end_offset), 2)
             assert (await reader.until(2))[0] == [b"0", b"1"]
             assert reader.last[0].leader_epoch == 1
+
+    simulate(story)
+
+
+HISTORIES = [
+    (pb.OFFSET_RESET_EARLIEST, 2, [b"a", b"b", b"c", b"c"], ""),
+    (pb.OFFSET_RESET_EARLIEST, -1, [b"a", b"b", b"c", b"a", b"b", b"c"], ""),
+    (pb.OFFSET_RESET_NONE, 2, [b"a", b"b", b"c"], "LOG_TRUNCATED"),
+    (pb.OFFSET_RESET_NONE, 3, [b"a", b"b", b"c"], ""),
+]
+
+
+@pytest.mark.parametrize(("reset", "end", "expected", "code"), HISTORIES)
+def test_where_the_log_has_another_history_it_goes_back(
+    reset: pb.OffsetReset.ValueType, end: int, expected: list[bytes], code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read beyond `end` was lost with its leader. The next one is asked with the epoch of what was read."""
+    asked = []
+
+    def diverging(fetch: PartitionFetch, replica: LeaderReplica) -> batches_pb2.FetchedPartition | None:
+        asked.append((fetch.fetch_offset, fetch.last_fetched_epoch))
+        if asked[-1] != (3, 0):
+            return None
+        here = epoch_end(LeaderEpoch(0 if end >= 0 else -1), Offset(end))
+        return diverged(fetch, here, high_watermark=replica.high_watermark, log_start=Offset(0))
+
+    async def story(cluster: Cluster) -> None:
+        asked.clear()
+        await cluster.start()
+        await cluster.create()
+        for value in (b"a", b"b", b"c"):
+            await cluster.produce(value)
+        async with subscribing(cluster, everything(), offset_reset=reset) as reader:
+            await reader.until(3)
+            monkeypatch.setattr("streamlog.services.fetch_stream.diverging", diverging)
+            await cluster.raise_leader_epoch()
+            while reader.values[0] != expected or (3, 0) not in asked or (code and not reader.last[0].error.code):
+                assert await reader.next() is not None
+            assert reader.last[0].error.code == code
 
     simulate(story)
 

@@ -522,8 +522,9 @@ class FetchPartition(_message.Message):
     fetch_offset: _builtins.int
     """The next offset wanted. Before the log start or beyond the end: OFFSET_OUT_OF_RANGE, with both ends."""
     last_fetched_epoch: _builtins.int
-    """Leader epoch of the last record that the client has read. Where the log has another history since, the answer is
-    `diverging_epoch`. Absent: not checked.
+    """Leader epoch of the last record that the client has read, or of the one before its committed offset. Where the log has
+    another history since, the answer is `diverging_epoch`; where it is newer than the leader's own, that one has been
+    replaced and does not know yet: UNKNOWN_LEADER_EPOCH. Absent: not checked.
     """
     partition_bytes_max: _builtins.int
     """Most bytes of this partition in one response. Default 1 MiB. The first batch comes whole, however large."""
