@@ -321,7 +321,8 @@ class Member:
         if first or self._tell_subscription:
             request.subscription.CopyFrom(self._subscription)
         if self.epoch > _JOIN and (first or self._tell_owned):
-            request.owned.CopyFrom(_message(self.owned))
+            # What it has been assigned it may begin to read at any moment, without asking again.
+            request.owned.CopyFrom(_message({**self.assignment, **self.owned}))
         self._tell_subscription = self._tell_owned = False
         return request
 

@@ -247,7 +247,9 @@ class GroupHeartbeatRequest(_message.Message):
 
     @_builtins.property
     def owned(self) -> Global___MemberPartitions:
-        """What the member owns now, having given up the rest. Absent: as before."""
+        """What the member owns now, having given up the rest, and what it was assigned and has not begun to read: a partition
+        that is not named here it must not begin to read, unless it is assigned anew. Absent: as before.
+        """
 
     def __init__(
         self,
