@@ -1,0 +1,77 @@
+"""Executors that are processes of their own, and that fail: killed, too slow, tried again. Rows are exact, once each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'streamlog[spark]'")
+
+from streamlog.client import Producer
+from streamlog.pytest_plugin.cluster import InProcessCluster
+from tests.spark.jobs import Jobs
+from tests.spark.records import committed
+
+pytestmark = [pytest.mark.spark, pytest.mark.process]
+
+# Of the first partition so many, of a KiB: more than the pipes between Spark and its Python workers hold, so that what
+# comes before and after in the task is in the middle too.
+ROWS, MIDDLE = 6_000, 1_000
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
+    """Two executors of one core. A task that takes longer than others do is run twice."""
+    speculation = {
+        "spark__speculation": "true",
+        "spark__speculation__interval": "50ms",
+        "spark__speculation__multiplier": "1.1",
+        "spark__speculation__quantile": "0.1",
+        "spark__speculation__minTaskRuntime": "1s",
+    }
+    folder = tmp_path_factory.mktemp("executors") / "jobs"
+    with Jobs(folder, "local-cluster[2,1,1024]", **speculation) as running:
+        yield running
+
+
+@pytest.fixture
+def written(cluster: InProcessCluster, topic: str) -> Counter[str]:
+    """What is in the topic."""
+    with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        for number in range(ROWS):
+            producer.send(topic, b"%06d" % number + b"x" * 1_000, partition=0)
+        for number in range(ROWS, ROWS + 20):
+            producer.send(topic, b"%06d" % number + b"x" * 1_000, partition=1 + number % 2)
+    return Counter(f"{number:06}xxxx" for number in range(ROWS + 20))
+
+
+def fault(name: str, tmp_path: Path, servers: str = "") -> dict[str, Any]:
+    return {"name": name, "folder": str(tmp_path), "middle": MIDDLE, "last": ROWS, "servers": servers}
+
+
+@pytest.mark.parametrize("name", ["kill-workers", "kill-executor"])
+def test_a_read_whose_executor_dies(
+    cluster: InProcessCluster, topic: str, written: Counter[str], jobs: Jobs, tmp_path: Path, name: str
+) -> None:
+    rows = jobs.run("read", servers=cluster.bootstrap_servers, topic=topic, fault=fault(name, tmp_path))
+    assert (tmp_path / "done").exists(), str(rows)[:3000]
+    assert Counter(row[2] for row in rows) == written
+    assert len({(row[0], row[1]) for row in rows}) == len(rows), "none twice"
+
+
+@pytest.mark.parametrize("name", ["fail", "kill-workers", "kill-executor", "overtaken"])
+def test_a_micro_batch_whose_task_is_run_twice(
+    cluster: InProcessCluster, topic: str, written: Counter[str], jobs: Jobs, tmp_path: Path, name: str
+) -> None:
+    """After some of its rows have been written; "overtaken": by Spark's speculation, while it runs."""
+    servers, out = cluster.bootstrap_servers, f"{topic}-out"
+    cluster.create_topic(out, partitions=2)
+    faulty = fault(name, tmp_path, servers)
+    done = jobs.run("copy", servers=servers, topic=topic, out=out, state=str(tmp_path / "state"), fault=faulty)
+    assert (tmp_path / "done").exists(), str(rows)[:3000]
+    assert done == 1
+    assert Counter((one.value or b"")[:10].decode() for one in committed(servers, out)) == written
