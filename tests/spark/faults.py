@@ -69,7 +69,9 @@ def claimed(folder: Path) -> bool:
 def has_open_transaction(servers: str, task: int) -> bool:
     with Admin(bootstrap_servers=servers) as admin:
         found = admin.list_transactions(states=[TransactionState.ONGOING]).transactions
-    return any(one.transactional_id.startswith("spark-sink/") and one.transactional_id.endswith(f"/{task}") for one in found)
+    return any(
+        one.transactional_id.startswith("spark-sink/") and one.transactional_id.endswith(f"/{task}") for one in found
+    )
 
 
 def fail(_: Path) -> None:
@@ -93,6 +95,7 @@ def kill_executor(_: Path) -> None:
 def overtaken(folder: Path) -> None:
     """Slow, until another attempt has gone through all rows."""
     until(lambda: any(folder.glob("end-*")), "a speculative attempt")
+    (folder / "overtaken").touch()
 
 
 FAULTS: dict[str, Fault] = {

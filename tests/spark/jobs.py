@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from streamlog.spark.java import ensure_java
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -26,10 +28,12 @@ class Jobs:
         folder.mkdir(parents=True)
         self._errors = folder / "errors.log"
         self._conf = {"spark.master": master, "spark.local.dir": str(folder / "local")}
+        self._conf["spark.executorEnv.PYTHONPATH"] = str(REPOSITORY)
         self._conf |= {name.replace("__", "."): text for name, text in conf.items()}
 
     def __enter__(self) -> Jobs:
-        environment = os.environ | {"PYTHONPATH": str(REPOSITORY), "PYSPARK_PYTHON": sys.executable}
+        environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "PYSPARK_PYTHON": sys.executable}
+        ensure_java(environment)
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.spark.jobs", json.dumps(self._conf)],
@@ -106,7 +110,9 @@ def write(spark: SparkSession, servers: str, topic: str, rows: int, fault: dict[
     """A batch, numbered, of one partition, without a sinkId."""
     data = spark.range(0, rows, 1, 1).selectExpr("printf('%06d', id) || repeat('x', 1000) AS value")
     data = _faulty(data.selectExpr("binary(value)"), fault)
-    data.write.format("streamlog").mode("append").options(**{"streamlog.bootstrap.servers": servers, "topic": topic}).save()
+    data.write.format("streamlog").mode("append").options(
+        **{"streamlog.bootstrap.servers": servers, "topic": topic}
+    ).save()
 
 
 JOBS: dict[str, Callable[..., Any]] = {"executors": executors, "read": read, "copy": copy, "write": write}

@@ -1,4 +1,4 @@
-"""Executors that are processes of their own, and that fail: killed, too slow, tried again. Rows are exact, once each."""
+"""Executors as processes of their own, and tasks that fail: killed, slow, tried again. Rows are exact, once each."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from streamlog.client import Producer
 from streamlog.pytest_plugin.cluster import InProcessCluster
 from tests.spark.jobs import Jobs
 from tests.spark.records import committed
+from tests.spark.standalone import Standalone
 
 pytestmark = [pytest.mark.spark, pytest.mark.process]
 
@@ -25,7 +26,7 @@ ROWS, MIDDLE = 6_000, 1_000
 
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
-    """Two executors of one core. A task that takes longer than others do is run twice."""
+    """Two executors of one core. A task that takes longer than others do is run a second time."""
     speculation = {
         "spark__speculation": "true",
         "spark__speculation__interval": "50ms",
@@ -33,8 +34,8 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
         "spark__speculation__quantile": "0.1",
         "spark__speculation__minTaskRuntime": "1s",
     }
-    folder = tmp_path_factory.mktemp("executors") / "jobs"
-    with Jobs(folder, "local-cluster[2,1,1024]", **speculation) as running:
+    folder = tmp_path_factory.mktemp("executors")
+    with Standalone(folder / "spark") as spark, Jobs(folder / "jobs", spark.master, **speculation) as running:
         yield running
 
 
@@ -51,6 +52,29 @@ def written(cluster: InProcessCluster, topic: str) -> Counter[str]:
 
 def fault(name: str, tmp_path: Path, servers: str = "") -> dict[str, Any]:
     return {"name": name, "folder": str(tmp_path), "middle": MIDDLE, "last": ROWS, "servers": servers}
+
+
+def check_read_and_copy(cluster: InProcessCluster, topic: str, jobs: Jobs, state: Path) -> None:
+    """A batch and a stream; of the executors that Spark was asked for, at least one."""
+    servers, out = cluster.bootstrap_servers, f"{topic}-out"
+    cluster.create_topic(out, partitions=2)
+    with Producer(bootstrap_servers=servers) as producer:
+        for number in range(300):
+            producer.send(topic, b"%06d" % number, partition=number % 3)
+    rows = jobs.run("read", servers=servers, topic=topic)
+    assert sorted(rows) == sorted([number % 3, number // 3, f"{number:06}"] for number in range(300))
+    assert jobs.run("copy", servers=servers, topic=topic, out=out, state=str(state)) == 1
+    assert sorted(one.value or b"" for one in committed(servers, out)) == [b"%06d" % one for one in range(300)]
+    assert jobs.run("executors") >= 1
+
+
+def test_a_standalone_cluster(cluster: InProcessCluster, topic: str, jobs: Jobs, tmp_path: Path) -> None:
+    check_read_and_copy(cluster, topic, jobs, tmp_path / "state")
+
+
+def test_a_local_cluster(cluster: InProcessCluster, topic: str, tmp_path: Path) -> None:
+    with Jobs(tmp_path / "jobs", "local-cluster[2,1,1024]") as jobs:
+        check_read_and_copy(cluster, topic, jobs, tmp_path / "state")
 
 
 @pytest.mark.parametrize("name", ["kill-workers", "kill-executor"])
@@ -72,6 +96,7 @@ def test_a_micro_batch_whose_task_is_run_twice(
     cluster.create_topic(out, partitions=2)
     faulty = fault(name, tmp_path, servers)
     done = jobs.run("copy", servers=servers, topic=topic, out=out, state=str(tmp_path / "state"), fault=faulty)
-    assert (tmp_path / "done").exists(), str(rows)[:3000]
-    assert done == 1
+    assert done == 1, done
+    assert (tmp_path / "done").exists()
+    assert (name == "overtaken") == (tmp_path / "overtaken").exists()
     assert Counter((one.value or b"")[:10].decode() for one in committed(servers, out)) == written
