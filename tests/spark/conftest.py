@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 SETTINGS = {
     "transaction.two.phase.commit.enable": "true",
+    # Records may be of any time; a topic that is to lose some says so, and is waited for.
+    "log.retention.ms": "-1",
+    "log.retention.check.interval.ms": "100",
     # Fewer files for a cluster that lives for a minute.
     "transaction.state.log.num.partitions": "4",
     "offsets.topic.num.partitions": "2",

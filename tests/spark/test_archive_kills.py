@@ -59,8 +59,7 @@ def test_archive_and_backfill_whose_drivers_are_killed(cluster: InProcessCluster
     """Killed in the first micro-batch and in a later one; in between and at the end stopped in good order."""
     servers, topic, again = cluster.bootstrap_servers, "to-archive", "from-archive"
     for name in (topic, again):
-        # The records are older than retention allows by default.
-        cluster.create_topic(name, partitions=3, configs={"retention.ms": "-1"})
+        cluster.create_topic(name, partitions=3)
     fill(servers, topic, 600)
     state, path = tmp_path / "state", tmp_path / "archive"
     archive = Driver(
