@@ -2,14 +2,16 @@
 
     LoopThread --owns--> event loop --runs--> AsyncProducer | AsyncConsumer | AsyncAdmin
 
-One thread for each client, a daemon: a program that forgets to close it still ends. Whoever calls waits for the result
-in his own thread; Ctrl-C there cancels what he waits for.
+One thread for each client, a daemon: a program that forgets to close it still ends, and one that closes it when the
+interpreter is ending already (a generator that is left in the middle) finds it closed, for daemons do not run then.
+Whoever calls waits for the result in his own thread; Ctrl-C there cancels what he waits for.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import sys
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
@@ -29,9 +31,14 @@ Begun: TypeAlias = Future[T]
 """What goes on behind: `result(timeout_s)`, `done()`, `add_done_callback`."""
 
 
+def is_over(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether it runs nothing any more, in a thread that is a daemon."""
+    return loop.is_closed() or sys.is_finalizing()
+
+
 def wait_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
     """Run it on the loop of another thread and wait for it. ClientClosedError."""
-    if loop.is_closed():
+    if is_over(loop):
         work.close()
         raise ClientClosedError("the client is closed")
     future: Future[T] = asyncio.run_coroutine_threadsafe(work, loop)
@@ -56,7 +63,7 @@ class LoopThread:
 
     @property
     def closed(self) -> bool:
-        return self._loop.is_closed()
+        return is_over(self._loop)
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run it on the loop and wait for it. ClientClosedError."""
@@ -72,7 +79,7 @@ class LoopThread:
 
     def begin(self, work: Coroutine[Any, Any, T]) -> Begun[T]:
         """Run it on the loop without waiting. ClientClosedError."""
-        if self._loop.is_closed():
+        if is_over(self._loop):
             work.close()
             raise ClientClosedError("the client is closed")
         return asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -115,7 +122,7 @@ class LoopThread:
 
     def close(self) -> None:
         """Idempotent. A shared one goes on."""
-        if not self._loop.is_closed() and not self._shared:
+        if not self.closed and not self._shared:
             # There: whoever closes may be in a loop of his own.
             self.call(self._loop.shutdown_asyncgens())
             self._loop.call_soon_threadsafe(self._loop.stop)
