@@ -42,8 +42,9 @@ def make_session(name: str, conf: Mapping[str, str]) -> SparkSession:
     submitted = _SUBMITTED in os.environ
     if not submitted:
         ensure_java(os.environ)
+        # Of a data source that nobody has registered, Spark also starts executors' Python with what
+        # PYSPARK_DRIVER_PYTHON names, if there is any; so that is not set here.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 

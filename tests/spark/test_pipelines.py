@@ -53,6 +53,11 @@ def test_settings_that_are_refused(given: dict[str, str], message: str) -> None:
             "File ...\nModuleNotFoundError: No module named 'streamlog'\n",
             "Python on an executor has no package streamlog",
         ),
+        (
+            "An error occurred while calling o47.load.\n: org.apache.spark.SparkClassNotFoundException:"
+            " [DATA_SOURCE_NOT_FOUND] Failed to find the data source: streamlog. Make sure ...",
+            "Spark finds no data source streamlog: pip install",
+        ),
         ("Job aborted: Python worker exited unexpectedly (crashed)", "Python on an executor ends at once"),
         (
             "X\n[PATH_NOT_FOUND] Path does not exist: file:/x. SQLSTATE\n at java",

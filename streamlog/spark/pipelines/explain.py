@@ -7,6 +7,7 @@ from typing import Final
 
 _OURS: Final = re.compile(r"streamlog\.spark\.failures\.\w+: (.+?)(?=\n|$)")
 _MISSING: Final = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
+_UNKNOWN: Final = re.compile(r"\[DATA_SOURCE_NOT_FOUND\] Failed to find the data source: streamlog\b")
 _CONDITION: Final = re.compile(r"\[[A-Z_.]{4,}\][^\n]*")
 _LENGTH_MAX: Final = 600
 _PACKAGES: Final = ("streamlog", "pyspark_streamlog", "pyarrow", "grpc", "numpy", "google")
@@ -22,6 +23,11 @@ def explanation(text: str) -> str:
         return (
             f"Python on an executor has no package {missing[1]}: pip install 'streamlog[spark]' there too,"
             " into the Python that PYSPARK_PYTHON names"
+        )
+    if _UNKNOWN.search(text):
+        return (
+            "Spark finds no data source streamlog: pip install 'streamlog[spark]' into the Python that"
+            " PYSPARK_DRIVER_PYTHON names, or else PYSPARK_PYTHON"
         )
     if "Python worker exited unexpectedly" in text or "Cannot run program" in text:
         return (

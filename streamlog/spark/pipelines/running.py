@@ -157,12 +157,13 @@ _ENDS: Final = ("latestOffset", "endOffset")
 
 
 def _explained(work: Callable[[], Any]) -> Any:
-    """StreamlogSparkError in the place of Spark's errors."""
+    """StreamlogSparkError in the place of Spark's errors, those among them that pyspark has no class for."""
+    from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
     try:
         return work()
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:
         raise StreamlogSparkError(explanation(str(error))) from None
 
 
