@@ -55,11 +55,20 @@ class Driver:
         self._process.wait(WITHIN_S)
         self._process = None
 
-    def stop(self) -> int:
-        """SIGTERM; its exit code."""
+    def stop(self, *, whole: bool = False) -> int:
+        """SIGTERM, to the driver or to all of its processes, as service managers do; its exit code."""
         assert self._process is not None
-        self._process.send_signal(signal.SIGTERM)
+        if whole:
+            os.killpg(self._process.pid, signal.SIGTERM)
+        else:
+            self._process.send_signal(signal.SIGTERM)
         return self.wait()
+
+    def kill_java(self) -> None:
+        """SIGKILL to its JVM, which is its one child."""
+        assert self._process is not None
+        [java] = children(self._process.pid)
+        os.kill(java, signal.SIGKILL)
 
     def wait(self) -> int:
         """Until it ends by itself; its exit code."""
@@ -84,6 +93,22 @@ class Driver:
             assert self.running, f"the driver ended before {what}:\n{self.said()[-3000:]}"
             assert time.monotonic() - begin < WITHIN_S, f"not within {WITHIN_S:g} s: {what}\n{self.said()[-3000:]}"
             time.sleep(0.01)  # between two questions
+
+
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def children(pid: int) -> list[int]:
+    found = []
+    for one in Path("/proc").iterdir():
+        if one.name.isdecimal():
+            try:
+                if parent(int(one.name)) == pid:
+                    found.append(int(one.name))
+            except (FileNotFoundError, ProcessLookupError):
+                pass  # it has ended meanwhile
+    return found
 
 
 def batches(checkpoint: Path, kind: str) -> set[int]:

@@ -17,6 +17,7 @@ from pyspark import TaskContext
 
 from streamlog.client import Admin
 from streamlog.client.transaction_values import TransactionState
+from tests.spark.drivers import children, parent
 
 Fault = Callable[[Path], None]
 WITHIN_S = 120.0
@@ -104,19 +105,3 @@ FAULTS: dict[str, Fault] = {
     "kill-executor": kill_executor,
     "overtaken": overtaken,
 }
-
-
-def parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
-def children(pid: int) -> list[int]:
-    found = []
-    for one in Path("/proc").iterdir():
-        if one.name.isdecimal():
-            try:
-                if parent(int(one.name)) == pid:
-                    found.append(int(one.name))
-            except FileNotFoundError:
-                pass  # it has ended meanwhile
-    return found

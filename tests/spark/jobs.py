@@ -106,16 +106,7 @@ def copy(
     return sum(1 for one in query.recentProgress if one["numInputRows"])
 
 
-def write(spark: SparkSession, servers: str, topic: str, rows: int, fault: dict[str, Any] | None = None) -> None:
-    """A batch, numbered, of one partition, without a sinkId."""
-    data = spark.range(0, rows, 1, 1).selectExpr("printf('%06d', id) || repeat('x', 1000) AS value")
-    data = _faulty(data.selectExpr("binary(value)"), fault)
-    data.write.format("streamlog").mode("append").options(
-        **{"streamlog.bootstrap.servers": servers, "topic": topic}
-    ).save()
-
-
-JOBS: dict[str, Callable[..., Any]] = {"executors": executors, "read": read, "copy": copy, "write": write}
+JOBS: dict[str, Callable[..., Any]] = {"executors": executors, "read": read, "copy": copy}
 
 
 def main() -> None:

@@ -4,12 +4,14 @@
                                                              |-- all ended (available-now)--> done, exit 0
                                                              '-- one failed --> the others are stopped, one sentence
 
-A stop interrupts the micro-batch that is being worked on; it is begun anew, with the same rows, at the next start.
+A stop interrupts the micro-batch that is being worked on; it is begun anew, with the same rows, at the next start. What
+fails from then on is not told: Spark may have been stopped by the same signal.
 """
 
 from __future__ import annotations
 
 import importlib
+import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -28,6 +30,7 @@ from streamlog.spark.pipelines.settings import Settings
 from streamlog.spark.session import check_installed, make_session
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
 Tell = Callable[[str], None]
@@ -37,6 +40,9 @@ _LOOK_S: Final = 0.2
 _SLOW: Final = "Python worker failed to connect back"
 _STARTS_MAX: Final = 4
 _UNREACHABLE_MS: Final = "5000"
+_GONE: Final = (
+    "Spark's Java process has ended: see what it said, and whether it had memory enough (spark.driver.memory)"
+)
 
 
 class Pipeline(Struct, frozen=True):
@@ -71,20 +77,44 @@ def run(name: str, given: Mapping[str, str], tell: Tell) -> None:
     settings = Settings(module.SETTINGS, given)
     _check_cluster(settings, module)
     with _stop_signals() as stop:
-        session = make_session(f"streamlog {name}", settings.spark)
         try:
-            tell(f"{name}: running; Ctrl-C stops it, and it goes on from its checkpoint")
-            run_queries(lambda: _explained(lambda: module.start(session, settings)), stop, tell)
-            tell(f"{name}: {'stopped' if stop.is_set() else 'done'}")
+            with _session(f"streamlog {name}", settings.spark) as session:
+                tell(f"{name}: running; Ctrl-C stops it, and it goes on from its checkpoint")
+                run_queries(lambda: module.start(session, settings), stop, tell)
+        except StreamlogSparkError:
+            # Whoever stops a service signals all of its processes, so Spark's Java ends by itself, and queries fail.
+            if not stop.is_set():
+                raise
+        tell(f"{name}: {'stopped' if stop.is_set() else 'done'}")
+
+
+@contextmanager
+def _session(name: str, conf: Mapping[str, str]) -> Iterator[SparkSession]:
+    """StreamlogSparkError."""
+    logging.getLogger().addFilter(_is_not_of_py4j)
+    try:
+        session = _explained(lambda: make_session(name, conf))
+        try:
+            yield session
         finally:
-            session.stop()
+            try:
+                _explained(session.stop)
+            except StreamlogSparkError:
+                pass  # it has ended already, and that has been told
+    finally:
+        logging.getLogger().removeFilter(_is_not_of_py4j)
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    """It logs, with a traceback and under no name of its own, that Java has gone, before it raises just that."""
+    return record.module != "java_gateway"
 
 
 def run_queries(start: Callable[[], list[StreamingQuery]], stop: threading.Event, tell: Tell) -> None:
     """Started again where Spark did not wait for a process that it had started: that is the machine's doing."""
     for left in reversed(range(_STARTS_MAX)):
         try:
-            _watch(start(), stop, tell)
+            _explained(lambda: _watch(start(), stop, tell))
             return
         except StreamlogSparkError as error:
             if not left or _SLOW not in str(error):
@@ -117,7 +147,7 @@ def _watch(queries: list[StreamingQuery], stop: threading.Event, tell: Tell) -> 
             stop.wait(_LOOK_S)
     finally:
         for query in queries:
-            _explained(query.stop)
+            query.stop()
             _tell_progress(query, told, tell)
 
 
@@ -158,13 +188,15 @@ _ENDS: Final = ("latestOffset", "endOffset")
 
 def _explained(work: Callable[[], Any]) -> Any:
     """StreamlogSparkError in the place of Spark's errors, those among them that pyspark has no class for."""
-    from py4j.protocol import Py4JJavaError
+    from py4j.protocol import Py4JError, Py4JJavaError
     from pyspark.errors import PySparkException
 
     try:
         return work()
     except (PySparkException, Py4JJavaError) as error:
         raise StreamlogSparkError(explanation(str(error))) from None
+    except (Py4JError, ConnectionError):
+        raise StreamlogSparkError(_GONE) from None
 
 
 def _check_cluster(settings: Settings, module: Any) -> None:
