@@ -17,7 +17,7 @@ from tests.spark.jobs import Jobs
 from tests.spark.records import committed
 from tests.spark.standalone import Standalone
 
-pytestmark = [pytest.mark.spark, pytest.mark.process]
+pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.rounds]
 
 # Of the first partition so many, of a KiB: more than the pipes between Spark and its Python workers hold, so that what
 # comes before and after in the task is in the middle too.

@@ -12,7 +12,7 @@ from streamlog.pytest_plugin.cluster import InProcessCluster
 from tests.spark.drivers import Driver, batches, parquet_rows
 from tests.spark.records import write
 
-pytestmark = [pytest.mark.spark, pytest.mark.process]
+pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.rounds]
 
 
 def test_a_pipeline_whose_java_is_stopped_with_it_or_killed(
