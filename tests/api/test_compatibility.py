@@ -35,7 +35,7 @@ def changes_after(tmp_path: Path, file: str, old: str, new: str) -> list[str]:
     ("file", "old", "new", "said"),
     [
         ("batches.proto", "int32 partition_bytes_max = 8;", "", "FetchPartition: field 8 is gone"),
-        ("batches.proto", "int32 partition_bytes_max = 8;", "int32 partition_bytes_max = 9;", "field 8 is gone"),
+        ("batches.proto", "int32 partition_bytes_max = 8;", "int32 partition_bytes_max = 19;", "field 8 is gone"),
         ("batches.proto", "int32 partition_bytes_max = 8;", "int32 bytes_max = 8;", "name was 'partition_bytes_max'"),
         ("batches.proto", "int64 fetch_offset = 6;", "int32 fetch_offset = 6;", "type was 'int64', is 'int32'"),
         ("batches.proto", "int64 fetch_offset = 6;", "sint64 fetch_offset = 6;", "type was 'int64', is 'sint64'"),
@@ -88,7 +88,7 @@ def test_a_file_that_is_gone_and_a_reservation_that_is_lifted_are_found() -> Non
 @pytest.mark.parametrize(
     ("file", "old", "new"),
     [
-        ("batches.proto", "int32 partition_bytes_max = 8;", "int32 partition_bytes_max = 8; int32 more = 9;"),
+        ("batches.proto", "int32 partition_bytes_max = 8;", "int32 partition_bytes_max = 8; int32 more = 19;"),
         ("common.proto", "  ACKS_LEADER = 2;", "  ACKS_LEADER = 2; ACKS_MAJORITY = 4;"),
         ("admin.proto", "message DescribeClusterRequest {}", "message DescribeClusterRequest { bool all = 1; }"),
         ("cluster.proto", "message ClusterDescribeRequest {", "message Extra {} message ClusterDescribeRequest {"),
