@@ -21,7 +21,7 @@ from streamlog.errors import StreamlogError
 from streamlog.spark.failures import StreamlogSparkError, sentence, telling, told
 from streamlog.spark.loop import loop_thread
 from streamlog.spark.options import Options, settings_for
-from streamlog.spark.sink_commit import SinkDriver, driver_of, forget
+from streamlog.spark.sink_commit import SinkDriver, abort_open, driver_of, forget, open_names
 from streamlog.spark.sink_state import Writer, transactional_id
 from streamlog.spark.sink_task import SinkRules, TaskName, write_rows
 
@@ -78,8 +78,9 @@ class StreamSink(DataSourceStreamArrowWriter):
 
 
 class BatchSink(DataSourceArrowWriter):
-    """With sinkId as a stream with a single micro-batch. Without: what dies in the middle is aborted when its time is
-    over (transaction.timeout.ms), and if the driver dies while it commits, a part may stay.
+    """With sinkId as a stream with a single micro-batch. Without: what tasks left open is aborted at the end of the
+    job, or, if the driver dies, when its time is over (transaction.timeout.ms); if it dies while it commits, a part may
+    stay.
     """
 
     def __init__(self, options: Options) -> None:
@@ -122,6 +123,14 @@ class BatchSink(DataSourceArrowWriter):
                             f"{done} of {len(_writers(written))} tasks' records were committed: {sentence(error)}"
                         ) from None
                     _log.warning("%s was not aborted, and will be when its time is over: %s", one, error)
+            self._abort_leftovers(admin)
+
+    def _abort_leftovers(self, admin: Admin) -> None:
+        """Of attempts that were killed or overtaken: nobody else writes under this sink's name."""
+        try:
+            abort_open(admin, open_names(admin, self._sink))
+        except StreamlogError as error:
+            _log.warning("what killed tasks left open is aborted when its time is over: %s", error)
 
 
 class _driver:

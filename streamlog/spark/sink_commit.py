@@ -98,6 +98,23 @@ def forget(driver: SinkDriver) -> None:
     driver.close()
 
 
+def open_names(admin: Admin, sink: str) -> list[str]:
+    """Of the sink's open transactions, as far as nodes answer; the rest is for the next time. StreamlogError."""
+    found = admin.list_transactions(states=[TransactionState.ONGOING])
+    return [one.transactional_id for one in found.transactions if run_of(sink, one.transactional_id)]
+
+
+def abort_open(admin: Admin, names: Sequence[str]) -> None:
+    """Those of them that are open still. StreamlogError."""
+    for found in admin.describe_transactions(names) if names else ():
+        if found.error is None and found.state is TransactionState.ONGOING:
+            left = Writer(found.transactional_id, found.producer_id, found.producer_epoch)
+            try:
+                admin.end_prepared_transaction(left.transactional_id, left.prepared, commit=False)
+            except (ProducerFencedError, UnknownProducerIdError, InvalidTransactionStateError):
+                pass  # it has ended meanwhile
+
+
 class SinkDriver:
     """Of one sink and one run, at the driver. One thread."""
 
@@ -120,22 +137,22 @@ class SinkDriver:
         """
         log = self._opened()
         state = log.state
-        open_names = self._open_names()
-        open_runs = [run for name in open_names if (run := run_of(self._sink, name)) is not None]
+        names = open_names(self._admin, self._sink)
+        open_runs = [run for name in names if (run := run_of(self._sink, name)) is not None]
         if batch <= state.batch or state.owner not in ("", self._run):
             self._end(state.writers, commit=True)
         if batch <= state.batch:
             if state.owner != self._run:
                 log.decide(taken_over(state, self._run, open_runs))
             _log.warning("sink %s: batch %d was written before; what was written again is aborted", self._sink, batch)
-            self._abort_leftovers(log.state, open_names)
+            self._abort_leftovers(log.state, names)
             return False
         if not writers and state.owner == self._run:
             return False  # nothing to decide, and nothing of another run to be ended
         self._check_prepared(writers)
         log.decide(decided(state, self._run, batch, writers, open_runs))
         self._end(writers, commit=True)
-        self._abort_leftovers(log.state, open_names)
+        self._abort_leftovers(log.state, names)
         return True
 
     def abort(self, batch: int, writers: Sequence[Writer]) -> None:
@@ -147,18 +164,13 @@ class SinkDriver:
             self._end(log.state.writers, commit=True)
         kept = set(log.state.writers)
         self._end([one for one in writers if one not in kept], commit=False)
-        self._abort_leftovers(log.state, self._open_names())
+        self._abort_leftovers(log.state, open_names(self._admin, self._sink))
 
     def _opened(self) -> SinkLog:
         if self._log is None:
             self._log = SinkLog(self._sink, self._client)
         check_not_retired(self._log.state, self._run)
         return self._log
-
-    def _open_names(self) -> list[str]:
-        """Of the sink's open transactions, as far as nodes answer; the rest is for the next time."""
-        found = self._admin.list_transactions(states=[TransactionState.ONGOING])
-        return [one.transactional_id for one in found.transactions if run_of(self._sink, one.transactional_id)]
 
     def _check_prepared(self, writers: Sequence[Writer]) -> None:
         described = self._admin.describe_transactions([one.transactional_id for one in writers])
@@ -198,14 +210,10 @@ class SinkDriver:
             )
         return None
 
-    def _abort_leftovers(self, state: SinkState, open_names: Sequence[str]) -> None:
+    def _abort_leftovers(self, state: SinkState, names: Sequence[str]) -> None:
         """Step 8. What goes wrong is tried again at the next commit."""
-        names = [name for name in open_names if may_abort(state, self._run, name, self._sink)]
         try:
-            for found in self._admin.describe_transactions(names) if names else ():
-                if found.error is None and found.state is TransactionState.ONGOING:
-                    writer = Writer(found.transactional_id, found.producer_id, found.producer_epoch)
-                    self._end([writer], commit=False)
+            abort_open(self._admin, [name for name in names if may_abort(state, self._run, name, self._sink)])
         except StreamlogError as error:
             _log.warning("sink %s: what tasks left open is not aborted yet: %s", self._sink, error)
 

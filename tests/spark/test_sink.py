@@ -11,12 +11,17 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'streamlog[spark]'")
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from streamlog.client import Admin
 from streamlog.client.transaction_values import TransactionState
 from streamlog.pytest_plugin.cluster import InProcessCluster
+from streamlog.spark.options import Options
+from streamlog.spark.sink import BatchSink
+from streamlog.spark.sink_state import transactional_id
+from streamlog.spark.sink_task import TaskName, write_rows
 from tests.spark.records import committed, write
 
 if TYPE_CHECKING:
@@ -52,6 +57,25 @@ def test_columns(spark: SparkSession, cluster: InProcessCluster, topic: str, sav
     second, first = sorted(committed(cluster.bootstrap_servers, topic), key=lambda one: one.partition)
     assert first == (topic, 2, 0, 1_795_255_200_123, b"k", b"v", (("h", b"x"),))
     assert second == (topic, 0, 0, 0, None, None, (("h", b"x"),))
+
+
+@pytest.mark.parametrize("ends", ["commit", "abort"])
+def test_what_a_killed_attempt_left_open_is_aborted_at_the_end_of_the_job(
+    cluster: InProcessCluster, topic: str, ends: str
+) -> None:
+    """Of a batch without a sinkId. Readers of committed records would wait behind it for a quarter of an hour."""
+    options = Options.parse({"streamlog.bootstrap.servers": cluster.bootstrap_servers, "topic": topic})
+    sink = BatchSink(options)
+    name = TaskName(transactional_id=transactional_id(sink._sink, sink._run, "7"), two_phase=False)
+    rows = pa.RecordBatch.from_arrays([pa.array([b"of a killed attempt"])], ["value"])
+    write_rows(sink._rules, name, iter([rows]))
+    with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        [before] = admin.describe_transactions([name.transactional_id])
+        assert before.state is TransactionState.ONGOING
+        getattr(sink, ends)([None])
+        [after] = admin.describe_transactions([name.transactional_id])
+    assert after.state in (TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT)
+    assert list(committed(cluster.bootstrap_servers, topic)) == []
 
 
 def test_a_batch_of_a_name_is_written_once(
