@@ -52,6 +52,7 @@ class QueueRules(Struct, frozen=True, kw_only=True):
     in_flight_max: int  # batches of one partition; with idempotence not above 5
     wire_bytes_max: int  # a batch that is put together of several is not larger
     idempotent: bool
+    transactional: bool = False
 
 
 class PartitionQueue:
@@ -121,7 +122,11 @@ class PartitionQueue:
 
     @property
     def _window(self) -> int:
-        return self._rules.in_flight_max if self._established or not self._rules.idempotent else 1
+        """Alone, until the leader knows this producer: one that it does not know may begin with any sequence, so the
+        second batch would be taken for the first. A transaction begins with 0, or is refused.
+        """
+        rules = self._rules
+        return rules.in_flight_max if self._established or rules.transactional or not rules.idempotent else 1
 
     def _is_due(self, now: float) -> bool:
         return bool(self.batches) and self._batch_is_due(self.batches[0], now)

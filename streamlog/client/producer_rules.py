@@ -50,6 +50,7 @@ class ProducerRules(Struct, frozen=True, kw_only=True):
             wire_bytes_max=max(batch_bytes, min(MERGED_BYTES_MAX, request_bytes)),
             # Idempotence by default gives way to what else was asked for, as in Kafka.
             idempotent=config[producing.ENABLE_IDEMPOTENCE] and idempotence_denied(config) is None,
+            transactional=transactional_id is not None,
         )
         stream = StreamRules(
             acks=_ACKS[config[producing.ACKS]],

@@ -1,0 +1,45 @@
+"""What a queue of a partition lets its leader have at a time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from streamlog.client.metadata import Leader
+from streamlog.client.partition_queue import PartitionQueue, QueueRules
+from streamlog.client.producer_batch import ProducerBatch
+from streamlog.client.wire_batch import Identity
+from streamlog.model import BrokerId, LeaderEpoch, PartitionId, ProducerEpoch, ProducerId, TopicPartition
+
+PARTITION = TopicPartition("t", PartitionId(0))
+IN_FLIGHT = 5
+RULES = QueueRules(linger_s=0, in_flight_max=IN_FLIGHT, wire_bytes_max=1, idempotent=True)
+
+
+async def sent_at_once(rules: QueueRules, epoch: int) -> list[int]:
+    """Sequences of the batches that are sent before the first is answered."""
+    queue = PartitionQueue(PARTITION, b"t" * 16, rules)
+    queue.leader = Leader(broker=BrokerId(1), address="n1:9092", epoch=LeaderEpoch(0))
+    queue.begin(Identity(ProducerId(7), ProducerEpoch(epoch)))
+    for _ in range(IN_FLIGHT + 1):
+        batch = ProducerBatch(PARTITION, 1, asyncio.get_running_loop())
+        batch.values.append(b"x")
+        batch.close()
+        queue.batches.append(batch)
+    wires = []
+    while (wire := queue.take(asyncio.get_running_loop().time())) is not None:
+        wires.append(wire)
+    return [wire.sequence for wire in wires]
+
+
+@pytest.mark.parametrize("epoch", [0, 3])
+async def test_a_producer_that_its_leader_may_not_know_sends_the_first_batch_alone(epoch: int) -> None:
+    """The leader takes any sequence for its first: the second batch could come before it."""
+    assert await sent_at_once(RULES, epoch) == [0]
+
+
+@pytest.mark.parametrize("epoch", [0, 3])
+async def test_a_transaction_begins_with_0_or_is_refused_so_nothing_waits(epoch: int) -> None:
+    rules = QueueRules(linger_s=0, in_flight_max=IN_FLIGHT, wire_bytes_max=1, idempotent=True, transactional=True)
+    assert await sent_at_once(rules, epoch) == list(range(IN_FLIGHT))
