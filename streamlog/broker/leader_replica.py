@@ -24,7 +24,12 @@ from streamlog.broker import offset_lookup, preparation
 from streamlog.broker.collaborators import IsrChanges, Watcher
 from streamlog.broker.topic_settings import TopicSettings
 from streamlog.broker.verification import VerificationGuard, Verifications, transactional_header
-from streamlog.errors import OffsetOutOfRangeError, OutcomeUnknownError, StreamlogError
+from streamlog.errors import (
+    ConcurrentTransactionsError,
+    OffsetOutOfRangeError,
+    OutcomeUnknownError,
+    StreamlogError,
+)
 from streamlog.model import (
     Acks,
     BrokerId,
@@ -193,13 +198,18 @@ class LeaderReplica:
     def _opens_transaction(self, header: BatchHeader) -> bool:
         return not self.log.producers.has_open(header.producer_id, header.producer_epoch)
 
-    async def append_verified(self, batches: Buffer, *, acks: Acks, verify: Callable[[], Awaitable[None]]) -> Appended:
+    async def append_verified(
+        self, batches: Buffer, *, acks: Acks, verify: Callable[[], Awaitable[None]], wait_s: float
+    ) -> Appended:
         """As `append` or `append_slow`, for batches of which `needs_verification` says so. `verify` asks the
         coordinator, and raises where it refuses; it is not called where an earlier batch has opened the transaction
-        meanwhile. Batches of one producer are appended in the order of the calls.
+        meanwhile. Batches of one producer are appended in the order of the calls. `wait_s`: as of
+        `wait_for_marker`.
         """
 
         async def append(guard: VerificationGuard | None) -> Appended:
+            if guard is not None:
+                await self.wait_for_marker(guard, wait_s)
             if self.needs_workers(batches):
                 return await self.append_slow(batches, acks=acks, guard=guard)
             return self.append(batches, acks=acks, guard=guard)
@@ -209,14 +219,43 @@ class LeaderReplica:
     def verification(
         self, producer_id: ProducerId, producer_epoch: ProducerEpoch
     ) -> AbstractContextManager[VerificationGuard]:
-        """Around asking the coordinator, and the append that it allows; for those who keep the order themselves."""
+        """Around asking the coordinator, waiting for the marker of the transaction before, and the append that is
+        allowed then; for those who keep the order themselves.
+        """
         return self._verifications.begin(producer_id, producer_epoch)
 
+    async def wait_for_marker(self, guard: VerificationGuard, wait_s: float) -> None:
+        """Until the producer's transaction of an epoch before has ended here. ConcurrentTransactionsError after
+        `wait_s` seconds; what has ended the leadership.
+        """
+        try:
+            async with asyncio.timeout(wait_s):
+                while self.has_open_before(guard.producer_id, guard.producer_epoch):
+                    await self._verifications.next_marker(guard.producer_id)
+                    self._check()
+        except TimeoutError:
+            raise ConcurrentTransactionsError(
+                f"{self.partition}: the transaction before of producer {guard.producer_id} is still being ended: ask"
+                " again"
+            ) from None
+
+    def has_open_before(self, producer_id: ProducerId, producer_epoch: ProducerEpoch) -> bool:
+        """Whether a transaction of a lower epoch is open here."""
+        producer = self.log.producers.get(producer_id)
+        return producer is not None and producer.transaction_start >= 0 and producer.epoch < producer_epoch
+
     def append_marker(
-        self, producer_id: ProducerId, producer_epoch: ProducerEpoch, coordinator_epoch: int, *, commit: bool
+        self,
+        producer_id: ProducerId,
+        producer_epoch: ProducerEpoch,
+        coordinator_epoch: int,
+        *,
+        commit: bool,
+        opens_next: bool = False,
     ) -> Appended:
         """End the producer's transaction. `producer_epoch` is the one above the transaction's. The marker counts once
-        `wait_for` is done, also where it is a duplicate.
+        `wait_for` is done, also where it is a duplicate. `opens_next`: the transaction of the marker's epoch is open
+        here, for the coordinator; only a marker that is no duplicate tells that.
 
         Raises ProducerFencedError, TransactionCoordinatorFencedError, NotEnoughReplicasError, and what `append` raises.
         """
@@ -227,8 +266,23 @@ class LeaderReplica:
             marker, producer_id=producer_id, producer_epoch=producer_epoch, timestamp_ms=now_ms
         )
         appended = self._write(batch, [(0, read_header(batch, 0))], now_ms, Acks.ALL)
-        self._verifications.invalidate(producer_id, producer_epoch)
+        if appended.duplicate:
+            self._verifications.invalidate(producer_id, producer_epoch)
+        else:
+            self._verifications.on_marker(producer_id, producer_epoch, opens_next=opens_next)
         return appended
+
+    def is_granted(self, guard: VerificationGuard) -> bool:
+        """Whether the marker before has said that this transaction is open here."""
+        return self._verifications.is_granted(guard)
+
+    def take_back(self, producer_id: ProducerId, producer_epoch: ProducerEpoch) -> bool:
+        """What a marker has granted (`append_marker`): from now on the coordinator is asked. Whether it has been used,
+        or is about to be.
+        """
+        self._check()
+        is_wanted = self._verifications.take_back(producer_id, producer_epoch)
+        return is_wanted or self.log.producers.has_open(producer_id, producer_epoch)
 
     def aborted(self, offset: Offset, end: Offset) -> list[AbortedTransaction]:
         """What a reader of committed records must leave out of [offset, end), `end` <= `last_stable_offset`; by rising
@@ -375,6 +429,7 @@ class LeaderReplica:
         self.state.resign()
         if self._committed_all is not None and not self._committed_all.done():
             self._committed_all.set_result(None)  # who waits asks `_check` then
+        self._verifications.end()
         watchers, self._watchers = tuple(self._watchers), {}
         for watcher in watchers:
             watcher.on_ended(self, error)

@@ -1,12 +1,17 @@
 """The first batch of a transaction, and the coordinator's word that it may be appended (KIP-890).
 
-    begin --coordinator asked--> append with the guard
-      |                            refused where the guard is not valid any more
+    begin --coordinator asked--> the marker of the one before is here --> append with the guard
+      |                                                                   refused where it is not valid any more
       +--marker of a newer epoch, or a guard for one, in between--> not valid, for good
 
 A producer that was cut off from the cluster may send a batch of a transaction that is over: appended, it would open a
 transaction that nobody knows of and nobody ends. So a leader appends the batch that opens one only with a guard, which
 was got before the coordinator was asked: what has happened in between takes it back.
+
+The coordinator opens a transaction while the markers of the one before are still on their way. Each partition sees to
+the order for itself: what opens the next one waits until the marker of the one before has been appended. Where that
+marker says that the next one is open here, the coordinator need not be asked: this grant holds until it is used, until
+the next marker, or until the coordinator takes it back.
 
 Batches of one producer that come while its first one is being verified queue behind it, in their order. Other
 producers do not wait for it.
@@ -46,11 +51,13 @@ class _Turn(Struct):
 class Verifications:
     """Of one leadership. What nobody uses any more is forgotten: bounded by the calls under way."""
 
-    __slots__ = ("_guards", "_turns")
+    __slots__ = ("_awaited", "_granted", "_guards", "_turns")
 
     def __init__(self) -> None:
         self._guards: dict[ProducerId, list[VerificationGuard]] = {}
         self._turns: dict[ProducerId, _Turn] = {}
+        self._awaited: dict[ProducerId, asyncio.Event] = {}  # markers that somebody waits for
+        self._granted: dict[ProducerId, ProducerEpoch] = {}  # transactions that may be opened without a question
 
     @contextmanager
     def begin(self, producer_id: ProducerId, epoch: ProducerEpoch) -> Iterator[VerificationGuard]:
@@ -80,8 +87,7 @@ class Verifications:
     def invalidate(self, producer_id: ProducerId, epoch: ProducerEpoch) -> None:
         """A marker of this epoch was appended, or a batch of it is about to be: what comes before it is over.
 
-        Guards of the marker's own epoch stay: they are of the transaction behind it. Their coordinator lets them wait
-        for this very marker.
+        Guards of the marker's own epoch stay: they are of the transaction behind it, and wait for this very marker.
         """
         guards = self._guards.pop(producer_id, [])
         for guard in guards:
@@ -89,6 +95,36 @@ class Verifications:
         left = [guard for guard in guards if guard.is_valid]
         if left:
             self._guards[producer_id] = left
+
+    def on_marker(self, producer_id: ProducerId, epoch: ProducerEpoch, *, opens_next: bool) -> None:
+        """A marker of this epoch was appended; `opens_next`: the transaction of its epoch is open here."""
+        self.invalidate(producer_id, epoch)
+        self._granted.pop(producer_id, None)
+        if opens_next:
+            self._granted[producer_id] = epoch
+        awaited = self._awaited.pop(producer_id, None)
+        if awaited is not None:
+            awaited.set()
+
+    async def next_marker(self, producer_id: ProducerId) -> None:
+        """Until a marker of this producer has been appended, or the leadership is over. The caller bounds the wait."""
+        await self._awaited.setdefault(producer_id, asyncio.Event()).wait()
+
+    def is_granted(self, guard: VerificationGuard) -> bool:
+        """Whether this transaction may be opened without a question."""
+        return self._granted.get(guard.producer_id) == guard.producer_epoch
+
+    def take_back(self, producer_id: ProducerId, epoch: ProducerEpoch) -> bool:
+        """The grant for this transaction. Whether a batch that opens it is about to be appended."""
+        if self._granted.get(producer_id) == epoch:
+            del self._granted[producer_id]
+        return any(guard.producer_epoch == epoch for guard in self._guards.get(producer_id, ()))
+
+    def end(self) -> None:
+        """The leadership is over."""
+        awaited, self._awaited = self._awaited, {}
+        for event in awaited.values():
+            event.set()
 
     def check(self, header: BatchHeader, guard: VerificationGuard | None) -> None:
         """InvalidTransactionStateError unless `guard` lets this batch open a transaction."""
@@ -116,7 +152,8 @@ class Verifications:
             if not opens_transaction(header):
                 return await append(None)
             with self.begin(header.producer_id, header.producer_epoch) as guard:
-                await verify()
+                if not self.is_granted(guard):
+                    await verify()
                 return await append(guard)
 
     @asynccontextmanager

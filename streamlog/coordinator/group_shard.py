@@ -45,8 +45,9 @@ from streamlog.groups.pending import PendingOffsets
 from streamlog.groups.reconcile import held_by_those, with_news
 from streamlog.groups.records import OffsetKey, OffsetValue, Record
 from streamlog.groups.state import Group, replay
-from streamlog.model import NO_PRODUCER_ID, ProducerEpoch, ProducerId, TopicPartition
+from streamlog.model import NO_PRODUCER_ID, ProducerId, TopicPartition
 from streamlog.ports import Clock, Probe
+from streamlog.transactions.markers import PartitionMarker
 
 R = TypeVar("R")
 
@@ -206,12 +207,17 @@ class GroupShard:
         await self.shard.wait_until_safe()
         return decision.response
 
-    async def end_transaction(
-        self, producer_id: ProducerId, producer_epoch: ProducerEpoch, coordinator_epoch: int, *, commit: bool
-    ) -> None:
+    async def end_transaction(self, one: PartitionMarker) -> None:
         """The marker, replicated. Raises what `Shard.write_marker` raises."""
-        if self.shard.write_marker(producer_id, producer_epoch, coordinator_epoch, commit=commit):
-            self.replay_marker(producer_id, commit=commit)
+        producer_id, marker = one.producer_id, one.marker
+        if self.shard.write_marker(
+            producer_id,
+            one.producer_epoch,
+            marker.coordinator_epoch,
+            commit=marker.commit,
+            opens_next=one.opens_next,
+        ):
+            self.replay_marker(producer_id, commit=marker.commit)
         await self.shard.wait_until_safe()
 
     def watch_member(self, group: str, member_id: str, hint: Callable[[], None]) -> None:

@@ -26,8 +26,9 @@ from streamlog.metadata.delta import MetadataDelta
 from streamlog.metadata.image import MetadataImage
 from streamlog.metadata.node_configs import NodeConfigs
 from streamlog.metadata.view import MetadataView
-from streamlog.model import BrokerId, PartitionId, ProducerEpoch, ProducerId, TopicPartition
+from streamlog.model import BrokerId, ProducerEpoch, ProducerId, TopicPartition
 from streamlog.ports import Clock, Probe
+from streamlog.transactions.markers import PartitionMarker
 
 R = TypeVar("R")
 
@@ -108,30 +109,26 @@ class GroupCoordinator:
         producer_id: ProducerId,
         producer_epoch: ProducerEpoch,
         verify: Callable[[TopicPartition], Awaitable[None]],
+        wait_s: float,
     ) -> tuple[StreamlogError | None, ...]:
         """As `GroupShard.commit_in_transaction`. `verify` asks the coordinator of the transaction whether this
-        partition of `__consumer_offsets` may have records of it.
+        partition of `__consumer_offsets` may have records of it. `wait_s`: for the marker of the one before.
         """
         shard = self._shards.of(command.group)
         shard.shard.check()
-        with shard.shard.replica.verification(producer_id, producer_epoch) as guard:
-            await verify(shard.shard.replica.partition)
+        replica = shard.shard.replica
+        with replica.verification(producer_id, producer_epoch) as guard:
+            if not replica.is_granted(guard):
+                await verify(replica.partition)
+            await replica.wait_for_marker(guard, wait_s)
             return await shard.commit_in_transaction(command, guard)
 
-    async def end_transaction(
-        self,
-        partition: PartitionId,
-        producer_id: ProducerId,
-        producer_epoch: ProducerEpoch,
-        coordinator_epoch: int,
-        *,
-        commit: bool,
-    ) -> None:
+    async def end_transaction(self, one: PartitionMarker) -> None:
         """A marker for a partition of `__consumer_offsets`. As `GroupShard.end_transaction`."""
-        shard = self._shards.at(partition)
+        shard = self._shards.at(one.partition.partition)
         if shard is None:
-            raise NotCoordinatorError(f"another node leads {OFFSETS_TOPIC}-{partition}")
-        await shard.end_transaction(producer_id, producer_epoch, coordinator_epoch, commit=commit)
+            raise NotCoordinatorError(f"another node leads {one.partition}")
+        await shard.end_transaction(one)
 
     async def describe(self, group: str) -> Group | None:
         """As it is now, not to be changed; None: nothing is known of it."""

@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from msgspec.structs import replace
+
 from streamlog.coordinator.transaction_shard import Prepared, TransactionShard
 from streamlog.errors import (
     CoordinatorNotAvailableError,
@@ -28,7 +30,7 @@ from streamlog.model import NO_BROKER, BrokerId, TopicPartition
 from streamlog.ports import Probe, Random
 from streamlog.records import EndTransactionMarker
 from streamlog.transactions.deciding import marker_of
-from streamlog.transactions.markers import PartitionMarker
+from streamlog.transactions.markers import Grant, MarkerOutcome, PartitionMarker
 from streamlog.transactions.records import TransactionState
 
 MARKERS_PER_REQUEST_MAX: Final = 1_000
@@ -39,8 +41,12 @@ BACKOFF_S: Final = (0.02, 0.5)
 class MarkerLink(Protocol):
     """The way to the nodes that lead the partitions."""
 
-    async def write(self, node: BrokerId, markers: Sequence[PartitionMarker]) -> Sequence[StreamlogError | None]:
-        """For each marker None, when it is replicated, or why not. StreamlogError: for none is it known."""
+    async def write(self, node: BrokerId, markers: Sequence[PartitionMarker]) -> Sequence[MarkerOutcome]:
+        """Of each marker. StreamlogError: of none is it known."""
+        ...
+
+    async def take_back(self, node: BrokerId, grant: Grant) -> bool:
+        """Whether one of the partitions, which this node leads, has used it. StreamlogError: that is not known."""
         ...
 
 
@@ -51,19 +57,22 @@ class _Job:
         self.shard = shard
         self.prepared = prepared
         self.missing = dict.fromkeys(sorted(prepared.value.partitions))
+        self.ended: list[TopicPartition] = []  # where there were records
         self.fenced = False
 
     @property
     def is_over(self) -> bool:
         shard, prepared = self.shard, self.prepared
         return self.fenced or not (
-            shard.shard.is_active and shard.values.get(prepared.transactional_id) is prepared.value
+            shard.shard.is_active and prepared.is_of(shard.values.get(prepared.transactional_id))
         )
 
-    def done(self, partition: TopicPartition) -> None:
+    def done(self, partition: TopicPartition, *, ended: bool) -> None:
         self.missing.pop(partition, None)
+        if ended:
+            self.ended.append(partition)
         if not self.missing and not self.is_over:
-            self.shard.completed(self.prepared.transactional_id, self.prepared.value)
+            self.shard.completed(self.prepared.transactional_id, self.prepared.value, frozenset(self.ended))
 
 
 class _Item:
@@ -126,7 +135,11 @@ class MarkerWriter:
         )
         for partition in tuple(job.missing):
             one = PartitionMarker(
-                partition=partition, producer_id=producer_id, producer_epoch=producer_epoch, marker=marker
+                partition=partition,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                marker=marker,
+                opens_next=partition in value.next_partitions,
             )
             self._route(_Item(job, one))
 
@@ -134,11 +147,10 @@ class MarkerWriter:
         if item.job.is_over or self._tasks is None:
             return
         partition = item.marker.partition
-        topic = self._view.image.topic_named(partition.topic)
-        if topic is None or partition.partition >= len(topic.partitions):
-            item.job.done(partition)  # deleted, and its records with it
+        leader = self._leader_of(partition)
+        if leader is None:
+            item.job.done(partition, ended=False)
             return
-        leader = topic.partitions[partition.partition].leader
         line = self._lines.get(leader)
         if line is None:
             line = self._lines[leader] = deque()
@@ -164,19 +176,19 @@ class MarkerWriter:
 
     async def _write(self, node: BrokerId, some: list[_Item]) -> list[_Item]:
         """Those to be tried again."""
-        results: Sequence[StreamlogError | None]
+        outcomes: Sequence[MarkerOutcome]
         try:
             if node == NO_BROKER:
                 raise LeaderNotAvailableError("these partitions have no leader now")
-            results = await self._link.write(node, [item.marker for item in some])
+            outcomes = await self._link.write(node, [item.marker for item in some])
         except StreamlogError as refused:
-            results = [refused] * len(some)
+            outcomes = [MarkerOutcome(refused)] * len(some)
         failed = []
-        for item, error in zip(some, results, strict=True):
-            if error is None:
-                item.job.done(item.marker.partition)
-            elif isinstance(error, TransactionCoordinatorFencedError | ProducerFencedError):
-                self._on_fenced(item, error)
+        for item, outcome in zip(some, outcomes, strict=True):
+            if outcome.error is None:
+                item.job.done(item.marker.partition, ended=outcome.ended)
+            elif isinstance(outcome.error, TransactionCoordinatorFencedError | ProducerFencedError):
+                self._on_fenced(item, outcome.error)
             else:
                 failed.append(item)
         return failed
@@ -202,3 +214,28 @@ class MarkerWriter:
         except TimeoutError:
             return
         await asyncio.sleep(first_s)  # what has changed is carried out by now
+
+    # -- what was opened ahead
+
+    async def take_back(self, grant: Grant) -> bool:
+        """coordinator.transaction_shard.Ends."""
+        by_leader: dict[BrokerId, list[TopicPartition]] = {}
+        for partition in grant.partitions:
+            leader = self._leader_of(partition)
+            if leader is not None:
+                by_leader.setdefault(leader, []).append(partition)
+        if NO_BROKER in by_leader:
+            raise LeaderNotAvailableError("some of the partitions have no leader now")
+        used = False
+        for leader, partitions in by_leader.items():
+            for first in range(0, len(partitions), MARKERS_PER_REQUEST_MAX):
+                some = tuple(partitions[first : first + MARKERS_PER_REQUEST_MAX])
+                used |= await self._link.take_back(leader, replace(grant, partitions=some))
+        return used
+
+    def _leader_of(self, partition: TopicPartition) -> BrokerId | None:
+        """NO_BROKER where it has none now. None where the partition is gone, and its records with it."""
+        topic = self._view.image.topic_named(partition.topic)
+        if topic is None or partition.partition >= len(topic.partitions):
+            return None
+        return topic.partitions[partition.partition].leader

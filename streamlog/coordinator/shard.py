@@ -170,13 +170,21 @@ class Shard:
         )
 
     def write_marker(
-        self, producer_id: ProducerId, producer_epoch: ProducerEpoch, coordinator_epoch: int, *, commit: bool
+        self,
+        producer_id: ProducerId,
+        producer_epoch: ProducerEpoch,
+        coordinator_epoch: int,
+        *,
+        commit: bool,
+        opens_next: bool,
     ) -> bool:
         """End a transaction in this log, to be replayed in the same step. False: it has ended so before. Raises what
         `check` and `LeaderReplica.append_marker` raise.
         """
         self.check()
-        appended = self.replica.append_marker(producer_id, producer_epoch, coordinator_epoch, commit=commit)
+        appended = self.replica.append_marker(
+            producer_id, producer_epoch, coordinator_epoch, commit=commit, opens_next=opens_next
+        )
         self._last = appended
         return not appended.duplicate
 

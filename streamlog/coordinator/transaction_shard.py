@@ -5,8 +5,16 @@ carried out.
                                    PREPARE_* --replicated--> markers to all partitions --all written--> COMPLETE_*
 
 Markers are written once the decision is replicated, never before: a decision that is lost with its leader must not
-have been seen by anybody. Who meets a transaction that is being ended waits for its end, for as long as the caller
-says; most often that is a moment.
+have been seen by anybody. Who wants to end a transaction, or to begin as another producer, while the one before is
+being ended waits for that, for as long as the caller says; most often it is a moment.
+
+A producer that writes to the same partitions in one transaction after another (`recurring`) has the next one opened
+with the end of this one, and the markers tell so: nobody has to ask about it. Should it not be used for a second, it is
+taken back from the leaders and closed again. Only the shard that opened one (`_ahead`) does that: it alone knows that
+all markers are written, and that nobody was told who asked. Who takes over leaves it open, for its time-out.
+
+That all markers are written is itself written down where no other transaction is open behind them; else the record of
+that one's end tells it. Who takes over before that has them written again, and the partitions know them already.
 
 An id has one timer: of its open transaction, or of its expiry.
 """
@@ -22,15 +30,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from streamlog.broker.leader_replica import LeaderReplica
+from streamlog.coordinator.recurring import Recurring
 from streamlog.coordinator.shard import Shard
 from streamlog.coordinator.timers import Timers
 from streamlog.errors import ConcurrentTransactionsError, StreamlogError, UnsupportedVersionError
-from streamlog.model import NO_PRODUCER_ID, LeaderEpoch, ProducerId
+from streamlog.model import NO_PRODUCER_ID, LeaderEpoch, ProducerEpoch, ProducerId, TopicPartition
 from streamlog.ports import Clock, Probe
 from streamlog.transactions import deciding
 from streamlog.transactions.codec import decode, encode
-from streamlog.transactions.deciding import AddPartitions, Decision, End, Ended, Init, Producer
-from streamlog.transactions.records import PREPARED, TWO_PHASE, Record, TransactionState, TransactionValue
+from streamlog.transactions.deciding import AHEAD_MS, AddPartitions, Decision, End, Ended, Init, Producer
+from streamlog.transactions.markers import Grant
+from streamlog.transactions.records import PREPARED, Record, TransactionState, TransactionValue
 
 R = TypeVar("R")
 
@@ -53,12 +63,22 @@ class Prepared(Struct, frozen=True, kw_only=True):
     value: TransactionValue  # PREPARE_*
     coordinator_epoch: LeaderEpoch
 
+    def is_of(self, now: TransactionValue | None) -> bool:
+        """Whether the state is still that of this end: its markers are not all written."""
+        return now is not None and _is_same_end(self.value, now)
+
 
 class Ends(Protocol):
     """Whoever has markers written: streamlog.coordinator.marker_writer."""
 
     def write(self, shard: TransactionShard, prepared: Prepared) -> None:
         """See to it that all partitions get their markers, then call `shard.completed`."""
+        ...
+
+    async def take_back(self, grant: Grant) -> bool:
+        """From the leaders: whether one of them has used it. StreamlogError: that is not known, and some may have lost
+        it.
+        """
         ...
 
 
@@ -86,6 +106,8 @@ class TransactionShard:
         self._probe = probe
         self._timers: Timers[str] = Timers(self._on_due)
         self._changed: dict[str, asyncio.Event] = {}  # of ids that somebody waits for
+        self._recurring = Recurring()
+        self._ahead: dict[str, ProducerEpoch] = {}  # opened here with the end before, and nobody has asked about it
         self._unknown = 0  # records of a newer release, passed over
 
     # -- life
@@ -137,28 +159,33 @@ class TransactionShard:
             return command
         return replace(command, producer_id=aborted.producer_id, producer_epoch=aborted.producer_epoch)
 
-    async def add_partitions(self, command: AddPartitions, deadline: float) -> None:
+    async def add_partitions(self, command: AddPartitions) -> None:
         """What `deciding.add_partitions` raises."""
-        while True:
-            try:
-                return await self.decide(command.transactional_id, partial(deciding.add_partitions, command))
-            except ConcurrentTransactionsError:
-                await self._until_ended(command.transactional_id, deadline)
+        self._decide(command.transactional_id, partial(deciding.add_partitions, command))
+        self._ahead.pop(command.transactional_id, None)
+        await self.shard.wait_until_safe()
 
     async def end_transaction(self, command: End, deadline: float) -> Ended:
         """What `deciding.end` raises. Answers when the decision is replicated; the markers may follow."""
         transactional_id = command.transactional_id
         while True:
-            self.shard.check()
-            deciding.known(transactional_id, self.values.get(transactional_id))
-            command = replace(command, fresh_producer_id=await self._fresh_id(transactional_id))
+            fresh = await self._fresh_id(transactional_id)
+            open_now = deciding.known(transactional_id, self.values.get(transactional_id)).partitions
+            recurring = self._recurring.of(transactional_id, command.producer_epoch, open_now)
+            command = replace(command, fresh_producer_id=fresh, recurring=recurring)
             try:
-                return await self.decide(transactional_id, partial(deciding.end, command))
+                ended = self._decide(transactional_id, partial(deciding.end, command))
             except ConcurrentTransactionsError:
                 await self._until_ended(transactional_id, deadline)
+                continue
+            if ended.was_open and self.values[transactional_id].has_next:
+                self._ahead[transactional_id] = ended.producer.producer_epoch
+            await self.shard.wait_until_safe()
+            return ended
 
     async def abort(self, transactional_id: str, deadline: float) -> None:
         """By an operator; the producer is fenced. InvalidTransactionStateError where none is open."""
+        await self._until_next_begins(transactional_id, deadline)
         self._abort(transactional_id, await self._fresh_id(transactional_id))
         await self.shard.wait_until_safe()
         await self._until_ended(transactional_id, deadline)
@@ -178,15 +205,21 @@ class TransactionShard:
 
     # -- what nobody asks for
 
-    def completed(self, transactional_id: str, prepared: TransactionValue) -> None:
-        """All markers of this end are written, and replicated."""
-        if not self.shard.is_active or self.values.get(transactional_id) is not prepared:
+    def completed(
+        self, transactional_id: str, prepared: TransactionValue, ended: frozenset[TopicPartition] = frozenset()
+    ) -> None:
+        """All markers of this end are written, and replicated; `ended`: where there were records."""
+        now = self.values.get(transactional_id)
+        if not self.shard.is_active or now is None or not _is_same_end(prepared, now):
             return
+        decision = deciding.complete(transactional_id, now, self._clock.wall_ms())
         try:
-            self._decide(transactional_id, lambda _, now_ms: deciding.complete(transactional_id, prepared, now_ms))
+            self._carry_out(transactional_id, decision, write=not now.has_next)
         except StreamlogError:
             loop = asyncio.get_running_loop()
-            loop.call_later(RETRY_MS / 1000, self.completed, transactional_id, prepared)
+            loop.call_later(RETRY_MS / 1000, self.completed, transactional_id, prepared, ended)
+        else:
+            self._recurring.note(transactional_id, now.producer_epoch, ended)
 
     def _on_due(self, transactional_id: str) -> None:
         value = self.values.get(transactional_id)
@@ -199,7 +232,9 @@ class TransactionShard:
 
     def _carry_out_due(self, transactional_id: str, value: TransactionValue) -> None:
         now_ms = self._clock.wall_ms()
-        if deciding.is_overdue(value, now_ms):
+        if transactional_id in self._ahead:
+            self._spawn(self._close_unused(transactional_id))
+        elif deciding.is_overdue(value, now_ms):
             if deciding.needs_fresh_id(value):
                 self._spawn(self._abort_overdue(transactional_id))
                 return
@@ -243,13 +278,42 @@ class TransactionShard:
     def _decide(self, transactional_id: str, decide: Callable[[TransactionValue | None, int], Decision[R]]) -> R:
         self.shard.check()
         decision = decide(self.values.get(transactional_id), self._clock.wall_ms())
-        if decision.record is not None:
-            self.shard.write([encode(decision.record)])
-            self._apply(decision.record)
-            self._note(transactional_id)
-            if decision.record.value is not None:
-                self._follow(transactional_id, decision.record.value)
+        self._carry_out(transactional_id, decision)
         return decision.response
+
+    def _carry_out(self, transactional_id: str, decision: Decision[object], *, write: bool = True) -> None:
+        """`write`: False where the next record of the id says it too."""
+        record = decision.record
+        if record is None:
+            return
+        before = self.values.get(transactional_id)
+        if write:
+            self.shard.write([encode(record)])
+        self._apply(record)
+        self._note(transactional_id)
+        if record.value is None or record.value.producer_epoch != self._ahead.get(transactional_id):
+            self._ahead.pop(transactional_id, None)
+        if record.value is not None and not (before is not None and _is_same_end(before, record.value)):
+            self._follow(transactional_id, record.value)
+
+    async def _close_unused(self, transactional_id: str) -> None:
+        """What was opened ahead a while ago, unless somebody has used it."""
+        epoch, value = self._ahead.get(transactional_id), self.values.get(transactional_id)
+        if epoch is None or value is None:
+            return  # it has ended in the moment between
+        grant = Grant(producer_id=value.producer_id, producer_epoch=epoch, partitions=tuple(sorted(value.partitions)))
+        try:
+            used = await self._ends.take_back(grant)
+            if self._ahead.get(transactional_id) != epoch or not self.shard.is_active:
+                return  # somebody has asked, or it has ended
+            if not used:
+                self._decide(transactional_id, partial(_closed, transactional_id))
+                self._recurring.forget(transactional_id)
+            del self._ahead[transactional_id]
+            self._set_timer(transactional_id, self.values[transactional_id])
+        except StreamlogError:
+            if self._ahead.get(transactional_id) == epoch and self.shard.is_active:
+                self._timers.set(transactional_id, RETRY_MS)
 
     def _apply(self, record: Record) -> None:
         if record.value is None:
@@ -268,8 +332,11 @@ class TransactionShard:
             self._set_timer(transactional_id, value)
 
     def _set_timer(self, transactional_id: str, value: TransactionValue) -> None:
-        if value.state is TransactionState.ONGOING:
-            due_ms = None if value.timeout_ms == TWO_PHASE else value.started_ms + value.timeout_ms
+        due_ms: int | None
+        if transactional_id in self._ahead:
+            due_ms = value.started_ms + AHEAD_MS
+        elif value.state is TransactionState.ONGOING:
+            due_ms = deciding.overdue_at(value)
         else:
             due_ms = value.updated_ms + self._expiration_ms()
         after_ms = None if due_ms is None else min(max(0, due_ms - self._clock.wall_ms()), TIMER_MS_MAX)
@@ -293,7 +360,26 @@ class TransactionShard:
                     f"the transaction before of {transactional_id!r} is still being ended: ask again"
                 ) from None
 
+    async def _until_next_begins(self, transactional_id: str, deadline: float) -> None:
+        """Where a transaction is open behind the one that is being ended. As `_until_ended`."""
+        value = self.values.get(transactional_id)
+        if value is not None and value.has_next:
+            await self._until_ended(transactional_id, deadline)
+
     def _note(self, transactional_id: str) -> None:
         changed = self._changed.pop(transactional_id, None)
         if changed is not None:
             changed.set()
+
+
+def _closed(transactional_id: str, value: TransactionValue | None, now_ms: int) -> Decision[None]:
+    return deciding.close_unused(transactional_id, deciding.known(transactional_id, value), now_ms)
+
+
+def _is_same_end(one: TransactionValue, other: TransactionValue) -> bool:
+    """Whether both have the same decision yet to be carried out: each has an epoch of its own."""
+    return (
+        one.state is other.state
+        and one.state in PREPARED
+        and (one.producer_id, one.producer_epoch) == (other.producer_id, other.producer_epoch)
+    )

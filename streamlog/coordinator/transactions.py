@@ -89,8 +89,8 @@ class TransactionCoordinator:
             )
         return await self._shards.of(command.transactional_id).init(command, self._deadline(timeout_s))
 
-    async def add_partitions(self, command: AddPartitions, timeout_s: float) -> None:
-        await self._shards.of(command.transactional_id).add_partitions(command, self._deadline(timeout_s))
+    async def add_partitions(self, command: AddPartitions) -> None:
+        await self._shards.of(command.transactional_id).add_partitions(command)
 
     async def end(self, command: End, timeout_s: float) -> Ended:
         return await self._shards.of(command.transactional_id).end_transaction(command, self._deadline(timeout_s))

@@ -166,9 +166,9 @@ class TransactionQuestions:
             producer_epoch=ProducerEpoch(found.producer_epoch + 1),
             marker=marker,
         )
-        (error,) = await self._markers.write([one])
-        if error is not None:
-            raise error
+        (outcome,) = await self._markers.write([one])
+        if outcome.error is not None:
+            raise outcome.error
 
     # -- what is open in partitions
 

@@ -10,15 +10,17 @@ from typing import Final
 
 from streamlog.api.convert import transactions as convert
 from streamlog.api.pb import coordination_pb2 as pb
+from streamlog.broker.leader_replica import LeaderReplica
 from streamlog.coordinator.groups import GroupCoordinator
 from streamlog.errors import OutcomeUnknownError, StreamlogError
 from streamlog.groups.placement import OFFSETS_TOPIC
-from streamlog.model import BrokerId
+from streamlog.model import BrokerId, TopicPartition
 from streamlog.services.forwarding import Peers
 from streamlog.services.needs import Partitions
-from streamlog.transactions.markers import PartitionMarker
+from streamlog.transactions.markers import Grant, MarkerOutcome, PartitionMarker
 
 _WRITE: Final = "/streamlog.internal.v1.Coordination/WriteMarkers"
+_TAKE_BACK: Final = "/streamlog.internal.v1.Coordination/TakeBack"
 REPLICATION_S: Final = 1.0
 """How long the markers of one request wait for their replicas. Those that are not confirmed then are asked for again,
 so that one partition that lags does not hold back all that wait behind this request.
@@ -33,38 +35,48 @@ class LocalMarkers:
         self._partitions = partitions
         self._groups = groups
 
-    async def write(self, markers: Sequence[PartitionMarker]) -> list[StreamlogError | None]:
-        """For each marker None, when it is replicated, or why not."""
+    async def write(self, markers: Sequence[PartitionMarker]) -> list[MarkerOutcome]:
+        """Of each marker."""
         async with asyncio.TaskGroup() as tasks:
             writing = [tasks.create_task(self._write(one)) for one in markers]
         return [task.result() for task in writing]
 
-    async def _write(self, one: PartitionMarker) -> StreamlogError | None:
+    async def _write(self, one: PartitionMarker) -> MarkerOutcome:
         try:
             async with asyncio.timeout(REPLICATION_S):
-                await self._replicated(one)
+                return MarkerOutcome(ended=await self._replicated(one))
         except TimeoutError:
-            return OutcomeUnknownError(f"the marker in {one.partition} has not reached all replicas in sync")
-        except StreamlogError as error:
-            return error
-        return None
-
-    async def _replicated(self, one: PartitionMarker) -> None:
-        partition, marker = one.partition, one.marker
-        if partition.topic == OFFSETS_TOPIC:
-            await self._groups.end_transaction(
-                partition.partition,
-                one.producer_id,
-                one.producer_epoch,
-                marker.coordinator_epoch,
-                commit=marker.commit,
+            return MarkerOutcome(
+                OutcomeUnknownError(f"the marker in {one.partition} has not reached all replicas in sync")
             )
-            return
-        replica = self._partitions.leader(partition.topic, None, partition.partition)
+        except StreamlogError as error:
+            return MarkerOutcome(error)
+
+    async def _replicated(self, one: PartitionMarker) -> bool:
+        """Whether it has ended something."""
+        replica, marker = self._leader(one.partition), one.marker
+        was_open = replica.has_open_before(one.producer_id, one.producer_epoch)
+        if one.partition.topic == OFFSETS_TOPIC:
+            await self._groups.end_transaction(one)
+            return was_open
         appended = replica.append_marker(
-            one.producer_id, one.producer_epoch, marker.coordinator_epoch, commit=marker.commit
+            one.producer_id,
+            one.producer_epoch,
+            marker.coordinator_epoch,
+            commit=marker.commit,
+            opens_next=one.opens_next,
         )
         await replica.wait_for(appended)
+        return was_open
+
+    def take_back(self, grant: Grant) -> bool:
+        """As `LeaderReplica.take_back`: whether any of the partitions has used it. What `Partitions.leader` raises."""
+        return any(
+            self._leader(partition).take_back(grant.producer_id, grant.producer_epoch) for partition in grant.partitions
+        )
+
+    def _leader(self, partition: TopicPartition) -> LeaderReplica:
+        return self._partitions.leader(partition.topic, None, partition.partition)
 
 
 class MarkerLinks:
@@ -75,12 +87,18 @@ class MarkerLinks:
         self._local = local
         self._peers = peers
 
-    async def write(self, node: BrokerId, markers: Sequence[PartitionMarker]) -> Sequence[StreamlogError | None]:
+    async def write(self, node: BrokerId, markers: Sequence[PartitionMarker]) -> Sequence[MarkerOutcome]:
         if node == self._me:
             return await self._local.write(markers)
         request = convert.markers_request(markers)
         response = await self._peers.call(node, _WRITE, request, pb.WriteMarkersResponse, _TIMEOUT_S)
-        results = convert.marker_results(response)
+        results = convert.marker_outcomes(response)
         if len(results) != len(markers):
             raise OutcomeUnknownError(f"node {node} answered {len(results)} of {len(markers)} markers")
         return results
+
+    async def take_back(self, node: BrokerId, grant: Grant) -> bool:
+        if node == self._me:
+            return self._local.take_back(grant)
+        request = convert.take_back_request(grant)
+        return (await self._peers.call(node, _TAKE_BACK, request, pb.TakeBackResponse, _TIMEOUT_S)).used

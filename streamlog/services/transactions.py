@@ -72,10 +72,10 @@ class Transactions:
             )
 
         async def verify(partition: TopicPartition) -> None:
-            await self._verifier.add(replace(transaction, partitions=frozenset({partition})), within(WAIT_MS, call))
+            await self._verifier.add(replace(transaction, partitions=frozenset({partition})))
 
         errors = await self._groups.commit_in_transaction(
-            command, transaction.producer_id, transaction.producer_epoch, verify
+            command, transaction.producer_id, transaction.producer_epoch, verify, within(WAIT_MS, call)
         )
         return convert.offsets_committed(command, errors)
 

@@ -26,9 +26,9 @@ from streamlog.transactions.deciding import AddPartitions
 
 _ADD: Final = "/streamlog.internal.v1.Coordination/AddPartitions"
 WAIT_S: Final = 5.0
-"""For the end of the transaction before, at most."""
-_ANSWER_S: Final = 1.0
-"""Beyond that, for the answer to arrive."""
+"""For the marker of the transaction before, at most."""
+_ANSWER_S: Final = 6.0
+"""For the coordinator's record to be replicated, and its answer to arrive."""
 
 
 class Verifier:
@@ -37,15 +37,13 @@ class Verifier:
         self._coordinator = coordinator
         self._peers = peers
 
-    async def add(self, command: AddPartitions, wait_s: float) -> None:
+    async def add(self, command: AddPartitions) -> None:
         """What `TransactionCoordinator.add_partitions` raises; BrokerNotAvailableError."""
-        wait_s = max(0.0, min(wait_s, WAIT_S))
         coordinator = self._coordinator.coordinator_of(command.transactional_id)
         if coordinator == self._me:
-            await self._coordinator.add_partitions(command, wait_s)
+            await self._coordinator.add_partitions(command)
             return
-        request = convert.adding(command, int(wait_s * 1000))
-        await self._peers.call(coordinator, _ADD, request, pb.AddPartitionsResponse, wait_s + _ANSWER_S)
+        await self._peers.call(coordinator, _ADD, convert.adding(command), pb.AddPartitionsResponse, _ANSWER_S)
 
 
 _Producer = tuple[ProducerId, ProducerEpoch]
@@ -58,7 +56,7 @@ class Opening:
         self._verifier = verifier
         self._leaders = leaders
         self._request = request
-        self._wait_s = wait_s
+        self._wait_s = max(0.0, min(wait_s, WAIT_S))
         self._answers: dict[_Producer, StreamlogError | None] = {}  # None: all of its partitions may be written to
 
     async def append(self, replica: LeaderReplica, batches: bytes, acks: Acks, queued: QueuedBytes) -> Appended:
@@ -70,7 +68,7 @@ class Opening:
             raise InvalidTransactionStateError("a batch that is not transactional opens no transaction")
         verify = partial(self._verify, (header.producer_id, header.producer_epoch))
         with queued.holding(len(batches)):
-            return await replica.append_verified(batches, acks=acks, verify=verify)
+            return await replica.append_verified(batches, acks=acks, verify=verify, wait_s=self._wait_s)
 
     async def _verify(self, producer: _Producer) -> None:
         """An answer for several partitions may come before the guards of the later ones are got. Should the transaction
@@ -91,7 +89,7 @@ class Opening:
             partitions=frozenset(self._partitions_of(producer)),
         )
         try:
-            await self._verifier.add(command, self._wait_s)
+            await self._verifier.add(command)
         except StreamlogError as error:
             return error
         return None

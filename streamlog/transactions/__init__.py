@@ -14,6 +14,7 @@ Theory of operation
   whoever is the coordinator writes the markers, again and again, until every partition has them, and then COMPLETE.
 - Every end raises the epoch (KIP-890): markers carry the new one, so a partition that has its marker refuses what is
   late of the transaction, and the next transaction has an epoch of its own.
+- The next transaction may be open while the markers are written: each partition takes nothing of it before its marker.
 - A transaction that is open longer than its time-out is aborted, unless its producer answers to a coordinator of its
   own (two-phase commit, KIP-939): it stays until that one says.
 """

@@ -1,6 +1,7 @@
 """Records of `__transaction_state` as bytes: Kafka's schemas (TransactionLogKey 0, TransactionLogValue 1).
 
-A time-out of -1, two-phase commit, is written as Kafka writes it: INT32_MAX.
+A time-out of -1, two-phase commit, is written as Kafka writes it: INT32_MAX. What Kafka does not have, a transaction
+that is open behind the one being ended, stands in tagged fields of our own, which its tools pass over.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from streamlog.model import (
 )
 from streamlog.records.message_reader import MessageReader
 from streamlog.records.message_writer import MessageWriter
-from streamlog.transactions.records import TWO_PHASE, Record, TransactionState, TransactionValue
+from streamlog.transactions.records import NO_TIME, TWO_PHASE, Record, TransactionState, TransactionValue
 
 _KEY_VERSION: Final = 0
 _VALUE_VERSION: Final = 1  # flexible; 0 is not, and is read
 _PREVIOUS_ID_TAG: Final = 0
 _CLIENT_VERSION_TAG: Final = 2
+_NEXT_TAG: Final = 10_000  # started_ms, topics
+_FORMER_TAG: Final = 10_001  # int8: 1 committed, 0 aborted
 _CLIENT_VERSION: Final = (2).to_bytes(2, "big")  # every transaction raises the epoch (KIP-890)
 
 
@@ -43,7 +46,29 @@ def _encode_value(value: TransactionValue) -> bytes:
     writer.int16(value.producer_epoch)
     writer.int32(INT32_MAX if value.timeout_ms == TWO_PHASE else value.timeout_ms)
     writer.int8(value.state)
-    topics = [(topic, list(some)) for topic, some in groupby(sorted(value.partitions), lambda p: p.topic)]
+    _write_topics(writer, value.partitions)
+    writer.int64(value.updated_ms)
+    writer.int64(value.started_ms)
+    tagged = [(_CLIENT_VERSION_TAG, _CLIENT_VERSION)]
+    if value.previous_producer_id != NO_PRODUCER_ID:
+        tagged.insert(0, (_PREVIOUS_ID_TAG, value.previous_producer_id.to_bytes(8, "big", signed=True)))
+    if value.has_next:
+        tagged.append((_NEXT_TAG, _encode_next(value)))
+    if value.former_committed is not None:
+        tagged.append((_FORMER_TAG, bytes([value.former_committed])))
+    writer.tagged_fields(tagged)
+    return writer.content()
+
+
+def _encode_next(value: TransactionValue) -> bytes:
+    writer = MessageWriter(flexible=True)
+    writer.int64(value.next_started_ms)
+    _write_topics(writer, value.next_partitions)
+    return writer.content()
+
+
+def _write_topics(writer: MessageWriter, partitions: frozenset[TopicPartition]) -> None:
+    topics = [(topic, list(some)) for topic, some in groupby(sorted(partitions), lambda p: p.topic)]
 
     def topic_of(entry: tuple[str, list[TopicPartition]]) -> None:
         topic, some = entry
@@ -52,13 +77,6 @@ def _encode_value(value: TransactionValue) -> bytes:
         writer.tagged_fields()
 
     writer.array(topics, topic_of)
-    writer.int64(value.updated_ms)
-    writer.int64(value.started_ms)
-    tagged = [(_CLIENT_VERSION_TAG, _CLIENT_VERSION)]
-    if value.previous_producer_id != NO_PRODUCER_ID:
-        tagged.insert(0, (_PREVIOUS_ID_TAG, value.previous_producer_id.to_bytes(8, "big", signed=True)))
-    writer.tagged_fields(tagged)
-    return writer.content()
 
 
 def decode(key: bytes | None, value: bytes | None) -> Record:
@@ -84,19 +102,18 @@ def _decode_value(reader: MessageReader) -> TransactionValue:
     timeout_ms, state = reader.int32(), reader.int8()
     if state not in TransactionState.__members__.values():
         raise InvalidRecordError(f"a transaction cannot be in state {state}")
-
-    def topic() -> list[TopicPartition]:
-        name = reader.string()
-        indexes = reader.array(reader.int32)
-        reader.skip_tagged_fields()
-        return [TopicPartition(name, PartitionId(index)) for index in indexes]
-
-    partitions = frozenset(partition for some in reader.array(topic) for partition in some)
+    partitions = _read_topics(reader)
     updated_ms, started_ms = reader.int64(), reader.int64()
-    previous = NO_PRODUCER_ID
+    previous, former_committed = NO_PRODUCER_ID, None
+    next_started_ms, next_partitions = NO_TIME, frozenset[TopicPartition]()
     for tag, content in reader.tagged_fields():
         if tag == _PREVIOUS_ID_TAG:
             previous = ProducerId(content.int64())
+        elif tag == _NEXT_TAG:
+            content.flexible = True
+            next_started_ms, next_partitions = content.int64(), _read_topics(content)
+        elif tag == _FORMER_TAG:
+            former_committed = content.int8() != 0
     return TransactionValue(
         producer_id=producer_id,
         producer_epoch=producer_epoch,
@@ -106,4 +123,17 @@ def _decode_value(reader: MessageReader) -> TransactionValue:
         partitions=partitions,
         started_ms=started_ms,
         updated_ms=updated_ms,
+        next_partitions=next_partitions,
+        next_started_ms=next_started_ms,
+        former_committed=former_committed,
     )
+
+
+def _read_topics(reader: MessageReader) -> frozenset[TopicPartition]:
+    def topic() -> list[TopicPartition]:
+        name = reader.string()
+        indexes = reader.array(reader.int32)
+        reader.skip_tagged_fields()
+        return [TopicPartition(name, PartitionId(index)) for index in indexes]
+
+    return frozenset(partition for some in reader.array(topic) for partition in some)

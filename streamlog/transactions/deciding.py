@@ -9,8 +9,13 @@
             --end: commit | abort------------------> PREPARE_COMMIT | PREPARE_ABORT, under the next epoch
             --init, or its time is over------------> PREPARE_ABORT, under the next epoch: the producer is fenced
             --init that keeps what is prepared-----> ONGOING, under the next epoch (two-phase commit)
-    PREPARE_* --all markers are written------------> COMPLETE_*
+    PREPARE_* --add partitions, under that epoch---> PREPARE_*, with the next transaction open behind it
+              --all markers are written------------> COMPLETE_*; ONGOING where the next transaction is open
     EMPTY, COMPLETE_* --long not used--------------> (none)
+
+A producer that writes to the same partitions in one transaction after another has its next one opened by the record
+that decides the end (`End.recurring`), so that no leader has to wait for a record of its own. As long as nobody has
+asked about that one it can be closed again (`close_unused`): it is what the producer is thought to do, and no more.
 
 What is asked again is answered again: the end of a transaction that has ended so already is a success, by whichever
 epoch of the two it is asked; another end for it is refused, and is never decided anew.
@@ -47,6 +52,8 @@ R_co = TypeVar("R_co", covariant=True)
 
 EPOCH_MAX: Final = 32_766
 """The last epoch that a producer gets; the one above it is left for fencing. Then it gets another producer id."""
+AHEAD_MS: Final = 1_000
+"""For how long a transaction that was opened with the end before it waits to be used."""
 
 
 class Decision(Struct, Generic[R_co], frozen=True, kw_only=True):
@@ -90,6 +97,7 @@ class End(Struct, frozen=True, kw_only=True):
     producer_epoch: ProducerEpoch
     commit: bool
     fresh_producer_id: ProducerId = NO_PRODUCER_ID  # needed where the epochs are used up (`needs_fresh_id`)
+    recurring: frozenset[TopicPartition] = frozenset()  # what the next transaction is opened with; empty: it is not
 
 
 class Ended(Struct, frozen=True, kw_only=True):
@@ -131,7 +139,11 @@ def must_abort_first(command: Init, before: TransactionValue | None) -> bool:
 def abort_open(
     transactional_id: str, before: TransactionValue, fresh_producer_id: ProducerId, now_ms: int
 ) -> Decision[TransactionValue]:
-    """Decide to abort, and fence the producer: another one begins, the time is over, or an operator says so."""
+    """Decide to abort, and fence the producer: another one begins, the time is over, or an operator says so.
+    InvalidTransactionStateError; ConcurrentTransactionsError while it waits for the end of the one before.
+    """
+    if before.state in PREPARED and before.has_next:
+        raise _being_ended(transactional_id)
     if before.state is not TransactionState.ONGOING:
         raise InvalidTransactionStateError(f"{transactional_id!r} has no open transaction")
     value = _prepared(before, commit=False, fresh_producer_id=fresh_producer_id, now_ms=now_ms)
@@ -142,25 +154,47 @@ def add_partitions(command: AddPartitions, before: TransactionValue | None, now_
     """Nothing is written where all of them are in it already."""
     value = _check_producer(command.transactional_id, command.producer_id, command.producer_epoch, before)
     if value.state in PREPARED:
-        raise _being_ended(command.transactional_id)
+        return _add_to_next(command, value, now_ms)
     if value.state is TransactionState.ONGOING:
         if command.partitions <= value.partitions:
             return Decision(response=None)
-        partitions, started_ms = value.partitions | command.partitions, value.started_ms
+        grown = replace(value, partitions=value.partitions | command.partitions, updated_ms=now_ms)
     else:
-        partitions, started_ms = command.partitions, now_ms
-    grown = replace(
-        value, state=TransactionState.ONGOING, partitions=partitions, started_ms=started_ms, updated_ms=now_ms
-    )
+        grown = replace(
+            value,
+            state=TransactionState.ONGOING,
+            partitions=command.partitions,
+            started_ms=now_ms,
+            updated_ms=now_ms,
+            former_committed=None,
+        )
     return Decision(response=None, record=Record(command.transactional_id, grown))
+
+
+def _add_to_next(command: AddPartitions, before: TransactionValue, now_ms: int) -> Decision[None]:
+    """Its producer has been told how the one before ends. The partitions see to it that it follows: nothing is appended
+    under its epoch before the marker.
+    """
+    if before.has_next and command.partitions <= before.next_partitions:
+        return Decision(response=None)
+    value = replace(
+        before,
+        next_partitions=before.next_partitions | command.partitions,
+        next_started_ms=before.next_started_ms if before.has_next else now_ms,
+        updated_ms=now_ms,
+    )
+    return Decision(response=None, record=Record(command.transactional_id, value))
 
 
 def verify(command: AddPartitions, before: TransactionValue | None) -> None:
     """Whether the transaction is open and has these partitions. As `add_partitions`, and nothing changes."""
     value = _check_producer(command.transactional_id, command.producer_id, command.producer_epoch, before)
-    if value.state in PREPARED:
-        raise _being_ended(command.transactional_id)
-    if value.state is not TransactionState.ONGOING or not command.partitions <= value.partitions:
+    is_open, partitions = (
+        (value.has_next, value.next_partitions)
+        if value.state in PREPARED
+        else (value.state is TransactionState.ONGOING, value.partitions)
+    )
+    if not is_open or not command.partitions <= partitions:
         raise InvalidTransactionStateError(
             f"{command.transactional_id!r} has no open transaction with these partitions"
         )
@@ -180,23 +214,53 @@ def end(command: End, before: TransactionValue | None, now_ms: int) -> Decision[
             return Decision(response=Ended(producer=_producer(value), was_open=False))
         raise InvalidTransactionStateError(f"{command.transactional_id!r} has no open transaction to commit")
     ended = _prepared(value, commit=command.commit, fresh_producer_id=command.fresh_producer_id, now_ms=now_ms)
+    if command.recurring and _may_open_ahead(value, ended):
+        ended = replace(ended, next_partitions=command.recurring, next_started_ms=now_ms)
     return Decision(
         response=Ended(producer=_producer(ended), was_open=True), record=Record(command.transactional_id, ended)
     )
+
+
+def _may_open_ahead(before: TransactionValue, ended: TransactionValue) -> bool:
+    """Not where nobody would end it, nor next to a change of the producer id, which a retry is told apart by."""
+    return ended.timeout_ms != TWO_PHASE and ended.producer_id == before.producer_id and not needs_fresh_id(ended)
 
 
 def complete(transactional_id: str, before: TransactionValue, now_ms: int) -> Decision[None]:
     """All partitions have their markers."""
     if before.state not in PREPARED:
         raise InvalidTransactionStateError(f"{transactional_id!r} has no end that is decided")
-    commit = before.state is TransactionState.PREPARE_COMMIT
+    committed = before.state is TransactionState.PREPARE_COMMIT
     value = replace(
         before,
-        state=TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT,
-        partitions=frozenset(),
-        started_ms=NO_TIME,
+        state=TransactionState.ONGOING if before.has_next else _complete(committed=committed),
+        partitions=before.next_partitions,
+        started_ms=before.next_started_ms,
         updated_ms=now_ms,
+        next_partitions=frozenset(),
+        next_started_ms=NO_TIME,
+        former_committed=committed if before.has_next else before.former_committed,
     )
+    return Decision(response=None, record=Record(transactional_id, value))
+
+
+def close_unused(transactional_id: str, before: TransactionValue, now_ms: int) -> Decision[None]:
+    """Take back a transaction that was opened with the end before it. Only for the coordinator that has opened it, and
+    knows that it has told nobody that it is open: its epoch stays, for the producer goes on with it.
+    """
+    if before.state in PREPARED and before.has_next:
+        value = replace(before, next_partitions=frozenset(), next_started_ms=NO_TIME, updated_ms=now_ms)
+    elif before.state is TransactionState.ONGOING and before.former_committed is not None:
+        value = replace(
+            before,
+            state=_complete(committed=before.former_committed),
+            partitions=frozenset(),
+            started_ms=NO_TIME,
+            updated_ms=now_ms,
+            former_committed=None,
+        )
+    else:
+        raise InvalidTransactionStateError(f"{transactional_id!r} has no transaction that was opened ahead")
     return Decision(response=None, record=Record(transactional_id, value))
 
 
@@ -210,11 +274,17 @@ def expire(transactional_id: str, before: TransactionValue, now_ms: int, expirat
 
 def is_overdue(value: TransactionValue, now_ms: int) -> bool:
     """Open longer than it may be."""
-    return (
-        value.state is TransactionState.ONGOING
-        and value.timeout_ms != TWO_PHASE
-        and now_ms - value.started_ms >= value.timeout_ms
-    )
+    deadline_ms = overdue_at(value)
+    return deadline_ms is not None and now_ms >= deadline_ms
+
+
+def overdue_at(value: TransactionValue) -> int | None:
+    """When an open transaction is aborted, by the wall clock; None: never. One that was open before its first record
+    has so much longer.
+    """
+    if value.state is not TransactionState.ONGOING or value.timeout_ms == TWO_PHASE:
+        return None
+    return value.started_ms + value.timeout_ms + (0 if value.former_committed is None else AHEAD_MS)
 
 
 def needs_fresh_id(value: TransactionValue | None) -> bool:
@@ -262,17 +332,29 @@ def _check_producer(
 
 
 def _has_ended_so(command: End, before: TransactionValue) -> bool:
-    """A retry, by the epoch that the transaction had: its answer was lost."""
-    wanted = (
-        (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
-        if command.commit
-        else (TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT)
-    )
-    if before.state not in wanted:
-        return False
-    if command.producer_id == before.producer_id:
-        return command.producer_epoch == before.producer_epoch - 1
-    return command.producer_id == before.previous_producer_id and before.producer_epoch == 0
+    """A retry, by the epoch that the transaction had: its answer was lost. The next one may have been opened, and have
+    been aborted since its time was over; the producer that asks cannot have used it.
+    """
+    if command.producer_id != before.producer_id:
+        changed_id = command.producer_id == before.previous_producer_id and before.producer_epoch == 0
+        return changed_id and _committed(before) == command.commit
+    if command.producer_epoch == before.producer_epoch - 1:
+        is_next_open = before.state is TransactionState.ONGOING
+        return (before.former_committed if is_next_open else _committed(before)) == command.commit
+    if command.producer_epoch == before.producer_epoch - 2:
+        return before.state is not TransactionState.ONGOING and before.former_committed == command.commit
+    return False
+
+
+def _committed(value: TransactionValue) -> bool | None:
+    """How the transaction ended that the state tells of; None: it tells of none that has."""
+    if value.state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT):
+        return True
+    return False if value.state in (TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT) else None
+
+
+def _complete(*, committed: bool) -> TransactionState:
+    return TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT
 
 
 def _prepared(
@@ -295,7 +377,7 @@ def _abort_of_nothing(command: End, before: TransactionValue, now_ms: int) -> De
     appended, must not open a transaction under the epoch of the next one (KIP-890).
     """
     prepared = _prepared(before, commit=False, fresh_producer_id=command.fresh_producer_id, now_ms=now_ms)
-    value = replace(prepared, state=TransactionState.COMPLETE_ABORT)
+    value = replace(prepared, state=TransactionState.COMPLETE_ABORT, former_committed=None)
     response = Ended(producer=_producer(value), was_open=False)
     return Decision(response=response, record=Record(command.transactional_id, value))
 
@@ -327,7 +409,9 @@ def _keep(command: Init, before: TransactionValue, now_ms: int) -> Decision[Prod
         raise InvalidTransactionStateError(
             f"{command.transactional_id!r} has used up its epochs while its transaction was open: end it first"
         )
-    value = replace(before, producer_epoch=ProducerEpoch(before.producer_epoch + 1), updated_ms=now_ms)
+    value = replace(
+        before, producer_epoch=ProducerEpoch(before.producer_epoch + 1), updated_ms=now_ms, former_committed=None
+    )
     response = replace(_producer(value), open_producer_id=before.producer_id, open_producer_epoch=before.producer_epoch)
     return Decision(response=response, record=Record(command.transactional_id, value))
 

@@ -27,7 +27,7 @@ PREPARED: Final = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.P
 
 
 class TransactionValue(Struct, frozen=True, kw_only=True):
-    """`partitions` is not empty only while ONGOING or PREPARE_*."""
+    """`partitions` is not empty only while ONGOING or PREPARE_*; `next_*` tells of something only in PREPARE_*."""
 
     producer_id: ProducerId
     producer_epoch: ProducerEpoch  # that holds: of the markers in PREPARE_*, of the next transaction after it
@@ -37,6 +37,14 @@ class TransactionValue(Struct, frozen=True, kw_only=True):
     partitions: frozenset[TopicPartition] = frozenset()
     started_ms: int = NO_TIME  # wall clock
     updated_ms: int
+    next_partitions: frozenset[TopicPartition] = frozenset()  # of the transaction behind the one that is being ended
+    next_started_ms: int = NO_TIME  # NO_TIME: none is open there
+    former_committed: bool | None = None  # how the one before ended; known where this one was open before its markers
+
+    @property
+    def has_next(self) -> bool:
+        """Whether a transaction is open behind the one that is being ended."""
+        return self.next_started_ms != NO_TIME
 
 
 TWO_PHASE: Final = -1

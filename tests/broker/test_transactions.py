@@ -13,6 +13,7 @@ from streamlog.errors import (
     ConcurrentTransactionsError,
     InvalidTransactionStateError,
     NotEnoughReplicasError,
+    NotLeaderError,
     ProducerFencedError,
     StreamlogError,
     TransactionCoordinatorFencedError,
@@ -32,6 +33,10 @@ def transactional(*values: bytes, epoch: int = 0, sequence: int = 0, pid: int = 
     return batch(values, producer=(pid, epoch, sequence), attributes=TRANSACTIONAL_BIT)
 
 
+WAIT_S = 5.0
+"""For a marker."""
+
+
 async def confirmed() -> None:
     """The coordinator knows the transaction."""
 
@@ -43,7 +48,7 @@ def begin(rig: Rig, *values: bytes, epoch: int = 0, sequence: int = 0, pid: int 
     async def sending() -> Appended:
         leader = rig.leader()
         if leader.needs_verification(data):
-            return await leader.append_verified(data, acks=Acks.LEADER, verify=confirmed)
+            return await leader.append_verified(data, acks=Acks.LEADER, verify=confirmed, wait_s=WAIT_S)
         return leader.append(data, acks=Acks.LEADER)
 
     return rig.machine.run(sending())
@@ -224,7 +229,7 @@ def test_plain_batches_need_none(leading: Rig) -> None:
 def verified(rig: Rig, meanwhile: Callable[[], Awaitable[None]], *, epoch: int = 0) -> Appended:
     async def sending() -> Appended:
         data = transactional(b"a", epoch=epoch)
-        return await rig.leader().append_verified(data, acks=Acks.LEADER, verify=meanwhile)
+        return await rig.leader().append_verified(data, acks=Acks.LEADER, verify=meanwhile, wait_s=WAIT_S)
 
     return rig.machine.run(sending())
 
@@ -308,7 +313,7 @@ def test_batches_of_a_producer_keep_their_order_behind_a_verification(leading: R
         async def send(sequence: int) -> Appended:
             data = transactional(b"%d" % sequence, sequence=sequence)
             if leader.needs_verification(data):
-                return await leader.append_verified(data, acks=Acks.LEADER, verify=verify)
+                return await leader.append_verified(data, acks=Acks.LEADER, verify=verify, wait_s=WAIT_S)
             return leader.append(data, acks=Acks.LEADER)
 
         sending = [asyncio.ensure_future(send(sequence)) for sequence in range(4)]
@@ -334,7 +339,7 @@ def test_the_end_of_the_leadership_ends_a_verification(rig: Rig) -> None:
             await told.wait()
 
         data = transactional(b"a")
-        one = asyncio.ensure_future(leader.append_verified(data, acks=Acks.LEADER, verify=verify))
+        one = asyncio.ensure_future(leader.append_verified(data, acks=Acks.LEADER, verify=verify, wait_s=WAIT_S))
         await asyncio.sleep(0)
         leader.end(ConcurrentTransactionsError("another leads"))
         told.set()
@@ -342,3 +347,93 @@ def test_the_end_of_the_leadership_ends_a_verification(rig: Rig) -> None:
             await one
 
     rig.machine.run(story())
+
+
+def test_what_opens_the_next_transaction_waits_for_the_marker_of_the_one_before(leading: Rig) -> None:
+    """Their coordinator may have opened it already. The batches behind it keep their order."""
+    rig = leading
+    begin(rig, b"a", epoch=0)
+
+    async def story() -> list[int]:
+        leader = rig.leader()
+
+        async def send(sequence: int) -> Appended:
+            data = transactional(b"b", epoch=1, sequence=sequence)
+            assert leader.needs_verification(data)
+            return await leader.append_verified(data, acks=Acks.LEADER, verify=confirmed, wait_s=WAIT_S)
+
+        sending = [asyncio.ensure_future(send(sequence)) for sequence in range(2)]
+        await asyncio.sleep(0.01)
+        assert leader.log_end_offset == 1
+        leader.append_marker(PID, ProducerEpoch(1), 0, commit=True)
+        return [(await one).first_offset for one in sending]
+
+    assert rig.machine.run(story()) == [2, 3]
+    assert mark(rig, 1, commit=True).duplicate, "of the transaction before, and not of the one that is open"
+    assert rig.leader().log.producers.has_open(PID, ProducerEpoch(1))
+
+
+def test_the_marker_is_not_waited_for_longer_than_asked(leading: Rig) -> None:
+    rig = leading
+    begin(rig, b"a", epoch=0)
+
+    async def story() -> None:
+        data = transactional(b"b", epoch=1)
+        await rig.leader().append_verified(data, acks=Acks.LEADER, verify=confirmed, wait_s=0.01)
+
+    with pytest.raises(ConcurrentTransactionsError):
+        rig.machine.run(story())
+
+
+def test_the_end_of_the_leadership_ends_the_wait_for_a_marker(leading: Rig) -> None:
+    rig = leading
+    begin(rig, b"a", epoch=0)
+
+    async def story() -> None:
+        leader = rig.leader()
+        data = transactional(b"b", epoch=1)
+        one = asyncio.ensure_future(leader.append_verified(data, acks=Acks.LEADER, verify=confirmed, wait_s=WAIT_S))
+        await asyncio.sleep(0.01)
+        leader.end(NotLeaderError("another leads"))
+        with pytest.raises(NotLeaderError, match="another leads"):
+            await one
+
+    rig.machine.run(story())
+
+
+def test_a_marker_can_say_that_the_next_transaction_is_open_here(leading: Rig) -> None:
+    """Then nobody is asked, until the coordinator takes it back, or has the next marker written."""
+    rig = leading
+    begin(rig, b"a", epoch=0)
+
+    async def refuse() -> None:
+        raise InvalidTransactionStateError("asked")
+
+    def mark_and_open(epoch: int) -> Appended:
+        return rig.do(lambda: rig.leader().append_marker(PID, ProducerEpoch(epoch), 0, commit=True, opens_next=True))
+
+    def take_back(epoch: int) -> bool:
+        return rig.do(lambda: rig.leader().take_back(PID, ProducerEpoch(epoch)))
+
+    mark_and_open(1)
+    assert verified(rig, refuse, epoch=1).first_offset == 2
+    assert take_back(1), "it is used"
+    mark_and_open(2)
+    assert not take_back(2)
+    with pytest.raises(InvalidTransactionStateError, match="asked"):
+        verified(rig, refuse, epoch=2)
+    assert mark_and_open(2).duplicate
+    with pytest.raises(InvalidTransactionStateError, match="asked"):
+        verified(rig, refuse, epoch=2)
+    mark_and_open(3)
+    mark(rig, 4, commit=False)
+    for epoch in (3, 4):
+        with pytest.raises(StreamlogError):
+            verified(rig, refuse, epoch=epoch)
+
+
+def test_what_is_about_to_be_appended_counts_as_used(leading: Rig) -> None:
+    rig = leading
+    with rig.leader().verification(PID, ProducerEpoch(0)):
+        assert rig.do(lambda: rig.leader().take_back(PID, ProducerEpoch(0)))
+    assert not rig.do(lambda: rig.leader().take_back(PID, ProducerEpoch(0)))

@@ -9,14 +9,16 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
+from streamlog.broker.verification import Verifications
 from streamlog.coordinator.marker_writer import MarkerWriter, _Job
 from streamlog.coordinator.shard import Shard
+from streamlog.coordinator.transaction_shard import TransactionShard
 from streamlog.errors import InvalidTransactionStateError
 from streamlog.model import ProducerEpoch, ProducerId
 from streamlog.services.verifying import Verifier
 from streamlog.transactions import deciding
 from streamlog.transactions.deciding import Decision, End, Ended
-from streamlog.transactions.records import PREPARED, Record, TransactionState, TransactionValue
+from streamlog.transactions.records import NO_TIME, PREPARED, Record, TransactionState, TransactionValue
 
 from .mutants import Mutant
 
@@ -44,7 +46,7 @@ def epoch_not_bumped() -> AbstractContextManager[Any]:
 
 
 def verification_skipped() -> AbstractContextManager[Any]:
-    async def yes(self: Verifier, command: object, wait_s: float) -> None:
+    async def yes(self: Verifier, command: object) -> None:
         return
 
     return patch.object(Verifier, "add", yes)
@@ -67,9 +69,29 @@ def retry_of_the_end_decided_anew() -> AbstractContextManager[Any]:
     return patch.object(deciding, "end", anew)
 
 
+def grant_not_taken_back() -> AbstractContextManager[Any]:
+    """What was opened ahead is closed, and a leader goes on believing that it may open it."""
+    return patch.object(Verifications, "take_back", lambda self, producer_id, epoch: False)
+
+
+def ahead_closed_by_who_took_over() -> AbstractContextManager[Any]:
+    """Somebody may have been told that it is open."""
+    begin = TransactionShard.begin
+
+    def closing(self: TransactionShard) -> None:
+        for name, value in self.values.items():
+            if value.has_next:
+                self.values[name] = replace(value, next_partitions=frozenset(), next_started_ms=NO_TIME)
+        begin(self)
+
+    return patch.object(TransactionShard, "begin", closing)
+
+
 MUTANTS: Final[Mapping[str, Mutant]] = {
     "marker_before_the_decision_is_durable": Mutant(plant=marker_before_the_decision_is_durable, seeds=10),
     "epoch_not_bumped": Mutant(plant=epoch_not_bumped, seeds=10),
     "verification_skipped": Mutant(plant=verification_skipped, seeds=10),
     "retry_of_the_end_decided_anew": Mutant(plant=retry_of_the_end_decided_anew, seeds=10),
+    "grant_not_taken_back": Mutant(plant=grant_not_taken_back, seeds=10, first=36),
+    "ahead_closed_by_who_took_over": Mutant(plant=ahead_closed_by_who_took_over, seeds=10),
 }

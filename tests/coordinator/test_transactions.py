@@ -5,20 +5,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Iterator, Sequence
 from typing import TypeVar, cast
+from unittest.mock import patch
 
 import pytest
 
 from streamlog.coordinator.transactions import TRANSACTIONS_TOPIC, TransactionCoordinator
-from streamlog.errors import ConcurrentTransactionsError, LeaderNotAvailableError, StreamlogError
+from streamlog.errors import (
+    ConcurrentTransactionsError,
+    InvalidTransactionStateError,
+    LeaderNotAvailableError,
+    ProducerFencedError,
+)
 from streamlog.model import NO_PRODUCER_ID, BrokerId, Offset, ProducerId, TopicPartition
 from streamlog.ports import Network, Ports
 from streamlog.transactions.deciding import AddPartitions, End, Ended, Init, Producer
-from streamlog.transactions.markers import PartitionMarker
+from streamlog.transactions.markers import Grant, MarkerOutcome, PartitionMarker
 from streamlog.transactions.records import TransactionState
 from tests.broker.rig import ME, OTHER, P0, Rig
 
 T = TypeVar("T")
-T_0 = TopicPartition("t", P0)
+T_0, T_1 = TopicPartition("t", P0), TopicPartition("u", P0)
 WAIT_S = 3.0
 
 
@@ -27,15 +33,24 @@ class FakeLink:
 
     def __init__(self) -> None:
         self.written: list[tuple[BrokerId, PartitionMarker]] = []
+        self.taken_back: list[Grant] = []
         self.asked = 0
         self.reachable = True
+        self.used = False  # what was granted
+        self.records = {T_0, T_1}  # where transactions have some
 
-    async def write(self, node: BrokerId, markers: Sequence[PartitionMarker]) -> Sequence[StreamlogError | None]:
+    async def write(self, node: BrokerId, markers: Sequence[PartitionMarker]) -> Sequence[MarkerOutcome]:
         self.asked += 1
         if not self.reachable:
             raise LeaderNotAvailableError("nobody is there")
         self.written += [(node, marker) for marker in markers]
-        return [None] * len(markers)
+        return [MarkerOutcome(ended=marker.partition in self.records) for marker in markers]
+
+    async def take_back(self, node: BrokerId, grant: Grant) -> bool:
+        if not self.reachable:
+            raise LeaderNotAvailableError("nobody is there")
+        self.taken_back.append(grant)
+        return self.used
 
 
 class FakeIds:
@@ -48,7 +63,7 @@ class FakeIds:
 
 
 class Bench:
-    """A node that leads the only partition of `__transaction_state` (copied to another one), and topic `t`."""
+    """A node that leads the only partition of `__transaction_state` (copied to another one), and topics `t` and `u`."""
 
     def __init__(self) -> None:
         self.rig = Rig()
@@ -56,6 +71,7 @@ class Bench:
         self.link, self.ids = FakeLink(), FakeIds()
         self.begin()
         self.rig.create("t", 1)
+        self.rig.create("u", 3)
         self.rig.create(TRANSACTIONS_TOPIC, 2, replicas=(ME, OTHER), configs={"cleanup.policy": "compact"})
         self.rig.rest()
 
@@ -122,14 +138,14 @@ class Bench:
         command = Init(transactional_id="x", timeout_ms=timeout_ms, fresh_producer_id=NO_PRODUCER_ID)
         return self.run(self.coordinator.init(command, WAIT_S))
 
-    def adding(self, producer: Producer) -> Awaitable[None]:
+    def adding(self, producer: Producer, *partitions: TopicPartition) -> Awaitable[None]:
         command = AddPartitions(
             transactional_id="x",
             producer_id=producer.producer_id,
             producer_epoch=producer.producer_epoch,
-            partitions=frozenset({T_0}),
+            partitions=frozenset(partitions or {T_0}),
         )
-        return self.coordinator.add_partitions(command, WAIT_S)
+        return self.coordinator.add_partitions(command)
 
     def ending(self, producer: Producer, *, commit: bool = True) -> Awaitable[Ended]:
         command = End(
@@ -175,17 +191,150 @@ def test_no_marker_comes_before_its_decision_is_replicated(bench: Bench) -> None
     check_that_no_marker_comes_before_its_decision_is_replicated(bench)
 
 
-def test_the_next_transaction_waits_for_the_markers_and_not_for_ever(bench: Bench) -> None:
+def test_the_next_transaction_opens_behind_the_markers_and_does_not_end_before_them(bench: Bench) -> None:
     producer = bench.init()
     bench.run(bench.adding(producer))
     bench.link.reachable = False
     following = bench.run(bench.ending(producer)).producer
+    bench.run(bench.adding(following))
+    assert bench.state() is TransactionState.PREPARE_COMMIT
     with pytest.raises(ConcurrentTransactionsError):
-        bench.run(bench.adding(following))
-    waiting = bench.start(bench.adding(following))
+        bench.run(bench.ending(following))
+    ending = bench.start(bench.ending(following, commit=False))
     bench.link.reachable = True
     bench.settle()
-    assert waiting.result() is None
+    assert ending.result().was_open
+    assert bench.state() is TransactionState.COMPLETE_ABORT
+    assert [marker.marker.commit for _, marker in bench.link.written] == [True, False]
+
+
+def twice(bench: Bench) -> Producer:
+    """Two transactions with the same partition: the third one is open ahead."""
+    producer = bench.init()
+    for _ in range(2):
+        bench.run(bench.adding(producer))
+        producer = bench.run(bench.ending(producer)).producer
+    return producer
+
+
+def appended(bench: Bench) -> int:
+    return bench.rig.leader(TRANSACTIONS_TOPIC).log_end_offset
+
+
+def test_the_third_transaction_with_the_same_partitions_costs_no_record_to_open(bench: Bench) -> None:
+    producer = twice(bench)
+    bench.link.written.clear()
+    bench.rig.rest(0.1)
+    assert bench.state() is TransactionState.ONGOING
+    before = appended(bench)
+    bench.run(bench.adding(producer))
+    assert appended(bench) == before
+    bench.run(bench.adding(producer, T_1))
+    assert appended(bench) == before + 1
+    bench.run(bench.ending(producer))
+    bench.settle()
+    assert {marker.partition for _, marker in bench.link.written} == {T_0, T_1}
+
+
+def test_the_markers_tell_that_the_next_transaction_is_open(bench: Bench) -> None:
+    twice(bench)
+    bench.rig.rest(0.1)
+    assert [marker.opens_next for _, marker in bench.link.written] == [False, True]
+
+
+def test_a_partition_without_records_does_not_recur(bench: Bench) -> None:
+    producer = twice(bench)
+    bench.link.records = {T_1}
+    for _ in range(2):  # T_0 is part of them, for they were opened with it
+        bench.run(bench.adding(producer, T_1))
+        producer = bench.run(bench.ending(producer)).producer
+        bench.rig.rest(0.1)
+        assert {marker.partition for _, marker in bench.link.written} == {T_0, T_1}
+    bench.link.written.clear()
+    bench.run(bench.adding(producer, T_1))
+    bench.run(bench.ending(producer))
+    bench.settle()
+    assert {marker.partition for _, marker in bench.link.written} == {T_1}
+
+
+def test_one_that_is_open_ahead_and_not_used_is_closed_without_a_word(bench: Bench) -> None:
+    producer = twice(bench)
+    bench.settle()
+    assert bench.state() is TransactionState.COMPLETE_COMMIT
+    assert bench.link.taken_back == [
+        Grant(producer_id=producer.producer_id, producer_epoch=producer.producer_epoch, partitions=(T_0,))
+    ]
+    with pytest.raises(InvalidTransactionStateError, match="no open transaction to commit"):
+        bench.run(bench.ending(producer))
+    bench.run(bench.adding(producer))
+    assert bench.run(bench.ending(producer)).was_open
+
+
+def test_one_that_a_leader_has_used_without_asking_stays_open(bench: Bench) -> None:
+    producer = twice(bench)
+    bench.link.used = True
+    bench.settle()
+    assert bench.state() is TransactionState.ONGOING
+    assert len(bench.link.taken_back) == 1
+    assert bench.run(bench.ending(producer)).was_open
+
+
+def test_one_of_which_the_leaders_do_not_tell_whether_it_is_used_stays_open(bench: Bench) -> None:
+    twice(bench)
+    bench.rig.rest(0.1)
+    bench.link.reachable = False
+    bench.settle()
+    assert bench.state() is TransactionState.ONGOING
+    bench.link.reachable = True
+    bench.settle()
+    assert bench.state() is TransactionState.COMPLETE_COMMIT
+
+
+def test_one_that_somebody_asks_about_while_it_is_taken_back_stays_open(bench: Bench) -> None:
+    producer = twice(bench)
+    asking = bench.adding(producer)
+
+    async def take_back(node: BrokerId, grant: Grant) -> bool:
+        await asking
+        return False
+
+    with patch.object(bench.link, "take_back", take_back):
+        bench.settle()
+    assert bench.state() is TransactionState.ONGOING
+
+
+def test_another_producer_aborts_what_is_open_ahead(bench: Bench) -> None:
+    producer = twice(bench)
+    following = bench.init()
+    assert following.producer_epoch == producer.producer_epoch + 2
+    bench.settle()
+    with pytest.raises(ProducerFencedError):
+        bench.run(bench.adding(producer))
+
+
+def test_who_takes_over_cannot_know_whether_one_is_used_and_leaves_it_open(bench: Bench) -> None:
+    """Somebody may have been told that it is. Its time-out ends it, and its epoch with it."""
+    producer = bench.init(timeout_ms=5_000)
+    for _ in range(2):
+        bench.run(bench.adding(producer))
+        former, producer = producer, bench.run(bench.ending(producer)).producer
+    bench.rig.change(2, leader=ME)
+    bench.settle()
+    assert bench.state() is TransactionState.ONGOING
+    again = bench.run(bench.ending(former))
+    assert (again.was_open, again.producer) == (False, producer), "the answer had been lost"
+    for _ in range(3):
+        bench.settle()
+    assert bench.state() is TransactionState.COMPLETE_ABORT
+    assert not bench.run(bench.ending(former)).was_open
+    with pytest.raises(ProducerFencedError):
+        bench.run(bench.ending(former, commit=False))
+
+
+def test_what_was_told_to_be_open_stays_open(bench: Bench) -> None:
+    producer = twice(bench)
+    bench.run(bench.adding(producer))
+    bench.settle()
     assert bench.state() is TransactionState.ONGOING
 
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -24,6 +25,8 @@ from streamlog.node.data_plane import DataPlane
 from streamlog.ports import Ports
 from streamlog.records.header import TRANSACTIONAL_BIT
 from streamlog.services.marking import LocalMarkers
+from streamlog.services.verifying import Verifier
+from streamlog.transactions.deciding import AddPartitions
 from tests.node.calls import Calls, until_done
 from tests.node.kit import Nodes, tell
 from tests.storage.batches import batch
@@ -117,6 +120,55 @@ def test_a_block_that_ends_commits_and_one_that_raises_aborts() -> None:
                 producer.send("out", b"5")
         assert sorted(await scene.committed()) == [b"1", b"2", b"3", b"4", b"5"]
         assert b"no" in await scene.read("out", 1.0, "read_uncommitted")
+
+    play(story)
+
+
+def test_transactions_in_a_row_have_the_next_one_opened_with_the_end() -> None:
+    """Leaders ask the coordinator in the first two. A pause takes back what is not used; nothing is lost by it."""
+    asked: list[ProducerEpoch] = []
+    add = Verifier.add
+
+    async def counting(self: Verifier, command: AddPartitions) -> None:
+        asked.append(command.producer_epoch)
+        await add(self, command)
+
+    async def story(scene: Scene) -> None:
+        async def in_a_row(producer: AsyncProducer, values: range) -> None:
+            for value in values:
+                async with producer.transaction():
+                    await write(scene, producer, *[b"%d" % value] * 3)
+                    await producer.send_offsets({TopicPartition("in", PartitionId(0)): value}, "g")
+
+        async with scene.producer() as producer, AsyncAdmin(bootstrap_servers=SERVERS, ports=scene.ports) as admin:
+            await in_a_row(producer, range(6))
+            assert set(asked) == {0, 1}
+            (ahead,) = (await admin.list_transactions()).transactions
+            assert ahead.state in (TransactionState.ONGOING, TransactionState.PREPARE_COMMIT)
+            await asyncio.sleep(3.0)
+            (closed,) = (await admin.list_transactions()).transactions
+            assert closed.state is TransactionState.COMPLETE_COMMIT
+            await in_a_row(producer, range(6, 10))
+            assert set(asked) == {0, 1, 6, 7}
+            assert (await admin.list_group_offsets("g"))[TopicPartition("in", PartitionId(0))].offset == 9
+        found = await scene.committed()
+        assert sorted(found) == sorted([b"%d" % value for value in range(10)] * 3)
+
+    with patch.object(Verifier, "add", counting):
+        play(story)
+
+
+@pytest.mark.parametrize("who", ["coordinator", "leader"])
+def test_what_is_opened_ahead_outlives_those_who_know_of_it(who: str) -> None:
+    async def story(scene: Scene) -> None:
+        async with scene.producer() as producer:
+            for value in range(6):
+                if value == 4:
+                    node = scene.coordinator_of() if who == "coordinator" else scene.leader_of("out", 0)
+                    scene.nodes.host(node).crash()
+                async with producer.transaction():
+                    await write(scene, producer, *[b"%d" % value] * 3)
+        assert sorted(await scene.committed()) == sorted([b"%d" % value for value in range(6)] * 3)
 
     play(story)
 

@@ -67,7 +67,7 @@ class Coordinator(Struct):
     def verify(self, producer: Producer, *partitions: TopicPartition) -> None:
         deciding.verify(adding(producer, *partitions), self.value)
 
-    def end(self, producer: Producer, *, commit: bool = True) -> Ended:
+    def end(self, producer: Producer, *recurring: TopicPartition, commit: bool = True) -> Ended:
         self.fresh += 1
         command = End(
             transactional_id="x",
@@ -75,6 +75,7 @@ class Coordinator(Struct):
             producer_epoch=producer.producer_epoch,
             commit=commit,
             fresh_producer_id=ProducerId(self.fresh),
+            recurring=frozenset(recurring),
         )
         return self.carry_out(deciding.end(command, self.value, self.now_ms))
 
@@ -151,8 +152,8 @@ def test_a_late_batch_of_a_transaction_finds_none_open(coordinator: Coordinator)
     following = coordinator.end(producer).producer
     with pytest.raises(ProducerFencedError):
         coordinator.add(producer, T_0)
-    with pytest.raises(ConcurrentTransactionsError):
-        coordinator.add(following, T_0)
+    with pytest.raises(InvalidTransactionStateError):
+        coordinator.verify(following, T_0)
     coordinator.complete()
     with pytest.raises(ProducerFencedError):
         coordinator.verify(producer, T_0)
@@ -176,6 +177,120 @@ def test_an_end_that_is_asked_again_is_answered_again_and_never_decided_anew(
     with pytest.raises(ProducerFencedError):
         coordinator.end(producer, commit=not commit)
     assert len(coordinator.log) == written
+
+
+def test_the_next_transaction_opens_while_the_markers_are_written(coordinator: Coordinator) -> None:
+    producer = coordinator.init()
+    coordinator.add(producer, T_0)
+    following = coordinator.end(producer).producer
+    coordinator.now_ms += 5
+    coordinator.add(following, T_1)
+    coordinator.verify(following, T_1)
+    written = len(coordinator.log)
+    coordinator.add(following, T_1)
+    assert len(coordinator.log) == written
+    assert coordinator.value is not None
+    assert (coordinator.value.partitions, coordinator.value.next_partitions) == ({T_0}, {T_1})
+    for attempt in (lambda: coordinator.end(following), lambda: coordinator.init(), lambda: coordinator.abort()):
+        with pytest.raises(ConcurrentTransactionsError):
+            attempt()
+    coordinator.complete()
+    assert coordinator.state is TransactionState.ONGOING
+    assert (coordinator.value.partitions, coordinator.value.next_partitions) == ({T_1}, frozenset())
+    assert coordinator.value.started_ms == coordinator.now_ms
+    assert coordinator.end(following).was_open
+
+
+def ahead(coordinator: Coordinator, *, commit: bool = True) -> tuple[Producer, Producer]:
+    """A transaction that has ended, and the next one that was opened with its end."""
+    producer = coordinator.init()
+    coordinator.add(producer, T_0, T_1)
+    return producer, coordinator.end(producer, T_0, commit=commit).producer
+
+
+def test_the_next_transaction_can_be_opened_with_the_end(coordinator: Coordinator) -> None:
+    _, following = ahead(coordinator)
+    coordinator.verify(following, T_0)
+    coordinator.complete()
+    coordinator.verify(following, T_0)
+    assert coordinator.value is not None
+    assert coordinator.value.partitions == {T_0}
+    used_by_ms = coordinator.now_ms + TIMEOUT_MS + deciding.AHEAD_MS
+    assert not deciding.is_overdue(coordinator.value, used_by_ms - 1), "its first record comes later"
+    assert deciding.is_overdue(coordinator.value, used_by_ms)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("completed", [True, False])
+@pytest.mark.parametrize("aborted", [True, False])
+def test_an_end_is_answered_again_though_the_next_transaction_is_open_or_is_over(
+    coordinator: Coordinator, commit: bool, completed: bool, aborted: bool
+) -> None:
+    producer, following = ahead(coordinator, commit=commit)
+    if completed or aborted:
+        coordinator.complete()
+    if aborted:
+        coordinator.abort()
+        if completed:
+            coordinator.complete()
+    written = len(coordinator.log)
+    again = coordinator.end(producer, T_0, commit=commit)
+    assert (again.was_open, again.producer.producer_epoch) == (False, following.producer_epoch + aborted)
+    with pytest.raises(ProducerFencedError):
+        coordinator.end(producer, commit=not commit)
+    assert len(coordinator.log) == written
+
+
+def test_the_outcome_of_an_end_does_not_count_for_later_ones(coordinator: Coordinator) -> None:
+    producer, following = ahead(coordinator)
+    coordinator.complete()
+    third = coordinator.end(following, commit=False).producer
+    coordinator.complete()
+    assert not coordinator.end(producer).was_open
+    coordinator.add(third, T_0)
+    for late in (producer, following):
+        for commit in (True, False):
+            with pytest.raises(ProducerFencedError):
+                coordinator.end(late, commit=commit)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("completed", [True, False])
+def test_what_was_opened_and_not_used_is_closed_under_its_epoch(
+    coordinator: Coordinator, commit: bool, completed: bool
+) -> None:
+    producer, following = ahead(coordinator, commit=commit)
+    if completed:
+        coordinator.complete()
+    assert coordinator.value is not None
+    coordinator.carry_out(deciding.close_unused("x", coordinator.value, coordinator.now_ms))
+    with pytest.raises(InvalidTransactionStateError):
+        coordinator.verify(following, T_0)
+    if not completed:
+        coordinator.complete()
+    assert coordinator.state is (TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT)
+    with pytest.raises(InvalidTransactionStateError):
+        deciding.close_unused("x", coordinator.value, coordinator.now_ms)
+    assert coordinator.end(producer, commit=commit).producer == following
+    coordinator.add(following, T_1)
+    assert coordinator.end(following).was_open
+
+
+def test_none_is_opened_ahead_for_an_outside_coordinator_nor_under_the_last_epoch(coordinator: Coordinator) -> None:
+    producer = coordinator.init(timeout_ms=TWO_PHASE)
+    coordinator.add(producer, T_0)
+    coordinator.end(producer, T_0)
+    assert coordinator.value is not None
+    assert not coordinator.value.has_next
+    coordinator.complete()
+    for epoch in (EPOCH_MAX - 1, EPOCH_MAX):
+        producer = coordinator.init()
+        coordinator.value = replace(coordinator.value, producer_epoch=ProducerEpoch(epoch))
+        producer = replace(producer, producer_epoch=ProducerEpoch(epoch))
+        coordinator.add(producer, T_0)
+        coordinator.end(producer, T_0)
+        assert not coordinator.value.has_next
+        coordinator.complete()
 
 
 def test_there_is_nothing_to_end(coordinator: Coordinator) -> None:
@@ -295,3 +410,16 @@ def test_golden_bytes(coordinator: Coordinator) -> None:
     assert value == bytes.fromhex(
         "0001 0000000000000065 0000 0000ea60 0102 02 74 02 00000000 0000000000000003e8 00000000000003e801 02 02 0002"
     )
+
+
+def test_golden_bytes_of_what_kafka_does_not_have(coordinator: Coordinator) -> None:
+    """In tagged fields of our own, behind Kafka's: tag, size, content."""
+    ahead(coordinator)
+    _, value = coordinator.log[-1]
+    assert value is not None
+    tagged = bytes.fromhex("02 02 02 0002 904e 11 00000000000003e8 02 02 74 02 00000000 00")
+    assert value.endswith(tagged)
+    coordinator.complete()
+    _, value = coordinator.log[-1]
+    assert value is not None
+    assert value.endswith(bytes.fromhex("02 02 02 0002 914e 01 01"))

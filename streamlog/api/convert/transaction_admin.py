@@ -68,7 +68,7 @@ def description(name: str, value: TransactionValue, coordinator: BrokerId) -> pb
         started_ms=value.started_ms,
         updated_ms=value.updated_ms,
     )
-    for partition in sorted(value.partitions):
+    for partition in sorted(value.partitions | value.next_partitions):
         row.partitions.add(topic=partition.topic, partition=partition.partition)
     return row
 

@@ -18,7 +18,7 @@ from streamlog.groups.committing import CommitOffsets
 from streamlog.model import ProducerEpoch, ProducerId, TopicPartition
 from streamlog.records import EndTransactionMarker
 from streamlog.transactions.deciding import AddPartitions, End, Ended
-from streamlog.transactions.markers import PartitionMarker
+from streamlog.transactions.markers import Grant, MarkerOutcome, PartitionMarker
 
 MARKERS_MAX: Final = 10_000
 
@@ -87,13 +87,12 @@ def offsets_committed(
 # -- between nodes
 
 
-def adding(command: AddPartitions, wait_ms: int) -> internal_pb.AddPartitionsRequest:
+def adding(command: AddPartitions) -> internal_pb.AddPartitionsRequest:
     return internal_pb.AddPartitionsRequest(
         transactional_id=command.transactional_id,
         producer_id=command.producer_id,
         producer_epoch=command.producer_epoch,
         partitions=[_partition_message(partition) for partition in sorted(command.partitions)],
-        wait_ms=wait_ms,
     )
 
 
@@ -109,14 +108,15 @@ def add_request(message: internal_pb.AddPartitionsRequest) -> AddPartitions:
 def markers_request(markers: Sequence[PartitionMarker]) -> internal_pb.WriteMarkersRequest:
     """Neighbours of one producer share a marker: results come in the same order."""
     request = internal_pb.WriteMarkersRequest()
-    for (producer_id, epoch, marker), some in groupby(
-        markers, lambda one: (one.producer_id, one.producer_epoch, one.marker)
+    for (producer_id, epoch, marker, opens_next), some in groupby(
+        markers, lambda one: (one.producer_id, one.producer_epoch, one.marker, one.opens_next)
     ):
         request.markers.add(
             producer_id=producer_id,
             producer_epoch=epoch,
             commit=marker.commit,
             coordinator_epoch=marker.coordinator_epoch,
+            opens_next=opens_next,
             partitions=[_partition_message(one.partition) for one in some],
         )
     return request
@@ -133,23 +133,44 @@ def markers(message: internal_pb.WriteMarkersRequest) -> tuple[PartitionMarker, 
                 producer_id=_producer_id(marker.producer_id),
                 producer_epoch=_producer_epoch(marker.producer_epoch),
                 marker=EndTransactionMarker(commit=marker.commit, coordinator_epoch=marker.coordinator_epoch),
+                opens_next=marker.opens_next,
             )
             for partition in partitions
         ]
     return tuple(found)
 
 
-def markers_written(errors: Iterable[StreamlogError | None]) -> internal_pb.WriteMarkersResponse:
+def markers_written(outcomes: Iterable[MarkerOutcome]) -> internal_pb.WriteMarkersResponse:
     response = internal_pb.WriteMarkersResponse()
-    for error in errors:
-        result = response.results.add()
-        if error is not None:
-            result.error.CopyFrom(to_message(error))
+    for outcome in outcomes:
+        result = response.results.add(ended=outcome.ended)
+        if outcome.error is not None:
+            result.error.CopyFrom(to_message(outcome.error))
     return response
 
 
-def marker_results(message: internal_pb.WriteMarkersResponse) -> list[StreamlogError | None]:
-    return [from_message(result.error) if result.HasField("error") else None for result in message.results]
+def marker_outcomes(message: internal_pb.WriteMarkersResponse) -> list[MarkerOutcome]:
+    return [
+        MarkerOutcome(from_message(result.error) if result.HasField("error") else None, result.ended)
+        for result in message.results
+    ]
+
+
+def take_back_request(grant: Grant) -> internal_pb.TakeBackRequest:
+    return internal_pb.TakeBackRequest(
+        producer_id=grant.producer_id,
+        producer_epoch=grant.producer_epoch,
+        partitions=[_partition_message(partition) for partition in grant.partitions],
+    )
+
+
+def grant(message: internal_pb.TakeBackRequest) -> Grant:
+    """InvalidRequestError, InvalidTopicError."""
+    return Grant(
+        producer_id=_producer_id(message.producer_id),
+        producer_epoch=_producer_epoch(message.producer_epoch),
+        partitions=each(message.partitions, "partitions", _partition, count_min=1, count_max=MARKERS_MAX),
+    )
 
 
 def _partition_message(partition: TopicPartition) -> common_pb2.TopicPartition:

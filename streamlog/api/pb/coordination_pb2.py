@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from streamlog.api.pb import common_pb2 as streamlog_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(streamlog/internal/v1/coordination.proto\x12\x15streamlog.internal.v1\x1a\x19streamlog/v1/common.proto\"\xa0\x01\n\x14\x41\x64\x64PartitionsRequest\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x13\n\x0bproducer_id\x18\x02 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x03 \x01(\x05\x12\x30\n\npartitions\x18\x04 \x03(\x0b\x32\x1c.streamlog.v1.TopicPartition\x12\x0f\n\x07wait_ms\x18\x05 \x01(\r\"\x17\n\x15\x41\x64\x64PartitionsResponse\"\x92\x01\n\x06Marker\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x02 \x01(\x05\x12\x0e\n\x06\x63ommit\x18\x03 \x01(\x08\x12\x19\n\x11\x63oordinator_epoch\x18\x04 \x01(\x05\x12\x30\n\npartitions\x18\x05 \x03(\x0b\x32\x1c.streamlog.v1.TopicPartition\"E\n\x13WriteMarkersRequest\x12.\n\x07markers\x18\x01 \x03(\x0b\x32\x1d.streamlog.internal.v1.Marker\";\n\x0cMarkerResult\x12+\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x1c.streamlog.v1.StreamlogError\"L\n\x14WriteMarkersResponse\x12\x34\n\x07results\x18\x01 \x03(\x0b\x32#.streamlog.internal.v1.MarkerResult2\xe3\x01\n\x0c\x43oordination\x12j\n\rAddPartitions\x12+.streamlog.internal.v1.AddPartitionsRequest\x1a,.streamlog.internal.v1.AddPartitionsResponse\x12g\n\x0cWriteMarkers\x12*.streamlog.internal.v1.WriteMarkersRequest\x1a+.streamlog.internal.v1.WriteMarkersResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(streamlog/internal/v1/coordination.proto\x12\x15streamlog.internal.v1\x1a\x19streamlog/v1/common.proto\"\x9e\x01\n\x14\x41\x64\x64PartitionsRequest\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x13\n\x0bproducer_id\x18\x02 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x03 \x01(\x05\x12\x30\n\npartitions\x18\x04 \x03(\x0b\x32\x1c.streamlog.v1.TopicPartitionJ\x04\x08\x05\x10\x06R\x07wait_ms\"\x17\n\x15\x41\x64\x64PartitionsResponse\"\xa6\x01\n\x06Marker\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x02 \x01(\x05\x12\x0e\n\x06\x63ommit\x18\x03 \x01(\x08\x12\x19\n\x11\x63oordinator_epoch\x18\x04 \x01(\x05\x12\x30\n\npartitions\x18\x05 \x03(\x0b\x32\x1c.streamlog.v1.TopicPartition\x12\x12\n\nopens_next\x18\x06 \x01(\x08\"E\n\x13WriteMarkersRequest\x12.\n\x07markers\x18\x01 \x03(\x0b\x32\x1d.streamlog.internal.v1.Marker\"J\n\x0cMarkerResult\x12+\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x1c.streamlog.v1.StreamlogError\x12\r\n\x05\x65nded\x18\x02 \x01(\x08\"L\n\x14WriteMarkersResponse\x12\x34\n\x07results\x18\x01 \x03(\x0b\x32#.streamlog.internal.v1.MarkerResult\"p\n\x0fTakeBackRequest\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x02 \x01(\x05\x12\x30\n\npartitions\x18\x03 \x03(\x0b\x32\x1c.streamlog.v1.TopicPartition\" \n\x10TakeBackResponse\x12\x0c\n\x04used\x18\x01 \x01(\x08\x32\xc0\x02\n\x0c\x43oordination\x12j\n\rAddPartitions\x12+.streamlog.internal.v1.AddPartitionsRequest\x1a,.streamlog.internal.v1.AddPartitionsResponse\x12g\n\x0cWriteMarkers\x12*.streamlog.internal.v1.WriteMarkersRequest\x1a+.streamlog.internal.v1.WriteMarkersResponse\x12[\n\x08TakeBack\x12&.streamlog.internal.v1.TakeBackRequest\x1a\'.streamlog.internal.v1.TakeBackResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,17 +33,21 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'streamlog.internal.v1.coord
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_ADDPARTITIONSREQUEST']._serialized_start=95
-  _globals['_ADDPARTITIONSREQUEST']._serialized_end=255
-  _globals['_ADDPARTITIONSRESPONSE']._serialized_start=257
-  _globals['_ADDPARTITIONSRESPONSE']._serialized_end=280
-  _globals['_MARKER']._serialized_start=283
-  _globals['_MARKER']._serialized_end=429
-  _globals['_WRITEMARKERSREQUEST']._serialized_start=431
-  _globals['_WRITEMARKERSREQUEST']._serialized_end=500
-  _globals['_MARKERRESULT']._serialized_start=502
-  _globals['_MARKERRESULT']._serialized_end=561
-  _globals['_WRITEMARKERSRESPONSE']._serialized_start=563
-  _globals['_WRITEMARKERSRESPONSE']._serialized_end=639
-  _globals['_COORDINATION']._serialized_start=642
-  _globals['_COORDINATION']._serialized_end=869
+  _globals['_ADDPARTITIONSREQUEST']._serialized_end=253
+  _globals['_ADDPARTITIONSRESPONSE']._serialized_start=255
+  _globals['_ADDPARTITIONSRESPONSE']._serialized_end=278
+  _globals['_MARKER']._serialized_start=281
+  _globals['_MARKER']._serialized_end=447
+  _globals['_WRITEMARKERSREQUEST']._serialized_start=449
+  _globals['_WRITEMARKERSREQUEST']._serialized_end=518
+  _globals['_MARKERRESULT']._serialized_start=520
+  _globals['_MARKERRESULT']._serialized_end=594
+  _globals['_WRITEMARKERSRESPONSE']._serialized_start=596
+  _globals['_WRITEMARKERSRESPONSE']._serialized_end=672
+  _globals['_TAKEBACKREQUEST']._serialized_start=674
+  _globals['_TAKEBACKREQUEST']._serialized_end=786
+  _globals['_TAKEBACKRESPONSE']._serialized_start=788
+  _globals['_TAKEBACKRESPONSE']._serialized_end=820
+  _globals['_COORDINATION']._serialized_start=823
+  _globals['_COORDINATION']._serialized_end=1143
 # @@protoc_insertion_point(module_scope)
