@@ -369,33 +369,33 @@ class AssignedConsumer:
                 return batch
 
     async def poll_batches(
-        self, partition: Partition, end: int, *, bytes_max: int, timeout_s: float
+        self, ends: Mapping[Partition, int], *, bytes_max: int, timeout_s: float
     ) -> list[ConsumerBatch]:
-        """What has come of a partition's records before `end`, which is all that is assigned: some bytes_max of it at
-        most, as it was written, so the last batch may go beyond `end`. None: its position is at `end`.
+        """What has come of the records before `ends`, which name all partitions that are assigned: some bytes_max of it
+        at most, as it was written, so a partition's last batch may go beyond its end. None: all positions are there.
 
         Waits while there is nothing; RequestTimedOutError after `timeout_s`. Errors as `poll`.
         """
-        reader = self._reader(partition)
+        left = _Left([(self._reader(partition), end) for partition, end in ends.items()])
         deadline = self._loop.time() + timeout_s
         found: list[ConsumerBatch] = []
         size = 0
-        while size < bytes_max:
+        while size < bytes_max and left.readers():
             ready = bool(self._fetcher.ready)
-            if not ready and (found or (reader.position is not None and reader.position >= end)):
+            if not ready and found:
                 break
-            before, left_s = reader.position, deadline - self._loop.time()
+            before, left_s = left.positions(), deadline - self._loop.time()
             if not ready and left_s <= 0:
+                reader, end = left.readers()[0]
                 raise RequestTimedOutError(
-                    f"{reader.partition}: offset {before} was not there within {timeout_s:g} s, and {end} was promised"
+                    f"{reader.partition}: offset {reader.position} was not there within {timeout_s:g} s, and {end} was"
+                    " promised"
                 )
             batch = await self._next_batch(left_s)
-            if batch is not None:
-                if batch.first_offset >= end:
-                    break
+            if batch is not None and batch.first_offset < left.ends[batch.topic, batch.partition]:
                 found.append(batch)
                 size += batch.header.size_bytes
-            elif reader.position != before:
+            if left.positions() != before:
                 deadline = self._loop.time() + timeout_s
         return found
 
@@ -524,3 +524,18 @@ def _rules(config: Config, receive_bytes_max: int) -> FetchRules:
         check_crcs=config[consuming.CHECK_CRCS],
         reset=config[consuming.AUTO_OFFSET_RESET],
     )
+
+
+class _Left:
+    """Of what `poll_batches` reads: each partition's reader, and where it ends."""
+
+    def __init__(self, wanted: list[tuple[PartitionReader, int]]) -> None:
+        self._wanted = wanted
+        self.ends = {(reader.partition.topic, reader.partition.partition): end for reader, end in wanted}
+
+    def readers(self) -> list[tuple[PartitionReader, int]]:
+        """Those that are not at their end."""
+        return [(reader, end) for reader, end in self._wanted if reader.position is None or reader.position < end]
+
+    def positions(self) -> list[int | None]:
+        return [reader.position for reader, _ in self._wanted]

@@ -213,13 +213,11 @@ class Consumer:
         self._at = None
         return self._thread.call_in_front(self._client.poll_batch(timeout_s=timeout_s))
 
-    def poll_batches(self, partition: Partition, end: int, *, bytes_max: int, timeout_s: float) -> list[ConsumerBatch]:
+    def poll_batches(self, ends: Mapping[Partition, int], *, bytes_max: int, timeout_s: float) -> list[ConsumerBatch]:
         """As of AsyncConsumer."""
         self._give_back()
         self._at = None
-        return self._thread.call_in_front(
-            self._client.poll_batches(partition, end, bytes_max=bytes_max, timeout_s=timeout_s)
-        )
+        return self._thread.call_in_front(self._client.poll_batches(ends, bytes_max=bytes_max, timeout_s=timeout_s))
 
     def batches(self) -> Iterator[ConsumerBatch]:
         """For ever."""

@@ -13,9 +13,9 @@ from streamlog.spark.cluster import Cluster, consumer_settings
 from streamlog.spark.failures import DataLossError, OptionError, told
 from streamlog.spark.offsets import Offsets
 from streamlog.spark.options import Options
-from streamlog.spark.planning import Bounds, ranges, settled, split
+from streamlog.spark.planning import Bounds, ranges, settled, tasks
 from streamlog.spark.starts import EARLIEST, ending, starting
-from streamlog.spark.task_range import TaskRange, read_task
+from streamlog.spark.task_ranges import TaskRanges, read_task
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,14 +33,16 @@ class BatchReader(DataSourceReader):
         cluster = Cluster(self._options)
         try:
             start, end = self._plan(cluster)
+            whole = ranges(start, end)
+            planned = tasks(
+                whole,
+                at_least=self._options.number("minPartitions"),
+                records_max=self._options.number("maxRecordsPerPartition"),
+                bytes_each=cluster.mean_bytes(one.partition.topic for one in whole),
+            )
         finally:
             cluster.close()
-        tasks = split(
-            ranges(start, end),
-            at_least=self._options.number("minPartitions"),
-            records_max=self._options.number("maxRecordsPerPartition"),
-        )
-        return [TaskRange(one) for one in tasks]
+        return [TaskRanges(some) for some in planned]
 
     def _plan(self, cluster: Cluster) -> tuple[Offsets, Offsets]:
         there = cluster.required_partitions()

@@ -11,8 +11,11 @@ One thread at a time. Nothing is durable.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Mapping
 from typing import Final
+
+from msgspec import Struct
 
 from streamlog.client import Admin, Consumer
 from streamlog.config.client_settings import ADMIN, CONSUMER
@@ -29,6 +32,13 @@ _WATCH_BYTES: Final = "1024"
 # While a partition ends before what had been read of it: a new leader may not know its end yet.
 _END_PATIENCE: Final = 10
 _END_PAUSE_S: Final = 0.2
+_MEAN_S: Final = 30.0
+
+
+class _Mean(Struct, frozen=True):
+    topics: frozenset[str]
+    asked_at: float
+    value: float | None
 
 
 def consumer_settings(options: Options) -> dict[str, str]:
@@ -46,6 +56,7 @@ class Cluster:
         self._watcher: Consumer | None = None
         self._admin: Admin | None = None
         self._watched: dict[TopicPartition, Offset] = {}
+        self._mean: _Mean | None = None
 
     def close(self) -> None:
         """Idempotent."""
@@ -102,9 +113,15 @@ class Cluster:
         return sorted(one.name for one in listed if pattern.fullmatch(one.name))
 
     def mean_bytes(self, topics: Iterable[str]) -> float | None:
-        """That an offset takes on disk; None: there is nothing to tell it by."""
+        """That an offset takes on disk, as of the last half minute; None: there is nothing to tell it by."""
+        wanted, now = frozenset(topics), time.monotonic()
+        if self._mean is None or self._mean.topics != wanted or now - self._mean.asked_at > _MEAN_S:
+            self._mean = _Mean(wanted, now, self._ask_mean_bytes(wanted) if wanted else None)
+        return self._mean.value
+
+    def _ask_mean_bytes(self, topics: frozenset[str]) -> float | None:
         size = count = 0
-        for node in self._topics_admin().describe_log_dirs(topics=sorted(set(topics))):
+        for node in self._topics_admin().describe_log_dirs(topics=sorted(topics)):
             for log_dir in node.log_dirs:
                 for replica in log_dir.replicas:
                     size += replica.size_bytes

@@ -185,9 +185,10 @@ _TABLE: Final = (
     Option(name="maxTriggerDelay", use=Use.STREAM, parse=_duration_ms, default="15m",
            doc="How long minOffsetsPerTrigger may hold back what is there."),
     Option(name="minPartitions", use=Use.READ, parse=_count(1), default="",
-           doc="So many tasks at least: large ranges are split by offset."),
+           doc="So many tasks at least: large ranges are split by offset, small ones go together"
+               " (8 MB or 100,000 records a task) only as far as that leaves so many."),
     Option(name="maxRecordsPerPartition", use=Use.READ, parse=_count(1), default="",
-           doc="So many offsets in a task at most."),
+           doc="So many offsets in a task at most; none go together then."),
     Option(name="includeHeaders", use=Use.READ, parse=_truth, default="false",
            doc="Whether there is a column headers: array<struct<key: string, value: binary>>."),
     Option(name="topic", use=Use.SINK, parse=_name, default="",

@@ -2,7 +2,7 @@
 
     start + Bounds of what there is --settled--> start that can be read, and what is lost
     start, ends --capped--> ends of one micro-batch
-    ranges --split--> tasks: each offset in exactly one, in order
+    ranges --together, or split--> tasks: each offset in exactly one, in order
 
 Ranges are half-open. Offsets are counted, not records: compaction and transactions leave gaps in them.
 """
@@ -12,11 +12,16 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from msgspec import Struct
 
 from streamlog.model import Offset, TopicPartition
 from streamlog.spark.offsets import Offsets
+
+# A task in Python costs Spark some 75 ms, whatever it reads: as long as about so much takes to be read.
+TASK_BYTES: Final = 8_000_000
+TASK_RECORDS: Final = 100_000
 
 
 class Bounds(Struct, frozen=True):
@@ -27,7 +32,7 @@ class Bounds(Struct, frozen=True):
 
 
 class Range(Struct, frozen=True):
-    """start < end, of one partition, for one task."""
+    """start < end, of one partition."""
 
     partition: TopicPartition
     start: Offset
@@ -107,6 +112,31 @@ def split(whole: Iterable[Range], *, at_least: int | None, records_max: int | No
         if pieces[i] < len(given[i]):
             heapq.heappush(heap, (-len(given[i]) / pieces[i], i))
     return [part for one, count in zip(given, pieces, strict=True) for part in _cut(one, count)]
+
+
+def tasks(
+    whole: Iterable[Range], *, at_least: int | None, records_max: int | None, bytes_each: float | None
+) -> list[tuple[Range, ...]]:
+    """What one task reads each. Large ranges are split where that is asked for; small ones go together, as long as
+    there are `at_least`. `bytes_each`: of one offset, on disk; None: that is not known.
+    """
+    given = list(whole)
+    if records_max is not None or len(given) <= (at_least or 1):
+        return [(one,) for one in split(given, at_least=at_least, records_max=records_max)]
+    each = max((bytes_each or 0.0) / TASK_BYTES, 1 / TASK_RECORDS)
+    count = max(at_least or 1, min(len(given), int(each * sum(map(len, given)))))
+    return _together(given, count)
+
+
+def _together(given: list[Range], count: int) -> list[tuple[Range, ...]]:
+    """`count` tasks of about the same size: the largest range goes to the smallest task."""
+    heap = [(0, i) for i in range(count)]
+    found: list[list[Range]] = [[] for _ in heap]
+    for one in sorted(given, key=len, reverse=True):
+        size, i = heapq.heappop(heap)
+        found[i].append(one)
+        heapq.heappush(heap, (size + len(one), i))
+    return [tuple(sorted(some, key=lambda one: one.partition)) for some in found]
 
 
 def _cut(whole: Range, count: int) -> list[Range]:

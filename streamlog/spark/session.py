@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from streamlog.spark.failures import StreamlogSparkError
 from streamlog.spark.java import ensure_java
+from streamlog.spark.spark_home import use_compiled_pyspark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,8 +41,10 @@ def make_session(name: str, conf: Mapping[str, str]) -> SparkSession:
     """`conf`: spark.*, before the defaults. StreamlogSparkError."""
     check_installed()
     submitted = _SUBMITTED in os.environ
+    settings = {**({} if submitted else _DEFAULTS), **conf}
     if not submitted:
         ensure_java(os.environ)
+        use_compiled_pyspark(os.environ, settings["spark.master"])
         # Of a data source that nobody has registered, Spark also starts executors' Python with what
         # PYSPARK_DRIVER_PYTHON names, if there is any; so that is not set here.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -49,7 +52,7 @@ def make_session(name: str, conf: Mapping[str, str]) -> SparkSession:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(name)
-    for key, value in {**({} if submitted else _DEFAULTS), **conf}.items():
+    for key, value in settings.items():
         builder = builder.config(key, value)
     try:
         return builder.getOrCreate()

@@ -101,7 +101,7 @@ class SinkLog:
         at: int = start
         consumer.assign({self.partition: start}, ends={self.partition: end})
         while at < end:
-            batches = consumer.poll_batches(self.partition, end, bytes_max=_FETCH_BYTES, timeout_s=_READ_TIMEOUT_S)
+            batches = consumer.poll_batches({self.partition: end}, bytes_max=_FETCH_BYTES, timeout_s=_READ_TIMEOUT_S)
             if not batches:
                 break
             for batch in batches:

@@ -36,9 +36,9 @@ from streamlog.spark.cluster import Cluster, consumer_settings
 from streamlog.spark.failures import DataLossError, told
 from streamlog.spark.offsets import Offsets, begin_of, from_json, to_json
 from streamlog.spark.options import Options
-from streamlog.spark.planning import Range, capped, settled, split, total
+from streamlog.spark.planning import Range, capped, settled, tasks, total
 from streamlog.spark.starts import LATEST, starting
-from streamlog.spark.task_range import TaskRange, read_task
+from streamlog.spark.task_ranges import TaskRanges, read_task
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -151,12 +151,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first = from_json(start) | begin_of(end)
         last = from_json(end)
         whole = [Range(one, first[one], last[one]) for one in sorted(last) if first.get(one, last[one]) < last[one]]
-        tasks = split(
+        planned = tasks(
             whole,
             at_least=self._options.number("minPartitions"),
             records_max=self._options.number("maxRecordsPerPartition"),
+            bytes_each=self._cluster.mean_bytes(one.partition.topic for one in whole),
         )
-        return [TaskRange(one) for one in tasks]
+        return [TaskRanges(some) for some in planned]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         settings = consumer_settings(self._options)

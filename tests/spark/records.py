@@ -27,7 +27,7 @@ def committed(servers: str, topic: str) -> list[ConsumerRecord]:
         for partition, end in ends.items():
             consumer.assign({partition: EARLIEST})
             consumer.position(partition)
-            while batches := consumer.poll_batches(partition, end, bytes_max=1 << 20, timeout_s=WITHIN_S):
+            while batches := consumer.poll_batches({partition: end}, bytes_max=1 << 20, timeout_s=WITHIN_S):
                 found += [
                     ConsumerRecord(partition.topic, partition.partition, *each)
                     for batch in batches

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +22,11 @@ from streamlog.spark.cluster import consumer_settings
 from streamlog.spark.failures import DataLossError
 from streamlog.spark.options import Options
 from streamlog.spark.planning import Range
-from streamlog.spark.reading import read_range
+from streamlog.spark.reading import read_ranges
 from tests.spark.records import until, write
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
@@ -139,7 +140,7 @@ def test_a_trim_while_a_task_reads(kept: Kept, fail: bool) -> None:
     few = {"streamlog.fetch.max.bytes": "65536", "streamlog.max.partition.fetch.bytes": "65536"}
     settings = consumer_settings(Options.parse({"streamlog.bootstrap.servers": kept.servers, **few}))
     whole = Range(TopicPartition(kept.name, PartitionId(0)), Offset(0), Offset(OLD + 100))
-    batches = read_range(settings, whole, ("offset",), fail_on_data_loss=fail)
+    batches = read_ranges(settings, [whole], ("offset",), fail_on_data_loss=fail)
     found: list[int] = next(batches)["offset"].to_pylist()
     kept.forget(OLD)
     if fail:
@@ -151,3 +152,39 @@ def test_a_trim_while_a_task_reads(kept: Kept, fail: bool) -> None:
     seen = len(found) - 100
     assert found == [*range(seen), *range(OLD, OLD + 100)]
     assert 0 < seen < OLD, "the trim was in the middle"
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_a_trim_while_a_task_reads_several_partitions(kept: Kept, cluster: InProcessCluster, fail: bool) -> None:
+    """What is lost is lost of one; the others are read to their ends, and nothing twice."""
+    others = [Kept(cluster, f"{kept.name}-{n}") for n in range(2)]
+    kept.write(*range(OLD), old=True, size=1_000)
+    kept.write(*range(OLD, OLD + 100), old=False, size=1_000)
+    for other in others:
+        other.write(*range(2_000), old=False, size=1_000)
+    few = {"streamlog.fetch.max.bytes": "65536", "streamlog.max.partition.fetch.bytes": "65536"}
+    settings = consumer_settings(Options.parse({"streamlog.bootstrap.servers": kept.servers, **few}))
+    wanted = [
+        Range(TopicPartition(name, PartitionId(0)), Offset(0), Offset(end))
+        for name, end in [(kept.name, OLD + 100), *((other.name, 2_000) for other in others)]
+    ]
+    found: dict[str, list[int]] = {one.partition.topic: [] for one in wanted}
+    batches = read_ranges(settings, wanted, ("topic", "offset"), fail_on_data_loss=fail)
+
+    def take(some: Iterable[pa.RecordBatch]) -> None:
+        for batch in some:
+            for topic, offset in zip(batch["topic"].to_pylist(), batch["offset"].to_pylist(), strict=True):
+                found[topic].append(offset)
+
+    take([next(batches)])
+    kept.forget(OLD)
+    if fail:
+        with pytest.raises(DataLossError, match=f"{kept.name}-0, offsets .*{HINT}"):
+            take(batches)
+        return
+    take(batches)
+    lossy = found.pop(kept.name)
+    seen = len(lossy) - 100
+    assert lossy == [*range(seen), *range(OLD, OLD + 100)]
+    assert seen < OLD, "the trim was in the middle"
+    assert all(offsets == [*range(2_000)] for offsets in found.values())

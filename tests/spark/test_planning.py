@@ -13,7 +13,7 @@ from streamlog.model import Offset, PartitionId, TopicPartition
 from streamlog.spark.failures import OptionError, StreamlogSparkError
 from streamlog.spark.offsets import begin_of, from_json, to_json
 from streamlog.spark.options import Options
-from streamlog.spark.planning import Bounds, Range, capped, ranges, settled, split, total
+from streamlog.spark.planning import Bounds, Range, capped, ranges, settled, split, tasks, total
 from streamlog.spark.starts import EARLIEST, ending, starting
 
 
@@ -179,3 +179,62 @@ def test_offsets_as_json(some: dict[TopicPartition, Offset], begin: dict[TopicPa
 def test_a_checkpoint_of_another_source_is_refused() -> None:
     with pytest.raises(StreamlogSparkError, match="offsets of another source"):
         from_json({"logOffset": 3})
+
+
+def of_sizes(*sizes: int) -> list[Range]:
+    return [Range(TopicPartition("t", PartitionId(n)), Offset(0), Offset(size)) for n, size in enumerate(sizes)]
+
+
+def planned(whole: list[Range], *, bytes_each: float | None = 100.0, **more: int | None) -> list[list[int]]:
+    """Partitions by task."""
+    options = {"at_least": None, "records_max": None} | more
+    return [[int(one.partition.partition) for one in some] for some in tasks(whole, bytes_each=bytes_each, **options)]
+
+
+def test_small_ranges_go_together_in_tasks_of_about_one_size() -> None:
+    assert planned(of_sizes(*[33_000] * 6)) == [[0, 2, 4], [1, 3, 5]]
+    assert planned(of_sizes(*[3_300] * 6), bytes_each=1_000.0) == [[0, 2, 4], [1, 3, 5]]
+    assert planned(of_sizes(1, 2, 3), bytes_each=None) == [[0, 1, 2]]
+    assert planned(of_sizes(90_000, 10_000, 50_000, 60_000)) == [[0, 1], [2, 3]]
+
+
+def test_large_ranges_have_a_task_each() -> None:
+    assert planned(of_sizes(10**6, 10**6, 10**6)) == [[0], [1], [2]]
+    assert planned(of_sizes(10**9)) == [[0]]
+    assert planned([]) == []
+
+
+def test_who_says_how_many_tasks_there_are_gets_them() -> None:
+    assert planned(of_sizes(1, 1, 1, 1), at_least=4) == [[0], [1], [2], [3]]
+    assert planned(of_sizes(1, 1, 1, 1), at_least=3) == [[0, 3], [1], [2]]
+    assert planned(of_sizes(4, 4), at_least=4) == [[0], [0], [1], [1]]
+    assert planned(of_sizes(2, 1, 1), records_max=1) == [[0], [0], [1], [2]]
+
+
+@given(
+    st.lists(st.integers(1, 10**7), max_size=30),
+    st.none() | st.integers(1, 40),
+    st.none() | st.integers(10**4, 10**7),
+    st.none() | st.floats(1.0, 1e5),
+)
+def test_each_offset_is_in_one_task(
+    sizes: list[int], at_least: int | None, records_max: int | None, bytes_each: float | None
+) -> None:
+    whole = of_sizes(*sizes)
+    found = tasks(whole, at_least=at_least, records_max=records_max, bytes_each=bytes_each)
+    parts = sorted((one for some in found for one in some), key=lambda one: (one.partition, one.start))
+    assert ranges_joined(parts) == whole
+    assert all(some for some in found), "none is empty"
+    assert all(len({one.partition for one in some}) == len(some) for some in found)
+    assert len(found) >= min(at_least or 0, sum(sizes))
+
+
+def ranges_joined(parts: list[Range]) -> list[Range]:
+    """Neighbours as one, where one begins where the other ends."""
+    joined: list[Range] = []
+    for one in parts:
+        if joined and joined[-1].partition == one.partition:
+            assert joined[-1].end == one.start
+            one = Range(one.partition, joined.pop().start, one.end)
+        joined.append(one)
+    return joined

@@ -1,4 +1,4 @@
-"""What a task is told to read: a range, as Spark carries it from the driver to an executor."""
+"""What a task is told to read: ranges, as Spark carries them from the driver to an executor."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class TaskRange(InputPartition):
-    def __init__(self, wanted: Range) -> None:
+class TaskRanges(InputPartition):
+    def __init__(self, wanted: tuple[Range, ...]) -> None:
         super().__init__(wanted)
 
 
@@ -23,10 +23,10 @@ def read_task(
     partition: InputPartition, settings: dict[str, str], columns: Sequence[str], *, fail_on_data_loss: bool
 ) -> Iterator[pa.RecordBatch]:
     """Nothing for the partition that Spark makes up where there are none."""
-    if not isinstance(partition.value, Range):
+    if not isinstance(partition, TaskRanges):
         return
     # Loaded where it is needed: the driver plans without.
-    from streamlog.spark.reading import read_range
+    from streamlog.spark.reading import read_ranges
 
     with telling():
-        yield from read_range(settings, partition.value, columns, fail_on_data_loss=fail_on_data_loss)
+        yield from read_ranges(settings, partition.value, columns, fail_on_data_loss=fail_on_data_loss)
