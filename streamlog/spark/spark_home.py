@@ -1,9 +1,13 @@
-"""A home for Spark whose Python is the installed one.
+"""A home for Spark whose Python is compiled.
 
 Spark starts its Python processes with `$SPARK_HOME/python/lib/pyspark.zip` in front of everything. That archive has
 sources alone, so each process compiles pyspark anew, which a stream's source, a process of its own for each query, pays
-with one to two seconds before the first micro-batch. pyspark as pip has installed it is compiled. So our sessions run
-from a directory that has all of Spark's but these archives, by symbolic links, in the user's cache.
+with one to two seconds before the first micro-batch. So our sessions run from a directory in the user's cache that is
+Spark's, by symbolic links, but for a folder in the place of the archive: in it is pyspark as pip has installed it.
+
+    ~/.cache/streamlog/spark-<digest>/bin, jars, ...          -> site-packages/pyspark/bin, jars, ...
+                                     /python/lib/pyspark.zip/pyspark -> site-packages/pyspark
+                                     /python/lib/py4j-...-src.zip    -> the same of site-packages/pyspark
 """
 
 from __future__ import annotations
@@ -17,8 +21,9 @@ from pathlib import Path
 from typing import Final
 
 HOME: Final = "SPARK_HOME"
-_ARCHIVE: Final = Path("python", "lib", "pyspark.zip")
-_LEFT_OUT: Final = "python"
+_PYTHON: Final = "python"
+_LIBRARY: Final = Path(_PYTHON, "lib")
+_ARCHIVE: Final = "pyspark.zip"
 # Others take what they send to their machines from the home.
 _MASTERS: Final = ("local", "spark:")
 
@@ -33,7 +38,7 @@ def use_compiled_pyspark(environ: MutableMapping[str, str], master: str) -> None
     if spec is None or spec.origin is None:
         return
     installed = Path(spec.origin).parent
-    if not (installed / _ARCHIVE).exists():
+    if not (installed / _LIBRARY / _ARCHIVE).exists():
         return
     try:
         environ[HOME] = str(_linked(installed, _cache(environ)))
@@ -48,16 +53,19 @@ def _cache(environ: MutableMapping[str, str]) -> Path:
 
 def _linked(installed: Path, cache: Path) -> Path:
     """The directory for this installation, made where it is not there, or is not what it should be any more."""
-    wanted = {one.name: one for one in installed.iterdir() if one.is_dir() and one.name != _LEFT_OUT}
-    names = "\n".join([str(installed), *sorted(wanted)])
+    links = {Path(one.name): one for one in installed.iterdir() if one.is_dir() and one.name != _PYTHON}
+    links |= {_LIBRARY / one.name: one for one in (installed / _LIBRARY).iterdir() if one.name != _ARCHIVE}
+    links[_LIBRARY / _ARCHIVE / "pyspark"] = installed
+    names = "\n".join([str(installed), *map(str, sorted(links))])
     home = cache / f"spark-{hashlib.sha256(names.encode()).hexdigest()[:16]}"
     if home.is_dir():
         return home
     cache.mkdir(parents=True, exist_ok=True, mode=0o700)
     made = Path(tempfile.mkdtemp(prefix="spark-", dir=cache))
     try:
-        for name, target in wanted.items():
-            (made / name).symlink_to(target, target_is_directory=True)
+        for name, target in links.items():
+            (made / name).parent.mkdir(parents=True, exist_ok=True)
+            (made / name).symlink_to(target)
         made.rename(home)
     except OSError:
         shutil.rmtree(made, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The home of our sessions: links to all of Spark but its archives of Python sources."""
+"""The home of our sessions: links to all of Spark, and a folder in the place of its archive of Python sources."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ def installed(tmp_path: Path) -> Iterator[Path]:
     home = tmp_path / "site-packages" / "pyspark"
     for name in ("bin", "jars", "python/lib"):
         (home / name).mkdir(parents=True)
-    for name in ("__init__.py", "jars/spark.jar", "python/lib/pyspark.zip"):
+    for name in ("__init__.py", "jars/spark.jar", "python/lib/pyspark.zip", "python/lib/py4j-src.zip"):
         (home / name).touch()
     spec = ModuleSpec("pyspark", None, origin=str(home / "__init__.py"))
     with patch("importlib.util.find_spec", return_value=spec):
         yield home
 
 
-def test_all_but_the_archives(installed: Path, tmp_path: Path) -> None:
+def test_all_is_there_and_pyspark_is_no_archive(installed: Path, tmp_path: Path) -> None:
     environ = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     use_compiled_pyspark(environ, "local[2]")
     home = Path(environ["SPARK_HOME"])
     assert (home / "jars" / "spark.jar").exists()
-    assert sorted(one.name for one in home.iterdir()) == ["bin", "jars"]
+    assert (home / "python" / "lib" / "pyspark.zip" / "pyspark" / "__init__.py").exists()
+    assert (home / "python" / "lib" / "py4j-src.zip").is_file()
     again = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     use_compiled_pyspark(again, "spark://h:7077")
     assert again == environ
