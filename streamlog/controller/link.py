@@ -2,7 +2,8 @@
 
 Who it is, the view tells where the quorum has told it; else whoever is asked names it (NOT_CONTROLLER); else the voters
 are asked in turn. While there is none, or none can be reached, the link waits for news of it with a growing pause, and
-gives up when the call's time is over: QuorumUnavailableError.
+gives up when the call's time is over: QuorumUnavailableError. At a node without a vote, which the quorum tells nothing,
+the link tells the view: whoever answers is the controller until it refuses, or does not answer.
 
 What is repeated, and why it does no harm where the first attempt was carried out and its answer lost:
 
@@ -23,7 +24,7 @@ What is repeated, and why it does no harm where the first attempt was carried ou
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
 from streamlog.api.convert import controller as convert
@@ -50,6 +51,7 @@ from streamlog.metadata.roles import PartitionKey
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerEpoch, BrokerId, ProducerId, RaftIndex, TopicId
 from streamlog.ports import Channel, Clock, Network, Random, RpcError
+from streamlog.raft.voters import Voter
 
 FORWARDED: Final = "streamlog-forwarded"
 """Key of the call metadata of a client's call that another node has handed on: it is not handed on again."""
@@ -77,12 +79,12 @@ class ControllerLink:
         *,
         view: MetadataView,
         active: ActiveController | None,
-        voters: Callable[[], Sequence[str]],
+        voters: Callable[[], Iterable[Voter]],
         network: Network,
         clock: Clock,
         random: Random,
     ) -> None:
-        """`active`: this node's own, where it is a voter. `voters`: addresses of those in effect."""
+        """`active`: this node's own, where it is a voter. `voters`: those in effect."""
         self._node_id = node_id
         self._view = view
         self._active = active
@@ -91,7 +93,7 @@ class ControllerLink:
         self._clock = clock
         self._random = random
         self._channels: dict[str, Channel] = {}
-        self._hint: str | None = None  # who was named last
+        self._hint: Voter | None = None  # who was named last
         # Of the node's registration; None: it has none. Set by node.registration.
         self.broker_epoch: BrokerEpoch | None = None
 
@@ -196,6 +198,7 @@ class ControllerLink:
                         return await local(self._active)
                 where = await search.next()
                 data = await self._channel(where).unary(SERVICE + method, request, timeout_s=search.attempt_s())
+                self._met(where)
                 return decode(data)
             except TimeoutError:
                 failure: StreamlogError | RpcError = OutcomeUnknownError(
@@ -267,8 +270,24 @@ class ControllerLink:
 
     def _candidates(self) -> list[str]:
         """Who may be the controller, the likeliest first."""
-        known = (self._view.controller_address, self._hint, *self._voters())
+        known = (self._view.controller_address, *(voter.address for voter in self._voters_and_hint()))
         return list(dict.fromkeys(where for where in known if where))
+
+    def _voters_and_hint(self) -> list[Voter]:
+        return [*([] if self._hint is None else [self._hint]), *self._voters()]
+
+    def _met(self, where: str) -> None:
+        """The controller, at this address."""
+        if self._active is None and where != self._view.controller_address:
+            for voter in self._voters_and_hint():
+                if voter.address == where:
+                    self._view.set_controller(voter.node_id, where)
+                    return
+
+    def _missed(self, where: str | None) -> None:
+        """The controller, at this address: somebody else is there, or nobody."""
+        if self._active is None and where == self._view.controller_address:
+            self._view.set_controller(None, None)
 
     def _channel(self, where: str) -> Channel:
         if where not in self._channels:
@@ -289,6 +308,7 @@ class _Search:
         self._timeout_s = timeout_s
         self._deadline = link._clock.monotonic() + timeout_s
         self._tried: list[str] = []  # in this round
+        self._asked: str | None = None  # the last of them; None: this node's own controller
         self._tried_here = False  # likewise
         self._pause_s = PAUSE_S[0]
         self._last: StreamlogError | RpcError | None = None
@@ -301,7 +321,7 @@ class _Search:
 
     def may_ask_here(self) -> bool:
         """This node's own controller: once a round, like any other. It may refuse without a wait."""
-        first, self._tried_here = not self._tried_here, True
+        first, self._tried_here, self._asked = not self._tried_here, True, None
         return first
 
     async def next(self) -> str:
@@ -310,6 +330,7 @@ class _Search:
             for where in self._link._candidates():
                 if where not in self._tried:
                     self._tried.append(where)
+                    self._asked = where
                     return where
             await self._pause()
 
@@ -319,12 +340,14 @@ class _Search:
         if isinstance(error, RpcError):
             if error.status not in _GONE:
                 raise error
+            if error.status is Status.UNAVAILABLE:
+                self._link._missed(self._asked)
             return
         if not isinstance(error, _AGAIN):
             raise error
         if isinstance(error, NotControllerError):
-            named = error.details.get("address")
-            self._link._hint = named if isinstance(named, str) else None
+            self._link._missed(self._asked)
+            self._link._hint = _named(error)
         else:
             await self._pause()
 
@@ -345,6 +368,14 @@ class _Search:
             pass
         self._tried.clear()
         self._tried_here = False
+
+
+def _named(error: NotControllerError) -> Voter | None:
+    """Details of an error that came over the wire are text."""
+    leader, address = str(error.details.get("leader")), error.details.get("address")
+    if not leader.isdecimal() or not isinstance(address, str):
+        return None
+    return Voter(node_id=BrokerId(int(leader)), address=address)
 
 
 def _nothing(data: bytes) -> None:

@@ -25,7 +25,10 @@ from msgspec.structs import asdict
 
 _LINUX: Final = sys.platform == "linux"
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-_STARTTIME: Final = 19  # of the fields of /proc/PID/stat that follow the name, from 0
+# Of the fields of /proc/PID/stat that follow the name, from 0.
+_STATE: Final = 0
+_NUM_THREADS: Final = 17
+_STARTTIME: Final = 19
 _LOOK_AGAIN_S: Final = 0.02
 
 
@@ -113,7 +116,9 @@ def _born_on_linux(pid: int) -> str | None:
         return None
     # The name, in parentheses, may hold anything, parentheses too.
     fields = stat[stat.rindex(")") + 1 :].split()
-    if fields[0] in "ZX":
+    # The first thread is a zombie as soon as it has ended; the files, ports and locks go with the last one, which may
+    # be in the middle of an fsync.
+    if fields[_STATE] == "X" or (fields[_STATE] == "Z" and int(fields[_NUM_THREADS]) <= 1):
         return None
     return f"{_BOOT_ID.read_text().strip()}/{fields[_STARTTIME]}"
 

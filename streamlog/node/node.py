@@ -236,7 +236,7 @@ class Node:
             self._node_id,
             view=self._view,
             active=member.active,
-            voters=lambda: addresses_of(member.voters()),
+            voters=member.voters,
             network=self._ports.network,
             clock=self._ports.clock,
             random=self._ports.random,

@@ -28,6 +28,7 @@ from streamlog.errors import (
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerEpoch, BrokerId, RaftIndex, TopicId
 from streamlog.ports import Channel, Clock, RpcError, Server, Stream, StreamHandler, UnaryHandler
+from streamlog.raft.voters import Voter
 from streamlog.sim import SimClock, SimLoop, run
 
 Answer = Callable[[str, bytes], bytes]
@@ -82,7 +83,9 @@ def names(address: str | None) -> Answer:
     def answer(method: str, request: bytes) -> bytes:
         if method == IDENTIFY:
             return b""
-        raise to_rpc(NotControllerError("not me", address=address))
+        if address is None:
+            raise to_rpc(NotControllerError("not me, and nobody that I know"))
+        raise to_rpc(NotControllerError("not me", leader=3, address=address))
 
     return answer
 
@@ -122,7 +125,7 @@ def tell(
             BrokerId(9),
             view=view,
             active=cast("ActiveController | None", active),
-            voters=lambda: list(network.nodes),
+            voters=lambda: [Voter(node_id=BrokerId(i), address=where) for i, where in enumerate(network.nodes, 1)],
             network=network,
             clock=clock,
             random=random.Random(1),
@@ -155,6 +158,34 @@ def test_whom_others_name_is_asked_next() -> None:
         assert [address for address, _ in network.asked][2:] == ["c:1"]  # remembered
 
     tell(network, story)
+
+
+def test_a_node_without_a_vote_tells_who_answered() -> None:
+    """Nobody else tells it who the controller is, and clients ask it."""
+    network = ScriptedNetwork(a=gone, b=topic_made)
+
+    async def story(link: ControllerLink, view: MetadataView) -> None:
+        await link.create_internal_topic("t")
+        assert (view.controller, view.controller_address) == (2, "b:1")
+        network.nodes |= {"a:1": topic_made, "b:1": names(None)}
+        await link.create_internal_topic("t")
+        assert (view.controller, view.controller_address) == (1, "a:1")
+        network.nodes |= {"a:1": gone, "b:1": names(None)}
+        with pytest.raises(QuorumUnavailableError):
+            await link.create_internal_topic("t", timeout_s=1)
+        assert view.controller is None
+
+    tell(network, story)
+
+
+def test_a_voter_is_told_by_the_quorum_alone() -> None:
+    network = ScriptedNetwork(a=gone, b=topic_made)
+
+    async def story(link: ControllerLink, view: MetadataView) -> None:
+        await link.create_internal_topic("t")
+        assert view.controller is None
+
+    tell(network, story, active=Deposed())
 
 
 def test_while_there_is_none_all_are_asked_again_until_the_time_is_over() -> None:

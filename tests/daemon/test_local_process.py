@@ -14,6 +14,20 @@ from streamlog.daemon.local_process import ProcessId, recall, remember
 
 WAITS = "import sys; print('up', flush=True); sys.stdin.read()"
 
+ENDS_ITS_FIRST_THREAD = """
+import ctypes, os, sys, threading
+
+def stays():
+    while open(f"/proc/self/task/{os.getpid()}/stat").read().rpartition(")")[2].split()[0] != "Z":
+        pass
+    print("alone", flush=True)
+    sys.stdin.read()
+    os._exit(0)
+
+threading.Thread(target=stays).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
 
 @pytest.fixture
 def child() -> Iterator[subprocess.Popen[bytes]]:
@@ -43,6 +57,21 @@ def test_a_signal_reaches_it_and_its_end_is_seen(child: subprocess.Popen[bytes])
     assert not process.alive, "though its parent has not buried it"
     assert not process.signal(signal.SIGKILL)
     assert child.wait() == -signal.SIGTERM
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a process has one state")
+def test_it_is_there_until_its_last_thread_has_ended() -> None:
+    """Which may be in the middle of an fsync, and holds the port until then."""
+    command = [sys.executable, "-c", ENDS_ITS_FIRST_THREAD]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout.readline() == b"alone\n"
+        child = ProcessId.of(process.pid)
+        assert child is not None
+        assert not child.wait_until_gone(0.05)
+        process.stdin.close()
+        assert child.wait_until_gone(30)
 
 
 def test_another_process_of_the_same_number_is_a_stranger(child: subprocess.Popen[bytes]) -> None:

@@ -1,0 +1,87 @@
+"""ActiveController: what the view is told of who decides, as the leadership of the quorum goes from node to node."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from typing import cast
+
+from streamlog.controller.active import ActiveController
+from streamlog.metadata.node_configs import NodeConfigs
+from streamlog.metadata.view import MetadataView
+from streamlog.model import BrokerId, RaftTerm
+from streamlog.ports import Network
+from streamlog.raft.port import Leadership, Quorum
+from streamlog.sim import SimLoop, run
+
+from .kit import CLUSTER, LineQuorum
+
+SELF, OTHER = BrokerId(1), BrokerId(2)
+
+
+class ChangingQuorum(LineQuorum):
+    """Tells of the leadership that it is given."""
+
+    def __init__(self, view: MetadataView) -> None:
+        super().__init__(view)
+        self._now = self.led_by(None, 0)
+        self._news: asyncio.Queue[Leadership] = asyncio.Queue(16)
+
+    def led_by(self, leader: BrokerId | None, term: int) -> Leadership:
+        address = None if leader is None else f"n{leader}:9092"
+        is_self = leader == SELF
+        return Leadership(term=RaftTerm(term), leader=leader, address=address, is_self=is_self, is_ready=is_self)
+
+    async def tell(self, leader: BrokerId | None, term: int) -> None:
+        """Returns when all have done what they do about it."""
+        self.term, self.lost = RaftTerm(term), leader != SELF
+        self._now = self.led_by(leader, term)
+        await self._news.put(self._now)
+        await asyncio.sleep(1)
+
+    def leadership(self) -> Leadership:
+        return self._now
+
+    async def watch_leadership(self) -> AsyncIterator[Leadership]:
+        while True:
+            yield await self._news.get()
+
+
+def told_after(*leaders: BrokerId | None) -> list[BrokerId | None]:
+    """Whom the view names as the controller after each of these, one a term."""
+    told = []
+
+    async def main(loop: SimLoop) -> None:
+        view = MetadataView()
+        quorum = ChangingQuorum(view)
+        active = ActiveController(
+            SELF,
+            CLUSTER,
+            quorum=cast(Quorum, quorum),  # the part of it that a controller uses
+            view=view,
+            configs=NodeConfigs({"node.id": "1"}, SELF, view),
+            network=cast(Network, None),  # nobody is suspected
+            random=random.Random(1),
+            probe=lambda event, /, **fields: None,
+        )
+        running = asyncio.create_task(active.run())
+        for term, leader in enumerate(leaders, 1):
+            await quorum.tell(leader, term)
+            told.append(view.controller)
+            assert active.is_active == (leader == SELF)
+        running.cancel()
+        await asyncio.wait([running])
+        assert running.cancelled()
+
+    run(main)
+    return told
+
+
+def test_it_names_whoever_leads() -> None:
+    assert told_after(None, SELF, None, OTHER, SELF) == [None, SELF, None, OTHER, SELF]
+
+
+def test_a_leader_that_was_paused_names_its_successor() -> None:
+    """It hears of the other one first, and of its own end only by that (kill rounds: nobody, until the next change)."""
+    assert told_after(SELF, OTHER) == [SELF, OTHER]
