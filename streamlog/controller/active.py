@@ -88,11 +88,11 @@ class ActiveController:
         ruling: asyncio.Task[None] | None = None
         async with asyncio.TaskGroup() as tasks:
             async for leadership in self._quorum.watch_leadership():
-                if not leadership.is_self:
-                    self._view.set_controller(leadership.leader, leadership.address)
-                if ruling is not None:
+                if ruling is not None:  # its last word is that this node is the controller no more
                     ruling.cancel()
                     await asyncio.wait([ruling])
+                if not leadership.is_self:
+                    self._view.set_controller(leadership.leader, leadership.address)
                 ruling = tasks.create_task(self._rule(leadership)) if leadership.is_ready else None
             if ruling is not None:
                 ruling.cancel()

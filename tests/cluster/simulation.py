@@ -17,6 +17,7 @@ from streamlog.errors import CorruptMessageError
 from streamlog.metadata.image import MetadataImage
 from streamlog.metadata.records import ConfigResource, ResourceType
 from streamlog.model import BrokerId, Offset, PartitionId, TopicPartition
+from streamlog.node import Node
 from streamlog.sim import SimLoop
 from streamlog.sim.history import History, Row
 from streamlog.sim.nemesis import Nemesis, Strike
@@ -267,6 +268,11 @@ class Simulation:
     def _look_at_the_end(self) -> None:
         self.quorum.check_now()
         self.quorum.compare_images(self.living())
+        leader = self.quorum.leader()
+        for host in self.living():
+            named = _controller_named_by(host)
+            if named != leader:
+                self.watch.wrong("controller", f"{host.name} names {named}, and it is {leader}")
         for stop in self.nemesis.bad_stops:
             self.watch.wrong("stop", stop)
         if self.crew.tuner is not None:
@@ -302,6 +308,13 @@ class Simulation:
 def _fate(row: Row) -> str:
     took = "never" if row.completed is None else f"after {row.completed - row.invoked:.2f} s"
     return f"{row.partition} {row.outcome.value} {took} {row.error}"
+
+
+def _controller_named_by(host: Host) -> str | None:
+    """To its clients."""
+    assert isinstance(host.node, Node)
+    controller = host.node.view.controller
+    return None if controller is None else f"n{controller}"
 
 
 def _process_of(host: Host) -> Process:
