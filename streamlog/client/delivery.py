@@ -36,7 +36,7 @@ from streamlog.errors import (
     StreamlogError,
     UnknownProducerIdError,
 )
-from streamlog.model import Offset, ProducerEpoch, ProducerId, TopicPartition
+from streamlog.model import Acks, Offset, ProducerEpoch, ProducerId, TopicPartition
 from streamlog.ports import Workers
 
 INIT_PRODUCER_ID: Final = calls.unary("streamlog.v1.Batches/InitProducerId", pb.InitProducerIdResponse)
@@ -90,6 +90,20 @@ class Delivery:
             if self._rules.queue.idempotent and not self._rules.transactional:
                 tasks.create_task(self._number_queues())
             await self._loop.create_future()  # streams may come at any time: the group stays open
+
+    async def finish(self, timeout_s: float | None) -> None:
+        """After the last batch, before `run` is cancelled: with acks=0, whose batches nobody answers, let the nodes
+        read what is on its way. `timeout_s`: None: request.timeout.ms.
+        """
+        if self._rules.stream.acks is not Acks.NONE:
+            return
+        try:
+            patience_s = self._rules.stream.request_timeout_s if timeout_s is None else timeout_s
+            async with asyncio.timeout(patience_s), asyncio.TaskGroup() as tasks:
+                for stream in self._streams.values():
+                    tasks.create_task(stream.finish())
+        except TimeoutError:
+            return  # a node that does not read: with acks=0 nothing was promised
 
     def stop(self) -> None:
         for timer in (self._linger_timer, self._expiry_timer):

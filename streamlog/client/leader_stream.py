@@ -114,6 +114,8 @@ class LeaderStream:
         self._sent = asyncio.Event()  # the watchdog has something to watch
         self._open = _Open()
         self._correlations = 0
+        self._finishing = False
+        self._finished = asyncio.Event()
 
     def offer(self, queue: PartitionQueue) -> None:
         """It may have something to send."""
@@ -130,11 +132,23 @@ class LeaderStream:
         if flight is not None and flight.wire is wire:
             flight.wire = None
 
+    async def finish(self) -> None:
+        """Until the node has read all that was handed to the transport, or the stream is broken. `run` then ends: it is
+        called when nothing is pending.
+
+        What ends the stream otherwise, cancels it, and takes back what is on its way: with acks=0 that is lost.
+        """
+        self._finishing = True
+        self._news.set()
+        await self._finished.wait()
+
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Until it is cancelled, or has finished."""
         failures = 0
         while True:
             await self._until_ready()
+            if self._finishing and not self._ready:
+                break
             began = self._loop.time()
             try:
                 await self._stream()
@@ -142,11 +156,14 @@ class LeaderStream:
             except StreamlogError as broken:
                 error = broken
             self._end(error)
+            if self._finishing:
+                break
             failures = 1 if self._loop.time() - began > 1.0 else failures + 1
             await self._backoff.wait(failures)
+        self._finished.set()
 
     async def _until_ready(self) -> None:
-        while not self._ready:
+        while not self._ready and not self._finishing:
             self._news.clear()
             await self._news.wait()
 
@@ -183,6 +200,9 @@ class LeaderStream:
                 if flights:
                     await self._send_message(stream, flights)
                     continue
+            if self._finishing and not self._ready:
+                await stream.done_sending()
+                await self._finished.wait()  # the node's end ends this task as well
             await self._news.wait()
 
     def _collect(self) -> list[_Flight]:

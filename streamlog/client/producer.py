@@ -176,7 +176,10 @@ class AsyncProducer(TransactionCommands):
         self._closing = True
         try:
             if timeout_s is None or timeout_s > 0:
+                begun = self._loop.time()
                 await self._flush(timeout_s)
+                left_s = None if timeout_s is None else timeout_s - (self._loop.time() - begun)
+                await self._delivery.finish(left_s)
         finally:
             await self._end()
 

@@ -377,6 +377,32 @@ def test_acks_none_does_not_wait_for_answers() -> None:
     play(story)
 
 
+def test_acks_none_closes_when_the_nodes_have_read() -> None:
+    """The end of a stream takes back what is on its way (`streamlogctl produce --acks 0` on a busy machine)."""
+
+    async def story(stage: Stage) -> None:
+        [log] = stage.cluster.create("t")
+        for line in lines(20):
+            async with stage.producer(acks="0") as producer:
+                producer.send("t", line)
+        assert log.values() == lines(20)
+
+    play(story)
+
+
+def test_acks_none_closes_where_a_node_has_gone() -> None:
+    async def story(stage: Stage) -> None:
+        [log] = stage.cluster.create("t")
+        producer = await stage.producer(acks="0").start()
+        await producer.send("t", b"first")
+        await asyncio.sleep(1)
+        stage.world.host(f"b{log.leader}").crash()
+        await producer.close()
+        assert log.values() == [b"first"]
+
+    play(story)
+
+
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_compression(codec: str) -> None:
     async def story(stage: Stage) -> None:
