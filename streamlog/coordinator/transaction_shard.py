@@ -30,6 +30,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from streamlog.broker.leader_replica import LeaderReplica
+from streamlog.coordinator.deadlines import Deadlines
 from streamlog.coordinator.recurring import Recurring
 from streamlog.coordinator.shard import Shard
 from streamlog.coordinator.timers import Timers
@@ -105,6 +106,7 @@ class TransactionShard:
         self._clock = clock
         self._probe = probe
         self._timers: Timers[str] = Timers(self._on_due)
+        self._deadlines = Deadlines(clock)
         self._changed: dict[str, asyncio.Event] = {}  # of ids that somebody waits for
         self._recurring = Recurring()
         self._ahead: dict[str, ProducerEpoch] = {}  # opened here with the end before, and nobody has asked about it
@@ -231,10 +233,9 @@ class TransactionShard:
             self._timers.set(transactional_id, RETRY_MS)
 
     def _carry_out_due(self, transactional_id: str, value: TransactionValue) -> None:
-        now_ms = self._clock.wall_ms()
         if transactional_id in self._ahead:
             self._spawn(self._close_unused(transactional_id))
-        elif deciding.is_overdue(value, now_ms):
+        elif self._deadlines.left_ms(transactional_id, value) == 0:
             if deciding.needs_fresh_id(value):
                 self._spawn(self._abort_overdue(transactional_id))
                 return
@@ -251,7 +252,7 @@ class TransactionShard:
         try:
             fresh = await self._fresh_id(transactional_id)
             value = self.values.get(transactional_id)
-            if value is not None and deciding.is_overdue(value, self._clock.wall_ms()):
+            if value is not None and self._deadlines.left_ms(transactional_id, value) == 0:
                 self._abort(transactional_id, fresh)
         except StreamlogError:
             if self.shard.is_active:
@@ -316,6 +317,8 @@ class TransactionShard:
                 self._timers.set(transactional_id, RETRY_MS)
 
     def _apply(self, record: Record) -> None:
+        if record.value is None or record.value.state is not TransactionState.ONGOING:
+            self._deadlines.forget(record.transactional_id)
         if record.value is None:
             self.values.pop(record.transactional_id, None)
         else:
@@ -332,15 +335,14 @@ class TransactionShard:
             self._set_timer(transactional_id, value)
 
     def _set_timer(self, transactional_id: str, value: TransactionValue) -> None:
-        due_ms: int | None
+        after_ms: int | None
         if transactional_id in self._ahead:
-            due_ms = value.started_ms + AHEAD_MS
+            after_ms = AHEAD_MS
         elif value.state is TransactionState.ONGOING:
-            due_ms = deciding.overdue_at(value)
+            after_ms = self._deadlines.left_ms(transactional_id, value)
         else:
-            due_ms = value.updated_ms + self._expiration_ms()
-        after_ms = None if due_ms is None else min(max(0, due_ms - self._clock.wall_ms()), TIMER_MS_MAX)
-        self._timers.set(transactional_id, after_ms)
+            after_ms = max(0, value.updated_ms + self._expiration_ms() - self._clock.wall_ms())
+        self._timers.set(transactional_id, None if after_ms is None else min(after_ms, TIMER_MS_MAX))
 
     # -- waiting for the end of a transaction
 

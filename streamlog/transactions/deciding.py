@@ -272,19 +272,16 @@ def expire(transactional_id: str, before: TransactionValue, now_ms: int, expirat
     return Decision(response=True, record=Record(transactional_id, None))
 
 
-def is_overdue(value: TransactionValue, now_ms: int) -> bool:
-    """Open longer than it may be."""
-    deadline_ms = overdue_at(value)
-    return deadline_ms is not None and now_ms >= deadline_ms
+def left_ms(value: TransactionValue, now_ms: int) -> int | None:
+    """How much longer an open transaction may stay open, 0: no longer; None: as long as it likes.
 
-
-def overdue_at(value: TransactionValue) -> int | None:
-    """When an open transaction is aborted, by the wall clock; None: never. One that was open before its first record
-    has so much longer.
+    Never more than its whole time, wherever the clocks of this node and of the one that opened it stand. One that was
+    open before its first record has so much longer.
     """
     if value.state is not TransactionState.ONGOING or value.timeout_ms == TWO_PHASE:
         return None
-    return value.started_ms + value.timeout_ms + (0 if value.former_committed is None else AHEAD_MS)
+    whole_ms = value.timeout_ms + (0 if value.former_committed is None else AHEAD_MS)
+    return min(max(0, value.started_ms + whole_ms - now_ms), whole_ms)
 
 
 def needs_fresh_id(value: TransactionValue | None) -> bool:

@@ -81,6 +81,7 @@ class GroupSimulation(Simulation):
             await self.crew.end()
             await self._write_everywhere()
             await self._is_read()
+            await self._until(HEAL_S + self.world.fabric.keepalive_s)  # who asked a node without power knows it by then
             for group in self.groups_plan.groups:
                 await self._is_calm(group)
             await self.group_crew.end()

@@ -43,6 +43,11 @@ def check(first: int) -> None:
     assert sum(stats[f"member {event.name.lower()}"] for event in Event) > 2 * SHARD
 
 
+def test_a_commit_may_wait_for_a_node_that_lost_its_power() -> None:
+    """Until its connection is known to be broken: a group is calm after that."""
+    assert simulate_groups(4487).violations == []
+
+
 def test_a_seed_of_groups_is_a_reproduction() -> None:
     first, second = ([simulate_groups(seed).fingerprint for seed in REPEATED] for _ in range(2))
     assert first == second

@@ -7,8 +7,8 @@ happens to a program is drawn before the run, as faults are.
     start,    load, faults,                healed, writers work  all writers are killed: nothing may stay open for
     topics    writers come and go          for a while           longer than a time-out; each id commits once more
 
-Coordinators are struck more often than others. Clocks do not jump here: time-outs of transactions go by the wall clock,
-so a jump ends them early or late; both are right, and no seed would come to its end.
+Coordinators are struck more often than others. Clocks of nodes jump in a third of the seeds: a time-out that is carried
+on by another node may come early then, and never later than its whole time after.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from streamlog.sim.faults import Hardware, Kind, draw_plan
+from streamlog.sim.faults import Fault, Hardware, Kind, draw_plan
 
 from .plan import CONTROLLER, LEADER, PLAIN, Load, Plan, TopicPlan, make_plan
 
@@ -37,6 +37,8 @@ OTHER: Final = "other"
 """A second topic."""
 NODES: Final = ("n1", "n2", "n3")
 KINDS: Final = tuple(kind for kind in Kind if kind is not Kind.CLOCK_JUMP)
+"""Of the faults that all seeds may draw; a third of them have clocks that jump beside."""
+JUMPS_MAX: Final = 4
 
 
 class Event(enum.Enum):
@@ -123,8 +125,24 @@ def _cluster(seed: int, hosts: Sequence[str]) -> Plan:
         load=_load(base.load),
         tunes=False,
         moves=False,
-        faults=tuple(faults),
+        faults=tuple(sorted([*faults, *_jumps(random.Random(f"transactions/{seed}/clocks"))])),
     )
+
+
+def _jumps(rng: random.Random) -> list[Fault]:
+    """Of the wall clocks of nodes, by up to an hour and a half forward, or a quarter of an hour back."""
+    if rng.random() > 1 / 3:
+        return []
+    return [
+        Fault(
+            round(rng.uniform(BEGIN_S + 1.0, FAULTS_END_S), 3),
+            Kind.CLOCK_JUMP,
+            rng.choice((*NODES, COORDINATOR)),
+            "",
+            round(rng.choice((0.0, 0.5, 1.5, 6.0)) * rng.random(), 3),
+        )
+        for _ in range(rng.randint(1, JUMPS_MAX))
+    ]
 
 
 def _other(plain: TopicPlan) -> TopicPlan:

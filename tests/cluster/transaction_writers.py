@@ -25,6 +25,9 @@ RECORDS_MAX: Final = 6
 ANSWER_S: Final = 8.0
 CONTRADICTION_CHANCE: Final = 0.3
 SLOW_CHANCE: Final = 0.05
+REST_CHANCE: Final = 0.05
+RESTS_S: Final = 2.0
+"""At most: longer than the second after which what was opened with the end before is taken back."""
 _PUBLISH: Final = "streamlog.v1.Records/PublishStream"
 _END: Final = calls.unary("streamlog.v1.Transactions/EndTransaction", transactions_pb2.EndTransactionResponse)
 _OUTCOMES: Final = {
@@ -48,6 +51,10 @@ class Stage(Struct, frozen=True, kw_only=True):
         """Now and then beyond the time-out."""
         if self.rng.random() < SLOW_CHANCE:
             await asyncio.sleep(self.rng.uniform(0, 2 * self.plan.timeout_ms / 1000))
+
+    async def rest(self) -> None:
+        """Between two transactions."""
+        await asyncio.sleep(self.rng.uniform(0, RESTS_S if self.rng.random() < REST_CHANCE else 0.1))
 
 
 class Writer(Protocol):
@@ -88,7 +95,7 @@ class LibraryWriter:
                         done += await self._one(producer, calm=count is not None)
                     except RequestTimedOutError as error:
                         stage.errors[error.code] += 1  # no coordinator: the next transaction begins later
-                    await asyncio.sleep(stage.rng.uniform(0, 0.1))
+                    await stage.rest()
         finally:
             if self._others:
                 await asyncio.wait(self._others)
@@ -207,7 +214,7 @@ class StreamWriter:
             await self._one(stream)
             if self._left is None and rng.random() < 0.1:
                 return  # another stream goes on, at another node
-            await asyncio.sleep(rng.uniform(0, 0.1))
+            await self._stage.rest()
 
     async def _one(self, stream: calls.CallStream[pb.PublishStreamResponse]) -> None:
         stage, plan, rng = self._stage, self._stage.plan, self._stage.rng

@@ -367,3 +367,24 @@ def test_time_outs_run_on_after_loading(bench: Bench) -> None:
     assert bench.state() is TransactionState.ONGOING
     bench.settle()
     assert bench.state() is TransactionState.COMPLETE_ABORT
+
+
+@pytest.mark.parametrize("jump_ms", [-1_000_000, 1_000_000])
+def test_time_outs_do_not_jump_with_the_clock(bench: Bench, jump_ms: int) -> None:
+    bench.run(bench.adding(bench.init(timeout_ms=3_000)))
+    bench.rig.machine.clock.jump_ms += jump_ms
+    bench.settle()
+    assert bench.state() is TransactionState.ONGOING
+    bench.settle()
+    assert bench.state() is TransactionState.COMPLETE_ABORT
+
+
+def test_whoever_takes_over_gives_no_more_than_the_whole_time(bench: Bench) -> None:
+    """Its clock, or that of the one before, is wrong by hours."""
+    bench.run(bench.adding(bench.init(timeout_ms=3_000)))
+    bench.rig.machine.clock.jump_ms -= 10_000_000
+    bench.rig.change(2, leader=ME)
+    bench.settle()
+    assert bench.state() is TransactionState.ONGOING
+    bench.settle()
+    assert bench.state() is TransactionState.COMPLETE_ABORT

@@ -216,8 +216,8 @@ def test_the_next_transaction_can_be_opened_with_the_end(coordinator: Coordinato
     assert coordinator.value is not None
     assert coordinator.value.partitions == {T_0}
     used_by_ms = coordinator.now_ms + TIMEOUT_MS + deciding.AHEAD_MS
-    assert not deciding.is_overdue(coordinator.value, used_by_ms - 1), "its first record comes later"
-    assert deciding.is_overdue(coordinator.value, used_by_ms)
+    assert deciding.left_ms(coordinator.value, used_by_ms - 1) == 1, "its first record comes later"
+    assert deciding.left_ms(coordinator.value, used_by_ms) == 0
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -355,8 +355,10 @@ def test_a_transaction_that_is_open_too_long(coordinator: Coordinator) -> None:
     producer = coordinator.init()
     coordinator.add(producer, T_0)
     assert coordinator.value is not None
-    assert not deciding.is_overdue(coordinator.value, coordinator.now_ms + TIMEOUT_MS - 1)
-    assert deciding.is_overdue(coordinator.value, coordinator.now_ms + TIMEOUT_MS)
+    assert deciding.left_ms(coordinator.value, coordinator.now_ms + TIMEOUT_MS - 1) == 1
+    assert deciding.left_ms(coordinator.value, coordinator.now_ms + TIMEOUT_MS) == 0
+    assert deciding.left_ms(coordinator.value, coordinator.now_ms + 10 * TIMEOUT_MS) == 0
+    assert deciding.left_ms(coordinator.value, coordinator.now_ms - 10 * TIMEOUT_MS) == TIMEOUT_MS, "another clock"
     coordinator.abort()
     assert coordinator.state is TransactionState.PREPARE_ABORT
     with pytest.raises(ProducerFencedError):
@@ -369,7 +371,7 @@ def test_an_outside_coordinator_ends_what_is_prepared(coordinator: Coordinator) 
     producer = coordinator.init(timeout_ms=TWO_PHASE)
     coordinator.add(producer, T_0)
     assert coordinator.value is not None
-    assert not deciding.is_overdue(coordinator.value, 2**60)
+    assert deciding.left_ms(coordinator.value, 2**60) is None
     returned = coordinator.init(timeout_ms=TWO_PHASE, keep=True)
     assert (returned.open_producer_id, returned.open_producer_epoch) == (producer.producer_id, 0)
     assert coordinator.state is TransactionState.ONGOING
