@@ -24,16 +24,16 @@ from itertools import islice
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
-from streamlog.api.pb import batches_pb2 as pb
 from streamlog.client import settings as client_config
-from streamlog.client.client_ports import RECEIVE_BYTES_MAX, ClientPorts, RealPorts, real_ports
+from streamlog.client.client_ports import ClientPorts, RealPorts, real_ports
 from streamlog.client.connections import Connections
 from streamlog.client.consumer_records import ConsumerBatch, ConsumerRecord
-from streamlog.client.fetcher import Fetcher, FetchRules
+from streamlog.client.consumer_rules import fetch_rules, isolation_of
+from streamlog.client.fetcher import Fetcher
 from streamlog.client.metadata import MetadataCache
-from streamlog.client.offset_finder import ISOLATION, AtTime, Bound, Found, OffsetFinder, Place
+from streamlog.client.offset_finder import AtTime, Bound, Found, OffsetFinder, Place
 from streamlog.client.partition_reader import PartitionReader
-from streamlog.config import Config, client_settings, load_consumer
+from streamlog.config import client_settings, load_consumer
 from streamlog.config import consumer_settings as consuming
 from streamlog.errors import (
     ClientClosedError,
@@ -52,9 +52,6 @@ Start: TypeAlias = int | Bound | AtTime
 
 EARLIEST: Final = Bound.EARLIEST
 LATEST: Final = Bound.LATEST
-# A node sends responses of about this size; more at once only makes them wait for one another.
-_RESPONSE_BYTES: Final = 1 << 20
-_STOCK_RECEIVE_BYTES: Final = 4 << 20
 
 _new_record: Final = tuple.__new__
 
@@ -101,11 +98,10 @@ class AssignedConsumer:
             self._metadata,
             ports.clock,
             backoff,
-            isolation=_isolation(self._config),
+            isolation=isolation_of(self._config),
             request_timeout_s=self._config[client_settings.REQUEST_TIMEOUT_MS] / 1000,
         )
-        receive_bytes_max = RECEIVE_BYTES_MAX if self._own_ports is not None else _STOCK_RECEIVE_BYTES
-        rules = _rules(self._config, receive_bytes_max)
+        rules = fetch_rules(self._config, own_ports=self._own_ports is not None)
         self._fetcher = Fetcher(self._connections, self._metadata, self._finder, ports.clock, backoff, rules)
         self._loop = asyncio.get_running_loop()
         self._prepare()
@@ -245,7 +241,7 @@ class AssignedConsumer:
     def lag(self, partition: Partition) -> int | None:
         """Records up to the last end that was told of; None: none was yet. Does not ask."""
         reader = self._reader(partition)
-        committed = _isolation(self._config) is IsolationLevel.READ_COMMITTED
+        committed = isolation_of(self._config) is IsolationLevel.READ_COMMITTED
         end = reader.last_stable_offset if committed else reader.high_watermark
         return None if reader.position is None or end == NO_OFFSET else max(0, end - reader.position)
 
@@ -501,29 +497,6 @@ def _start(given: Start | None) -> Place | Offset | None:
     if given is None or isinstance(given, Bound | AtTime):
         return given
     raise InvalidRequestError(f"{given!r} is no start: an offset, EARLIEST, LATEST or AtTime(ms)", field="start")
-
-
-def _isolation(config: Config) -> IsolationLevel:
-    return IsolationLevel[config[consuming.ISOLATION_LEVEL].upper()]
-
-
-def _rules(config: Config, receive_bytes_max: int) -> FetchRules:
-    isolation = _isolation(config)
-    response_bytes = min(_RESPONSE_BYTES, config[consuming.FETCH_MAX_BYTES])
-    return FetchRules(
-        settings=pb.FetchSettings(
-            isolation_level=ISOLATION[isolation],
-            bytes_min=max(1, min(config[consuming.FETCH_MIN_BYTES], response_bytes)),
-            wait_ms_max=config[consuming.FETCH_MAX_WAIT_MS],
-            response_bytes_max=response_bytes,
-            receive_bytes_max=receive_bytes_max,
-        ),
-        partition_bytes_max=config[consuming.MAX_PARTITION_FETCH_BYTES],
-        buffer_bytes=config[consuming.FETCH_MAX_BYTES],
-        read_committed=isolation is IsolationLevel.READ_COMMITTED,
-        check_crcs=config[consuming.CHECK_CRCS],
-        reset=config[consuming.AUTO_OFFSET_RESET],
-    )
 
 
 class _Left:
