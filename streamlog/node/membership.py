@@ -115,7 +115,7 @@ class VoterMember:
         await asyncio.sleep(ALONE_S)
         others = tuple(voter for voter in self._raft.voters() if voter.node_id != self._owner.node_id)
         if others:
-            await observer_of(self._owner.cluster_id, VoterSet(others), self._view, self._ports).run()
+            await observer_of(self._owner, VoterSet(others), self._view, self._ports).run()
 
     async def stop(self) -> None:
         """Hand over the leadership, then end `run` in good order."""
@@ -160,11 +160,10 @@ class VoterMember:
 
 
 class ObserverMember:
-    def __init__(self, cluster_id: str, voters: VoterSet, *, view: MetadataView, ports: Ports) -> None:
+    def __init__(self, owner: Owner, *, view: MetadataView, ports: Ports) -> None:
         self.active: ActiveController | None = None
-        self._voters = voters
         self._view = view
-        self._observer = observer_of(cluster_id, voters, view, ports)
+        self._observer = observer_of(owner, owner.voters, view, ports)
 
     async def run(self) -> None:
         await self._observer.run()
@@ -191,7 +190,7 @@ class ObserverMember:
         )
 
     def voters(self) -> VoterSet:
-        return self._voters
+        return self._observer.voters
 
     def held(self) -> Mapping[BrokerId, RaftIndex]:
         return {}
@@ -216,11 +215,12 @@ class ObserverMember:
         )
 
 
-def observer_of(cluster_id: str, voters: VoterSet, view: MetadataView, ports: Ports) -> Observer:
+def observer_of(owner: Owner, voters: VoterSet, view: MetadataView, ports: Ports) -> Observer:
     return Observer(
         view.machine,
         voters,
-        cluster_id=cluster_id,
+        node_id=owner.node_id,
+        cluster_id=owner.cluster_id,
         network=ports.network,
         clock=ports.clock,
         random=ports.random,

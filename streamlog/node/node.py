@@ -221,9 +221,9 @@ class Node:
         return cluster_id or told.cluster_id, voters if voters.voters else parse_voters(told.voters)
 
     def _member_of(self, voters: VoterSet) -> Member:
-        if voters.get(self._node_id) is None:
-            return ObserverMember(self._cluster_id, voters, view=self._view, ports=self._ports)
         owner = Owner(cluster_id=self._cluster_id, node_id=self._node_id, voters=voters)
+        if voters.get(self._node_id) is None:
+            return ObserverMember(owner, view=self._view, ports=self._ports)
         above = self._config[settings.METADATA_LOG_DIR] or self._log_dirs()[0]
         member = VoterMember(
             owner, f"{above.rstrip('/')}/{DIRECTORY}", view=self._view, configs=self._configs, ports=self._ports

@@ -43,7 +43,9 @@ class RaftNode:
         self._config = config
         self._machine = machine
         self._ports = ports
-        self._hub = ObserverHub(machine, ports.workers, cluster_id=config.owner.cluster_id, settings=config.settings)
+        self._hub = ObserverHub(
+            machine, ports.workers, self.voters, cluster_id=config.owner.cluster_id, settings=config.settings
+        )
         self._running: Runner | None = None
         self._stopping = asyncio.Event()
         self._up = asyncio.Event()

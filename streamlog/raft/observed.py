@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from msgspec import Struct
 
 from streamlog.model import RaftIndex
+from streamlog.raft.voters import VoterSet
 
 
 class WatchRequest(Struct, frozen=True, kw_only=True):
@@ -26,3 +29,7 @@ class ObservedCommands(Struct, frozen=True, kw_only=True):
 
     commands: tuple[tuple[RaftIndex, bytes], ...]
     applied_index: RaftIndex  # at least the last command's: other kinds of entries move it too
+
+
+# What an observer is sent; the voters: those in effect, first of all and whenever they have changed.
+Observed: TypeAlias = ObservedSnapshot | ObservedCommands | VoterSet

@@ -6,18 +6,19 @@ in the common buffer, so that any number may follow, and one too slow for it is 
 
 At an observer, Observer keeps a stream to one of the voters, any of them, applies what comes and tries another one when
 it ends. Its state is a former state of the quorum's, never another one: commands come in order, from voters that have
-applied them, and one that was repeated is not among them.
+applied them, and one that was repeated is not among them. Who the voters are comes with the stream: all that the
+observer began with may be replaced in time.
 """
 
 from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from streamlog.errors import CorruptMessageError, InconsistentClusterError, InvariantError
-from streamlog.model import RaftIndex
+from streamlog.model import BrokerId, RaftIndex
 from streamlog.ports import CallInfo, Clock, Network, Probe, Random, RpcError, Stream, Workers
 from streamlog.raft import wire
 from streamlog.raft.observed import ObservedCommands, ObservedSnapshot, WatchRequest
@@ -37,12 +38,20 @@ class ObserverHub:
     """Owned by a voter; told by its applier (applying.Listener)."""
 
     def __init__(
-        self, machine: StateMachine[Any], workers: Workers, *, cluster_id: str, settings: QuorumSettings
+        self,
+        machine: StateMachine[Any],
+        workers: Workers,
+        voters: Callable[[], VoterSet],
+        *,
+        cluster_id: str,
+        settings: QuorumSettings,
     ) -> None:
+        """`voters`: those in effect."""
         self._buffer_bytes_max = settings.observer_buffer_bytes
         self._message_bytes_max = settings.observer_message_bytes  # unless a single command is larger
         self._machine = machine
         self._workers = workers
+        self._voters = voters
         self._cluster_id = cluster_id
         self._commands: list[tuple[RaftIndex, bytes]] = []  # by rising index
         self._bytes = 0  # of _commands; <= _buffer_bytes_max
@@ -91,8 +100,11 @@ class ObserverHub:
         request = wire.decode_watch_request(await stream.recv() or b"")
         if request.cluster_id != self._cluster_id:
             raise InconsistentClusterError(f"the observer is of cluster {request.cluster_id!r}")
-        sent = request.applied_index
+        sent, told = request.applied_index, VoterSet()
         while True:
+            if told != self._voters():
+                told = self._voters()
+                await stream.send(wire.encode_observed(told))
             if self.applied_index > 0 and (sent < self._complete_after or sent == 0):
                 sent = await self._send_snapshot(stream)
             elif sent < self.applied_index:
@@ -149,6 +161,7 @@ class Observer:
         machine: StateMachine[Any],
         voters: VoterSet,
         *,
+        node_id: BrokerId,
         cluster_id: str,
         network: Network,
         clock: Clock,
@@ -156,8 +169,10 @@ class Observer:
         workers: Workers,
         probe: Probe,
     ) -> None:
+        """`voters`: to begin with. `node_id`: its own, which it does not follow."""
         self._machine = machine
         self._voters = voters
+        self._node_id = node_id
         self._cluster_id = cluster_id
         self._network = network
         self._clock = clock
@@ -171,9 +186,10 @@ class Observer:
     def applied_index(self) -> RaftIndex:
         return self._applied_index
 
-    def follow(self, voters: VoterSet) -> None:
-        """Other voters to choose from, at the next reconnect."""
-        self._voters = voters
+    @property
+    def voters(self) -> VoterSet:
+        """To choose from, at the next reconnect."""
+        return self._voters
 
     async def wait_until_applied(self, index: RaftIndex) -> None:
         while self._applied_index < index:
@@ -214,6 +230,13 @@ class Observer:
                         pieces = []
                 case ObservedCommands() as news:
                     self._apply(news)
+                case VoterSet() as voters:
+                    self._follow_others(voters)
+
+    def _follow_others(self, voters: VoterSet) -> None:
+        others = VoterSet(tuple(voter for voter in voters if voter.node_id != self._node_id))
+        if others:
+            self._voters = others
 
     async def _install(self, index: RaftIndex, pieces: Sequence[bytes]) -> None:
         picture = await self._workers.run(self._machine.decode, pieces)

@@ -17,7 +17,7 @@ from streamlog.errors import CorruptMessageError, InvalidRequestError
 from streamlog.model import BrokerId, RaftIndex, RaftTerm
 from streamlog.raft import messages as m
 from streamlog.raft.entries import Entry
-from streamlog.raft.observed import ObservedCommands, ObservedSnapshot, WatchRequest
+from streamlog.raft.observed import Observed, ObservedCommands, ObservedSnapshot, WatchRequest
 from streamlog.raft.pb import raft_pb2 as pb
 from streamlog.raft.port import CLIENT_ID_BYTES_MAX, Applied
 from streamlog.raft.stored import Identity, Session, SnapshotHead
@@ -369,7 +369,9 @@ def decode_watch_request(data: bytes) -> WatchRequest:
     return WatchRequest(cluster_id=request.cluster_id, applied_index=RaftIndex(request.applied_index))
 
 
-def encode_observed(message: ObservedSnapshot | ObservedCommands) -> bytes:
+def encode_observed(message: Observed) -> bytes:
+    if isinstance(message, VoterSet):
+        return pb.WatchResponse(voters=_voters_to_pb(message)).SerializeToString()
     if isinstance(message, ObservedSnapshot):
         snapshot = pb.WatchResponse.Snapshot(
             index=message.index, data=message.data, first=message.first, last=message.last
@@ -382,7 +384,7 @@ def encode_observed(message: ObservedSnapshot | ObservedCommands) -> bytes:
     return pb.WatchResponse(commands=commands).SerializeToString()
 
 
-def decode_observed(data: bytes) -> ObservedSnapshot | ObservedCommands | None:
+def decode_observed(data: bytes) -> Observed | None:
     """None for a kind that this version does not know."""
     response = _parse(pb.WatchResponse, data)
     match response.WhichOneof("body"):
@@ -396,5 +398,7 @@ def decode_observed(data: bytes) -> ObservedSnapshot | ObservedCommands | None:
                 commands=tuple((RaftIndex(c.index), c.payload) for c in response.commands.commands),
                 applied_index=RaftIndex(response.commands.applied_index),
             )
+        case "voters":
+            return _voters_from_pb(response.voters)
         case _:
             return None

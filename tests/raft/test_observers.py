@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from streamlog.errors import Status
-from streamlog.model import RaftIndex
+from streamlog.errors import OutcomeUnknownError, Status
+from streamlog.model import BrokerId, RaftIndex
 from streamlog.ports import RpcError
 from streamlog.ports.bundle import Ports
 from streamlog.raft import observers, wire
@@ -22,7 +23,7 @@ from streamlog.sim import run as run_simulation
 from streamlog.sim.call import WINDOW_BYTES
 from streamlog.sim.world import World
 
-from .kit import PORT, Cluster, voters
+from .kit import PORT, Cluster, voter, voters
 from .registers import Registers
 
 
@@ -34,6 +35,7 @@ class Follower:
         self.observer = Observer(
             self.machine,
             known,
+            node_id=BrokerId(100),
             cluster_id="test",
             network=ports.network,
             clock=ports.clock,
@@ -66,9 +68,9 @@ async def until_at(follower: Follower, index: int) -> None:
         await asyncio.sleep(0.02)
 
 
-async def caught_up(cluster: Cluster, *followers: Follower) -> None:
+async def caught_up(cluster: Cluster, *followers: Follower, within_s: float = 15) -> None:
     leader = await cluster.wait_for_leader()
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(within_s):
         for follower in followers:
             await until_at(follower, leader.raft.applied_index)
             assert follower.machine.digest == leader.machine.digest
@@ -233,6 +235,29 @@ def test_a_silent_voter_is_left() -> None:
         leader = await cluster.wait_for_leader()
         async with asyncio.timeout(60):
             await until_at(follower, leader.raft.applied_index)
+
+    tell(story)
+
+
+def test_whoever_it_knew_may_be_replaced_in_time() -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.start(4, 5, 6, bootstrap=voters(1, 2, 3))
+        await cluster.put("k=1")
+        follower = follow(cluster, "b", 1, 2, 3)
+        await caught_up(cluster, follower)
+        for gone in (1, 2, 3):
+            leader = await cluster.wait_for_leader()
+            await cluster.call(leader, leader.raft.add_voter(voter(gone + 3)))
+            leader = await cluster.wait_for_leader()
+            with suppress(OutcomeUnknownError):  # it leads, and hands over
+                await cluster.call(leader, leader.raft.remove_voter(BrokerId(gone)))
+            leader = await cluster.wait_for_leader(other_than=gone)
+            assert gone not in [voter.node_id for voter in leader.raft.voters()]
+            cluster.host(gone).power_cut()
+            await caught_up(cluster, follower, within_s=60)  # some that it asks have no power, which nobody tells it
+        await cluster.put("k=2")
+        await caught_up(cluster, follower)
+        assert [voter.node_id for voter in follower.observer.voters] == [4, 5, 6]
 
     tell(story)
 

@@ -171,6 +171,7 @@ def test_the_observers_messages_there_and_back() -> None:
     for message in (
         ObservedSnapshot(index=N(5), data=b"x", first=True, last=False),
         ObservedCommands(commands=((N(6), b"a"), (N(8), b"")), applied_index=N(9)),
+        voters(1, 2, 4),
     ):
         assert wire.decode_observed(wire.encode_observed(message)) == message
     assert wire.decode_observed(b"") is None

@@ -724,21 +724,27 @@ class WatchResponse(_message.Message):
 
     SNAPSHOT_FIELD_NUMBER: _builtins.int
     COMMANDS_FIELD_NUMBER: _builtins.int
+    VOTERS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def snapshot(self) -> Global___WatchResponse.Snapshot: ...
     @_builtins.property
     def commands(self) -> Global___WatchResponse.Commands: ...
+    @_builtins.property
+    def voters(self) -> Global___VoterSet:
+        """Those in effect: first of all, and whenever they have changed."""
+
     def __init__(
         self,
         *,
         snapshot: Global___WatchResponse.Snapshot | None = ...,
         commands: Global___WatchResponse.Commands | None = ...,
+        voters: Global___VoterSet | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "commands", b"commands", "snapshot", b"snapshot"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "commands", b"commands", "snapshot", b"snapshot", "voters", b"voters"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "commands", b"commands", "snapshot", b"snapshot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "commands", b"commands", "snapshot", b"snapshot", "voters", b"voters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["snapshot", "commands"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["snapshot", "commands", "voters"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
