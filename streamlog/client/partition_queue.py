@@ -96,7 +96,9 @@ class PartitionQueue:
 
     def take(self, now: float) -> WireBatch | None:
         """The next batch to be sent, which is in flight from now on; None: there is none, or it must wait."""
-        if self._next_identity is not None and not self.in_flight:
+        if self._next_identity is not None:
+            if self.in_flight:
+                return None  # numbered as of now, it would be of the transaction before, and end with that
             self._restart(self._next_identity)
         if self.identity is None or self.leader is None or now < self.not_before - TIMER_EARLY_S:
             return None

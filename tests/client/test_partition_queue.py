@@ -9,7 +9,8 @@ import pytest
 from streamlog.client.metadata import Leader
 from streamlog.client.partition_queue import PartitionQueue, QueueRules
 from streamlog.client.producer_batch import ProducerBatch
-from streamlog.client.wire_batch import Identity
+from streamlog.client.wire_batch import Identity, WireBatch
+from streamlog.errors import NetworkError
 from streamlog.model import BrokerId, LeaderEpoch, PartitionId, ProducerEpoch, ProducerId, TopicPartition
 
 PARTITION = TopicPartition("t", PartitionId(0))
@@ -17,18 +18,35 @@ IN_FLIGHT = 5
 RULES = QueueRules(linger_s=0, in_flight_max=IN_FLIGHT, wire_bytes_max=1, idempotent=True)
 
 
-async def sent_at_once(rules: QueueRules, epoch: int) -> list[int]:
-    """Sequences of the batches that are sent before the first is answered."""
+IN_TRANSACTIONS = QueueRules(linger_s=0, in_flight_max=IN_FLIGHT, wire_bytes_max=1, idempotent=True, transactional=True)
+
+
+def begun(rules: QueueRules, epoch: int) -> PartitionQueue:
     queue = PartitionQueue(PARTITION, b"t" * 16, rules)
     queue.leader = Leader(broker=BrokerId(1), address="n1:9092", epoch=LeaderEpoch(0))
     queue.begin(Identity(ProducerId(7), ProducerEpoch(epoch)))
+    return queue
+
+
+def fill(queue: PartitionQueue) -> ProducerBatch:
+    batch = ProducerBatch(PARTITION, 1, asyncio.get_running_loop())
+    batch.values.append(b"x")
+    batch.close()
+    queue.batches.append(batch)
+    return batch
+
+
+def taken(queue: PartitionQueue) -> WireBatch | None:
+    return queue.take(asyncio.get_running_loop().time())
+
+
+async def sent_at_once(rules: QueueRules, epoch: int) -> list[int]:
+    """Sequences of the batches that are sent before the first is answered."""
+    queue = begun(rules, epoch)
     for _ in range(IN_FLIGHT + 1):
-        batch = ProducerBatch(PARTITION, 1, asyncio.get_running_loop())
-        batch.values.append(b"x")
-        batch.close()
-        queue.batches.append(batch)
+        fill(queue)
     wires = []
-    while (wire := queue.take(asyncio.get_running_loop().time())) is not None:
+    while (wire := taken(queue)) is not None:
         wires.append(wire)
     return [wire.sequence for wire in wires]
 
@@ -41,5 +59,21 @@ async def test_a_producer_that_its_leader_may_not_know_sends_the_first_batch_alo
 
 @pytest.mark.parametrize("epoch", [0, 3])
 async def test_a_transaction_begins_with_0_or_is_refused_so_nothing_waits(epoch: int) -> None:
-    rules = QueueRules(linger_s=0, in_flight_max=IN_FLIGHT, wire_bytes_max=1, idempotent=True, transactional=True)
-    assert await sent_at_once(rules, epoch) == list(range(IN_FLIGHT))
+    assert await sent_at_once(IN_TRANSACTIONS, epoch) == list(range(IN_FLIGHT))
+
+
+@pytest.mark.parametrize("answer", ["success", "error"])
+async def test_nothing_is_sent_while_the_transaction_before_has_something_in_flight(answer: str) -> None:
+    """It was aborted meanwhile: what is numbered behind that would end with it (seed 230 of transactions)."""
+    queue = begun(IN_TRANSACTIONS, epoch=6)
+    dropped, wire = fill(queue), taken(queue)
+    assert wire is not None
+    dropped.fail(NetworkError("aborted"))
+    queue.drop_done()
+    queue.begin(Identity(ProducerId(7), ProducerEpoch(7)))
+    fill(queue)
+    assert taken(queue) is None
+    (queue.succeeded if answer == "success" else queue.failed)(wire)
+    following = taken(queue)
+    assert following is not None
+    assert (following.identity.epoch, following.sequence) == (7, 0)

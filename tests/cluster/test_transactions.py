@@ -55,6 +55,10 @@ def test_what_is_aborted_is_left_out_though_the_partition_is_read_elsewhere_mean
     assert simulate_transactions(62).violations == []
 
 
+def test_what_is_sent_after_an_abort_is_of_the_next_transaction_though_the_one_before_is_in_flight() -> None:
+    assert simulate_transactions(230).violations == []
+
+
 def test_a_seed_of_transactions_is_a_reproduction() -> None:
     first, second = ([simulate_transactions(seed).fingerprint for seed in REPEATED] for _ in range(2))
     assert first == second

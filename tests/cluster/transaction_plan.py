@@ -125,7 +125,7 @@ def _cluster(seed: int, hosts: Sequence[str]) -> Plan:
         load=_load(base.load),
         tunes=False,
         moves=False,
-        faults=tuple(sorted([*faults, *_jumps(random.Random(f"transactions/{seed}/clocks"))])),
+        faults=tuple(sorted([*faults, *_jumps(random.Random(f"transactions/{seed}/clocks"))], key=lambda one: one.at)),
     )
 
 
