@@ -50,14 +50,16 @@ _Producer = tuple[ProducerId, ProducerEpoch]
 
 
 class Opening:
-    """Of one request: what it begins is asked about when the first of its batches needs it, and once."""
+    """Of one request: what it begins is asked about when the first of its batches needs it; once, but for a partition
+    that could not be written to yet when the others were asked about.
+    """
 
     def __init__(self, verifier: Verifier, leaders: Leaders, request: ProduceRequest, wait_s: float) -> None:
         self._verifier = verifier
         self._leaders = leaders
         self._request = request
         self._wait_s = max(0.0, min(wait_s, WAIT_S))
-        self._answers: dict[_Producer, StreamlogError | None] = {}  # None: all of its partitions may be written to
+        self._answers: dict[tuple[_Producer, TopicPartition], StreamlogError | None] = {}  # None: it may be written to
 
     async def append(self, replica: LeaderReplica, batches: bytes, acks: Acks, queued: QueuedBytes) -> Appended:
         """Of batches of which `LeaderReplica.needs_verification` says so. What its `append_verified` raises, what the
@@ -66,27 +68,29 @@ class Opening:
         header = transactional_header(batches)
         if header is None:
             raise InvalidTransactionStateError("a batch that is not transactional opens no transaction")
-        verify = partial(self._verify, (header.producer_id, header.producer_epoch))
+        verify = partial(self._verify, (header.producer_id, header.producer_epoch), replica.partition)
         with queued.holding(len(batches)):
             return await replica.append_verified(batches, acks=acks, verify=verify, wait_s=self._wait_s)
 
-    async def _verify(self, producer: _Producer) -> None:
+    async def _verify(self, producer: _Producer, partition: TopicPartition) -> None:
         """An answer for several partitions may come before the guards of the later ones are got. Should the transaction
         end in between, their markers are in their logs, and refuse its epoch.
         """
-        if producer not in self._answers:
-            self._answers[producer] = await self._ask(producer)
-        error = self._answers[producer]
+        if (producer, partition) not in self._answers:
+            partitions = {partition, *self._partitions_of(producer)}
+            error = await self._ask(producer, frozenset(partitions))
+            self._answers |= {(producer, one): error for one in partitions}
+        error = self._answers[producer, partition]
         if error is not None:
             raise error
 
-    async def _ask(self, producer: _Producer) -> StreamlogError | None:
+    async def _ask(self, producer: _Producer, partitions: frozenset[TopicPartition]) -> StreamlogError | None:
         producer_id, producer_epoch = producer
         command = AddPartitions(
             transactional_id=self._request.transactional_id,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
-            partitions=frozenset(self._partitions_of(producer)),
+            partitions=partitions,
         )
         try:
             await self._verifier.add(command)

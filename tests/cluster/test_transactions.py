@@ -59,6 +59,10 @@ def test_what_is_sent_after_an_abort_is_of_the_next_transaction_though_the_one_b
     assert simulate_transactions(230).violations == []
 
 
+def test_a_partition_that_is_led_only_after_the_question_is_part_of_the_transaction() -> None:
+    assert simulate_transactions(354).violations == []
+
+
 def test_a_seed_of_transactions_is_a_reproduction() -> None:
     first, second = ([simulate_transactions(seed).fingerprint for seed in REPEATED] for _ in range(2))
     assert first == second

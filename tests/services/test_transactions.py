@@ -5,21 +5,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from streamlog.api.pb import batches_pb2, common_pb2, groups_pb2
 from streamlog.api.pb import records_pb2 as pb_records
 from streamlog.api.pb import transactions_pb2 as pb
+from streamlog.api.requests import PartitionRef
+from streamlog.broker.leader_replica import LeaderReplica
 from streamlog.errors import (
     InvalidRequestError,
     InvalidTransactionStateError,
+    NotLeaderError,
     ProducerFencedError,
     StreamlogError,
     UnknownMemberIdError,
 )
 from streamlog.records import iter_batch, scan_headers
 from streamlog.records.header import TRANSACTIONAL_BIT
+from streamlog.services.leading import Leaders
 from tests.services.test_fetch import fetch
 from tests.services.test_groups import GROUPS
 from tests.services.test_subscribe import everything, subscribing
@@ -69,13 +74,16 @@ class Producer:
     async def send(self, *values: bytes, partition: int = 0) -> str:
         """The error's code, or empty."""
         sequence = self.sequences.get(partition, 0)
-        now_ms = self.cluster.node.ports.clock.wall_ms()
-        producer = (self.producer_id, self.epoch, sequence)
-        data = batch(values, producer=producer, attributes=TRANSACTIONAL_BIT, timestamp=now_ms)
+        data = self.batch(*values, sequence=sequence)
         result = await self.cluster.produce(batches=data, partition=partition, transactional_id=self.name)
         if not result.HasField("error"):
             self.sequences[partition] = sequence + len(values)
         return result.error.code
+
+    def batch(self, *values: bytes, sequence: int = 0) -> bytes:
+        now_ms = self.cluster.node.ports.clock.wall_ms()
+        producer = (self.producer_id, self.epoch, sequence)
+        return batch(values, producer=producer, attributes=TRANSACTIONAL_BIT, timestamp=now_ms)
 
     async def end(self, *, commit: bool) -> pb.EndTransactionResponse:
         request = pb.EndTransactionRequest(
@@ -148,6 +156,39 @@ def test_records_of_two_partitions_and_an_offset_become_visible_together() -> No
         await asyncio.sleep(0.5)
         assert (await committed(cluster), await committed(cluster, 1)) == ([b"a", b"b", b"c"], [b"d"])
         assert (await offset(cluster), await offset(cluster, stable=True)) == (7, 7)
+
+    with_transactions(story)
+
+
+def test_a_partition_that_is_led_only_after_the_question_is_asked_about_too() -> None:
+    """In one request with another one. It was appended to without the coordinator's word, and got no marker."""
+
+    async def story(cluster: Cluster) -> None:
+        producer = Producer(cluster)
+        await producer.init()
+        writable, late = Leaders.writable, [NotLeaderError("not yet")]
+
+        def not_at_first(leaders: Leaders, ref: PartitionRef) -> LeaderReplica:
+            if ref.partition == 1 and late:
+                raise late.pop()
+            return writable(leaders, ref)
+
+        with patch.object(Leaders, "writable", not_at_first):
+            request = batches_pb2.ProduceRequest(
+                acks=common_pb2.ACKS_ALL,
+                transactional_id=producer.name,
+                partitions=[
+                    batches_pb2.PartitionBatches(topic="t", partition=partition, batches=producer.batch(value))
+                    for partition, value in enumerate([b"one", b"two"])
+                ],
+            )
+            response = await cluster.call(BATCHES + "Produce", request, batches_pb2.ProduceResponse)
+        assert [result.error.code for result in response.results] == ["", ""]
+        assert not late
+        await producer.end(commit=True)
+        await asyncio.sleep(0.5)
+        assert await committed(cluster, 0) == [b"one"]
+        assert await committed(cluster, 1) == [b"two"]
 
     with_transactions(story)
 
