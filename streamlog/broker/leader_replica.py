@@ -16,12 +16,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
+from functools import partial
 
 from msgspec.structs import replace
 
 from streamlog.api.requests import OffsetPlace
 from streamlog.broker import offset_lookup, preparation
 from streamlog.broker.collaborators import IsrChanges, Watcher
+from streamlog.broker.held_markers import HeldMarkers
 from streamlog.broker.topic_settings import TopicSettings
 from streamlog.broker.verification import VerificationGuard, Verifications, transactional_header
 from streamlog.errors import (
@@ -88,6 +90,7 @@ class LeaderReplica:
         self._slow_turn = asyncio.Lock()  # fair: first come, first served
         self._slow_waiting = 0  # callers of `append_slow`
         self._verifications = Verifications()
+        self._held_markers = HeldMarkers()
         self._begun_at = log.log_end_offset  # all below is of former leaders
         self._committed_all: asyncio.Future[None] | None = None  # done once the high watermark has reached `_begun_at`
         self.state = PartitionLeader(log, term, high_watermark=high_watermark, now_ms=self._now_ms(), may_join=may_join)
@@ -202,24 +205,27 @@ class LeaderReplica:
         self, batches: Buffer, *, acks: Acks, verify: Callable[[], Awaitable[None]], wait_s: float
     ) -> Appended:
         """As `append` or `append_slow`, for batches of which `needs_verification` says so. `verify` asks the
-        coordinator, and raises where it refuses; it is not called where an earlier batch has opened the transaction
-        meanwhile. Batches of one producer are appended in the order of the calls. `wait_s`: as of
-        `wait_for_marker`.
+        coordinator, and raises where it refuses; it is not called where an earlier batch, or the marker of the
+        transaction before, has opened the transaction meanwhile. Batches of one producer are appended in the order of
+        the calls. `wait_s`: as of `wait_for_marker`.
         """
 
+        async def allow(guard: VerificationGuard) -> None:
+            await self.wait_for_marker(guard, wait_s)
+            if not self._verifications.is_granted(guard):
+                await verify()
+
         async def append(guard: VerificationGuard | None) -> Appended:
-            if guard is not None:
-                await self.wait_for_marker(guard, wait_s)
             if self.needs_workers(batches):
                 return await self.append_slow(batches, acks=acks, guard=guard)
             return self.append(batches, acks=acks, guard=guard)
 
-        return await self._verifications.append(batches, self._opens_transaction, verify, append)
+        return await self._verifications.append(batches, self._opens_transaction, allow, append)
 
     def verification(
         self, producer_id: ProducerId, producer_epoch: ProducerEpoch
     ) -> AbstractContextManager[VerificationGuard]:
-        """Around asking the coordinator, waiting for the marker of the transaction before, and the append that is
+        """Around waiting for the marker of the transaction before, asking the coordinator, and the append that is
         allowed then; for those who keep the order themselves.
         """
         return self._verifications.begin(producer_id, producer_epoch)
@@ -228,6 +234,7 @@ class LeaderReplica:
         """Until the producer's transaction of an epoch before has ended here. ConcurrentTransactionsError after
         `wait_s` seconds; what has ended the leadership.
         """
+        self._held_markers.release(guard.producer_id)
         try:
             async with asyncio.timeout(wait_s):
                 while self.has_open_before(guard.producer_id, guard.producer_epoch):
@@ -260,6 +267,7 @@ class LeaderReplica:
         Raises ProducerFencedError, TransactionCoordinatorFencedError, NotEnoughReplicasError, and what `append` raises.
         """
         self._check()
+        self._held_markers.release(producer_id)
         now_ms = self._clock.wall_ms()
         marker = EndTransactionMarker(commit=commit, coordinator_epoch=coordinator_epoch)
         batch = encode_end_transaction(
@@ -272,6 +280,21 @@ class LeaderReplica:
             self._verifications.on_marker(producer_id, producer_epoch, opens_next=opens_next)
         return appended
 
+    async def append_marker_with_next(
+        self, producer_id: ProducerId, producer_epoch: ProducerEpoch, coordinator_epoch: int, *, commit: bool
+    ) -> Appended:
+        """As `append_marker` with `opens_next`, together with the first batch of that transaction if this comes soon
+        (`held_markers`).
+        """
+        self._check()
+        append = partial(
+            self.append_marker, producer_id, producer_epoch, coordinator_epoch, commit=commit, opens_next=True
+        )
+        ends_something = self.has_open_before(producer_id, producer_epoch)
+        if not ends_something or self._verifications.is_awaited(producer_id):
+            return append()
+        return await self._held_markers.hold(producer_id, append)
+
     def is_granted(self, guard: VerificationGuard) -> bool:
         """Whether the marker before has said that this transaction is open here."""
         return self._verifications.is_granted(guard)
@@ -281,6 +304,7 @@ class LeaderReplica:
         or is about to be.
         """
         self._check()
+        self._held_markers.release(producer_id)
         is_wanted = self._verifications.take_back(producer_id, producer_epoch)
         return is_wanted or self.log.producers.has_open(producer_id, producer_epoch)
 
@@ -429,6 +453,7 @@ class LeaderReplica:
         self.state.resign()
         if self._committed_all is not None and not self._committed_all.done():
             self._committed_all.set_result(None)  # who waits asks `_check` then
+        self._held_markers.end(error)
         self._verifications.end()
         watchers, self._watchers = tuple(self._watchers), {}
         for watcher in watchers:

@@ -36,7 +36,7 @@ from streamlog.ports import RpcError, Stream
 
 QUEUE_BYTES_MAX: Final = 16 << 20
 """Of appended bytes that wait for one follower: some hundred ms of a busy node."""
-NEWS_DELAY_S: Final = 0.005
+NEWS_DELAY_S: Final = 0.02
 """A high watermark without bytes may wait so long. Followers need it for what they do after a change of leaders."""
 SLOTS_MAX: Final = 1 << 17
 """Partitions that one node follows on one other."""

@@ -1,7 +1,7 @@
 """The first batch of a transaction, and the coordinator's word that it may be appended (KIP-890).
 
-    begin --coordinator asked--> the marker of the one before is here --> append with the guard
-      |                                                                   refused where it is not valid any more
+    begin --the marker of the one before is here--> coordinator asked, if need be --> append with the guard
+      |                                                                  refused where it is not valid any more
       +--marker of a newer epoch, or a guard for one, in between--> not valid, for good
 
 A producer that was cut off from the cluster may send a batch of a transaction that is over: appended, it would open a
@@ -106,6 +106,10 @@ class Verifications:
         if awaited is not None:
             awaited.set()
 
+    def is_awaited(self, producer_id: ProducerId) -> bool:
+        """Whether somebody waits in `next_marker`."""
+        return producer_id in self._awaited
+
     async def next_marker(self, producer_id: ProducerId) -> None:
         """Until a marker of this producer has been appended, or the leadership is over. The caller bounds the wait."""
         await self._awaited.setdefault(producer_id, asyncio.Event()).wait()
@@ -141,10 +145,10 @@ class Verifications:
         self,
         batches: Buffer,
         opens_transaction: Callable[[BatchHeader], bool],
-        verify: Callable[[], Awaitable[None]],
+        allow: Callable[[VerificationGuard], Awaitable[None]],
         append: Callable[[VerificationGuard | None], Awaitable[Appended]],
     ) -> Appended:
-        """In turn: verify where the batch still opens a transaction by then, and append."""
+        """In turn: `allow` where the batch still opens a transaction by then, and append."""
         header = transactional_header(batches)
         if header is None:
             raise InvalidRecordError("a batch that is not transactional has nothing to verify")
@@ -152,8 +156,7 @@ class Verifications:
             if not opens_transaction(header):
                 return await append(None)
             with self.begin(header.producer_id, header.producer_epoch) as guard:
-                if not self.is_granted(guard):
-                    await verify()
+                await allow(guard)
                 return await append(guard)
 
     @asynccontextmanager

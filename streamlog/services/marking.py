@@ -59,13 +59,11 @@ class LocalMarkers:
         if one.partition.topic == OFFSETS_TOPIC:
             await self._groups.end_transaction(one)
             return was_open
-        appended = replica.append_marker(
-            one.producer_id,
-            one.producer_epoch,
-            marker.coordinator_epoch,
-            commit=marker.commit,
-            opens_next=one.opens_next,
-        )
+        identity = (one.producer_id, one.producer_epoch, marker.coordinator_epoch)
+        if one.opens_next:
+            appended = await replica.append_marker_with_next(*identity, commit=marker.commit)
+        else:
+            appended = replica.append_marker(*identity, commit=marker.commit)
         await replica.wait_for(appended)
         return was_open
 

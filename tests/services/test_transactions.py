@@ -344,6 +344,7 @@ def test_who_subscribes_to_committed_records_gets_none_that_were_aborted(
         await other.end(commit=True)
         assert await one.send(b"6") == ""  # behind the markers
         await one.end(commit=True)
+        await asyncio.sleep(0.5)  # the marker is 7
         await cluster.produce(b"8")
         there, later = [b"1", b"3", b"6", b"8"], [b"yes"]
         if level == UNCOMMITTED:
