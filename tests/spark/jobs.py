@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 REPOSITORY = Path(__file__).parents[2]
 RESULT = "result: "
+TASKS = 3
+"""At least: what is small would be read by one, and Spark runs none a second time before another has ended."""
 
 
 class Jobs:
@@ -90,6 +92,7 @@ def _faulty(data: DataFrame, fault: dict[str, Any] | None) -> DataFrame:
 def read(spark: SparkSession, servers: str, topic: str, fault: dict[str, Any] | None = None) -> list[list[Any]]:
     """Partition, offset and the value's first ten bytes of each record, in a batch."""
     data = spark.read.format("streamlog").option("streamlog.bootstrap.servers", servers).option("subscribe", topic)
+    data = data.option("minPartitions", TASKS)
     rows = _faulty(data.load().select("partition", "offset", "value"), fault)
     return [list(row) for row in rows.selectExpr("partition", "offset", "string(substr(value, 1, 10))").collect()]
 
@@ -99,7 +102,8 @@ def copy(
 ) -> int:
     """All that is in the topic, to another; how many micro-batches that were."""
     common = {"streamlog.bootstrap.servers": servers}
-    source = spark.readStream.format("streamlog").options(**common, subscribe=topic, startingOffsets="earliest").load()
+    reader = spark.readStream.format("streamlog").options(**common, subscribe=topic, startingOffsets="earliest")
+    source = reader.option("minPartitions", TASKS).load()
     writer = _faulty(source.select("key", "value"), fault).writeStream.format("streamlog").options(**common, topic=out)
     query = writer.option("checkpointLocation", state).trigger(availableNow=True).start()
     query.awaitTermination()
