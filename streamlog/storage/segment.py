@@ -359,10 +359,11 @@ class Segment:
     ) -> Scan[bytes | None]:
         """Whole batches from the one that holds `offset` (or the next) on, all below `end_offset` (None: no bound),
         together at most `size_max` bytes; with `at_least_one`, the first even if it is larger. b"": not even the first
-        fits; None: there is none here.
+        fits; None: there is none here. What is appended after the beginning is not in it.
         """
+        whole = self.size_bytes
         start = yield from self.seek(offset)
-        end = self.size_bytes if end_offset is None else (yield from self.seek(end_offset))
+        end = whole if end_offset is None else (yield from self.seek(end_offset))
         if end <= start:
             return None
         limit = min(end, start + size_max)

@@ -63,6 +63,10 @@ def test_a_partition_that_is_led_only_after_the_question_is_part_of_the_transact
     assert simulate_transactions(354).violations == []
 
 
+def test_who_reads_from_the_disk_gets_nothing_that_is_appended_meanwhile() -> None:
+    assert simulate_transactions(3631).violations == []
+
+
 def test_a_seed_of_transactions_is_a_reproduction() -> None:
     first, second = ([simulate_transactions(seed).fingerprint for seed in REPEATED] for _ in range(2))
     assert first == second

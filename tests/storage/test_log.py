@@ -19,7 +19,7 @@ from streamlog.errors import (
 )
 from streamlog.model import LeaderEpoch, Offset
 from streamlog.records import TimestampType, read_header, validate
-from streamlog.records.decode import decode_batch
+from streamlog.records.decode import decode_batch, iter_batches
 from streamlog.sim.machine import Machine
 from streamlog.sim.process import Killed
 from streamlog.storage.config import LogConfig
@@ -160,6 +160,30 @@ def test_reads_end_at_whole_batches_and_below_the_bound(rig: Rig) -> None:
         with pytest.raises(OffsetOutOfRangeError) as e:
             rig.read(offset)
         assert (e.value.details["log_start"], e.value.details["log_end"]) == (0, 100)
+
+
+@pytest.mark.parametrize("end", [None, 100])
+def test_a_read_that_waits_for_the_disk_has_nothing_of_what_is_appended_meanwhile(rig: Rig, end: int | None) -> None:
+    """Its end was the high watermark, and the log's own, when it began: a reader got what no follower had yet."""
+    for i in range(100):
+        rig.append(b"%03d" % i)
+    rig.sync()
+    rig.stop()
+    rig.start()
+    rig.machine.disk.faults.cold = 1.0
+    log = rig.log
+
+    async def story() -> bytes:
+        bound = None if end is None else Offset(end)
+        reading = asyncio.ensure_future(log.read(Offset(0), 1 << 20, end_offset=bound))
+        await asyncio.sleep(0)
+        data = batch([b"late"])
+        log.append_as_leader(data, validate(data, 0, len(data), LIMITS, rig.now_ms), LeaderEpoch(0), rig.now_ms)
+        return await reading
+
+    got = rig.machine.run(story())
+    assert [record.value for record in iter_batches(got, 0, len(got))][-1] == b"099"
+    assert log.log_end_offset == 101
 
 
 @pytest.mark.parametrize("cold", [0.0, 1.0])
