@@ -22,7 +22,8 @@ An id has one timer: of its open transaction, or of its expiry.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
@@ -34,7 +35,12 @@ from streamlog.coordinator.deadlines import Deadlines
 from streamlog.coordinator.recurring import Recurring
 from streamlog.coordinator.shard import Shard
 from streamlog.coordinator.timers import Timers
-from streamlog.errors import ConcurrentTransactionsError, StreamlogError, UnsupportedVersionError
+from streamlog.errors import (
+    ConcurrentTransactionsError,
+    ProducerFencedError,
+    StreamlogError,
+    UnsupportedVersionError,
+)
 from streamlog.model import NO_PRODUCER_ID, LeaderEpoch, ProducerEpoch, ProducerId, TopicPartition
 from streamlog.ports import Clock, Probe
 from streamlog.transactions import deciding
@@ -144,6 +150,10 @@ class TransactionShard:
 
     async def init(self, command: Init, deadline: float) -> Producer:
         """What `deciding.init` raises; an open transaction is aborted first, and its end waited for."""
+        async with self._confirmed(command.transactional_id):
+            return await self._init(command, deadline)
+
+    async def _init(self, command: Init, deadline: float) -> Producer:
         transactional_id = command.transactional_id
         while True:
             command = replace(command, fresh_producer_id=await self._fresh_id(transactional_id))
@@ -163,12 +173,17 @@ class TransactionShard:
 
     async def add_partitions(self, command: AddPartitions) -> None:
         """What `deciding.add_partitions` raises."""
-        self._decide(command.transactional_id, partial(deciding.add_partitions, command))
+        async with self._confirmed(command.transactional_id):
+            self._decide(command.transactional_id, partial(deciding.add_partitions, command))
         self._ahead.pop(command.transactional_id, None)
         await self.shard.wait_until_safe()
 
     async def end_transaction(self, command: End, deadline: float) -> Ended:
         """What `deciding.end` raises. Answers when the decision is replicated; the markers may follow."""
+        async with self._confirmed(command.transactional_id):
+            return await self._end(command, deadline)
+
+    async def _end(self, command: End, deadline: float) -> Ended:
         transactional_id = command.transactional_id
         while True:
             fresh = await self._fresh_id(transactional_id)
@@ -188,7 +203,8 @@ class TransactionShard:
     async def abort(self, transactional_id: str, deadline: float) -> None:
         """By an operator; the producer is fenced. InvalidTransactionStateError where none is open."""
         await self._until_next_begins(transactional_id, deadline)
-        self._abort(transactional_id, await self._fresh_id(transactional_id))
+        async with self._confirmed(transactional_id):
+            self._abort(transactional_id, await self._fresh_id(transactional_id))
         await self.shard.wait_until_safe()
         await self._until_ended(transactional_id, deadline)
 
@@ -204,6 +220,21 @@ class TransactionShard:
         response = self._decide(transactional_id, decide)
         await self.shard.wait_until_safe()
         return response
+
+    @asynccontextmanager
+    async def _confirmed(self, transactional_id: str) -> AsyncIterator[None]:
+        """Around a command. A refusal for good is told as a decision is: once what it rests on is replicated. A
+        coordinator that has been replaced, and does not know it, would refuse what it has not heard of; so the id's
+        state is written again, which it cannot have replicated. An epoch that is over is over for all.
+        """
+        try:
+            yield
+        except StreamlogError as error:
+            if not error.retriable:
+                if not isinstance(error, ProducerFencedError):
+                    self.shard.write([encode(Record(transactional_id, self.values.get(transactional_id)))])
+                await self.shard.wait_until_safe()
+            raise
 
     # -- what nobody asks for
 

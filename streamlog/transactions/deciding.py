@@ -18,7 +18,8 @@ that decides the end (`End.recurring`), so that no leader has to wait for a reco
 asked about that one it can be closed again (`close_unused`): it is what the producer is thought to do, and no more.
 
 What is asked again is answered again: the end of a transaction that has ended so already is a success, by whichever
-epoch of the two it is asked; another end for it is refused, and is never decided anew.
+epoch of the two it is asked; another end for it is refused, and is never decided anew. What is answered without a
+record is so at every coordinator to come; what is not has a record that changes nothing (`_commit_of_nothing`).
 
 Errors: ProducerFencedError for an epoch that is over; ConcurrentTransactionsError (retriable) while markers are being
 written; InvalidTransactionStateError for what cannot be now.
@@ -211,7 +212,7 @@ def end(command: End, before: TransactionValue | None, now_ms: int) -> Decision[
         if not command.commit:
             return _abort_of_nothing(command, value, now_ms)
         if value.state is TransactionState.EMPTY:
-            return Decision(response=Ended(producer=_producer(value), was_open=False))
+            return _commit_of_nothing(command, value, now_ms)
         raise InvalidTransactionStateError(f"{command.transactional_id!r} has no open transaction to commit")
     ended = _prepared(value, commit=command.commit, fresh_producer_id=command.fresh_producer_id, now_ms=now_ms)
     if command.recurring and _may_open_ahead(value, ended):
@@ -367,6 +368,15 @@ def _prepared(
         state=TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT,
         updated_ms=now_ms,
     )
+
+
+def _commit_of_nothing(command: End, before: TransactionValue, now_ms: int) -> Decision[Ended]:
+    """Nothing changes, and it is written all the same: a coordinator that has been replaced, and does not know it, has
+    not heard that the transaction was begun. It cannot have this record replicated.
+    """
+    value = replace(before, updated_ms=now_ms)
+    response = Ended(producer=_producer(value), was_open=False)
+    return Decision(response=response, record=Record(command.transactional_id, value))
 
 
 def _abort_of_nothing(command: End, before: TransactionValue, now_ms: int) -> Decision[Ended]:

@@ -8,15 +8,18 @@ from typing import TypeVar, cast
 from unittest.mock import patch
 
 import pytest
+from msgspec.structs import replace
 
 from streamlog.coordinator.transactions import TRANSACTIONS_TOPIC, TransactionCoordinator
 from streamlog.errors import (
     ConcurrentTransactionsError,
+    InvalidRequestError,
     InvalidTransactionStateError,
     LeaderNotAvailableError,
+    NotCoordinatorError,
     ProducerFencedError,
 )
-from streamlog.model import NO_PRODUCER_ID, BrokerId, Offset, ProducerId, TopicPartition
+from streamlog.model import NO_PRODUCER_ID, BrokerId, Offset, ProducerEpoch, ProducerId, TopicPartition
 from streamlog.ports import Network, Ports
 from streamlog.transactions.deciding import AddPartitions, End, Ended, Init, Producer
 from streamlog.transactions.markers import Grant, MarkerOutcome, PartitionMarker
@@ -388,3 +391,48 @@ def test_whoever_takes_over_gives_no_more_than_the_whole_time(bench: Bench) -> N
     assert bench.state() is TransactionState.ONGOING
     bench.settle()
     assert bench.state() is TransactionState.COMPLETE_ABORT
+
+
+# -- a coordinator that has been replaced, and does not know it
+
+
+UNHEARD = [pytest.param(0, id="a commit of nothing"), pytest.param(2, id="an epoch that is not known here")]
+
+
+def end_of_what_it_has_not_heard_of(bench: Bench, epoch: int) -> asyncio.Task[Ended]:
+    """Else the commit of a transaction that another one coordinates by now would be a success, and no end of it."""
+    producer = replace(bench.init(), producer_epoch=ProducerEpoch(epoch))
+    ending = bench.start(bench.ending(producer))
+    bench.rig.rest(1)
+    assert not ending.done()
+    return ending
+
+
+@pytest.mark.parametrize("epoch", UNHEARD)
+def test_what_changes_nothing_is_not_told_by_who_has_been_replaced(bench: Bench, epoch: int) -> None:
+    ending = end_of_what_it_has_not_heard_of(bench, epoch)
+    bench.rig.change(2, leader=OTHER)
+    bench.rig.rest(1)
+    assert isinstance(ending.exception(), NotCoordinatorError)
+
+
+@pytest.mark.parametrize("epoch", UNHEARD)
+def test_what_changes_nothing_is_told_by_the_coordinator(bench: Bench, epoch: int) -> None:
+    ending = end_of_what_it_has_not_heard_of(bench, epoch)
+    bench.settle()
+    if epoch:
+        assert isinstance(ending.exception(), InvalidRequestError)
+    else:
+        assert not ending.result().was_open
+
+
+def test_who_is_fenced_is_told_once_the_decision_is_replicated(bench: Bench) -> None:
+    producer = bench.init()
+    bench.run(bench.adding(producer))
+    aborting = bench.start(bench.coordinator.abort("x", WAIT_S))
+    ending = bench.start(bench.ending(producer))
+    bench.rig.rest(1)
+    assert not ending.done()
+    bench.settle()
+    assert isinstance(ending.exception(), ProducerFencedError)
+    assert aborting.done()
