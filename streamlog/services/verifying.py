@@ -77,9 +77,9 @@ class Opening:
         end in between, their markers are in their logs, and refuse its epoch.
         """
         if (producer, partition) not in self._answers:
-            partitions = {partition, *self._partitions_of(producer)}
-            error = await self._ask(producer, frozenset(partitions))
-            self._answers |= {(producer, one): error for one in partitions}
+            asked = [partition, *self._partitions_of(producer)]
+            error = await self._ask(producer, frozenset(asked))
+            self._answers |= {(producer, one): error for one in asked}
         error = self._answers[producer, partition]
         if error is not None:
             raise error
