@@ -17,6 +17,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from functools import partial
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -59,6 +60,9 @@ from streamlog.replication.replica_log import EpochEnd
 from streamlog.storage.log import Appended, Log
 from streamlog.storage.reading import FoundOffset
 from streamlog.storage.transaction_index import AbortedTransaction
+
+MARKER_SOON_S: Final = 0.1
+"""Most markers are here by then, also on a busy node. After that the coordinator is asked, which costs it a call."""
 
 
 class LeaderReplica:
@@ -211,9 +215,9 @@ class LeaderReplica:
         """
 
         async def allow(guard: VerificationGuard) -> None:
-            await self.wait_for_marker(guard, wait_s)
-            if not self._verifications.is_granted(guard):
+            if not await self.is_granted(guard):
                 await verify()
+            await self.wait_for_marker(guard, wait_s)
 
         async def append(guard: VerificationGuard | None) -> Appended:
             if self.needs_workers(batches):
@@ -225,7 +229,7 @@ class LeaderReplica:
     def verification(
         self, producer_id: ProducerId, producer_epoch: ProducerEpoch
     ) -> AbstractContextManager[VerificationGuard]:
-        """Around waiting for the marker of the transaction before, asking the coordinator, and the append that is
+        """Around asking the coordinator, waiting for the marker of the transaction before, and the append that is
         allowed then; for those who keep the order themselves.
         """
         return self._verifications.begin(producer_id, producer_epoch)
@@ -234,17 +238,31 @@ class LeaderReplica:
         """Until the producer's transaction of an epoch before has ended here. ConcurrentTransactionsError after
         `wait_s` seconds; what has ended the leadership.
         """
-        self._held_markers.release(guard.producer_id)
         try:
             async with asyncio.timeout(wait_s):
-                while self.has_open_before(guard.producer_id, guard.producer_epoch):
-                    await self._verifications.next_marker(guard.producer_id)
-                    self._check()
+                await self._marker(guard)
         except TimeoutError:
             raise ConcurrentTransactionsError(
                 f"{self.partition}: the transaction before of producer {guard.producer_id} is still being ended: ask"
                 " again"
             ) from None
+
+    async def is_granted(self, guard: VerificationGuard) -> bool:
+        """Whether the marker before says that this transaction is open here. Where it is on its way it is waited for a
+        moment; not longer, for the transaction before may be one that only the end of this one ends.
+        """
+        try:
+            async with asyncio.timeout(MARKER_SOON_S):
+                await self._marker(guard)
+        except TimeoutError:
+            return False
+        return self._verifications.is_granted(guard)
+
+    async def _marker(self, guard: VerificationGuard) -> None:
+        self._held_markers.release(guard.producer_id)
+        while self.has_open_before(guard.producer_id, guard.producer_epoch):
+            await self._verifications.next_marker(guard.producer_id)
+            self._check()
 
     def has_open_before(self, producer_id: ProducerId, producer_epoch: ProducerEpoch) -> bool:
         """Whether a transaction of a lower epoch is open here."""
@@ -294,10 +312,6 @@ class LeaderReplica:
         if not ends_something or self._verifications.is_awaited(producer_id):
             return append()
         return await self._held_markers.hold(producer_id, append)
-
-    def is_granted(self, guard: VerificationGuard) -> bool:
-        """Whether the marker before has said that this transaction is open here."""
-        return self._verifications.is_granted(guard)
 
     def take_back(self, producer_id: ProducerId, producer_epoch: ProducerEpoch) -> bool:
         """What a marker has granted (`append_marker`): from now on the coordinator is asked. Whether it has been used,

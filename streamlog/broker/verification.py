@@ -1,7 +1,7 @@
 """The first batch of a transaction, and the coordinator's word that it may be appended (KIP-890).
 
-    begin --the marker of the one before is here--> coordinator asked, if need be --> append with the guard
-      |                                                                  refused where it is not valid any more
+    begin --coordinator asked--> the marker of the one before is here --> append with the guard
+      |                                                                   refused where it is not valid any more
       +--marker of a newer epoch, or a guard for one, in between--> not valid, for good
 
 A producer that was cut off from the cluster may send a batch of a transaction that is over: appended, it would open a
@@ -11,7 +11,8 @@ was got before the coordinator was asked: what has happened in between takes it 
 The coordinator opens a transaction while the markers of the one before are still on their way. Each partition sees to
 the order for itself: what opens the next one waits until the marker of the one before has been appended. Where that
 marker says that the next one is open here, the coordinator need not be asked: this grant holds until it is used, until
-the next marker, or until the coordinator takes it back.
+the next marker, or until the coordinator takes it back. So the marker has a moment to come before the coordinator is
+asked.
 
 Batches of one producer that come while its first one is being verified queue behind it, in their order. Other
 producers do not wait for it.

@@ -118,9 +118,9 @@ class GroupCoordinator:
         shard.shard.check()
         replica = shard.shard.replica
         with replica.verification(producer_id, producer_epoch) as guard:
-            await replica.wait_for_marker(guard, wait_s)
-            if not replica.is_granted(guard):
+            if not await replica.is_granted(guard):
                 await verify(replica.partition)
+            await replica.wait_for_marker(guard, wait_s)
             return await shard.commit_in_transaction(command, guard)
 
     async def end_transaction(self, one: PartitionMarker) -> None:

@@ -15,3 +15,11 @@ def rig() -> Iterator[Rig]:
     if not rig.task.done():
         rig.stop()
     rig.machine.close()
+
+
+@pytest.fixture
+def leading(rig: Rig) -> Rig:
+    """It leads the only partition of `t`."""
+    rig.create()
+    rig.rest()
+    return rig

@@ -9,7 +9,6 @@ import pytest
 
 from streamlog.api.requests import OffsetPlace
 from streamlog.broker.hanging import open_transactions
-from streamlog.broker.held_markers import HOLD_S
 from streamlog.errors import (
     ConcurrentTransactionsError,
     InvalidTransactionStateError,
@@ -76,13 +75,6 @@ def committed(rig: Rig) -> list[bytes | None]:
         if not header.is_control and not (header.is_transactional and hidden):
             found += [record.value for record in decode_batch(data, position)]
     return found
-
-
-@pytest.fixture
-def leading(rig: Rig) -> Rig:
-    rig.create()
-    rig.rest()
-    return rig
 
 
 # -- reading
@@ -374,6 +366,28 @@ def test_what_opens_the_next_transaction_waits_for_the_marker_of_the_one_before(
     assert rig.leader().log.producers.has_open(PID, ProducerEpoch(1))
 
 
+def test_one_that_hangs_does_not_shut_its_producer_out(leading: Rig) -> None:
+    """Its coordinator does not know that it is open here. It is asked all the same, and the next end ends both."""
+    rig = leading
+    begin(rig, b"a", epoch=0)
+    asked: list[int] = []
+
+    async def story() -> None:
+        leader = rig.leader()
+
+        async def verify() -> None:
+            asked.append(1)
+
+        data = transactional(b"b", epoch=1)
+        with pytest.raises(ConcurrentTransactionsError):
+            await leader.append_verified(data, acks=Acks.LEADER, verify=verify, wait_s=WAIT_S)
+        leader.append_marker(PID, ProducerEpoch(2), 0, commit=False)
+
+    rig.machine.run(story())
+    assert asked == [1]
+    assert begin(rig, b"c", epoch=2).first_offset == 2
+
+
 def test_the_marker_is_not_waited_for_longer_than_asked(leading: Rig) -> None:
     rig = leading
     begin(rig, b"a", epoch=0)
@@ -431,135 +445,6 @@ def test_a_marker_can_say_that_the_next_transaction_is_open_here(leading: Rig) -
     for epoch in (3, 4):
         with pytest.raises(StreamlogError):
             verified(rig, refuse, epoch=epoch)
-
-
-# -- a marker that waits for the transaction behind it
-
-
-class Holding:
-    """A transaction of epoch 0, and its marker, which is held until the next one begins."""
-
-    def __init__(self, rig: Rig) -> None:
-        self.leader = rig.leader()
-        self.asked = 0
-
-    def mark(self, epoch: int = 1) -> asyncio.Task[Appended]:
-        return asyncio.ensure_future(self.leader.append_marker_with_next(PID, ProducerEpoch(epoch), 0, commit=True))
-
-    async def held(self) -> asyncio.Task[Appended]:
-        marking = self.mark()
-        await asyncio.sleep(0)
-        assert self.leader.log_end_offset == 1
-        return marking
-
-    async def send(self, epoch: int) -> Appended:
-        async def count() -> None:
-            self.asked += 1
-
-        data = transactional(b"b", epoch=epoch)
-        return await self.leader.append_verified(data, acks=Acks.LEADER, verify=count, wait_s=WAIT_S)
-
-
-def hold(rig: Rig, story: Callable[[Holding], Awaitable[None]]) -> None:
-    begin(rig, b"a")
-
-    async def telling() -> None:
-        await story(Holding(rig))
-
-    rig.machine.run(telling())
-
-
-def test_a_marker_is_appended_with_the_first_batch_of_the_next_transaction(leading: Rig) -> None:
-    async def story(scene: Holding) -> None:
-        marking = await scene.held()
-        sent = asyncio.ensure_future(scene.send(1))
-        await asyncio.sleep(0)
-        assert scene.leader.log_end_offset == 3, "in one step"
-        assert ((await marking).first_offset, (await sent).first_offset, scene.asked) == (1, 2, 0)
-
-    hold(leading, story)
-
-
-def test_a_marker_that_nothing_follows_waits_a_moment(leading: Rig) -> None:
-    async def story(scene: Holding) -> None:
-        marking = await scene.held()
-        await asyncio.sleep(2 * HOLD_S)
-        assert scene.leader.log_end_offset == 2
-        assert not (await marking).duplicate
-        assert (await scene.send(1)).first_offset == 2
-        assert scene.asked == 0
-
-    hold(leading, story)
-
-
-def test_a_marker_that_somebody_waits_for_is_not_held(leading: Rig) -> None:
-    async def story(scene: Holding) -> None:
-        sent = asyncio.ensure_future(scene.send(1))
-        await asyncio.sleep(0)
-        marking = scene.mark()
-        await asyncio.sleep(0)
-        assert scene.leader.log_end_offset >= 2
-        assert ((await marking).first_offset, (await sent).first_offset, scene.asked) == (1, 2, 0)
-
-    hold(leading, story)
-
-
-def test_what_comes_of_a_producer_comes_behind_its_held_marker(leading: Rig) -> None:
-    """The marker of a transaction that was decided to commit, and that of a later abort."""
-
-    async def story(scene: Holding) -> None:
-        marking = await scene.held()
-        abort = scene.leader.append_marker(PID, ProducerEpoch(2), 0, commit=False)
-        assert ((await marking).first_offset, abort.first_offset) == (1, 2)
-        await asyncio.sleep(2 * HOLD_S)
-        assert scene.leader.log_end_offset == 3
-
-    hold(leading, story)
-
-
-def test_what_a_held_marker_grants_can_be_taken_back(leading: Rig) -> None:
-    async def story(scene: Holding) -> None:
-        marking = await scene.held()
-        assert not scene.leader.take_back(PID, ProducerEpoch(1))
-        assert (await marking).first_offset == 1
-        await scene.send(1)
-        assert scene.asked == 1
-
-    hold(leading, story)
-
-
-def test_a_held_marker_that_comes_again_is_one(leading: Rig) -> None:
-    async def story(scene: Holding) -> None:
-        first = await scene.held()
-        again = scene.mark()
-        assert [(await one).duplicate for one in (first, again)] == [False, True]
-
-    hold(leading, story)
-
-
-def test_a_held_marker_ends_with_the_leadership(leading: Rig) -> None:
-    async def story(scene: Holding) -> None:
-        marking = await scene.held()
-        scene.leader.end(NotLeaderError("another leads"))
-        with pytest.raises(NotLeaderError, match="another leads"):
-            await marking
-        await asyncio.sleep(2 * HOLD_S)
-        assert scene.leader.log_end_offset == 1
-
-    hold(leading, story)
-
-
-def test_a_held_marker_that_nobody_waits_for_any_more_is_not_appended(leading: Rig) -> None:
-    """Its coordinator asks again."""
-
-    async def story(scene: Holding) -> None:
-        marking = await scene.held()
-        marking.cancel()
-        await asyncio.sleep(2 * HOLD_S)
-        assert scene.leader.log_end_offset == 1
-        assert not (await scene.mark()).duplicate
-
-    hold(leading, story)
 
 
 def test_what_is_about_to_be_appended_counts_as_used(leading: Rig) -> None:
