@@ -24,6 +24,7 @@ from streamlog.records import (
     encode_batch,
     iter_batch,
     iter_fields,
+    join_strings,
     read_header,
     validate,
 )
@@ -130,8 +131,8 @@ def _decoding(sample: Sample) -> Iterator[Figure]:
     def for_arrow() -> None:
         check_crc(batch, 0, header)
         columns = decode_columns(batch)
-        columns.keys()
-        columns.values()
+        join_strings([columns.keys])
+        join_strings([columns.values])
 
     def plain() -> None:
         check_crc(batch, 0, header)

@@ -6,7 +6,7 @@ One subject a file:
     validation    what a producer may send
     batch         make batches; `builder` collects records for one
     decode        batches to Record objects
-    columnar      batches to columns, for Arrow
+    columnar      batches to columns; `binary_column` brings their strings together, for Arrow
     control       control batches: ends of transactions, leader changes
     legacy        messages of magic 0 and 1, read; `conversion` makes batches of them
     compression   the codecs, bounded; `snappy` has Kafka's framing of it; `repacking` puts another in the place of one
@@ -16,8 +16,9 @@ read one at a time and many at once.
 """
 
 from streamlog.records.batch import BatchFields, encode_batch, rebuilt_batch
+from streamlog.records.binary_column import BinaryColumn, Strings, join_strings
 from streamlog.records.builder import BatchBuilder
-from streamlog.records.columnar import BinaryColumn, RecordColumns, decode_columns
+from streamlog.records.columnar import RecordColumns, decode_columns
 from streamlog.records.control import (
     ControlRecord,
     ControlType,
@@ -65,6 +66,7 @@ __all__ = [
     "ProduceLimits",
     "Record",
     "RecordColumns",
+    "Strings",
     "TimestampType",
     "check_crc",
     "codec_of",
@@ -80,6 +82,7 @@ __all__ = [
     "iter_batch",
     "iter_batches",
     "iter_fields",
+    "join_strings",
     "read_entry",
     "read_header",
     "rebuilt_batch",

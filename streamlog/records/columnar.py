@@ -2,7 +2,7 @@
 
 Once it is known where the records start (`starts`), their fields follow from one another for all records at once:
 numpy reads the n-th byte of every record's varint in one step. `RecordColumns` points into the unpacked bytes and
-copies nothing; `BinaryColumn` brings the values together as Arrow wants them. Headers are the exception: they are
+copies nothing; `binary_column` brings the values together as Arrow wants them. Headers are the exception: they are
 read one record at a time, where there are any.
 
 What the plain loop refuses (`record_loop`) is refused here, with InvalidRecordError; the two are tested against
@@ -11,42 +11,19 @@ each other.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from msgspec import Struct
 
 from streamlog.errors import InvalidRecordError
+from streamlog.records.binary_column import Strings
 from streamlog.records.bounds import UNPACKED_BYTES_MAX
 from streamlog.records.equal_shape import EqualRecords, equal_records
 from streamlog.records.header import BatchHeader, Buffer, TimestampType, read_header
 from streamlog.records.lazy_numpy import np
 from streamlog.records.payload import unpacked_records
-from streamlog.records.ragged import equal_copy, ragged_copy
 from streamlog.records.record import Headers
 from streamlog.records.record_loop import checked_sum, read_headers, read_records, refusal
 from streamlog.records.starts import record_spans
-from streamlog.records.varint import BoolArray, ByteArray, Int64Array, read_varints, read_varlongs
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-
-class BinaryColumn(Struct, frozen=True, kw_only=True):
-    """Byte strings one behind the other: Arrow's `binary` layout.
-
-    The i-th is data[offsets[i] : offsets[i + 1]]; of a null it is empty and valid[i] is False.
-    """
-
-    offsets: NDArray[np.int32]  # n + 1 of them, rising from 0
-    data: ByteArray
-    valid: BoolArray | None  # None: there are no nulls
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    def validity_bitmap(self) -> bytes | None:
-        """One bit each, lowest first, as Arrow's buffers have it; None where all are valid."""
-        return None if self.valid is None else np.packbits(self.valid, bitorder="little").tobytes()
+from streamlog.records.varint import ByteArray, Int64Array, read_varints, read_varlongs
 
 
 class RecordColumns(Struct, frozen=True, kw_only=True):
@@ -67,11 +44,13 @@ class RecordColumns(Struct, frozen=True, kw_only=True):
     def __len__(self) -> int:
         return len(self.offsets)
 
-    def keys(self) -> BinaryColumn:
-        return _binary_column(self.raw, self.key_starts, self.key_sizes)
+    @property
+    def keys(self) -> Strings:
+        return Strings(self.raw, self.key_starts, self.key_sizes)
 
-    def values(self) -> BinaryColumn:
-        return _binary_column(self.raw, self.value_starts, self.value_sizes)
+    @property
+    def values(self) -> Strings:
+        return Strings(self.raw, self.value_starts, self.value_sizes)
 
 
 def decode_columns(buffer: Buffer, position: int = 0, *, unpacked_bytes_max: int = UNPACKED_BYTES_MAX) -> RecordColumns:
@@ -174,21 +153,3 @@ def _headers(
     for index in np.flatnonzero(first_bytes).tolist():
         headers[index], after[index] = read_headers(raw, int(positions[index]), int(ends[index]))
     return headers
-
-
-def _binary_column(raw: bytes, starts: Int64Array, sizes: Int64Array) -> BinaryColumn:
-    present = np.maximum(sizes, 0)
-    # A batch has at most 2^31-1 bytes packed and is bounded when unpacked, so int32 holds every sum of sizes.
-    offsets = np.zeros(len(sizes) + 1, np.int32)
-    np.cumsum(present, out=offsets[1:])
-    source = np.frombuffer(raw, np.uint8)
-    data = equal_copy(source, starts, int(sizes[0])) if len(sizes) and _all_of_one_size(sizes) else None
-    if data is None:
-        data = np.empty(int(offsets[-1]), np.uint8)
-        ragged_copy(source, starts, data, offsets[:-1].astype(np.int64), present)
-    valid = sizes >= 0
-    return BinaryColumn(offsets=offsets, data=data, valid=None if bool(valid.all()) else valid)
-
-
-def _all_of_one_size(sizes: Int64Array) -> bool:
-    return int(sizes[0]) > 0 and bool((sizes == sizes[0]).all())

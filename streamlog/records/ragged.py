@@ -37,17 +37,17 @@ def ragged_copy(
         to[to_start + rest] = of[from_start + rest]
 
 
-def equal_copy(source: ByteArray, starts: Int64Array, size: int) -> ByteArray | None:
-    """The `size` bytes, at least 1, from each start, one behind the other; all must lie inside of the source.
+def equal_copy(source: ByteArray, starts: Int64Array, target: NDArray[np.uint8]) -> bool:
+    """Copy from each start as many bytes as a row of `target` has, at least 1; all must lie inside of the source.
 
     Where the starts are evenly spaced but for a few places, as they are in batches of equal records, numpy copies them
-    row by row, several times as fast as `ragged_copy`; None where they are not.
+    row by row, several times as fast as `ragged_copy`. Where they are not nothing is copied, and the answer is False.
     """
     strides = starts[1:] - starts[:-1]
     changes = np.flatnonzero(strides[1:] != strides[:-1]) + 1
     if len(changes) > _STRIDES_MAX:
-        return None
-    target = np.empty((len(starts), size), np.uint8)
+        return False
+    size = target.shape[1]
     first = 0
     for change in [*changes.tolist(), len(starts)]:
         end = min(change + 1, len(starts))
@@ -55,7 +55,7 @@ def equal_copy(source: ByteArray, starts: Int64Array, size: int) -> ByteArray | 
             stride = int(strides[first]) if end - first > 1 else 0
             target[first:end] = np.ndarray((end - first, size), np.uint8, source, int(starts[first]), (stride, 1))
         first = end
-    return target.reshape(-1)
+    return True
 
 
 def windows(data: ByteArray, width: int) -> NDArray[Any]:

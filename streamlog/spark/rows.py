@@ -2,8 +2,8 @@
 
     ConsumerBatch --decode--> RecordColumns --cut to the range--> columns --Rows--> pyarrow.RecordBatch
 
-Small record batches are put together: what goes to Spark at once costs it the same, be it one row or a thousand. A
-large one is handed on alone, its bytes moved once. Headers are the exception: they are objects where there are any.
+Small record batches are put together: what goes to Spark at once costs it the same, be it one row or a thousand.
+Bytes are moved once. Headers are the exception: they are objects where there are any.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ import pyarrow as pa
 
 from streamlog.client import ConsumerBatch
 from streamlog.model import TopicPartition
-from streamlog.records import RecordColumns, TimestampType
-from streamlog.records.columnar import BinaryColumn
+from streamlog.records import BinaryColumn, RecordColumns, TimestampType, join_strings
 from streamlog.spark.schema import HEADERS, arrow_schema
 
 if TYPE_CHECKING:
@@ -68,21 +67,21 @@ class Rows:
     def _array(self, name: str) -> pa.Array:
         match name:
             case "key":
-                return _binary([records.keys() for records, _ in self._parts])
+                return _binary(join_strings([records.keys for records, _ in self._parts]))
             case "value":
-                return _binary([records.values() for records, _ in self._parts])
+                return _binary(join_strings([records.values for records, _ in self._parts]))
             case "topic":
                 return pa.repeat(pa.scalar(self._partition.topic, pa.string()), self._rows)
             case "partition":
                 return pa.array(np.full(self._rows, self._partition.partition, np.int32))
             case "offset":
-                return pa.array(_joined([records.offsets for records, _ in self._parts]))
+                return pa.array(_whole([records.offsets for records, _ in self._parts]))
             case "timestamp":
-                times = _joined([records.timestamps for records, _ in self._parts]) * 1_000
+                times = _whole([records.timestamps for records, _ in self._parts]) * 1_000
                 return pa.array(times).cast(pa.timestamp("us", "UTC"))
             case "timestampType":
                 kinds = [np.full(len(records), kind, np.int32) for records, kind in self._parts]
-                return pa.array(_joined(kinds))
+                return pa.array(_whole(kinds))
             case _:
                 return self._headers()
 
@@ -116,16 +115,11 @@ def _rows(records: RecordColumns, rows: slice) -> RecordColumns:
     )
 
 
-def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
+def _whole(parts: list[NDArray[Any]]) -> NDArray[Any]:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def _binary(parts: list[BinaryColumn]) -> pa.Array:
-    arrays = [_array_of(part) for part in parts]
-    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
-
-
-def _array_of(column: BinaryColumn) -> pa.Array:
+def _binary(column: BinaryColumn) -> pa.Array:
     bitmap = column.validity_bitmap()
     return pa.BinaryArray.from_buffers(
         pa.binary(),

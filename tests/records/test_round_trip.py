@@ -12,9 +12,9 @@ from streamlog.errors import InvalidRecordError
 from streamlog.model import Offset
 from streamlog.records import (
     BatchFields,
-    BinaryColumn,
     Codec,
     Record,
+    Strings,
     TimestampType,
     check_crc,
     decode_batch,
@@ -22,6 +22,7 @@ from streamlog.records import (
     encode_batch,
     iter_batches,
     iter_fields,
+    join_strings,
     read_header,
 )
 from streamlog.records.columnar import columns_of
@@ -31,7 +32,8 @@ from streamlog.records.record_loop import read_records
 from tests.records.strategies import NOW_MS, SHAPES, Columns, columns, strings
 
 
-def strings_of(column: BinaryColumn) -> list[bytes | None]:
+def strings_of(strings: Strings) -> list[bytes | None]:
+    column = join_strings([strings])
     data, offsets = column.data.tobytes(), column.offsets.tolist()
     valid = [True] * len(column) if column.valid is None else column.valid.tolist()
     return [data[offsets[i] : offsets[i + 1]] if valid[i] else None for i in range(len(column))]
@@ -61,8 +63,8 @@ def test_every_way_reads_what_was_written(batch: Columns) -> None:
     by_column = decode_columns(encoded)
     assert by_column.offsets.tolist() == [record.offset for record in expected]
     assert by_column.timestamps.tolist() == [record.timestamp for record in expected]
-    assert strings_of(by_column.keys()) == [record.key for record in expected]
-    assert strings_of(by_column.values()) == [record.value for record in expected]
+    assert strings_of(by_column.keys) == [record.key for record in expected]
+    assert strings_of(by_column.values) == [record.value for record in expected]
     assert (by_column.headers or [()] * len(expected)) == [record.headers for record in expected]
 
 
@@ -119,7 +121,7 @@ def test_views_and_bytearrays_are_read_like_bytes() -> None:
         around = b"front" + encoded + b"behind"
         for buffer in (bytearray(around), memoryview(around)):
             assert decode_batch(buffer, 5) == decode_batch(encoded)
-            assert decode_columns(buffer, 5).values().data.tobytes() == decode_columns(encoded).values().data.tobytes()
+            assert strings_of(decode_columns(buffer, 5).values) == strings_of(decode_columns(encoded).values)
 
 
 def test_log_append_time_gives_every_record_the_batchs_time() -> None:
@@ -132,11 +134,28 @@ def test_log_append_time_gives_every_record_the_batchs_time() -> None:
 
 def test_nulls_of_a_column_are_a_bitmap_for_arrow() -> None:
     encoded = encode_batch([b"a", None, b"", b"bc"], timestamps=0)
-    values = decode_columns(encoded).values()
+    values = join_strings([decode_columns(encoded).values])
     assert values.offsets.tolist() == [0, 1, 1, 1, 3]
     assert values.data.tobytes() == b"abc"
     assert values.validity_bitmap() == bytes([0b1101])
-    assert decode_columns(encode_batch([b"a"], timestamps=0)).values().validity_bitmap() is None
+    assert join_strings([decode_columns(encode_batch([b"a"], timestamps=0)).values]).validity_bitmap() is None
+
+
+def test_strings_of_many_batches_come_one_behind_the_other() -> None:
+    batches: list[list[bytes | None]] = [
+        [b"%04d" % i for i in range(200)],  # of one size
+        [None] * 3,
+        [b"x" * (i % 7) for i in range(40)],
+        [b"", b""],
+        [b"abcd", None, b"e"],
+    ]
+    parts = [decode_columns(encode_batch(values, timestamps=0)).values for values in batches]
+    column = join_strings(parts)
+    whole = [value for values in batches for value in values]
+    assert column.data.tobytes() == b"".join(value or b"" for value in whole)
+    assert np.diff(column.offsets).tolist() == [len(value or b"") for value in whole]
+    assert column.valid is not None
+    assert column.valid.tolist() == [value is not None for value in whole]
 
 
 def test_columns_that_do_not_fit_are_refused() -> None:

@@ -1,0 +1,74 @@
+"""Byte strings one behind the other, as Arrow's `binary` has them, from where they lie in batches.
+
+    Strings of one batch, of the next ... --join_strings--> BinaryColumn
+
+Each string is moved once, to where it stays, however many batches there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
+
+from streamlog.records.lazy_numpy import np
+from streamlog.records.ragged import equal_copy, ragged_copy
+from streamlog.records.varint import BoolArray, ByteArray, Int64Array
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class Strings(NamedTuple):
+    """The i-th is raw[starts[i] : starts[i] + sizes[i]], a range within `raw`; a size of -1 is null."""
+
+    raw: bytes
+    starts: Int64Array
+    sizes: Int64Array
+
+
+class BinaryColumn(Struct, frozen=True, kw_only=True):
+    """Arrow's `binary` layout.
+
+    The i-th is data[offsets[i] : offsets[i + 1]]; of a null it is empty and valid[i] is False.
+    """
+
+    offsets: NDArray[np.int32]  # n + 1 of them, rising from 0
+    data: ByteArray
+    valid: BoolArray | None  # None: there are no nulls
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def validity_bitmap(self) -> bytes | None:
+        """One bit each, lowest first, as Arrow's buffers have it; None where all are valid."""
+        return None if self.valid is None else np.packbits(self.valid, bitorder="little").tobytes()
+
+
+def join_strings(parts: Sequence[Strings]) -> BinaryColumn:
+    """The strings of all `parts`, in order; fewer than 2^31 bytes."""
+    sizes = parts[0].sizes if len(parts) == 1 else np.concatenate([part.sizes for part in parts])
+    offsets = np.zeros(len(sizes) + 1, np.int32)
+    np.cumsum(np.maximum(sizes, 0), out=offsets[1:])
+    data = np.empty(int(offsets[-1]), np.uint8)
+    row = 0
+    for part in parts:
+        end = row + len(part.sizes)
+        begins = offsets[row : end + 1]
+        if begins[0] < begins[-1]:
+            _move(part, data, begins)
+        row = end
+    valid = sizes >= 0
+    return BinaryColumn(offsets=offsets, data=data, valid=None if bool(valid.all()) else valid)
+
+
+def _move(part: Strings, data: ByteArray, begins: NDArray[np.int32]) -> None:
+    """To `begins[:-1]` of `data`, the last one up to `begins[-1]`."""
+    source = np.frombuffer(part.raw, np.uint8)
+    size = int(part.sizes[0])
+    if size > 0 and bool((part.sizes == size).all()):
+        target = data[int(begins[0]) : int(begins[-1])].reshape(-1, size)
+        if equal_copy(source, part.starts, target):
+            return
+    ragged_copy(source, part.starts, data, begins[:-1].astype(np.int64), np.maximum(part.sizes, 0))
