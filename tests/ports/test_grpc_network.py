@@ -6,6 +6,7 @@ import asyncio
 import gc
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import grpc
@@ -157,3 +158,38 @@ def test_a_send_on_a_broken_connection_is_no_fault_of_the_server(
     """grpc.aio says INTERNAL when a send fails before the end of the call has come: seen after kill -9 of a server."""
     error = grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details=details)
     assert from_grpc(error).status is expected
+
+
+def test_programs_can_be_started_while_calls_run() -> None:
+    """With a function that runs between fork and exec, as PySpark starts its Java: of the children of a busy process
+    every fourth crashed in gRPC's own handlers of forks. In a process of its own, which has nothing else of gRPC.
+    """
+    outcome = subprocess.run([sys.executable, "-c", STARTS_PROGRAMS], capture_output=True, text=True, timeout=60)
+    assert (outcome.returncode, outcome.stdout) == (0, "{0: 60}\n"), outcome.stderr
+
+
+STARTS_PROGRAMS = """
+import asyncio, subprocess, sys
+from collections import Counter
+from streamlog.ports.grpc_network import GrpcNetwork
+
+async def echo(request, info):
+    return request
+
+def start():
+    return subprocess.run([sys.executable, "-S", "-c", ""], preexec_fn=int).returncode
+
+async def main():
+    network = GrpcNetwork(on_crash=print)
+    channel = network.connect((await network.listen("127.0.0.1:0", unary={"/a.B/C": echo}, streaming={})).address)
+    async def call():
+        while True:
+            await channel.unary("/a.B/C", b"", timeout_s=10)
+    calling = asyncio.ensure_future(call())
+    codes = Counter([await asyncio.to_thread(start) for _ in range(60)])
+    calling.cancel()
+    await network.close()
+    print(dict(codes))
+
+asyncio.run(main())
+"""
