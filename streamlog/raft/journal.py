@@ -73,8 +73,9 @@ class Journal(MemoryLog):
     async def open(cls, fs: FileSystem, path: str, directory_id: DirectoryId | None, *, remedy: str) -> Journal:
         """Read it, and make durable what was found, without a torn tail.
 
-        A journal that is not sealed is written anew. The life before may have ended in a failed sync: then the page
-        cache shows what the disk does not have, and the next sync says OK.
+        The life before may have ended in a failed sync: then the page cache shows what the disk does not have, and the
+        next sync says OK. So a journal that is not sealed is written anew, and of one that is sealed the seal: all
+        before it is durable, but the sync that failed may have been its own.
 
         `directory_id` None: whatever the file says. DamagedFileError with `remedy`, UnsupportedVersionError.
         """
@@ -88,6 +89,8 @@ class Journal(MemoryLog):
         journal._end = journal._flushed = journal._durable_end = end
         journal._sealed = records[-1].kind == RecordKind.SEAL and end == len(data)
         if journal._sealed:
+            seal = records[-1].position
+            file.pwritev((data[seal:],), seal)
             await file.sync()
             await fs.sync_dir(_directory_of(path))  # a compaction may have died between its rename and this
         else:

@@ -67,6 +67,11 @@ def test_who_reads_from_the_disk_gets_nothing_that_is_appended_meanwhile() -> No
     assert simulate_transactions(3631).violations == []
 
 
+def test_a_journal_whose_seal_was_lost_by_a_failed_sync_is_sound() -> None:
+    """The quorum's: tests/raft/test_journal_recovery.py has it in few lines."""
+    assert simulate_transactions(3569).violations == []
+
+
 def test_a_seed_of_transactions_is_a_reproduction() -> None:
     first, second = ([simulate_transactions(seed).fingerprint for seed in REPEATED] for _ in range(2))
     assert first == second
