@@ -8,16 +8,19 @@ Each string is moved once, to where it stays, however many batches there are.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import Struct
 
+from streamlog.errors import InvariantError
 from streamlog.records.lazy_numpy import np
 from streamlog.records.ragged import equal_copy, ragged_copy
 from streamlog.records.varint import BoolArray, ByteArray, Int64Array
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+_BYTES_MAX: Final = 2**31 - 1
 
 
 class Strings(NamedTuple):
@@ -47,10 +50,13 @@ class BinaryColumn(Struct, frozen=True, kw_only=True):
 
 
 def join_strings(parts: Sequence[Strings]) -> BinaryColumn:
-    """The strings of all `parts`, in order; fewer than 2^31 bytes."""
+    """The strings of all `parts`, in order. InvariantError beyond 2^31 - 1 bytes: no offset is larger."""
     sizes = parts[0].sizes if len(parts) == 1 else np.concatenate([part.sizes for part in parts])
+    present = np.maximum(sizes, 0)
+    if int(present.sum()) > _BYTES_MAX:
+        raise InvariantError(f"{int(present.sum())} bytes of strings in one column")
     offsets = np.zeros(len(sizes) + 1, np.int32)
-    np.cumsum(np.maximum(sizes, 0), out=offsets[1:])
+    np.cumsum(present, out=offsets[1:])
     data = np.empty(int(offsets[-1]), np.uint8)
     row = 0
     for part in parts:

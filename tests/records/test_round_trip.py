@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from streamlog.errors import InvalidRecordError
+from streamlog.errors import InvalidRecordError, InvariantError
 from streamlog.model import Offset
 from streamlog.records import (
     BatchFields,
@@ -156,6 +156,13 @@ def test_strings_of_many_batches_come_one_behind_the_other() -> None:
     assert np.diff(column.offsets).tolist() == [len(value or b"") for value in whole]
     assert column.valid is not None
     assert column.valid.tolist() == [value is not None for value in whole]
+
+
+def test_more_bytes_than_a_column_can_have_are_refused() -> None:
+    raw = bytes(1 << 20)
+    strings = Strings(raw, np.zeros(2_048, np.int64), np.full(2_048, len(raw)))
+    with pytest.raises(InvariantError, match="2147483648 bytes"):
+        join_strings([strings])
 
 
 def test_columns_that_do_not_fit_are_refused() -> None:
