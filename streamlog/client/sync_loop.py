@@ -19,6 +19,7 @@ from queue import SimpleQueue
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from streamlog.errors import ClientClosedError
+from streamlog.ports.forks import check_process, is_forked
 from streamlog.ports.system import new_event_loop
 
 P = ParamSpec("P")
@@ -36,11 +37,19 @@ def is_over(loop: asyncio.AbstractEventLoop) -> bool:
     return loop.is_closed() or sys.is_finalizing()
 
 
+def _check(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, object]) -> None:
+    try:
+        check_process()
+        if is_over(loop):
+            raise ClientClosedError("the client is closed")
+    except ClientClosedError:
+        work.close()
+        raise
+
+
 def wait_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
     """Run it on the loop of another thread and wait for it. ClientClosedError."""
-    if is_over(loop):
-        work.close()
-        raise ClientClosedError("the client is closed")
+    _check(loop, work)
     future: Future[T] = asyncio.run_coroutine_threadsafe(work, loop)
     try:
         return future.result()
@@ -55,6 +64,8 @@ class LoopThread:
     """
 
     def __init__(self, name: str, *, shared: bool = False) -> None:
+        """ClientClosedError in a process that was forked from one with clients."""
+        check_process()
         self._shared = shared
         self._loop = new_event_loop()
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -63,7 +74,7 @@ class LoopThread:
 
     @property
     def closed(self) -> bool:
-        return is_over(self._loop)
+        return is_forked() or is_over(self._loop)
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run it on the loop and wait for it. ClientClosedError."""
@@ -79,9 +90,7 @@ class LoopThread:
 
     def begin(self, work: Coroutine[Any, Any, T]) -> Begun[T]:
         """Run it on the loop without waiting. ClientClosedError."""
-        if is_over(self._loop):
-            work.close()
-            raise ClientClosedError("the client is closed")
+        _check(self._loop, work)
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def call_in_front(self, work: Coroutine[Any, Any, T]) -> T:

@@ -22,6 +22,7 @@ from streamlog.client.producer_batch import AppendedRange, ManyFuture, Promise, 
 from streamlog.client.settings import merged
 from streamlog.client.sync_loop import LoopThread, blocking, wait_on
 from streamlog.errors import RequestTimedOutError, ThrottledError
+from streamlog.ports.forks import check_process
 from streamlog.records import Headers
 
 _NO_HEADERS: Final[Headers] = ()
@@ -108,6 +109,7 @@ class Producer:
         """Take one record; waits while the buffer is full, at most max.block.ms (RequestTimedOutError). Other errors
         as of AsyncProducer.
         """
+        check_process()  # the guard of a forked one may be held for ever, and nobody sends what it takes
         while True:
             try:
                 with self._guard:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 import grpc
 
+from streamlog.ports.forks import note_use
 from streamlog.ports.grpc_channel import GrpcChannel
 from streamlog.ports.grpc_server import GrpcServer, Handlers
 from streamlog.ports.grpc_settings import GrpcSettings
@@ -17,7 +18,10 @@ from streamlog.ports.network import StreamHandler, UnaryHandler
 
 
 class GrpcNetwork:
-    """`on_crash` is told what a handler raised that it must not: the node is to stop. TLS: give both credentials."""
+    """`on_crash` is told what a handler raised that it must not: the node is to stop. TLS: give both credentials.
+
+    ClientClosedError in a process that was forked from one with a network (`forks`).
+    """
 
     def __init__(
         self,
@@ -27,6 +31,7 @@ class GrpcNetwork:
         server_credentials: grpc.ServerCredentials | None = None,
         channel_credentials: grpc.ChannelCredentials | None = None,
     ) -> None:
+        note_use()
         self._on_crash = on_crash
         self._settings = settings or GrpcSettings()
         self._server_credentials = server_credentials
