@@ -23,7 +23,8 @@ class ReplicaOnDisk(Struct, frozen=True, kw_only=True):
 class LogDirDescription(Struct, frozen=True, kw_only=True):
     path: str
     directory_id: bytes  # 16 bytes; empty where the directory could not be opened
-    usable_bytes: int  # of its file system; -1: not known
+    total_bytes: int  # of its file system; -1: not known
+    usable_bytes: int  # what can still be written there; -1: not known
     replicas: tuple[ReplicaOnDisk, ...]  # by rising topic and partition
     error: StorageError | None  # None: it works
 
@@ -33,7 +34,7 @@ def describe(fs: FileSystem, directories: LogDirectories, topics: frozenset[str]
     opened = [_describe(fs, directory, topics) for directory in directories]
     known = {description.path for description in opened}
     closed = [
-        LogDirDescription(path=path, directory_id=b"", usable_bytes=-1, replicas=(), error=error)
+        LogDirDescription(path=path, directory_id=b"", total_bytes=-1, usable_bytes=-1, replicas=(), error=error)
         for path, error in directories.offline.items()
         if path not in known
     ]
@@ -51,14 +52,16 @@ def _describe(fs: FileSystem, directory: LogDirectory, topics: frozenset[str]) -
         for partition, log in sorted(directory.logs.items())
         if not topics or partition.topic in topics
     )
-    try:
-        usable_bytes = -1 if directory.failure is not None else fs.free_bytes(directory.path)
-    except OSError as e:
-        directory.fail(e)
-        usable_bytes = -1
+    total_bytes = usable_bytes = -1
+    if directory.failure is None:
+        try:
+            total_bytes, usable_bytes = fs.total_bytes(directory.path), fs.free_bytes(directory.path)
+        except OSError as e:
+            directory.fail(e)
     return LogDirDescription(
         path=directory.path,
         directory_id=_directory_id(directory.meta.directory_id),
+        total_bytes=total_bytes,
         usable_bytes=usable_bytes,
         replicas=replicas,
         error=directory.failure,

@@ -128,7 +128,13 @@ class FileSystem(Protocol):
         """
         ...
 
-    def free_bytes(self, path: str) -> int: ...
+    def free_bytes(self, path: str) -> int:
+        """What can still be written to the file system of `path`."""
+        ...
+
+    def total_bytes(self, path: str) -> int:
+        """The size of the file system of `path`."""
+        ...
 
     def lock(self, path: str) -> DirectoryLock:
         """Take the exclusive advisory lock on the file `path`, making it if missing. BlockingIOError when another

@@ -281,6 +281,10 @@ class PosixFileSystem:
         status = os.statvfs(absolute(path))
         return status.f_bavail * status.f_frsize
 
+    def total_bytes(self, path: str) -> int:
+        status = os.statvfs(absolute(path))
+        return status.f_blocks * status.f_frsize
+
     def lock(self, path: str) -> PosixLock:
         return PosixLock(absolute(path))
 

@@ -83,6 +83,7 @@ class NodeQuestions:
                 row,
                 path=found.path,
                 directory_id=found.directory_id,
+                total_bytes=found.total_bytes,
                 usable_bytes=found.usable_bytes,
                 error=found.error,
             )

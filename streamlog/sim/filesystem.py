@@ -220,6 +220,11 @@ class SimFileSystem:
         self._disk.find(path)
         return self._disk.free_bytes()
 
+    def total_bytes(self, path: str) -> int:
+        self._process.enter()
+        self._disk.find(path)
+        return self._disk.faults.capacity_bytes
+
     def lock(self, path: str) -> SimLock:
         held = self._disk.locks.get(path)
         self.open(path, create=True).close()

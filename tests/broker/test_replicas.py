@@ -521,7 +521,7 @@ def test_log_dirs_are_described(rig: Rig) -> None:
     assert (str(replica.partition), replica.log_end) == ("t-0", 1)
     assert replica.size_bytes == len(batch([b"a"]))
     assert len(described.directory_id) == 16
-    assert described.usable_bytes > 0
+    assert described.total_bytes > described.usable_bytes > 0
 
 
 def test_a_clean_stop_is_known_at_the_next_start(rig: Rig) -> None:

@@ -303,6 +303,7 @@ REFUSALS: list[tuple[str, Callable[[Disk, str], object], type[OSError]]] = [
     ("sync missing", lambda d, r: d.run(d.fs.sync_dir(f"{r}/no")), FileNotFoundError),
     ("sync all missing", lambda d, r: d.run(d.fs.sync_all(f"{r}/no")), FileNotFoundError),
     ("free of missing", lambda d, r: d.fs.free_bytes(f"{r}/no"), FileNotFoundError),
+    ("size of missing", lambda d, r: d.fs.total_bytes(f"{r}/no"), FileNotFoundError),
     ("name too long", lambda d, r: d.fs.open(f"{r}/{'x' * 256}", create=True), OSError),
 ]
 
@@ -343,8 +344,8 @@ def test_a_lock_excludes_the_second_taker(disk: Disk) -> None:
     assert disk.fs.list(disk.root) == [".lock"]
 
 
-def test_free_bytes_is_a_size(disk: Disk) -> None:
-    assert disk.fs.free_bytes(disk.root) > 1 << 20
+def test_what_is_free_is_a_part_of_the_file_system(disk: Disk) -> None:
+    assert 1 << 20 < disk.fs.free_bytes(disk.root) <= disk.fs.total_bytes(disk.root)
 
 
 # Random operations against a plain model, in both worlds at once.

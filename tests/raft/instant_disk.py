@@ -112,6 +112,9 @@ class InstantFiles:
     def free_bytes(self, path: str) -> int:
         return 1 << 40
 
+    def total_bytes(self, path: str) -> int:
+        return 1 << 40
+
     def lock(self, path: str) -> DirectoryLock:
         raise NotImplementedError
 

@@ -31,11 +31,12 @@ def set_log_dir(
     *,
     path: str,
     directory_id: bytes,
+    total_bytes: int,
     usable_bytes: int,
     error: StreamlogError | None,
 ) -> None:
     row.path, row.directory_id = path, directory_id
-    row.total_bytes, row.usable_bytes = -1, usable_bytes  # no port tells the size of a file system
+    row.total_bytes, row.usable_bytes = total_bytes, usable_bytes
     if error is not None:
         row.error.CopyFrom(to_message(error))
 
