@@ -208,16 +208,13 @@ class LeaderReplica:
     async def append_verified(
         self, batches: Buffer, *, acks: Acks, verify: Callable[[], Awaitable[None]], wait_s: float
     ) -> Appended:
-        """As `append` or `append_slow`, for batches of which `needs_verification` says so. `verify` asks the
-        coordinator, and raises where it refuses; it is not called where an earlier batch, or the marker of the
-        transaction before, has opened the transaction meanwhile. Batches of one producer are appended in the order of
-        the calls. `wait_s`: as of `wait_for_marker`.
+        """As `append` or `append_slow`, for batches of which `needs_verification` says so. Batches of one producer are
+        appended in the order of the calls; where an earlier one has opened the transaction meanwhile, nobody is asked.
+        `verify`, `wait_s`: as of `allow`.
         """
 
         async def allow(guard: VerificationGuard) -> None:
-            if not await self.is_granted(guard):
-                await verify()
-            await self.wait_for_marker(guard, wait_s)
+            await self.allow(guard, verify, wait_s)
 
         async def append(guard: VerificationGuard | None) -> Appended:
             if self.needs_workers(batches):
@@ -229,15 +226,18 @@ class LeaderReplica:
     def verification(
         self, producer_id: ProducerId, producer_epoch: ProducerEpoch
     ) -> AbstractContextManager[VerificationGuard]:
-        """Around asking the coordinator, waiting for the marker of the transaction before, and the append that is
-        allowed then; for those who keep the order themselves.
-        """
+        """Around `allow` and the append that is allowed then; for those who keep the order themselves."""
         return self._verifications.begin(producer_id, producer_epoch)
 
-    async def wait_for_marker(self, guard: VerificationGuard, wait_s: float) -> None:
-        """Until the producer's transaction of an epoch before has ended here. ConcurrentTransactionsError after
-        `wait_s` seconds; what has ended the leadership.
+    async def allow(self, guard: VerificationGuard, verify: Callable[[], Awaitable[None]], wait_s: float) -> None:
+        """Until the transaction may be opened here: the producer's one before has ended, and its marker or the
+        coordinator says that this one is open. `verify` asks the coordinator, and raises where it refuses.
+
+        ConcurrentTransactionsError where the marker is not there `wait_s` seconds after the answer; what has ended
+        the leadership.
         """
+        if not await self._is_granted(guard):
+            await verify()
         try:
             async with asyncio.timeout(wait_s):
                 await self._marker(guard)
@@ -247,7 +247,7 @@ class LeaderReplica:
                 " again"
             ) from None
 
-    async def is_granted(self, guard: VerificationGuard) -> bool:
+    async def _is_granted(self, guard: VerificationGuard) -> bool:
         """Whether the marker before says that this transaction is open here. Where it is on its way it is waited for a
         moment; not longer, for the transaction before may be one that only the end of this one ends.
         """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 from streamlog.config import Config, group_settings
@@ -118,9 +119,7 @@ class GroupCoordinator:
         shard.shard.check()
         replica = shard.shard.replica
         with replica.verification(producer_id, producer_epoch) as guard:
-            if not await replica.is_granted(guard):
-                await verify(replica.partition)
-            await replica.wait_for_marker(guard, wait_s)
+            await replica.allow(guard, partial(verify, replica.partition), wait_s)
             return await shard.commit_in_transaction(command, guard)
 
     async def end_transaction(self, one: PartitionMarker) -> None:
