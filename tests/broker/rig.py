@@ -35,6 +35,7 @@ from streamlog.metadata.roles import PartitionKey
 from streamlog.metadata.view import MetadataView
 from streamlog.model import Acks, BrokerEpoch, BrokerId, IsolationLevel, Offset, PartitionId, RaftIndex, TopicId
 from streamlog.ports import Network, Ports
+from streamlog.records import decode_batch
 from streamlog.replication.isr import IsrProposal
 from streamlog.sim.machine import Machine
 from streamlog.storage.directories import LogDirectories
@@ -276,3 +277,7 @@ def _broker(broker: BrokerId) -> Broker:
         metadata_version_min=MetadataVersion(1),
         metadata_version_max=MetadataVersion(1),
     )
+
+
+def values_in(batch: bytes) -> list[bytes | None]:
+    return [record.value for record in decode_batch(batch)]

@@ -23,13 +23,9 @@ from streamlog.errors import (
 )
 from streamlog.model import Acks, LeaderEpoch, Offset, PartitionId
 from streamlog.records import BatchFields, Codec, codec_of, decode_batch, encode_batch, read_header
-from tests.broker.rig import ME, OTHER, P0, THIRD, UNCOMMITTED, Recorder, Rig, topic_id
+from tests.broker.rig import ME, OTHER, P0, THIRD, UNCOMMITTED, Recorder, Rig, topic_id, values_in
 from tests.cli.legacy_logs import CODECS, RECORDS, messages
 from tests.storage.batches import batch
-
-
-def values_in(data: bytes) -> list[bytes | None]:
-    return [record.value for record in decode_batch(data)]
 
 
 def test_acks_all_waits_for_the_sync_of_the_only_replica(rig: Rig) -> None:

@@ -1,0 +1,141 @@
+"""Disks that fail, directories that are missing, logs that are damaged: which replicas go, and which go on."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamlog.errors import (
+    DamagedFileError,
+    NotLeaderError,
+    StorageError,
+)
+from streamlog.model import NO_BROKER, Acks
+from tests.broker.rig import ME, OTHER, P0, Recorder, Rig, topic_id, values_in
+from tests.storage.batches import batch
+
+
+def test_a_failed_disk_takes_its_replicas_and_leaves_the_others() -> None:
+    rig = Rig("disks", directories=2)
+    rig.start()
+    rig.create("t", 1, replicas=(ME, OTHER))
+    rig.rest()
+    rig.create("u", 2, replicas=(ME, OTHER))
+    rig.rest()
+    assert (rig.names(0), rig.names(1)) == (["t-0"], ["u-0"])
+    leader, watcher = rig.leader("t"), Recorder()
+    leader.watch(watcher)
+    appended = rig.append(b"lost", acks=Acks.ALL, name="t")
+    waiting = rig.do(lambda: leader.wait_for(appended))
+    rig.machine.disk.faults.sync_errors = 1
+    rig.rest()
+    assert isinstance(watcher.error, StorageError)
+    assert waiting.done()
+    assert waiting.exception() is not None
+    with pytest.raises(StorageError):
+        rig.leader("t")
+    assert rig.controller.reported == [(topic_id(1), P0)]
+    rig.change(1, offline=(ME,), isr=(OTHER,), leader=OTHER)
+    rig.rest(5)
+    told = len(rig.controller.reported)
+    rig.rest(5)
+    assert len(rig.controller.reported) == told  # the cluster knows
+    with pytest.raises(NotLeaderError):
+        rig.leader("t")
+    rig.append(b"fine", name="u")
+    errors = [description.error for description in rig.replicas.describe_log_dirs()]
+    assert isinstance(errors[0], StorageError)
+    assert errors[1] is None
+    # A new registration of this node clears the mark: then it is told again.
+    rig.change(1, offline=())
+    rig.rest()
+    assert len(rig.controller.reported) == told + 1
+    rig.stop()
+    rig.machine.close()
+
+
+def test_the_node_ends_with_its_last_disk(rig: Rig) -> None:
+    rig.create()
+    rig.rest()
+    rig.append(b"a")
+    rig.machine.disk.faults.sync_errors = 1
+    rig.rest()
+    assert rig.task.done()
+    assert isinstance(rig.task.exception(), StorageError)
+    rig.commit()  # the metadata goes on until the node is gone
+    rig.machine.run(rig.replicas.close())
+
+
+def test_what_may_be_on_a_missing_disk_is_not_made_anew() -> None:
+    rig = Rig("missing", directories=2)
+    rig.start()
+    rig.create("t", 1, replicas=(ME, OTHER))
+    rig.rest()
+    rig.create("u", 2, replicas=(ME, OTHER))
+    rig.rest()
+    rig.stop()
+    rig.machine.disk.faults.sync_errors = 1  # the first directory cannot be opened
+    rig.start()
+    rig.rest()
+    assert list(rig.directories.offline) == ["/data0"]
+    with pytest.raises(StorageError):
+        rig.leader("t")
+    assert rig.leader("u").topic_id == topic_id(2)
+    assert (topic_id(1), P0) in rig.controller.reported
+    rig.create("v", 3)  # a new one cannot be there
+    rig.rest()
+    assert rig.leader("v").topic_id == topic_id(3)
+    rig.stop()
+    rig.machine.close()
+
+
+def damage_the_middle(rig: Rig) -> None:
+    """Three batches, synced; the first byte of the second one's records is rotten, and the stop was not clean."""
+    for value in (b"a", b"b", b"c"):
+        rig.produce(value)
+    rig.rest(6)  # the checkpoint says that they are durable
+    size = len(batch([b"a"]))
+    rig.machine.disk.damage("/data0/t-0/00000000000000000000.log", size + 62, b"\xff\xff")
+
+
+def test_damage_in_a_follower_is_cut_away_and_fetched(rig: Rig) -> None:
+    rig.create()
+    rig.rest()
+    damage_the_middle(rig)
+    rig.change(replicas=(ME, OTHER), isr=(OTHER,), leader=NO_BROKER)
+    rig.crash()
+    rig.rest()
+    assert rig.replicas.clean_epoch is None
+    rig.change(leader=OTHER)
+    rig.rest()
+    follower = rig.follower
+    assert follower.log.damage is None
+    assert follower.position().fetch_offset == 1
+
+
+def test_a_damaged_replica_does_not_lead_where_another_may(rig: Rig) -> None:
+    rig.create(replicas=(ME, OTHER), isr=(ME,))
+    rig.rest()
+    damage_the_middle(rig)
+    rig.crash()
+    rig.rest()
+    assert rig.replicas.clean_epoch is None
+    with pytest.raises(StorageError):
+        rig.leader()
+    assert (topic_id(1), P0) in rig.controller.reported
+    rig.change(offline=(ME,), leader=OTHER, isr=(OTHER,))
+    rig.rest()
+    assert rig.follower.log.damage is None  # the leader has the records: it gets them anew
+    told = len(rig.controller.reported)
+    rig.rest(5)
+    assert len(rig.controller.reported) == told
+
+
+def test_the_only_replica_serves_what_is_sound(rig: Rig) -> None:
+    rig.create()
+    rig.rest()
+    damage_the_middle(rig)
+    rig.crash()
+    rig.rest()
+    assert values_in(rig.read()) == [b"a"]
+    with pytest.raises(DamagedFileError):
+        rig.append(b"d")
