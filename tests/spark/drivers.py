@@ -118,7 +118,7 @@ def batches(checkpoint: Path, kind: str) -> set[int]:
 
 
 def parquet_rows(folder: Path, columns: list[str]) -> list[dict[str, object]]:
-    """Of the files that belong to a sink of Spark's, by its own log."""
+    """Of the files that belong to a sink of Spark's, by its own log; in no order."""
     files: set[str] = set()
     log = folder / "_spark_metadata"
     numbers = (
