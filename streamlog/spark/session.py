@@ -26,6 +26,9 @@ _DEFAULTS: Final = {
     # A small stream's shuffles; Spark's 200 are for tables. A checkpoint keeps what it began with.
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.session.timeZone": "UTC",
+    # Over TCP, Spark sends a task's command and its input in two small writes, and the second waits 40 ms for the
+    # acknowledgement of the first (Nagle's algorithm meets delayed ACKs): for each task in Python.
+    "spark.python.unix.domain.socket.enabled": "true",
     "spark.log.level": "ERROR",
 }
 

@@ -73,7 +73,9 @@ def test_a_standalone_cluster(cluster: InProcessCluster, topic: str, jobs: Jobs,
 
 
 def test_a_local_cluster(cluster: InProcessCluster, topic: str, tmp_path: Path) -> None:
-    with Jobs(tmp_path / "jobs", "local-cluster[2,1,1024]") as jobs:
+    with Jobs(
+        tmp_path / "jobs", "local-cluster[2,1,1024]", spark__python__unix__domain__socket__enabled="true"
+    ) as jobs:
         check_read_and_copy(cluster, topic, jobs, tmp_path / "state")
 
 

@@ -1,0 +1,37 @@
+"""The session of our programs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'streamlog[spark]'")
+
+pytestmark = [pytest.mark.spark, pytest.mark.process]
+
+FAMILIES = """
+from streamlog.spark.session import make_session
+
+def families(_):
+    import os, socket
+    found = set()
+    for fd in range(100):
+        try:
+            with socket.socket(fileno=os.dup(fd)) as one:
+                found.add(one.family.name)
+        except OSError:  # none of ours, or no socket
+            pass
+    return sorted(found)
+
+session = make_session("sockets", {"spark.master": "local[1]"})
+print("families:", session.sparkContext.parallelize([0], 1).map(families).collect()[0])
+session.stop()
+"""
+
+
+def test_spark_speaks_to_its_python_by_local_sockets(tmp_path: Path) -> None:
+    ran = subprocess.run([sys.executable, "-c", FAMILIES], cwd=tmp_path, capture_output=True, text=True, timeout=400)
+    assert "families: ['AF_UNIX']" in ran.stdout, ran.stdout + ran.stderr
