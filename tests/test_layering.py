@@ -95,6 +95,7 @@ RESTRICTED = {
         "api/calls.py",
         "api/convert",
         "api/errors.py",
+        "api/fetched.py",
         "api/health.py",
         "api/pb",
         "api/reflection.py",

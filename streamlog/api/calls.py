@@ -13,14 +13,15 @@ is unknown: the request may have been carried out.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final, Generic, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
 from streamlog.api.errors import from_rpc
 from streamlog.errors import (
+    CorruptMessageError,
     NetworkError,
     RequestTimedOutError,
     Status,
@@ -30,9 +31,10 @@ from streamlog.errors import (
 )
 from streamlog.ports import Channel, RpcError, Stream
 
-__all__ = ["CallStream", "Message", "Response", "UnaryCall", "call_error", "stream", "unary"]
+__all__ = ["CallStream", "Message", "Response", "UnaryCall", "call_error", "decoded_stream", "stream", "unary"]
 
 Response = TypeVar("Response", bound=Message)
+Answer = TypeVar("Answer")
 
 _BROKEN: Final = frozenset({Status.UNAVAILABLE, Status.CANCELLED})
 
@@ -72,20 +74,21 @@ class UnaryCall(Generic[Response]):
             answer = await channel.unary(f"/{self._method}", data, timeout_s=timeout_s, metadata=metadata)
         except RpcError as error:
             raise call_error(error, self._method) from error
-        return _parsed(self._response_type, answer, self._method)
+        return _decoded(self._response_type.FromString, answer, self._method)
 
 
 def unary(method: str, response_type: type[Response]) -> UnaryCall[Response]:
     return UnaryCall(method, response_type)
 
 
-class CallStream(Generic[Response]):
+class CallStream(Generic[Answer]):
     """The calling end of a stream."""
 
-    def __init__(self, stream: Stream, method: str, response_type: type[Response]) -> None:
+    def __init__(self, stream: Stream, method: str, decode: Callable[[bytes], Answer]) -> None:
+        """`decode`: DecodeError or CorruptMessageError for what is none of its answers."""
         self._stream = stream
         self._method = method
-        self._response_type = response_type
+        self._decode = decode
 
     async def send(self, request: Message) -> None:
         """Waits while the node does not read. StreamlogError once the call is over."""
@@ -94,35 +97,39 @@ class CallStream(Generic[Response]):
         except RpcError as error:
             raise call_error(error, self._method) from error
 
-    async def recv(self) -> Response | None:
+    async def recv(self) -> Answer | None:
         """None when the node has ended the call. StreamlogError when it failed."""
         try:
             data = await self._stream.recv()
         except RpcError as error:
             raise call_error(error, self._method) from error
-        return None if data is None else _parsed(self._response_type, data, self._method)
+        return None if data is None else _decoded(self._decode, data, self._method)
 
     async def done_sending(self) -> None:
         await self._stream.done_sending()
 
 
-@asynccontextmanager
-async def stream(
+def stream(
     channel: Channel, method: str, response_type: type[Response], *, metadata: Mapping[str, str] | None = None
-) -> AsyncIterator[CallStream[Response]]:
+) -> AbstractAsyncContextManager[CallStream[Response]]:
     """Leaving the block ends the call. StreamlogError where it cannot be made."""
+    return decoded_stream(channel, method, response_type.FromString, metadata=metadata)
+
+
+@asynccontextmanager
+async def decoded_stream(
+    channel: Channel, method: str, decode: Callable[[bytes], Answer], *, metadata: Mapping[str, str] | None = None
+) -> AsyncIterator[CallStream[Answer]]:
+    """As `stream`, of messages that `decode` reads; DecodeError or CorruptMessageError for what is none."""
     try:
         async with channel.stream(f"/{method}", metadata=metadata) as calls:
-            yield CallStream(calls, method, response_type)
+            yield CallStream(calls, method, decode)
     except RpcError as error:
         raise call_error(error, method) from error
 
 
-def _parsed(response_type: type[Response], data: bytes, method: str) -> Response:
-    message = response_type()
+def _decoded(decode: Callable[[bytes], Answer], data: bytes, method: str) -> Answer:
     try:
-        message.ParseFromString(data)
-    except DecodeError:
-        name = response_type.DESCRIPTOR.full_name
-        raise UnsupportedVersionError(f"{method}: the answer is no {name}: the node is no streamlog") from None
-    return message
+        return decode(data)
+    except (DecodeError, CorruptMessageError):
+        raise UnsupportedVersionError(f"{method}: the answer is not understood: the node is no streamlog") from None

@@ -79,10 +79,15 @@ class Responses(Generic[Response]):
 
     async def send(self, message: Response) -> None:
         """Waits while the caller does not read. RpcError once it has gone."""
-        await self._stream.send(message.SerializeToString())
+        await self.send_encoded(message.SerializeToString())
+
+    async def send_encoded(self, data: bytes) -> None:
+        """As `send`, of a message that is bytes already."""
+        await self._stream.send(data)
 
 
 UnaryMethod: TypeAlias = Callable[[Request, Call], Awaitable[Response]]
+EncodedMethod: TypeAlias = Callable[[Request, Call], Awaitable[bytes]]  # its response is bytes already
 DownstreamMethod: TypeAlias = Callable[[Request, Responses[Response], Call], Awaitable[None]]
 DuplexMethod: TypeAlias = Callable[[Requests[Request], Responses[Response], Call], Awaitable[None]]
 
@@ -111,14 +116,15 @@ def unary(
     name: str,
     request_type: type[Request],
     response_type: type[Response],
-    handler: UnaryMethod[Request, Response],
+    handler: UnaryMethod[Request, Response] | EncodedMethod[Request],
     *,
     request_bytes_max: int = REQUEST_BYTES_MAX,
 ) -> Method:
     """One request, one response."""
 
     async def serve(data: bytes, call: Call) -> bytes:
-        return (await handler(parse(request_type, data, request_bytes_max), call)).SerializeToString()
+        answer = await handler(parse(request_type, data, request_bytes_max), call)
+        return answer if isinstance(answer, bytes) else answer.SerializeToString()
 
     return Method(
         name=name,

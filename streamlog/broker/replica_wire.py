@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from streamlog.api.errors import from_message, to_message
 from streamlog.api.pb import replication_pb2 as pb
 from streamlog.api.service import parse
+from streamlog.api.wire_format import LENGTH_DELIMITED, VARINT, read_varint, tag, varint
 from streamlog.errors import CorruptMessageError, InvalidRequestError, StreamlogError
 from streamlog.model import NO_LEADER_EPOCH, BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionId, TopicId
 from streamlog.ports import Buffer
@@ -24,13 +25,11 @@ REQUEST_BYTES_MAX: Final = 1 << 20
 """Of what a follower sends in one message."""
 TOPIC_ID_SIZE: Final = 16
 
-# Field number << 3 | wire type: 0 is a varint, 2 a length and so many bytes.
-_PARTITIONS: Final = 1 << 3 | 2
-_SLOT: Final = 1 << 3
-_HIGH_WATERMARK: Final = 2 << 3
-_LOG_START: Final = 3 << 3
-_BATCHES: Final = 15 << 3 | 2
-_VARINT_BYTES_MAX: Final = 10
+_PARTITIONS: Final = tag(1, LENGTH_DELIMITED)
+_SLOT: Final = tag(1, VARINT)
+_HIGH_WATERMARK: Final = tag(2, VARINT)
+_LOG_START: Final = tag(3, VARINT)
+_BATCHES: Final = tag(15, LENGTH_DELIMITED)
 
 
 class Hello(NamedTuple):
@@ -164,8 +163,8 @@ def encode_response(news: Iterable[News]) -> bytes:
         head, size = _head(item), 0
         if item.batches:
             size = sum(map(len, item.batches))
-            head += bytes((_BATCHES,)) + _varint(size)
-        parts.append(bytes((_PARTITIONS,)) + _varint(len(head) + size) + head)
+            head += bytes((_BATCHES,)) + varint(size)
+        parts.append(bytes((_PARTITIONS,)) + varint(len(head) + size) + head)
         parts.extend(item.batches)
     return b"".join(parts)
 
@@ -173,11 +172,11 @@ def encode_response(news: Iterable[News]) -> bytes:
 def _head(item: News) -> bytes:
     """All fields but the batches, which come last."""
     if item.error is None and item.divergence is None:
-        head = bytes((_SLOT,)) + _varint(item.slot) if item.slot else b""
+        head = bytes((_SLOT,)) + varint(item.slot) if item.slot else b""
         if item.high_watermark:
-            head += bytes((_HIGH_WATERMARK,)) + _varint(item.high_watermark)
+            head += bytes((_HIGH_WATERMARK,)) + varint(item.high_watermark)
         if item.log_start:
-            head += bytes((_LOG_START,)) + _varint(item.log_start)
+            head += bytes((_LOG_START,)) + varint(item.log_start)
         return head
     message = pb.ReplicaBatches(slot=item.slot, high_watermark=item.high_watermark, log_start=item.log_start)
     if item.divergence is not None:
@@ -192,10 +191,10 @@ def decode_response(data: bytes) -> list[News]:
     """CorruptMessageError for what is no ReplicateResponse. Batches are views of `data`."""
     view, position, found = memoryview(data), 0, []
     while position < len(data):
-        tag, position = _read_varint(data, position, len(data))
-        if tag != _PARTITIONS:
-            raise CorruptMessageError(f"field {tag >> 3} in a replication message", position=position)
-        size, position = _read_varint(data, position, len(data))
+        what, position = read_varint(data, position, len(data))
+        if what != _PARTITIONS:
+            raise CorruptMessageError(f"field {what >> 3} in a replication message", position=position)
+        size, position = read_varint(data, position, len(data))
         end = position + size
         if end > len(data):
             raise CorruptMessageError("a replication message is cut off", position=position)
@@ -209,15 +208,15 @@ def _read_news(data: bytes, view: memoryview, start: int, end: int) -> News:
     batches: Sequence[Buffer] = ()
     position = start
     while position < end:
-        tag, position = _read_varint(data, position, end)
-        if tag not in (_SLOT, _HIGH_WATERMARK, _LOG_START, _BATCHES):
+        what, position = read_varint(data, position, end)
+        if what not in (_SLOT, _HIGH_WATERMARK, _LOG_START, _BATCHES):
             return _parsed_news(view[start:end])
-        value, position = _read_varint(data, position, end)
-        if tag == _SLOT:
+        value, position = read_varint(data, position, end)
+        if what == _SLOT:
             slot = value
-        elif tag == _HIGH_WATERMARK:
+        elif what == _HIGH_WATERMARK:
             high_watermark = value
-        elif tag == _LOG_START:
+        elif what == _LOG_START:
             log_start = value
         elif position + value > end:
             raise CorruptMessageError("the batches of a replication message are cut off", position=position)
@@ -245,25 +244,3 @@ def _parsed_news(data: memoryview) -> News:
         divergence=divergence,
         error=from_message(message.error) if message.HasField("error") else None,
     )
-
-
-def _varint(number: int) -> bytes:
-    """Protobuf's: of a number that is not negative."""
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
-def _read_varint(data: bytes, position: int, end: int) -> tuple[int, int]:
-    """The number at `position`, and the position after it. CorruptMessageError where there is none before `end`."""
-    number = shift = 0
-    for at in range(position, min(end, position + _VARINT_BYTES_MAX)):
-        byte = data[at]
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number, at + 1
-        shift += 7
-    raise CorruptMessageError("a number of a replication message is cut off", position=position)

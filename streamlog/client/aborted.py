@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 
+from streamlog.ports import Buffer
 from streamlog.records import BatchHeader, EndTransactionMarker, decode_batch, decode_control
 
 
@@ -30,7 +31,7 @@ class Aborted:
         for start in aborted:
             heapq.heappush(self._starts, start)
 
-    def passes_over(self, data: bytes, position: int, header: BatchHeader) -> bool:
+    def passes_over(self, data: Buffer, position: int, header: BatchHeader) -> bool:
         """Whether the batch here, the next one, is none of committed records. A control batch never is."""
         while self._starts and self._starts[0][0] <= header.last_offset:
             self._aborting.add(heapq.heappop(self._starts)[1])
@@ -39,7 +40,7 @@ class Aborted:
             return True
         return header.is_transactional and header.producer_id in self._aborting
 
-    def _on_control(self, data: bytes, position: int, header: BatchHeader) -> None:
+    def _on_control(self, data: Buffer, position: int, header: BatchHeader) -> None:
         for record in decode_batch(data, position):
             marker = decode_control(record)
             if isinstance(marker, EndTransactionMarker) and not marker.commit:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from streamlog.errors import CorruptMessageError, StreamlogError
 from streamlog.model import Offset, TopicPartition
+from streamlog.ports import Buffer
 from streamlog.records import (
     BatchHeader,
     Headers,
@@ -46,7 +47,7 @@ class ConsumerBatch:
     """The records of one batch, from the consumer's position on; at least one, unless compaction took them all."""
 
     def __init__(
-        self, partition: TopicPartition, data: bytes, at: int, header: BatchHeader, *, first: Offset, check: bool
+        self, partition: TopicPartition, data: Buffer, at: int, header: BatchHeader, *, first: Offset, check: bool
     ) -> None:
         """`first`: the position."""
         self.topic = partition.topic
@@ -107,7 +108,7 @@ class ConsumerBatch:
             headers=None if columns.headers is None else columns.headers[row:],
         )
 
-    def _checked(self, decode: Callable[[bytes, int], T]) -> T:
+    def _checked(self, decode: Callable[[Buffer, int], T]) -> T:
         """Errors say which batch of which partition is meant."""
         try:
             if self._check:

@@ -12,13 +12,14 @@ from __future__ import annotations
 import asyncio
 from typing import Final, Protocol
 
-from streamlog.api import calls
+from streamlog.api import calls, fetched
 from streamlog.api.pb import batches_pb2 as pb
 from streamlog.client.backoff import Backoff
 from streamlog.client.connections import Connections
 from streamlog.client.partition_reader import PartitionReader
 from streamlog.errors import NetworkError, StreamlogError
 from streamlog.model import PartitionId, TopicPartition
+from streamlog.ports import Buffer
 
 _METHOD: Final = "streamlog.v1.Batches/FetchStream"
 
@@ -26,7 +27,7 @@ _METHOD: Final = "streamlog.v1.Batches/FetchStream"
 class Fetching(Protocol):
     """Whom a link tells: the consumer's fetcher."""
 
-    def on_part(self, reader: PartitionReader, part: pb.FetchedPartition) -> None: ...
+    def on_part(self, reader: PartitionReader, part: pb.FetchedPartition, batches: Buffer) -> None: ...
 
     def on_broken(self, link: FetchLink, error: StreamlogError) -> None:
         """The stream broke; it will be begun anew with all that is read on it."""
@@ -104,7 +105,7 @@ class FetchLink:
 
     async def _stream(self) -> None:
         channel = self._connections.channel(self.address)
-        async with calls.stream(channel, _METHOD, pb.FetchStreamResponse) as stream:
+        async with calls.decoded_stream(channel, _METHOD, fetched.decode) as stream:
             works = (self._receive(stream), self._send(stream))
             tasks = [asyncio.ensure_future(work) for work in works]  # sim: awaited below
             try:
@@ -117,7 +118,7 @@ class FetchLink:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _send(self, stream: calls.CallStream[pb.FetchStreamResponse]) -> None:
+    async def _send(self, stream: calls.CallStream[list[fetched.Fetched]]) -> None:
         """All that is read here, then what changes."""
         self._changes = dict.fromkeys(self._readers)
         for reader in self._readers.values():
@@ -153,13 +154,13 @@ class FetchLink:
         if reader.fetch_epoch is not None and reader.fetch_epoch >= 0:
             part.last_fetched_epoch = reader.fetch_epoch
 
-    async def _receive(self, stream: calls.CallStream[pb.FetchStreamResponse]) -> None:
+    async def _receive(self, stream: calls.CallStream[list[fetched.Fetched]]) -> None:
         while True:
             await self._fetching.wait_until_room()
-            response = await stream.recv()
-            if response is None:
+            answer = await stream.recv()
+            if answer is None:
                 return
-            for part in response.partitions:
+            for part, batches in answer:
                 reader = self._readers.get(TopicPartition(part.topic, PartitionId(part.partition)))
                 if reader is not None and reader.correlation == part.correlation_id:
-                    self._fetching.on_part(reader, part)
+                    self._fetching.on_part(reader, part, batches)

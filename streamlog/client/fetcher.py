@@ -40,7 +40,7 @@ from streamlog.errors import (
     UnknownTopicOrPartitionError,
 )
 from streamlog.model import NO_OFFSET, LeaderEpoch, Offset, TopicPartition
-from streamlog.ports import Clock
+from streamlog.ports import Buffer, Clock
 
 # How long one attempt to find positions may take before it is begun anew; there is no end to the attempts.
 _LOCATE_S: Final = 60.0
@@ -283,7 +283,8 @@ class Fetcher:
 
     # What comes in.
 
-    def on_part(self, reader: PartitionReader, part: pb.FetchedPartition) -> None:
+    def on_part(self, reader: PartitionReader, part: pb.FetchedPartition, batches: Buffer) -> None:
+        """`part`: all but the batches."""
         if part.HasField("error"):
             self._on_error(reader, from_message(part.error))
             return
@@ -294,16 +295,14 @@ class Fetcher:
             self._on_diverging(reader, part.diverging_epoch)
             return
         reader.failures = 0
-        if not part.batches:
+        if not batches:
             return
         aborted = [(one.first_offset, one.producer_id) for one in part.aborted_transactions]
         rules = self._rules
         try:
             self._changed(
                 reader,
-                lambda: reader.add(
-                    part.batches, aborted, read_committed=rules.read_committed, check_crcs=rules.check_crcs
-                ),
+                lambda: reader.add(batches, aborted, read_committed=rules.read_committed, check_crcs=rules.check_crcs),
             )
         except CorruptMessageError as error:
             where = f"{reader.partition}: from offset {reader.fetch_offset} on: {error.reason}"

@@ -21,6 +21,7 @@ from streamlog.client.consumer_records import ConsumerBatch
 from streamlog.client.offset_finder import Place
 from streamlog.errors import StreamlogError
 from streamlog.model import NO_OFFSET, LeaderEpoch, Offset, TopicPartition
+from streamlog.ports import Buffer
 from streamlog.records import scan_headers
 from streamlog.records.decode import Fields
 
@@ -97,7 +98,7 @@ class PartitionReader:
 
     # What comes in.
 
-    def add(self, data: bytes, aborted: Iterable[tuple[int, int]], *, read_committed: bool, check_crcs: bool) -> int:
+    def add(self, data: Buffer, aborted: Iterable[tuple[int, int]], *, read_committed: bool, check_crcs: bool) -> int:
         """Batches from `fetch_offset` on; returns their bytes. CorruptMessageError."""
         before = self.buffered_bytes
         self._aborted.add(aborted)

@@ -154,6 +154,6 @@ class _PipeResponses(Responses[pb.FetchStreamResponse]):
     def __init__(self, pipe: _Pipe) -> None:
         self._pipe = pipe
 
-    async def send(self, message: pb.FetchStreamResponse) -> None:
+    async def send_encoded(self, data: bytes) -> None:
         await self._pipe.room.acquire()
-        self._pipe.down.put_nowait(message)
+        self._pipe.down.put_nowait(pb.FetchStreamResponse.FromString(data))

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 
-from streamlog.api.convert.fetch import fetch_request, not_fetched
+from streamlog.api.convert.fetch import fetch_request
+from streamlog.api.fetched import Fetched, encode
 from streamlog.api.pb import batches_pb2 as pb
 from streamlog.api.requests import FetchSettings, PartitionFetch
 from streamlog.api.service import Call
@@ -20,7 +21,7 @@ from streamlog.config.node_settings import FETCH_MAX_BYTES
 from streamlog.errors import StreamlogError
 from streamlog.metadata.node_configs import NodeConfigs
 from streamlog.services.leading import Leaders, within
-from streamlog.services.reading import NOTHING, PARTITION_OVERHEAD, diverging, fetched, read_batches
+from streamlog.services.reading import NOTHING, PARTITION_OVERHEAD, diverging, fetched, not_fetched, read_batches
 from streamlog.storage.log import Appended
 
 
@@ -29,7 +30,8 @@ class Fetch:
         self._leaders = leaders
         self._configs = configs
 
-    async def fetch(self, request: pb.FetchRequest, call: Call) -> pb.FetchResponse:
+    async def fetch(self, request: pb.FetchRequest, call: Call) -> bytes:
+        """A FetchResponse."""
         wanted = fetch_request(request)
         room = min(wanted.settings.response_bytes_max, self._configs.node[FETCH_MAX_BYTES])
         poll = _Poll(self._leaders, wanted.settings, room)
@@ -39,7 +41,7 @@ class Fetch:
             await poll.read(parts)
             if not poll.is_enough and wait_s > 0:
                 await poll.wait(parts, wait_s)
-            return pb.FetchResponse(partitions=poll.answers(parts))
+            return encode(poll.answers(parts))
         finally:
             poll.forget()
 
@@ -53,7 +55,7 @@ class _Part:
         self.poll = poll
         self.fetch = fetch
         self.replica: LeaderReplica | None = None
-        self.answer: pb.FetchedPartition | None = None  # with something to tell
+        self.answer: Fetched | None = None  # with something to tell
         self.has_news = False  # to be read again
 
     def on_appended(self, replica: LeaderReplica, appended: Appended) -> None:
@@ -94,7 +96,7 @@ class _Poll:
             if part.answer is not None:
                 self._room -= PARTITION_OVERHEAD + len(part.fetch.ref.topic)
 
-    async def _read(self, part: _Part) -> pb.FetchedPartition | None:
+    async def _read(self, part: _Part) -> Fetched | None:
         """None where there is nothing to tell."""
         fetch = part.fetch
         replica = part.replica = self._leaders.leader(fetch.ref)
@@ -145,7 +147,7 @@ class _Poll:
             self._woken.append(part)
             self._news.set()
 
-    def answers(self, parts: list[_Part]) -> list[pb.FetchedPartition]:
+    def answers(self, parts: list[_Part]) -> list[Fetched]:
         """Those with something to tell; of an empty answer all, as far as they fit: they tell the high watermarks."""
         told = [part.answer for part in parts if part.answer is not None]
         if told:

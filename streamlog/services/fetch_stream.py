@@ -13,7 +13,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from streamlog.api.convert.fetch import fetch_change, not_fetched
+from streamlog.api.convert.fetch import fetch_change
+from streamlog.api.fetched import Fetched, encode
 from streamlog.api.pb import batches_pb2 as pb
 from streamlog.api.requests import PARTITIONS_PER_REQUEST_MAX, FetchSettings, PartitionFetch, PartitionRef
 from streamlog.api.service import Call, Requests, Responses
@@ -24,7 +25,14 @@ from streamlog.metadata.node_configs import NodeConfigs
 from streamlog.metadata.view import MetadataView
 from streamlog.model import Offset, PartitionId, TopicPartition
 from streamlog.services.leading import Leaders
-from streamlog.services.reading import PARTITION_OVERHEAD, diverging, fetched, next_offset_after, read_batches
+from streamlog.services.reading import (
+    PARTITION_OVERHEAD,
+    diverging,
+    fetched,
+    next_offset_after,
+    not_fetched,
+    read_batches,
+)
 from streamlog.storage.log import Appended
 
 
@@ -86,7 +94,7 @@ class _Stream:
         self._settings: FetchSettings | None = None  # None: the first message has not come
         self._cursors: dict[TopicPartition, _Cursor] = {}
         self._due: deque[_Cursor] = deque()
-        self._told: deque[pb.FetchedPartition] = deque()  # errors and divergences to be sent before anything else
+        self._told: deque[Fetched] = deque()  # errors and divergences to be sent before anything else
         self._news = asyncio.Event()
 
     # -- what the client asks for
@@ -137,8 +145,8 @@ class _Stream:
             name = "" if topic is None else topic.name
         return TopicPartition(name, PartitionId(ref.partition)) if name else None
 
-    def _tell(self, message: pb.FetchedPartition) -> None:
-        self._told.append(message)
+    def _tell(self, answer: Fetched) -> None:
+        self._told.append(answer)
         self._news.set()
 
     def due(self, cursor: _Cursor) -> None:
@@ -155,18 +163,18 @@ class _Stream:
             while self._told or self._due:
                 partitions = await self._collect()
                 if partitions:
-                    await responses.send(pb.FetchStreamResponse(partitions=partitions))
+                    await responses.send_encoded(encode(partitions))
 
-    async def _collect(self) -> list[pb.FetchedPartition]:
+    async def _collect(self) -> list[Fetched]:
         """What one message holds. A cursor with more to read goes to the end of the queue."""
         settings = self._settings
         assert settings is not None  # cursors come with it
         room = min(settings.response_bytes_max, self._configs.node[FETCH_MAX_BYTES])
-        partitions: list[pb.FetchedPartition] = []
+        partitions: list[Fetched] = []
         while self._told and room > 0:
-            message = self._told.popleft()
-            room -= message.ByteSize() + 8
-            partitions.append(message)
+            told = self._told.popleft()
+            room -= told.size_bytes + 8
+            partitions.append(told)
         turns = len(self._due)  # each of them once: what is due again has its turn in the next message
         while turns and room > 0 and self._due:
             turns -= 1
@@ -176,15 +184,13 @@ class _Stream:
                 continue
             answer = await self._advance(cursor, settings, room, is_first=not partitions)
             if answer is not None:
-                room -= answer.ByteSize() + PARTITION_OVERHEAD
+                room -= answer.size_bytes + PARTITION_OVERHEAD
                 partitions.append(answer)
             if self._due and self._due[0] is cursor:  # what it has does not fit any more
                 break
         return partitions
 
-    async def _advance(
-        self, cursor: _Cursor, settings: FetchSettings, room: int, *, is_first: bool
-    ) -> pb.FetchedPartition | None:
+    async def _advance(self, cursor: _Cursor, settings: FetchSettings, room: int, *, is_first: bool) -> Fetched | None:
         """The next news of one partition; None: there is none, or it does not fit any more."""
         fetch, replica = cursor.fetch, cursor.replica
         try:

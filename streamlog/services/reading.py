@@ -8,10 +8,10 @@ from typing import Final, NamedTuple
 
 from streamlog.api.convert import fetch as convert
 from streamlog.api.convert.offsets import epoch_end
-from streamlog.api.pb import batches_pb2 as pb
+from streamlog.api.fetched import Fetched
 from streamlog.api.requests import FetchSettings, PartitionFetch
 from streamlog.broker.leader_replica import LeaderReplica
-from streamlog.errors import MessageTooLargeError, UnknownLeaderEpochError
+from streamlog.errors import MessageTooLargeError, StreamlogError, UnknownLeaderEpochError
 from streamlog.model import NO_LEADER_EPOCH, IsolationLevel, LeaderEpoch, Offset, ProducerId
 from streamlog.records.header import HEADER_SIZE, LOG_OVERHEAD
 
@@ -26,7 +26,7 @@ _LAST_OFFSET_DELTA: Final = struct.Struct(">i")
 _LAST_OFFSET_DELTA_POSITION: Final = 23
 
 
-def diverging(fetch: PartitionFetch, replica: LeaderReplica) -> pb.FetchedPartition | None:
+def diverging(fetch: PartitionFetch, replica: LeaderReplica) -> Fetched | None:
     """The answer to a client whose history is not this log's; None where it is.
 
     UnknownLeaderEpochError for one that has read what a later leader wrote: another node leads by now, and that its
@@ -45,7 +45,9 @@ def diverging(fetch: PartitionFetch, replica: LeaderReplica) -> pb.FetchedPartit
     if end is None:
         return None
     told = epoch_end(LeaderEpoch(end.epoch), Offset(end.end_offset))
-    return convert.diverged(fetch, told, high_watermark=replica.high_watermark, log_start=replica.log_start_offset)
+    return Fetched(
+        convert.diverged(fetch, told, high_watermark=replica.high_watermark, log_start=replica.log_start_offset)
+    )
 
 
 class Batches(NamedTuple):
@@ -65,15 +67,19 @@ class Batches(NamedTuple):
 NOTHING: Final = Batches(b"")
 
 
-def fetched(fetch: PartitionFetch, replica: LeaderReplica, batches: Batches) -> pb.FetchedPartition:
-    return convert.fetched(
+def fetched(fetch: PartitionFetch, replica: LeaderReplica, batches: Batches) -> Fetched:
+    part = convert.fetched(
         fetch,
         high_watermark=replica.high_watermark,
         last_stable_offset=replica.last_stable_offset,
         log_start=replica.log_start_offset,
-        batches=batches.data,
         aborted=batches.aborted,
     )
+    return Fetched(part, batches.data)
+
+
+def not_fetched(fetch: PartitionFetch, error: StreamlogError) -> Fetched:
+    return Fetched(convert.not_fetched(fetch, error))
 
 
 async def read_batches(

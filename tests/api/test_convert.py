@@ -291,10 +291,9 @@ def test_what_was_fetched() -> None:
         high_watermark=Offset(10),
         last_stable_offset=Offset(7),
         log_start=Offset(2),
-        batches=b"bytes",
         aborted=[(ProducerId(5), Offset(3))],
     )
-    assert (read.topic, read.partition, read.correlation_id, read.batches) == ("t", 1, 8, b"bytes")
+    assert (read.topic, read.partition, read.correlation_id) == ("t", 1, 8)
     assert (read.high_watermark, read.last_stable_offset, read.log_start) == (10, 7, 2)
     assert [(a.producer_id, a.first_offset) for a in read.aborted_transactions] == [(5, 3)]
     assert not read.HasField("diverging_epoch")

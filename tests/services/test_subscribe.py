@@ -9,7 +9,8 @@ import pytest
 
 from streamlog.api.convert.fetch import diverged
 from streamlog.api.convert.offsets import epoch_end
-from streamlog.api.pb import batches_pb2, common_pb2
+from streamlog.api.fetched import Fetched
+from streamlog.api.pb import common_pb2
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.api.requests import PartitionFetch
 from streamlog.broker.leader_replica import LeaderReplica
@@ -249,12 +250,12 @@ def test_where_the_log_has_another_history_it_goes_back(
     """What was read beyond `end` was lost with its leader. The next one is asked with the epoch of what was read."""
     asked = []
 
-    def diverging(fetch: PartitionFetch, replica: LeaderReplica) -> batches_pb2.FetchedPartition | None:
+    def diverging(fetch: PartitionFetch, replica: LeaderReplica) -> Fetched | None:
         asked.append((fetch.fetch_offset, fetch.last_fetched_epoch))
         if asked[-1] != (3, 0):
             return None
         here = epoch_end(LeaderEpoch(0 if end >= 0 else -1), Offset(end))
-        return diverged(fetch, here, high_watermark=replica.high_watermark, log_start=Offset(0))
+        return Fetched(diverged(fetch, here, high_watermark=replica.high_watermark, log_start=Offset(0)))
 
     async def story(cluster: Cluster) -> None:
         asked.clear()

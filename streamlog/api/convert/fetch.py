@@ -106,16 +106,14 @@ def fetched(
     high_watermark: Offset,
     last_stable_offset: Offset,
     log_start: Offset,
-    batches: bytes = b"",
     aborted: Iterable[tuple[ProducerId, Offset]] = (),
 ) -> pb.FetchedPartition:
-    """`aborted`: producer and first offset of the transactions to be skipped, by rising offset."""
+    """All but the batches. `aborted`: producer and first offset of the transactions to be skipped, by rising offset."""
     result = pb.FetchedPartition(
         correlation_id=fetch.correlation_id,
         high_watermark=high_watermark,
         last_stable_offset=last_stable_offset,
         log_start=log_start,
-        batches=batches,
     )
     set_partition(result, fetch.ref)
     for producer_id, first_offset in aborted:

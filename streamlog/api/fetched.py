@@ -1,0 +1,80 @@
+"""What a fetch answers, as bytes: FetchResponse and FetchStreamResponse, which are the same on the wire.
+
+    Fetched ... --encode--> message --decode--> Fetched ..., whose batches are views of the message
+
+On the way out the batches are copied once, by the join; on the way in not at all. The rest of a partition is a message
+of generated code without its batches, which stand last (field 15), as the library would write them. A message of
+another program may have them anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from streamlog.api.pb import batches_pb2 as pb
+from streamlog.api.wire_format import LENGTH_DELIMITED, read_varint, skip, tag, varint
+from streamlog.errors import CorruptMessageError
+from streamlog.ports import Buffer
+
+_PARTITIONS: Final = tag(pb.FetchResponse.PARTITIONS_FIELD_NUMBER, LENGTH_DELIMITED)
+_BATCHES: Final = tag(pb.FetchedPartition.BATCHES_FIELD_NUMBER, LENGTH_DELIMITED)
+
+
+class Fetched(NamedTuple):
+    """One partition of an answer."""
+
+    part: pb.FetchedPartition  # all but its batches
+    batches: Buffer = b""
+
+    @property
+    def size_bytes(self) -> int:
+        return self.part.ByteSize() + len(self.batches)
+
+
+def encode(answer: Iterable[Fetched]) -> bytes:
+    pieces: list[Buffer] = []
+    for part, batches in answer:
+        head = part.SerializeToString()
+        if batches:
+            head += varint(_BATCHES) + varint(len(batches))
+        pieces += (varint(_PARTITIONS), varint(len(head) + len(batches)), head, batches)
+    return b"".join(pieces)
+
+
+def decode(data: bytes) -> list[Fetched]:
+    """CorruptMessageError for what is no such message."""
+    found: list[Fetched] = []
+    view, position = memoryview(data), 0
+    while position < len(data):
+        what, position = read_varint(data, position, len(data))
+        end = skip(data, position, len(data), what & 7)
+        if what == _PARTITIONS:
+            _, start = read_varint(data, position, end)
+            found.append(_partition(view[start:end]))
+        position = end
+    return found
+
+
+def _partition(data: memoryview) -> Fetched:
+    position, end = 0, len(data)
+    while position < end:
+        what, at = read_varint(data, position, end)
+        after = skip(data, at, end, what & 7)
+        if what == _BATCHES and after == end:
+            _, start = read_varint(data, at, end)
+            return Fetched(_parsed(data[:position]), data[start:])
+        position = after
+    part = _parsed(data)
+    batches = part.batches
+    part.ClearField("batches")
+    return Fetched(part, batches)
+
+
+def _parsed(data: memoryview) -> pb.FetchedPartition:
+    try:
+        return pb.FetchedPartition.FromString(bytes(data))
+    except DecodeError:
+        raise CorruptMessageError("no partition of a fetch") from None

@@ -1,0 +1,63 @@
+"""Protobuf's own bytes, as far as we write and read them by hand: around record batches.
+
+Protobuf's library copies a field of bytes into a message, out of it again, and once more where the message becomes part
+of another. For messages that are mostly record batches that is most of their price, so the frame around the batches is
+ours (`fetched`, `broker.replica_wire`); all else goes by generated code.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from streamlog.errors import CorruptMessageError
+from streamlog.ports import Buffer
+
+_VARINT_BYTES_MAX: Final = 10
+# Wire types: what follows a tag.
+VARINT: Final = 0
+_FIXED_64: Final = 1
+LENGTH_DELIMITED: Final = 2
+_FIXED_32: Final = 5
+_FIXED_BYTES: Final = {_FIXED_64: 8, _FIXED_32: 4}
+
+
+def tag(field_number: int, wire_type: int) -> int:
+    """What stands before a field."""
+    return field_number << 3 | wire_type
+
+
+def varint(number: int) -> bytes:
+    """Of a number that is not negative."""
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def read_varint(data: Buffer, position: int, end: int) -> tuple[int, int]:
+    """The number at `position`, and the position after it. CorruptMessageError where there is none before `end`."""
+    number = shift = 0
+    for at in range(position, min(end, position + _VARINT_BYTES_MAX)):
+        byte = data[at]
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at + 1
+        shift += 7
+    raise CorruptMessageError("a number is cut off", position=position)
+
+
+def skip(data: Buffer, position: int, end: int, wire_type: int) -> int:
+    """The position after the field whose tag was just read. CorruptMessageError."""
+    if wire_type == VARINT:
+        return read_varint(data, position, end)[1]
+    if wire_type == LENGTH_DELIMITED:
+        size, position = read_varint(data, position, end)
+    elif wire_type in _FIXED_BYTES:
+        size = _FIXED_BYTES[wire_type]
+    else:
+        raise CorruptMessageError(f"there is no wire type {wire_type}", position=position)
+    if size > end - position:
+        raise CorruptMessageError("a field is cut off", position=position)
+    return position + size
