@@ -93,13 +93,21 @@ def _equal_columns(raw: bytes, header: BatchHeader, equal: EqualRecords) -> Reco
     return RecordColumns(
         raw=raw,
         offsets=np.arange(count) + header.base_offset,
-        timestamps=_timestamps(header, np.full(count, equal.timestamp_delta)),
+        timestamps=_equal_timestamps(header, equal.timestamp_deltas),
         key_starts=equal.key_starts,
         key_sizes=np.full(count, equal.key_size),
         value_starts=equal.value_starts,
         value_sizes=np.full(count, equal.value_size),
         headers=None,
     )
+
+
+def _equal_timestamps(header: BatchHeader, deltas: Int64Array | int) -> Int64Array:
+    if not isinstance(deltas, int):
+        return _timestamps(header, deltas)
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        return np.full(header.record_count, header.max_timestamp)
+    return np.full(header.record_count, checked_sum(header.base_timestamp, deltas))
 
 
 def _mixed_columns(raw: bytes, header: BatchHeader) -> RecordColumns:

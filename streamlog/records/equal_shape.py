@@ -1,26 +1,34 @@
-"""Columns of a batch whose records all have one shape: the same sizes, the same timestamp, no headers.
+"""Columns of a batch whose records all have one shape: the same sizes, no headers.
 
-Such records differ in nothing but the bytes of key and value and in the offset delta, which counts from 0. So the
-first one is read, and then each byte of its frame (all that is not key, value or delta) is compared with the same
-byte of all others, a column of the matrix that they form; the deltas are compared with what they must be. Where the
-delta takes a byte more, after 64, 8192 ... records, a new matrix begins.
+Such records differ in nothing but the bytes of key and value, in the offset delta, which counts from 0, and in the
+timestamp, as long as it takes the same number of bytes. So the first one is read, and then each byte of its frame (all
+that is none of these) is compared with the same byte of all others: a slice of the bytes, with the record's size as its
+step. The bytes of the deltas are compared with what they must be. Where the delta takes a byte more, after 64, 8192 ...
+records, a new run of records begins.
 
 Whatever differs ends the attempt: it is the general way's business, be it an error or not.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import functools
+from typing import Final, NamedTuple
 
 from streamlog.errors import InvalidRecordError
 from streamlog.records.lazy_numpy import np
 from streamlog.records.record_loop import RECORD_BODY_MIN
-from streamlog.records.varint import WIDTH_BOUNDS, ByteArray, Int64Array, read_varint, read_varlong
+from streamlog.records.varint import WIDTH_BOUNDS, Int64Array, read_varint, read_varlong
+
+# Timestamps that differ and take more bytes than this are the general way's: four are 37 hours.
+_TIMESTAMP_WIDTH_MAX: Final = 4
+# Of deltas of so many bytes, all digits are kept (8 KB each).
+_KEPT_WIDTH_MAX: Final = 2
 
 
 class _Shape(NamedTuple):
     """One record, as read; positions count from its first byte."""
 
+    timestamp_at: int
     timestamp_delta: int
     delta_at: int
     delta_end: int
@@ -31,20 +39,40 @@ class _Shape(NamedTuple):
     size: int
 
     def frame(self) -> list[int]:
-        """The bytes that all records must share: everything but offset delta, key and value."""
+        """The bytes that all records must share: everything but timestamp, offset delta, key and value."""
         key_end = self.key_at + max(self.key_size, 0)
         return [
-            *range(self.delta_at),
+            *range(self.timestamp_at),
             *range(self.delta_end, self.key_at),
             *range(key_end, self.value_at),
             self.size - 1,
         ]
 
 
+class _Run(NamedTuple):
+    """The records from the `first`-th up to the `last`-th, which fill raw[start:end] if they have this shape."""
+
+    raw: bytes
+    start: int
+    end: int
+    shape: _Shape
+    first: int
+    last: int
+
+    def column(self, byte: int) -> bytes:
+        """That byte of each record."""
+        return self.raw[self.start + byte : self.end : self.shape.size]
+
+    def all_have(self, byte: int) -> bool:
+        """Whether that byte is the same in all records."""
+        at = self.start + byte
+        return self.column(byte) == self.raw[at : at + 1] * (self.last - self.first)
+
+
 class EqualRecords(NamedTuple):
     """What the columns follow from. The starts are positions in the bytes of the records."""
 
-    timestamp_delta: int
+    timestamp_deltas: Int64Array | int  # one for all
     key_size: int
     key_starts: Int64Array
     value_size: int
@@ -53,39 +81,48 @@ class EqualRecords(NamedTuple):
 
 def equal_records(raw: bytes, count: int) -> EqualRecords | None:
     """The records of `raw`, if `count` > 0 of one shape fill it; None otherwise."""
-    data = np.frombuffer(raw, np.uint8)
-    key_starts: list[Int64Array] = []
-    value_starts: list[Int64Array] = []
+    runs: list[_Run] = []
+    timestamp_deltas: list[Int64Array | int] = []
     position = start = 0
-    first: _Shape | None = None
     for width, bound in enumerate(WIDTH_BOUNDS, 1):
         end = min(bound, count)
         shape = _read_shape(raw, position, start)
         if shape is None or shape.delta_end - shape.delta_at != width:
             return None
-        first = first or shape
-        if (shape.timestamp_delta, shape.key_size, shape.value_size) != (
-            first.timestamp_delta,
-            first.key_size,
-            first.value_size,
-        ):
+        run = _Run(raw, position, position + (end - start) * shape.size, shape, start, end)
+        if run.end > len(raw) or not _is_like(run, runs[0] if runs else run) or not _all_alike(run):
             return None
-        after = position + (end - start) * shape.size
-        if after > len(raw) or not _all_alike(raw, data[position:after], position, shape, start, end):
+        deltas = _timestamp_deltas(run)
+        if deltas is None:
             return None
-        key_starts.append(np.arange(position + shape.key_at, after, shape.size))
-        value_starts.append(np.arange(position + shape.value_at, after, shape.size))
-        position, start = after, end
+        runs.append(run)
+        timestamp_deltas.append(deltas)
+        position, start = run.end, end
         if start == count:
             break
-    if first is None or start != count or position != len(raw):
+    if not runs or start != count or position != len(raw):
         return None
+    first = runs[0].shape
     return EqualRecords(
-        first.timestamp_delta,
+        _joined(timestamp_deltas, runs),
         first.key_size,
-        np.concatenate(key_starts),
+        np.concatenate([np.arange(run.start + run.shape.key_at, run.end, run.shape.size) for run in runs]),
         first.value_size,
-        np.concatenate(value_starts),
+        np.concatenate([np.arange(run.start + run.shape.value_at, run.end, run.shape.size) for run in runs]),
+    )
+
+
+def _is_like(run: _Run, other: _Run) -> bool:
+    return (run.shape.key_size, run.shape.value_size) == (other.shape.key_size, other.shape.value_size)
+
+
+def _joined(deltas: list[Int64Array | int], runs: list[_Run]) -> Int64Array | int:
+    first = deltas[0]
+    if all(isinstance(each, int) and each == first for each in deltas):
+        return first
+    columns = zip(deltas, runs, strict=True)
+    return np.concatenate(
+        [np.full(run.last - run.first, each) if isinstance(each, int) else each for each, run in columns]
     )
 
 
@@ -105,6 +142,7 @@ def _read_shape(raw: bytes, position: int, index: int) -> _Shape | None:
     if delta != index or min(key_size, value_size) < -1:
         return None
     return _Shape(
+        body + 1 - position,
         timestamp_delta,
         delta_at - position,
         delta_end - position,
@@ -116,18 +154,52 @@ def _read_shape(raw: bytes, position: int, index: int) -> _Shape | None:
     )
 
 
-def _all_alike(raw: bytes, data: ByteArray, position: int, shape: _Shape, start: int, end: int) -> bool:
-    """Whether the records from the `start`-th up to the `end`-th, which are `data`, have this shape."""
+def _all_alike(run: _Run) -> bool:
+    """Whether all records of the run have its shape, but for their timestamps."""
+    raw, start, shape = run.raw, run.start, run.shape
     frame = shape.frame()
-    if end - start > 1 and any(data[shape.size + byte] != data[byte] for byte in frame):
+    second = start + shape.size
+    if second < run.end and any(raw[second + byte] != raw[start + byte] for byte in frame):
         return False  # two records tell most batches of mixed sizes
-    for byte in frame:
-        if bool((data[byte :: shape.size] != raw[position + byte]).any()):
-            return False
-    deltas = np.arange(start, end) << 1
-    for index in range(shape.delta_at, shape.delta_end):
-        more = 0x80 if index < shape.delta_end - 1 else 0
-        digit = deltas >> 7 * (index - shape.delta_at) & 0x7F | more
-        if bool((data[index :: shape.size] != digit).any()):
-            return False
-    return True
+    if not all(map(run.all_have, frame)):
+        return False
+    width = shape.delta_end - shape.delta_at
+    return all(
+        run.column(shape.delta_at + index) == _digits(run.first, run.last, width, index) for index in range(width)
+    )
+
+
+def _digits(first: int, last: int, width: int, index: int) -> bytes:
+    """The `index`-th byte of the offset deltas from `first` up to `last`, all of which take `width` bytes."""
+    if width > _KEPT_WIDTH_MAX:
+        return _make_digits(first, last, width, index)
+    lowest = WIDTH_BOUNDS[width - 2] if width > 1 else 0
+    return _kept_digits(width, index)[first - lowest : last - lowest]
+
+
+@functools.cache
+def _kept_digits(width: int, index: int) -> bytes:
+    return _make_digits(WIDTH_BOUNDS[width - 2] if width > 1 else 0, WIDTH_BOUNDS[width - 1], width, index)
+
+
+def _make_digits(first: int, last: int, width: int, index: int) -> bytes:
+    more = 0x80 if index < width - 1 else 0
+    digits: bytes = ((np.arange(first, last) << 1) >> 7 * index & 0x7F | more).astype(np.uint8).tobytes()
+    return digits
+
+
+def _timestamp_deltas(run: _Run) -> Int64Array | int | None:
+    """One for all, or a column; None where they do not all take the same number of bytes, or too many."""
+    places = range(run.shape.timestamp_at, run.shape.delta_at)
+    if all(map(run.all_have, places)):
+        return run.shape.timestamp_delta
+    if len(places) > _TIMESTAMP_WIDTH_MAX:
+        return None
+    raw = np.zeros(run.last - run.first, np.int64)
+    for index, place in enumerate(places):
+        byte = np.frombuffer(run.column(place), np.uint8)
+        if bool(((byte > 0x7F) != (index < len(places) - 1)).any()):
+            return None
+        raw |= (byte & 0x7F).astype(np.int64) << 7 * index
+    deltas: Int64Array = (raw >> 1) ^ -(raw & 1)
+    return deltas
