@@ -79,7 +79,7 @@ ALLOWED = {
         "services",
     },
     "daemon": {"model", "errors", "release", "config", "ports", "node"},
-    "spark": {"model", "errors", "config", "records", "client"},
+    "spark": {"model", "errors", "config", "ports", "records", "client"},
     "cli": {"model", "errors", "config", "ports", "records", "storage", "groups", "client", "daemon", "spark"},
     "pytest_plugin": {"model", "errors", "config", "ports", "metadata", "client", "node", "daemon"},
 }

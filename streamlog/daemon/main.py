@@ -22,8 +22,9 @@ from streamlog.config.not_yet import NOT_YET, REFUSED
 from streamlog.daemon.arguments import Arguments, parse_arguments
 from streamlog.daemon.background import Beside, Parent, detach, remove_pid
 from streamlog.daemon.log_lines import LogLines
-from streamlog.daemon.process import raise_file_limit, tune_malloc
+from streamlog.daemon.process import raise_file_limit
 from streamlog.errors import InvalidConfigError, StreamlogError
+from streamlog.ports.malloc import keep_large_blocks
 
 STOPPED: Final = 0
 FAILED: Final = 1
@@ -97,7 +98,7 @@ def _refuse(problem: str, status: int) -> int:
 
 
 def _run(config: Loaded, beside: Beside, parent: Parent, out: TextIO) -> int:
-    tune_malloc()
+    keep_large_blocks()
     raise_file_limit()
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what it would say is told by the node, in a sentence
     lines = LogLines(config.config[settings.NODE_ID], out)
