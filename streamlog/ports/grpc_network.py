@@ -12,6 +12,7 @@ import grpc
 
 from streamlog.ports.forks import note_use
 from streamlog.ports.grpc_channel import GrpcChannel
+from streamlog.ports.grpc_noise import silence_late_news
 from streamlog.ports.grpc_server import GrpcServer, Handlers
 from streamlog.ports.grpc_settings import GrpcSettings
 from streamlog.ports.network import StreamHandler, UnaryHandler
@@ -32,6 +33,7 @@ class GrpcNetwork:
         channel_credentials: grpc.ChannelCredentials | None = None,
     ) -> None:
         note_use()
+        silence_late_news()
         self._on_crash = on_crash
         self._settings = settings or GrpcSettings()
         self._server_credentials = server_credentials
