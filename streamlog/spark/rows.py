@@ -39,6 +39,7 @@ class Rows:
         self._schema = arrow_schema(columns)
         self._parts: list[tuple[RecordColumns, int]] = []  # with the timestamps' type
         self._size = self._rows = 0
+        self._same: dict[str, pa.Array] = {}  # columns of one value; as long as was needed, and cut
         self.next_offset = 0  # one past what was added
 
     def add(self, batch: ConsumerBatch, end: int) -> Iterator[pa.RecordBatch]:
@@ -71,19 +72,28 @@ class Rows:
             case "value":
                 return _binary(join_strings([records.values for records, _ in self._parts]))
             case "topic":
-                return pa.repeat(pa.scalar(self._partition.topic, pa.string()), self._rows)
+                return self._repeated(name, pa.scalar(self._partition.topic, pa.string()))
             case "partition":
-                return pa.array(np.full(self._rows, self._partition.partition, np.int32))
+                return self._repeated(name, pa.scalar(self._partition.partition, pa.int32()))
             case "offset":
                 return pa.array(_whole([records.offsets for records, _ in self._parts]))
             case "timestamp":
                 times = _whole([records.timestamps for records, _ in self._parts]) * 1_000
                 return pa.array(times).cast(pa.timestamp("us", "UTC"))
             case "timestampType":
-                kinds = [np.full(len(records), kind, np.int32) for records, kind in self._parts]
-                return pa.array(_whole(kinds))
+                kinds = {kind for _, kind in self._parts}
+                if len(kinds) == 1:
+                    (kind,) = kinds
+                    return self._repeated(f"{name} {kind}", pa.scalar(kind, pa.int32()))
+                return pa.array(_whole([np.full(len(records), kind, np.int32) for records, kind in self._parts]))
             case _:
                 return self._headers()
+
+    def _repeated(self, name: str, value: pa.Scalar) -> pa.Array:
+        known = self._same.get(name)
+        if known is None or len(known) < self._rows:
+            known = self._same[name] = pa.repeat(value, self._rows)
+        return known.slice(0, self._rows)
 
     def _headers(self) -> pa.Array:
         kind = self._schema.field(HEADERS).type

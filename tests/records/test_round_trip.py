@@ -141,21 +141,33 @@ def test_nulls_of_a_column_are_a_bitmap_for_arrow() -> None:
     assert join_strings([decode_columns(encode_batch([b"a"], timestamps=0)).values]).validity_bitmap() is None
 
 
-def test_strings_of_many_batches_come_one_behind_the_other() -> None:
-    batches: list[list[bytes | None]] = [
-        [b"%04d" % i for i in range(200)],  # of one size
-        [None] * 3,
-        [b"x" * (i % 7) for i in range(40)],
-        [b"", b""],
-        [b"abcd", None, b"e"],
+@pytest.mark.parametrize(
+    "batches",
+    [
+        [[b"%04d" % i for i in range(200)], [None] * 3, [b"x" * (i % 7) for i in range(40)], [b"", b""], [b"a", None]],
+        [[b"%04d" % i for i in range(200)], [b"%06d" % i for i in range(100)]],  # each of one size
+        [[b"%04d" % i for i in range(200)], [b"abcd"], [b"%04d" % i for i in range(70)]],  # all of one size
+        [[None] * 200, [None]],
+        [[b""] * 200, [b""]],
+    ],
+)
+@pytest.mark.parametrize("keys", ["none", "of many sizes"])
+def test_strings_of_many_batches_come_one_behind_the_other(batches: list[list[bytes | None]], keys: str) -> None:
+    """Between keys of many sizes values do not stand at equal distances, though they have one size."""
+    parts = [
+        decode_columns(
+            encode_batch(
+                values, None if keys == "none" else [b"k" * (i % 11) for i in range(len(values))], timestamps=0
+            )
+        ).values
+        for values in batches
     ]
-    parts = [decode_columns(encode_batch(values, timestamps=0)).values for values in batches]
     column = join_strings(parts)
     whole = [value for values in batches for value in values]
     assert column.data.tobytes() == b"".join(value or b"" for value in whole)
     assert np.diff(column.offsets).tolist() == [len(value or b"") for value in whole]
-    assert column.valid is not None
-    assert column.valid.tolist() == [value is not None for value in whole]
+    valid = [True] * len(whole) if column.valid is None else column.valid.tolist()
+    assert valid == [value is not None for value in whole]
 
 
 def test_more_bytes_than_a_column_can_have_are_refused() -> None:

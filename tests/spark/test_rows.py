@@ -60,8 +60,15 @@ def test_a_batch_is_bounded_and_small_ones_are_put_together() -> None:
     assert [one.num_rows for one in out] == [10_000]
 
     large = batch_of([(None, b"", (), 5)] * (2 * BATCH_ROWS + 1), 0)
+    assembled = Rows(WHERE, ("value", "offset", "topic", "partition", "timestampType"))
     out = [*assembled.add(large, 1 << 40), *assembled.rest()]
     assert [one.num_rows for one in out] == [BATCH_ROWS, BATCH_ROWS, 1]
+    for one in out:
+        assert [one[name].unique().to_pylist() for name in ("topic", "partition", "timestampType")] == [
+            ["orders"],
+            [3],
+            [0],
+        ]
 
     heavy = [batch_of([(None, b"x" * BATCH_BYTES, (), 5)], base) for base in range(3)]
     out = [one for batch in heavy for one in assembled.add(batch, 1 << 40)] + list(assembled.rest())
