@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -115,17 +115,23 @@ def split(whole: Iterable[Range], *, at_least: int | None, records_max: int | No
 
 
 def tasks(
-    whole: Iterable[Range], *, at_least: int | None, records_max: int | None, bytes_each: float | None
+    whole: Iterable[Range],
+    *,
+    at_least: int | None,
+    records_max: int | None,
+    bytes_each: Callable[[], float | None],
 ) -> list[tuple[Range, ...]]:
     """What one task reads each. Large ranges are split where that is asked for; small ones go together, as long as
-    there are `at_least`. `bytes_each`: of one offset, on disk; None: that is not known.
+    there are `at_least`. `bytes_each`: of one offset, on disk; None: that is not known. Asked where it decides.
     """
     given = list(whole)
     if records_max is not None or len(given) <= (at_least or 1):
         return [(one,) for one in split(given, at_least=at_least, records_max=records_max)]
-    each = max((bytes_each or 0.0) / TASK_BYTES, 1 / TASK_RECORDS)
-    count = max(at_least or 1, min(len(given), int(each * sum(map(len, given)))))
-    return _together(given, count)
+    records = sum(map(len, given))
+    count = records // TASK_RECORDS
+    if count < len(given):
+        count = max(count, int((bytes_each() or 0.0) * records / TASK_BYTES))
+    return _together(given, max(at_least or 1, min(len(given), count)))
 
 
 def _together(given: list[Range], count: int) -> list[tuple[Range, ...]]:

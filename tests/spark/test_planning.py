@@ -188,7 +188,10 @@ def of_sizes(*sizes: int) -> list[Range]:
 def planned(whole: list[Range], *, bytes_each: float | None = 100.0, **more: int | None) -> list[list[int]]:
     """Partitions by task."""
     options = {"at_least": None, "records_max": None} | more
-    return [[int(one.partition.partition) for one in some] for some in tasks(whole, bytes_each=bytes_each, **options)]
+    return [
+        [int(one.partition.partition) for one in some]
+        for some in tasks(whole, bytes_each=lambda: bytes_each, **options)
+    ]
 
 
 def test_small_ranges_go_together_in_tasks_of_about_one_size() -> None:
@@ -199,6 +202,9 @@ def test_small_ranges_go_together_in_tasks_of_about_one_size() -> None:
 
 
 def test_large_ranges_have_a_task_each() -> None:
+    assert tasks(of_sizes(10**6, 10**6), at_least=None, records_max=None, bytes_each=pytest.fail) == [
+        (one,) for one in of_sizes(10**6, 10**6)
+    ], "how large their records are is not asked"
     assert planned(of_sizes(10**6, 10**6, 10**6)) == [[0], [1], [2]]
     assert planned(of_sizes(10**9)) == [[0]]
     assert planned([]) == []
@@ -221,7 +227,7 @@ def test_each_offset_is_in_one_task(
     sizes: list[int], at_least: int | None, records_max: int | None, bytes_each: float | None
 ) -> None:
     whole = of_sizes(*sizes)
-    found = tasks(whole, at_least=at_least, records_max=records_max, bytes_each=bytes_each)
+    found = tasks(whole, at_least=at_least, records_max=records_max, bytes_each=lambda: bytes_each)
     parts = sorted((one for some in found for one in some), key=lambda one: (one.partition, one.start))
     assert ranges_joined(parts) == whole
     assert all(some for some in found), "none is empty"
