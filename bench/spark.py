@@ -1,10 +1,11 @@
 """Benchmark part "spark": the source and the sink in Spark, over a cluster of three real nodes on this machine.
 
 One machine does the work of all: nodes, driver, executors. Rows are read from a topic of 6 partitions, and forgotten
-(format "noop"), as are those of the ceiling: rows of the same columns and sizes that a Python function hands to Spark
-as Arrow batches made once, so all that is left is the way from Python to Spark. A stream reads in micro-batches of a
-tenth of the rows, by Trigger.AvailableNow. All of it warm: each figure is the median of three runs after one.
-Spark has one core or two; what Python and the nodes take of the machine's is not counted.
+(format "noop"), as are those of the ceiling: the same rows, column by column, made by Spark itself of `spark.range`. A
+second bound is what comes from Python without a source: Arrow batches that were made once, so all that is left is the
+way from Python to Spark. A stream reads in micro-batches of a tenth of the rows, by Trigger.AvailableNow. All of it
+warm, and in turns: each figure is the median of three rounds after one. Spark has one core or two; what Python and the
+nodes take of the machine's is not counted.
 
 The latency is of a stream that is idle: from the acknowledgement of a record to the end of the micro-batch that has
 it, as the query's progress tells.
@@ -18,7 +19,7 @@ import shutil
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -95,37 +96,63 @@ def _in_spark(base: Path, servers: str) -> list[Figure]:
 
 
 def _rates(spark: SparkSession, base: Path, servers: str, size: int, what: str) -> list[Figure]:
-    ceiling = _rate(size, lambda: forget(handed(spark, size)))
-    figures = [_rows(f"ceiling, {what}: Arrow batches without a source", ceiling)]
+    works: dict[str, Callable[[], None]] = {
+        "ceiling": lambda: forget(ranged(spark, size)),
+        "handed": lambda: forget(handed(spark, size)),
+        "sink": lambda: _write(made(spark, size), servers),
+    }
     for codec in CODECS:
         topic = f"rows-{size}-{codec}"
-        batch = _rate(size, lambda topic=topic: forget(read(spark.read, servers, topic)))
-        stream = _rate(size, lambda topic=topic: _stream(spark, base, servers, topic, size))
+        works[f"batch {codec}"] = lambda topic=topic: forget(read(spark.read, servers, topic))
+        works[f"stream {codec}"] = lambda topic=topic: _stream(spark, base, servers, topic, size)
+    rates = _rates_in_turns(size, works)
+    ceiling = rates["ceiling"]
+    figures = [
+        _rows(f"ceiling, {what}: spark.range", ceiling),
+        _rows(f"Arrow batches from Python without a source, {what}", rates["handed"]),
+    ]
+    for codec in CODECS:
+        batch = rates[f"batch {codec}"]
         figures += [
             _rows(f"batch, {what}, {codec}", batch),
             Figure(name="... of the ceiling", value=batch / ceiling, unit="x", target=0.9 if size == 100 else None),
-            _rows(f"stream, {what}, {codec}", stream),
+            _rows(f"stream, {what}, {codec}", rates[f"stream {codec}"]),
         ]
-    sink = _rate(size, lambda: _write(made(spark, size), servers))
-    return [*figures, _rows(f"sink, {what}, one transaction a task", sink)]
+    return [*figures, _rows(f"sink, {what}, one transaction a task", rates["sink"])]
 
 
 def _rows(name: str, rate: float) -> Figure:
     return Figure(name=name, value=rate / 1e3, unit="k rows/s")
 
 
-def _rate(size: int, work: Callable[[], None]) -> float:
-    """Rows a second."""
-    took = []
+def _rates_in_turns(size: int, works: Mapping[str, Callable[[], None]]) -> dict[str, float]:
+    """Rows a second, of each."""
+    took: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(1 + ROUNDS):
-        begin = time.monotonic()
-        work()
-        took.append(time.monotonic() - begin)
-    return BULK_BYTES // size / statistics.median(took[1:])
+        for name, work in works.items():
+            begin = time.monotonic()
+            work()
+            took[name].append(time.monotonic() - begin)
+    return {name: BULK_BYTES // size / statistics.median(times[1:]) for name, times in took.items()}
+
+
+def ranged(spark: SparkSession, size: int) -> Any:
+    """As many rows as the topics have, of the same columns and values, made by Spark."""
+    from pyspark.sql import functions as F
+
+    return made(spark, size).select(
+        F.lit(None).cast("binary").alias("key"),
+        "value",
+        F.lit(f"rows-{size}-none").alias("topic"),
+        F.spark_partition_id().alias("partition"),
+        F.col("id").alias("offset"),
+        F.timestamp_millis(F.col("id")).alias("timestamp"),
+        F.lit(0).alias("timestampType"),
+    )
 
 
 def handed(spark: SparkSession, size: int) -> Any:
-    """As many rows as the topics have, of the same columns, from a source that has them ready."""
+    """As many, of the same columns, from a source that has them ready."""
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
     from streamlog.spark.schema import COLUMNS, HEADERS, ddl
@@ -177,7 +204,7 @@ def made(spark: SparkSession, size: int) -> Any:
 
     rows = spark.range(0, BULK_BYTES // size, 1, PARTITIONS)
     text = F.repeat(F.concat(F.lpad(F.col("id").cast("string"), 10, "0"), F.lit(" ")), size // 11 + 1)
-    return rows.select(F.substring(text, 1, size).cast("binary").alias("value"))
+    return rows.select("id", F.substring(text, 1, size).cast("binary").alias("value"))
 
 
 def read(reader: Any, servers: str, topic: str, **options: str) -> Any:
@@ -190,7 +217,7 @@ def forget(rows: Any) -> None:
 
 
 def _write(rows: Any, servers: str) -> None:
-    rows.write.format("streamlog").mode("append").options(
+    rows.select("value").write.format("streamlog").mode("append").options(
         **{"streamlog.bootstrap.servers": servers}, topic="sink"
     ).save()
 

@@ -96,7 +96,7 @@ def _fill_kafka(spark: SparkSession, kafka: str, topic: str, size: int, codec: s
         "kafka.linger.ms": "20",
     }
     _create(spark, kafka, topic)
-    made(spark, size).write.format("kafka").options(**given, topic=topic).save()
+    made(spark, size).select("value").write.format("kafka").options(**given, topic=topic).save()
 
 
 def _create(spark: SparkSession, kafka: str, topic: str) -> None:
