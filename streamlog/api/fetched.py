@@ -1,10 +1,11 @@
 """What a fetch answers, as bytes: FetchResponse and FetchStreamResponse, which are the same on the wire.
 
-    Fetched ... --encode--> message --decode--> Fetched ..., whose batches are views of the message
+    Fetched ... --encode--> message --decode--> Fetched ...
 
-On the way out the batches are copied once, by the join; on the way in not at all. The rest of a partition is a message
-of generated code without its batches, which stand last (field 15), as the library would write them. A message of
-another program may have them anywhere.
+On the way out the batches are copied once, by the join. On the way in they are views of the message where they are at
+least half of it, so that who keeps them keeps no more than twice as much; less is copied. The rest of a partition is a
+message of generated code without its batches, which stand last (field 15), as the library would write them. A message
+of another program may have them anywhere.
 """
 
 from __future__ import annotations
@@ -50,10 +51,11 @@ def decode(data: bytes) -> list[Fetched]:
     view, position = memoryview(data), 0
     while position < len(data):
         what, position = read_varint(data, position, len(data))
-        end = skip(data, position, len(data), what & 7)
+        end = skip(data, position, len(data), what)
         if what == _PARTITIONS:
             _, start = read_varint(data, position, end)
-            found.append(_partition(view[start:end]))
+            part, batches = _partition(view[start:end])
+            found.append(Fetched(part, batches if 2 * len(batches) >= len(data) else bytes(batches)))
         position = end
     return found
 
@@ -62,7 +64,7 @@ def _partition(data: memoryview) -> Fetched:
     position, end = 0, len(data)
     while position < end:
         what, at = read_varint(data, position, end)
-        after = skip(data, at, end, what & 7)
+        after = skip(data, at, end, what)
         if what == _BATCHES and after == end:
             _, start = read_varint(data, at, end)
             return Fetched(_parsed(data[:position]), data[start:])

@@ -13,6 +13,7 @@ from streamlog.errors import CorruptMessageError
 from streamlog.ports import Buffer
 
 _VARINT_BYTES_MAX: Final = 10
+_FIELD_NUMBER_MAX: Final = (1 << 29) - 1
 # Wire types: what follows a tag.
 VARINT: Final = 0
 _FIXED_64: Final = 1
@@ -48,8 +49,11 @@ def read_varint(data: Buffer, position: int, end: int) -> tuple[int, int]:
     raise CorruptMessageError("a number is cut off", position=position)
 
 
-def skip(data: Buffer, position: int, end: int, wire_type: int) -> int:
-    """The position after the field whose tag was just read. CorruptMessageError."""
+def skip(data: Buffer, position: int, end: int, what: int) -> int:
+    """The position after the field whose tag, `what`, was just read. CorruptMessageError."""
+    field_number, wire_type = what >> 3, what & 7
+    if not 0 < field_number <= _FIELD_NUMBER_MAX:
+        raise CorruptMessageError(f"there is no field {field_number}", position=position)
     if wire_type == VARINT:
         return read_varint(data, position, end)[1]
     if wire_type == LENGTH_DELIMITED:

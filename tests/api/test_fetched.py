@@ -49,12 +49,15 @@ def test_we_read_what_the_library_writes(answer: list[Fetched]) -> None:
     assert plain(decode(message_of(answer).SerializeToString())) == plain(answer)
 
 
-def test_batches_are_views_of_the_message() -> None:
-    data = encode([Fetched(pb.FetchedPartition(topic="t"), b"batches")])
-    [(part, batches)] = decode(data)
-    assert isinstance(batches, memoryview)
-    assert batches.obj is data
-    assert (part.topic, bytes(batches)) == ("t", b"batches")
+def test_batches_are_views_of_the_message_where_they_are_most_of_it() -> None:
+    """Whoever keeps a small batch does not keep a large message with it."""
+    data = encode([Fetched(pb.FetchedPartition(topic=name), size * b"x") for name, size in (("a", 90), ("b", 20))])
+    [(first, large), (second, small)] = decode(data)
+    assert (first.topic, second.topic) == ("a", "b")
+    assert (bytes(large), small) == (90 * b"x", 20 * b"x")
+    assert isinstance(large, memoryview)
+    assert large.obj is data
+    assert isinstance(small, bytes)
 
 
 def test_fields_in_another_order_and_fields_that_we_do_not_know() -> None:
@@ -92,7 +95,10 @@ def test_what_is_cut_off_or_damaged_is_an_error_or_read_as_the_library_does(
         assert found is None
 
 
-@pytest.mark.parametrize("data", [b"\x0a", b"\x0a\x05ab", b"\x0b", b"\x0f\x00", b"\x0d\x00", b"\x80" * 11])
+@pytest.mark.parametrize(
+    "data",
+    [b"\x0a", b"\x0a\x05ab", b"\x0b", b"\x0f\x00", b"\x0d\x00", b"\x80" * 11, b"\x00\x00", b"\x88\x80\x80\x80\x10\x00"],
+)
 def test_what_is_no_message(data: bytes) -> None:
     with pytest.raises(CorruptMessageError):
         decode(data)
