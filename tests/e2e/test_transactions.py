@@ -75,9 +75,8 @@ async def transforming(directory: Path) -> AsyncIterator[tuple[Processes, Transf
 async def play(fault: Fault, processes: Processes, transformation: Transformation, random: Random) -> None:
     for topic in TOPICS:
         await processes.until_in_sync(topic)
-    await transformation.feed(FED)
-    await transformation.until_written(BEFORE + random.randrange(40))
-    await strike(fault, processes, transformation, random)
+    async with transformation.feeding(FED, through=BEFORE + random.randrange(40)):
+        await strike(fault, processes, transformation, random)
 
 
 async def test_the_output_is_the_input_transformed_whoever_is_killed(tmp_path: Path) -> None:
@@ -102,9 +101,8 @@ async def test_the_output_is_the_input_transformed_in_fifty_rounds(tmp_path: Pat
 async def test_of_two_processors_with_one_id_the_older_is_fenced(tmp_path: Path) -> None:
     async with transforming(tmp_path) as (_, transformation):
         (older,) = transformation.processors
-        await transformation.feed(FED)
-        await transformation.until_written(BEFORE)
-        newer = await transformation.start()
+        async with transformation.feeding(FED, through=BEFORE):
+            newer = await transformation.start()
 
         while not older.said("fenced"):  # by its next transaction; it has one as long as it has a share of the group
             await transformation.feed(FED)

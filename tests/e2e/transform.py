@@ -7,7 +7,8 @@ import json
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from streamlog.client import EARLIEST, AsyncConsumer, AsyncProducer
@@ -90,11 +91,21 @@ class Transformation:
 
     async def feed(self, count: int) -> None:
         """So many numbers more, acknowledged."""
+        numbers = range(self._fed, self._fed + count)
+        self._fed = numbers.stop
         async with AsyncProducer(bootstrap_servers=self._processes.bootstrap_servers) as producer:
-            for number in range(self._fed, self._fed + count):
+            for number in numbers:
                 producer.send(SOURCE, b"%d" % number, partition=number % SOURCE_PARTITIONS)
             await producer.flush()
-        self._fed += count
+
+    @asynccontextmanager
+    async def feeding(self, count: int, through: int) -> AsyncIterator[None]:
+        """So many numbers more; the body begins as soon as `through` of them are there to be read."""
+        wanted = len(self.output) + through  # counted before the first is fed: a slow feeder's may all be through
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.feed(count))
+            await self.until(lambda: len(self.output) >= wanted, f"{through} of {count} more")
+            yield
 
     async def until(self, holds: Callable[[], bool], what: str) -> None:
         try:
@@ -106,11 +117,6 @@ class Transformation:
             said = [processor.events[-3:] for processor in self.processors[-3:]]
             words = self._processes.last_words()
             raise AssertionError(f"{what}: {len(self.output)} of {self._fed} are there; {said}\n{words}") from None
-
-    async def until_written(self, more: int) -> None:
-        """So many more are there to be read."""
-        wanted = len(self.output) + more
-        await self.until(lambda: len(self.output) >= wanted, f"{more} more")
 
     async def until_done(self) -> None:
         """All that was fed is there, at least once."""
