@@ -11,7 +11,8 @@ import asyncio
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Final, Protocol
 
-from streamlog.api import calls
+from streamlog.api import calls, fetched
+from streamlog.api.fetched import Fetched
 from streamlog.api.pb import batches_pb2 as pb
 from streamlog.api.service import Call, Requests, Responses
 from streamlog.errors import BrokerNotAvailableError, StreamlogError
@@ -29,11 +30,11 @@ _ADD_MAX: Final = 1_000  # partitions in one message
 class _Exchange(Protocol):
     async def send(self, request: pb.FetchStreamRequest, /) -> None: ...
 
-    async def recv(self) -> pb.FetchStreamResponse | None: ...
+    async def recv(self) -> list[Fetched] | None: ...
 
 
 class Receiver(Protocol):
-    async def on_fetched(self, part: pb.FetchedPartition) -> None:
+    async def on_fetched(self, got: Fetched) -> None:
         """Waits while the reader is busy."""
         ...
 
@@ -53,7 +54,7 @@ class FeedSource:
     @asynccontextmanager
     async def _there(self, leader: BrokerId) -> AsyncIterator[_Exchange]:
         channel = await self._peers.channel(leader)
-        async with calls.stream(channel, _FETCH_STREAM, pb.FetchStreamResponse) as stream:
+        async with calls.decoded_stream(channel, _FETCH_STREAM, fetched.decode) as stream:
             yield stream
 
     @asynccontextmanager
@@ -95,9 +96,9 @@ class Feed:
         try:
             async with self._source.open(self._leader, call) as exchange, asyncio.TaskGroup() as tasks:
                 sending = tasks.create_task(self._send(exchange))
-                while (response := await exchange.recv()) is not None:
-                    for part in response.partitions:
-                        await self._receiver.on_fetched(part)
+                while (answer := await exchange.recv()) is not None:
+                    for got in answer:
+                        await self._receiver.on_fetched(got)
                 sending.cancel()
             trouble: StreamlogError = BrokerNotAvailableError(f"node {self._leader} has ended the stream")
         except StreamlogError as error:
@@ -126,17 +127,17 @@ class _Pipe:
     def __init__(self) -> None:
         self.up: asyncio.Queue[pb.FetchStreamRequest] = asyncio.Queue()  # bounded by the partitions of a call
         # None: the handler has ended. Room is counted by itself, so that this last word always fits.
-        self.down: asyncio.Queue[pb.FetchStreamResponse | None] = asyncio.Queue()
+        self.down: asyncio.Queue[list[Fetched] | None] = asyncio.Queue()
         self.room = asyncio.Semaphore(1)
 
     async def send(self, request: pb.FetchStreamRequest, /) -> None:
         self.up.put_nowait(request)
 
-    async def recv(self) -> pb.FetchStreamResponse | None:
+    async def recv(self) -> list[Fetched] | None:
         """None when the handler has ended, after all that it had sent."""
-        message = await self.down.get()
+        answer = await self.down.get()
         self.room.release()
-        return message
+        return answer
 
     def close(self) -> None:
         self.down.put_nowait(None)
@@ -156,4 +157,4 @@ class _PipeResponses(Responses[pb.FetchStreamResponse]):
 
     async def send_encoded(self, data: bytes) -> None:
         await self._pipe.room.acquire()
-        self._pipe.down.put_nowait(pb.FetchStreamResponse.FromString(data))
+        self._pipe.down.put_nowait(fetched.decode(data))

@@ -18,6 +18,7 @@ from streamlog.api import calls
 from streamlog.api.convert import subscribe as convert
 from streamlog.api.convert.subscribe import AtOffset, OffsetReset, Position, SubscribeQuery, Subscription
 from streamlog.api.errors import from_message
+from streamlog.api.fetched import Fetched
 from streamlog.api.pb import batches_pb2, common_pb2
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.api.requests import RECEIVE_BYTES, OffsetPlace
@@ -42,7 +43,7 @@ from streamlog.model import (
     PartitionId,
     TopicPartition,
 )
-from streamlog.ports import Clock, Workers
+from streamlog.ports import Buffer, Clock, Workers
 from streamlog.records import BatchHeader, Codec, codec_of, iter_fields, scan_headers
 from streamlog.records.decode import Fields
 from streamlog.services.auto_create import AutoCreate
@@ -122,9 +123,7 @@ class _Reading:
         self._unplaced: dict[Place, None] = {}
         self._feeds: dict[BrokerId, tuple[Feed, asyncio.Task[None]]] = {}
         self._news = asyncio.Event()  # something is unplaced, or the topics have changed
-        self._fetched: asyncio.Queue[tuple[Place, batches_pb2.FetchedPartition | StreamlogError]] = asyncio.Queue(
-            _QUEUE
-        )
+        self._fetched: asyncio.Queue[tuple[Place, Fetched | StreamlogError]] = asyncio.Queue(_QUEUE)
         self._message = pb.SubscribeResponse()  # being filled
         self._message_bytes = 0
         image = owner.view.image
@@ -273,10 +272,10 @@ class _Reading:
             part.last_fetched_epoch = place.leader_epoch
         known[0].add(part)
 
-    async def on_fetched(self, part: batches_pb2.FetchedPartition) -> None:
-        place = self._places[TopicPartition(part.topic, PartitionId(part.partition))]
-        if part.correlation_id == place.generation and place.leader != NO_BROKER:
-            await self._fetched.put((place, part))
+    async def on_fetched(self, got: Fetched) -> None:
+        place = self._places[TopicPartition(got.part.topic, PartitionId(got.part.partition))]
+        if got.part.correlation_id == place.generation and place.leader != NO_BROKER:
+            await self._fetched.put((place, got))
 
     def on_feed_lost(self, leader: BrokerId, error: StreamlogError) -> None:
         self._feeds.pop(leader, None)
@@ -299,12 +298,12 @@ class _Reading:
         while self._open:
             try:
                 async with asyncio.timeout_at(heartbeat_at):
-                    place, part = await self._fetched.get()
+                    place, got = await self._fetched.get()
             except TimeoutError:
                 heartbeat_at = asyncio.get_running_loop().time() + interval_s
                 await self._beat(responses)
                 continue
-            await self._tell(place, part, responses)
+            await self._tell(place, got, responses)
             if self._fetched.empty():
                 await self._flush(responses)
         await self._flush(responses)
@@ -317,22 +316,19 @@ class _Reading:
         await self._flush(responses)
 
     async def _tell(
-        self,
-        place: Place,
-        part: batches_pb2.FetchedPartition | StreamlogError,
-        responses: Responses[pb.SubscribeResponse],
+        self, place: Place, got: Fetched | StreamlogError, responses: Responses[pb.SubscribeResponse]
     ) -> None:
         if place.is_done:
             return
         try:
-            if isinstance(part, StreamlogError):
-                raise part
-            if part.HasField("error"):
-                raise from_message(part.error)
-            if part.HasField("diverging_epoch"):
-                self._go_back(place, part.diverging_epoch)
+            if isinstance(got, StreamlogError):
+                raise got
+            if got.part.HasField("error"):
+                raise from_message(got.part.error)
+            if got.part.HasField("diverging_epoch"):
+                self._go_back(place, got.part.diverging_epoch)
                 return
-            await self._tell_records(place, part, responses)
+            await self._tell_records(place, got, responses)
         except (OffsetOutOfRangeError, LogTruncatedError) as error:
             if self._query.offset_reset is OffsetReset.NONE:
                 await self._finish(place, error, responses)
@@ -375,9 +371,8 @@ class _Reading:
         self._open -= 1
         await self._put(place.news(error), NEWS_OVERHEAD, responses)
 
-    async def _tell_records(
-        self, place: Place, part: batches_pb2.FetchedPartition, responses: Responses[pb.SubscribeResponse]
-    ) -> None:
+    async def _tell_records(self, place: Place, got: Fetched, responses: Responses[pb.SubscribeResponse]) -> None:
+        part, batches = got
         place.attempt = 0
         committed = self._query.isolation_level is IsolationLevel.READ_COMMITTED
         place.high_watermark, place.log_start = Offset(part.high_watermark), Offset(part.log_start)
@@ -386,13 +381,13 @@ class _Reading:
             place.aborted.clear()
             place.told_generation = part.correlation_id
         place.aborted.add((one.first_offset, one.producer_id) for one in part.aborted_transactions)
-        for position, header in scan_headers(part.batches, 0, len(part.batches)):
+        for position, header in scan_headers(batches, 0, len(batches)):
             if place.end_reached:
                 break
             place.leader_epoch = header.leader_epoch
-            passed_over = place.aborted.passes_over(part.batches, position, header) if committed else header.is_control
+            passed_over = place.aborted.passes_over(batches, position, header) if committed else header.is_control
             if not passed_over:
-                await self._tell_batch(place, part.batches, position, header, responses)
+                await self._tell_batch(place, batches, position, header, responses)
             following = header.next_offset
             if isinstance(place.end, AtOffset):
                 following = min(following, place.end.offset)
@@ -403,7 +398,7 @@ class _Reading:
     async def _tell_batch(
         self,
         place: Place,
-        batches: bytes,
+        batches: Buffer,
         position: int,
         header: BatchHeader,
         responses: Responses[pb.SubscribeResponse],
@@ -439,7 +434,7 @@ class _Reading:
             place.position = Offset(fields[0] + 1)
             news.position, news.lag = place.position, max(0, place.readable_end - place.position)
 
-    async def _decoded(self, batches: bytes, position: int, header: BatchHeader) -> Iterator[Fields]:
+    async def _decoded(self, batches: Buffer, position: int, header: BatchHeader) -> Iterator[Fields]:
         """Packed ones are unpacked off the loop."""
         if codec_of(header.attributes) is Codec.NONE:
             return iter_fields(batches, position)
