@@ -87,7 +87,7 @@ def _in_spark(base: Path, servers: str) -> list[Figure]:
         write_plain_files(spark, str(base))
         try:
             for size in SIZES:
-                figures += _rates(spark, base, servers, size, f"{size} B, {cores} core{'s' * (cores > 1)}")
+                figures += _figures(spark, base, servers, size, f"{size} B, {cores} core{'s' * (cores > 1)}")
             if cores == max(CORES):
                 figures += _latency(spark, base, servers)
         finally:
@@ -95,7 +95,7 @@ def _in_spark(base: Path, servers: str) -> list[Figure]:
     return figures
 
 
-def _rates(spark: SparkSession, base: Path, servers: str, size: int, what: str) -> list[Figure]:
+def _figures(spark: SparkSession, base: Path, servers: str, size: int, what: str) -> list[Figure]:
     works: dict[str, Callable[[], None]] = {
         "ceiling": lambda: forget(ranged(spark, size)),
         "handed": lambda: forget(handed(spark, size)),
@@ -105,7 +105,7 @@ def _rates(spark: SparkSession, base: Path, servers: str, size: int, what: str) 
         topic = f"rows-{size}-{codec}"
         works[f"batch {codec}"] = lambda topic=topic: forget(read(spark.read, servers, topic))
         works[f"stream {codec}"] = lambda topic=topic: _stream(spark, base, servers, topic, size)
-    rates = _rates_in_turns(size, works)
+    rates = rates_in_turns(size, works)
     ceiling = rates["ceiling"]
     figures = [
         _rows(f"ceiling, {what}: spark.range", ceiling),
@@ -122,18 +122,23 @@ def _rates(spark: SparkSession, base: Path, servers: str, size: int, what: str) 
 
 
 def _rows(name: str, rate: float) -> Figure:
-    return Figure(name=name, value=rate / 1e3, unit="k rows/s")
+    return Figure(name=name, value=rate, unit="k rows/s")
 
 
-def _rates_in_turns(size: int, works: Mapping[str, Callable[[], None]]) -> dict[str, float]:
-    """Rows a second, of each."""
+def rates_in_turns(size: int, works: Mapping[str, Callable[[], None]]) -> dict[str, float]:
+    """Thousands of rows a second, of each."""
     took: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(1 + ROUNDS):
         for name, work in works.items():
             begin = time.monotonic()
             work()
             took[name].append(time.monotonic() - begin)
-    return {name: BULK_BYTES // size / statistics.median(times[1:]) for name, times in took.items()}
+    return median_rates(size, took)
+
+
+def median_rates(size: int, took: Mapping[str, list[float]]) -> dict[str, float]:
+    """Of the seconds that each took, the first left out: thousands of rows a second."""
+    return {name: BULK_BYTES / size / 1e3 / statistics.median(times[1:]) for name, times in took.items()}
 
 
 def ranged(spark: SparkSession, size: int) -> Any:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import time
@@ -22,14 +21,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bench.cluster import PARTITIONS, Cluster
 from bench.figures import Figure
-from bench.spark import BULK_BYTES, CODECS, SIZES, fill, forget, handed, made, read
+from bench.spark import BULK_BYTES, CODECS, SIZES, fill, forget, handed, made, median_rates, rates_in_turns, read
 from streamlog.ports.system import run as run_loop
 from tests.interop.real_kafka import Broker, Kafka
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROUNDS: Final = 3
 TARGET: Final = 1.2
 HERE: Final = Path(__file__).parent
 _KAFKA_OPTIONS: Final = ("-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=info")
@@ -116,7 +114,7 @@ def _from_kafka(reader: Any, kafka: str, topic: str, **options: str) -> Any:
 
 
 def _batch(spark: SparkSession, size: int, codec: str, ours: Callable[[], Any], kafka: str) -> list[Figure]:
-    rates = _in_turns(
+    rates = rates_in_turns(
         size,
         {
             "ceiling": lambda: forget(handed(spark, size)),
@@ -145,7 +143,7 @@ def _stream(spark: SparkSession, base: Path, size: int, codec: str, servers: str
         query.awaitTermination()
         triggers[name].append(sum(one["durationMs"]["triggerExecution"] for one in query.recentProgress) / 1e3)
 
-    rates = _in_turns(
+    rates = rates_in_turns(
         size,
         {
             "streamlog": lambda: run_query("streamlog", read(spark.readStream, servers, topic, **most)),
@@ -154,7 +152,7 @@ def _stream(spark: SparkSession, base: Path, size: int, codec: str, servers: str
     )
     return [
         *_compared(f"stream, {size} B, {codec}", rates),
-        *_compared(f"stream, {size} B, {codec}, in its micro-batches alone", _rates(size, triggers)),
+        *_compared(f"stream, {size} B, {codec}, in its micro-batches alone", median_rates(size, triggers)),
     ]
 
 
@@ -166,19 +164,3 @@ def _compared(name: str, rates: dict[str, float]) -> list[Figure]:
             name="... of Spark's source for Kafka", value=rates["streamlog"] / rates["kafka"], unit="x", target=TARGET
         ),
     ]
-
-
-def _in_turns(size: int, works: dict[str, Callable[[], None]]) -> dict[str, float]:
-    """Thousands of rows a second, each."""
-    took: dict[str, list[float]] = {name: [] for name in works}
-    for _ in range(1 + ROUNDS):
-        for name, work in works.items():
-            begin = time.monotonic()
-            work()
-            took[name].append(time.monotonic() - begin)
-    return _rates(size, took)
-
-
-def _rates(size: int, took: dict[str, list[float]]) -> dict[str, float]:
-    """Of the seconds that each took, the first left out: thousands of rows a second."""
-    return {name: BULK_BYTES / size / 1e3 / statistics.median(times[1:]) for name, times in took.items()}
