@@ -213,14 +213,12 @@ class LeaderReplica:
         `verify`, `wait_s`: as of `allow`.
         """
 
-        async def allow(guard: VerificationGuard) -> None:
-            await self.allow(guard, verify, wait_s)
-
         async def append(guard: VerificationGuard | None) -> Appended:
             if self.needs_workers(batches):
                 return await self.append_slow(batches, acks=acks, guard=guard)
             return self.append(batches, acks=acks, guard=guard)
 
+        allow = partial(self.allow, verify=verify, wait_s=wait_s)
         return await self._verifications.append(batches, self._opens_transaction, allow, append)
 
     def verification(
