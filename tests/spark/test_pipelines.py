@@ -112,16 +112,29 @@ def test_an_unreachable_cluster_is_one_sentence(tmp_path) -> None:  # type: igno
 class FakeQuery:
     """One that ends at once, or has failed."""
 
-    name, recentProgress, isActive = "q", (), False
+    name, isActive = "q", False
 
-    def __init__(self, error: str | None) -> None:
+    def __init__(self, error: str | None, *progress: dict[str, object]) -> None:
         self._error = error
+        self.recentProgress = progress
 
     def exception(self) -> str | None:
         return self._error
 
     def stop(self) -> None:
         pass
+
+
+def test_each_micro_batch_with_rows_is_told_once() -> None:
+    pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'streamlog[spark]'")
+    counts = [(0, 5), (1, 0), (1, 0), (1, 7), (2, 0)]  # (number, rows), as Spark tells of a query that idles at times
+    progress = [
+        {"batchId": number, "numInputRows": rows, "durationMs": {}, "sources": [], "stateOperators": []}
+        for number, rows in counts
+    ]
+    said: list[str] = []
+    run_queries(lambda: [FakeQuery(None, *progress)], threading.Event(), said.append)  # type: ignore[list-item]
+    assert said == ["q: batch 0, 5 rows in 0 ms", "q: batch 1, 7 rows in 0 ms"]
 
 
 @pytest.mark.parametrize(("failures", "starts"), [(0, 1), (3, 4)])

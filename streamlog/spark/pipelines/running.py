@@ -154,10 +154,10 @@ def _watch(queries: list[StreamingQuery], stop: threading.Event, tell: Tell) -> 
 def _tell_progress(query: StreamingQuery, told: dict[str, int], tell: Tell) -> None:
     """Of the micro-batches since the last look, those that had rows."""
     for one in query.recentProgress:
-        if one["batchId"] > told.get(query.name, -1):
+        # An idle query tells progress without rows, under the number of the micro-batch that is still to come.
+        if one["numInputRows"] and one["batchId"] > told.get(query.name, -1):
             told[query.name] = one["batchId"]
-            if one["numInputRows"]:
-                tell(progress_line(query.name, one))
+            tell(progress_line(query.name, one))
 
 
 def progress_line(name: str, progress: Any) -> str:
