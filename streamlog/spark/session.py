@@ -29,7 +29,8 @@ _DEFAULTS: Final = {
     # Over TCP, Spark sends a task's command and its input in two small writes, and the second waits 40 ms for the
     # acknowledgement of the first (Nagle's algorithm meets delayed ACKs): for each task in Python.
     "spark.python.unix.domain.socket.enabled": "true",
-    "spark.log.level": "ERROR",
+    # What fails is told in a sentence. At ERROR, Spark tells it as well, up to five times, with all of its stack.
+    "spark.log.level": "FATAL",
 }
 
 
@@ -60,4 +61,4 @@ def make_session(name: str, conf: Mapping[str, str]) -> SparkSession:
     try:
         return builder.getOrCreate()
     except PySparkException as error:
-        raise StreamlogSparkError(f"Spark does not start: {error.getCondition() or ''} {error}"[:500]) from None
+        raise StreamlogSparkError(f"Spark does not start: {error}"[:500]) from None

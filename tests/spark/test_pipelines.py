@@ -63,6 +63,11 @@ def test_settings_that_are_refused(given: dict[str, str], message: str) -> None:
             "X\n[PATH_NOT_FOUND] Path does not exist: file:/x. SQLSTATE\n at java",
             "[PATH_NOT_FOUND] Path does not exist",
         ),
+        (
+            "An error occurred while calling o4.load.\n: java.lang.IllegalStateException: Cannot call methods on a"
+            " stopped SparkContext.\nThis stopped SparkContext was created at:",
+            "Spark has stopped: see that the master which",
+        ),
         ("something else\nat line 2", "something else"),
     ],
 )
@@ -70,6 +75,15 @@ def test_why_a_query_failed_is_one_sentence(text: str, sentence: str) -> None:
     found = explanation(text)
     assert found.startswith(sentence)
     assert "\n" not in found
+
+
+def test_why_a_query_failed_names_what_caused_it() -> None:
+    failed = "[TASK_WRITE_FAILED] Task failed while writing rows to file:/x. SQLSTATE: 58030"
+    assert explanation(failed, "java.io.IOException: no room\n\tat Java") == f"{failed}: java.io.IOException: no room"
+    assert explanation(failed, failed) == failed
+    assert explanation(failed, "PythonException: Traceback (most recent call last):\n...") == failed
+    called = "An error occurred while calling o63.start.\n: java.io.IOException: no room\n\tat Java"
+    assert explanation(called) == "java.io.IOException: no room"
 
 
 def test_a_line_about_progress() -> None:

@@ -9,12 +9,14 @@ _OURS: Final = re.compile(r"streamlog\.spark\.failures\.\w+: (.+?)(?=\n|$)")
 _MISSING: Final = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _UNKNOWN: Final = re.compile(r"\[DATA_SOURCE_NOT_FOUND\] Failed to find the data source: streamlog\b")
 _CONDITION: Final = re.compile(r"\[[A-Z_.]{4,}\][^\n]*")
+_CALLING: Final = re.compile(r"^An error occurred while calling \S+\n: ")
+_TRACEBACK: Final = "Traceback (most recent call last)"
 _LENGTH_MAX: Final = 600
 _PACKAGES: Final = ("streamlog", "pyspark_streamlog", "pyarrow", "grpc", "numpy", "google")
 
 
-def explanation(text: str) -> str:
-    """Of the text of an exception."""
+def explanation(text: str, root: str = "") -> str:
+    """Of the text of an exception. `root`: that of what caused it all."""
     ours = _OURS.search(text)
     if ours:
         return ours[1].strip()
@@ -36,5 +38,18 @@ def explanation(text: str) -> str:
         )
     if "Multiple streaming queries are concurrently using" in text or "Concurrent update to the" in text:
         return "another run of this pipeline uses the same checkpoint: stop it first"
+    if "stopped SparkContext" in text:
+        return (
+            "Spark has stopped: see that the master which spark.master names answers, and what it says of this"
+            " application"
+        )
     condition = _CONDITION.search(text)
-    return (condition[0] if condition else text.strip().split("\n")[0])[:_LENGTH_MAX]
+    said = condition[0] if condition else _first_line(_CALLING.sub("", text))
+    cause = _first_line(root)
+    if cause and cause not in said and _TRACEBACK not in cause:
+        said = f"{said}: {cause}"
+    return said[:_LENGTH_MAX]
+
+
+def _first_line(text: str) -> str:
+    return text.strip().split("\n")[0]

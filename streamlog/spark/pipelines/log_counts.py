@@ -3,9 +3,10 @@
     "2026-11-21T14:59:11.407 INFO  [SocketServer] ..." -> (time, INFO, SocketServer) -> counts of a window
     window is over, and the watermark past it: one record, one row, once
 
-A line that is of another form counts by the time of its record, as level UNKNOWN. A window is told when the lines that
-have been seen are `watermark` beyond its end; what comes later than that is left out, as the progress tells. The topic
-and the Parquet files are two queries, each with its own place in the checkpoint, so one may be behind the other.
+For lines of other programs there is a setting, `line.pattern`. A line that it does not find anything in counts by the
+time of its record, as level UNKNOWN. A window is told when the lines that have been seen are `watermark` beyond its
+end; what comes later than that is left out, as the progress tells. The topic and the Parquet files are two queries,
+each with its own place in the checkpoint, so one may be behind the other.
 """
 
 from __future__ import annotations
@@ -15,17 +16,30 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from streamlog.spark.failures import OptionError
-from streamlog.spark.pipelines.queries import begun
+from streamlog.spark.pipelines.queries import begun, refusing
 from streamlog.spark.pipelines.settings import COMMON, Setting, Settings
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
+
+_LINE: Final = r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.,]\d{3}) +([A-Z]+) +\[([^\]]*)\]"
+_GROUPS: Final = 3  # of it: time, level, component
 
 SETTINGS: Final = (
     *COMMON,
     Setting("topics", None, "Topics of log lines, separated by commas."),
     Setting("starting.offsets", "earliest", "Where to begin at the first start: earliest or latest."),
+    Setting(
+        "line.pattern",
+        _LINE,
+        "A regular expression, as Java has them, whose first three groups find a line's time, level and component.",
+    ),
+    Setting(
+        "time.format",
+        "",
+        "How the time is written, as Spark's datetime patterns have it: yy/MM/dd HH:mm:ss. Empty: ISO 8601.",
+    ),
     Setting("window", "1 minute", "How long a window is."),
     Setting("watermark", "10 minutes", "How late a line may be."),
     Setting("out.topic", "", "A topic for the counts, as JSON."),
@@ -34,18 +48,39 @@ SETTINGS: Final = (
 READS: Final = "topics"
 WRITES: Final = "out.topic"
 
-_LINE: Final = r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.,]\d{3}) +([A-Z]+) +\[([^\]]*)\]"
 
-
-def parsed(lines: DataFrame) -> DataFrame:
+def parsed(lines: DataFrame, pattern: str = _LINE, time_format: str = "") -> DataFrame:
     """time, level, component of each."""
     text = F.col("value").cast("string")
-    time = F.try_to_timestamp(F.regexp_replace(F.regexp_extract(text, _LINE, 1), ",", "."))
+    time = _time(F.regexp_extract(text, pattern, 1), time_format)
     return lines.select(
         F.coalesce(time, F.col("timestamp")).alias("time"),
-        F.when(time.isNull(), F.lit("UNKNOWN")).otherwise(F.regexp_extract(text, _LINE, 2)).alias("level"),
-        F.when(time.isNull(), F.lit("")).otherwise(F.regexp_extract(text, _LINE, 3)).alias("component"),
+        F.when(time.isNull(), F.lit("UNKNOWN")).otherwise(F.regexp_extract(text, pattern, 2)).alias("level"),
+        F.when(time.isNull(), F.lit("")).otherwise(F.regexp_extract(text, pattern, 3)).alias("component"),
     )
+
+
+def _time(text: Column, time_format: str) -> Column:
+    """Null where it is none."""
+    if time_format:
+        return F.try_to_timestamp(text, F.lit(time_format))
+    return F.try_to_timestamp(F.regexp_replace(text, ",", "."))
+
+
+def check(spark: SparkSession, settings: Settings) -> None:
+    """OptionError for what Spark would refuse later, some of it at the first line."""
+    pattern, time_format = settings["line.pattern"], settings["time.format"]
+    window, watermark = settings["window"], settings["watermark"]
+    one = spark.range(1).select(F.current_timestamp().alias("time"))
+    with refusing("line.pattern", f"is no regular expression with {_GROUPS} groups: {pattern}"):
+        # Nothing is found as well, so that the group is looked for.
+        one.select(F.regexp_extract(F.lit(""), f"{pattern}|", _GROUPS)).collect()
+    with refusing("time.format", f"is none of Spark's datetime patterns: {time_format}"):
+        one.select(_time(F.lit("-"), time_format)).collect()
+    with refusing("window", f"must be a duration such as 10 seconds, not {window}"):
+        one.select(F.window("time", window))
+    with refusing("watermark", f"must be a duration such as 10 minutes, not {watermark}"):
+        one.withWatermark("time", watermark)
 
 
 def counts(events: DataFrame, window: str, watermark: str) -> DataFrame:
@@ -59,6 +94,7 @@ def start(spark: SparkSession, settings: Settings) -> list[StreamingQuery]:
     """OptionError."""
     if not settings["out.topic"] and not settings["out.path"]:
         raise OptionError("out.topic", "is missing, and out.path too: say where the counts go")
+    check(spark, settings)
     queries = []
     if settings["out.topic"]:
         columns = [
@@ -78,4 +114,5 @@ def start(spark: SparkSession, settings: Settings) -> list[StreamingQuery]:
 def _counted(spark: SparkSession, settings: Settings) -> DataFrame:
     options = settings.source(subscribe=settings["topics"], startingOffsets=settings["starting.offsets"])
     lines = spark.readStream.format("streamlog").options(**options).load()
-    return counts(parsed(lines), settings["window"], settings["watermark"])
+    events = parsed(lines, settings["line.pattern"], settings["time.format"])
+    return counts(events, settings["window"], settings["watermark"])

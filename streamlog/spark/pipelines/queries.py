@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from pyspark.errors import IllegalArgumentException, PySparkException
+
 from streamlog.spark.checkpoints import write_plain_files
+from streamlog.spark.failures import OptionError
 from streamlog.spark.pipelines.settings import AVAILABLE_NOW, Settings
 
 if TYPE_CHECKING:
@@ -12,12 +17,26 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 
+@contextmanager
+def refusing(setting: str, reason: str) -> Iterator[None]:
+    """Around what Spark makes of one setting: what it refuses is an OptionError; what is wrong with itself is not."""
+    try:
+        yield
+    except PySparkException as error:
+        if error.getCondition() is None and not isinstance(error, IllegalArgumentException):
+            raise
+        raise OptionError(setting, reason) from None
+
+
 def begun(spark: SparkSession, writer: DataStreamWriter, settings: Settings, name: str) -> StreamingQuery:
+    """OptionError."""
     folder = settings.checkpoint(name)
     write_plain_files(spark, folder)
     writer = writer.queryName(name).outputMode("append").option("checkpointLocation", folder)
     if settings["trigger"] == AVAILABLE_NOW:
         writer = writer.trigger(availableNow=True)
     elif settings["trigger"]:
-        writer = writer.trigger(processingTime=settings["trigger"])
+        reason = f"must be {AVAILABLE_NOW} or a duration such as 10 seconds, not {settings['trigger']}"
+        with refusing("trigger", reason):
+            writer = writer.trigger(processingTime=settings["trigger"])
     return writer.start()

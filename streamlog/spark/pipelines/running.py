@@ -91,7 +91,13 @@ def run(name: str, given: Mapping[str, str], tell: Tell) -> None:
 @contextmanager
 def _session(name: str, conf: Mapping[str, str]) -> Iterator[SparkSession]:
     """StreamlogSparkError."""
+    from pyspark.logger import PySparkLogger
+
     logging.getLogger().addFilter(_is_not_of_py4j)
+    # They log exceptions that are about to be raised, with all of Java's stack.
+    loud = [PySparkLogger.getLogger(f"{kind}QueryContextLogger") for kind in ("DataFrame", "SQL")]
+    for logger in loud:
+        logger.disabled = True
     try:
         session = _explained(lambda: make_session(name, conf))
         try:
@@ -103,6 +109,8 @@ def _session(name: str, conf: Mapping[str, str]) -> Iterator[SparkSession]:
                 pass  # it has ended already, and that has been told
     finally:
         logging.getLogger().removeFilter(_is_not_of_py4j)
+        for logger in loud:
+            logger.disabled = False
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
@@ -141,7 +149,7 @@ def _watch(queries: list[StreamingQuery], stop: threading.Event, tell: Tell) -> 
             for query in queries:
                 _tell_progress(query, told, tell)
                 if not query.isActive and (error := query.exception()) is not None:
-                    raise StreamlogSparkError(f"{query.name}: {explanation(str(error))}")
+                    raise StreamlogSparkError(f"{query.name}: {explanation(str(error), _root(error))}")
             if not any(query.isActive for query in queries):
                 return
             stop.wait(_LOOK_S)
@@ -194,9 +202,17 @@ def _explained(work: Callable[[], Any]) -> Any:
     try:
         return work()
     except (PySparkException, Py4JJavaError) as error:
-        raise StreamlogSparkError(explanation(str(error))) from None
+        raise StreamlogSparkError(explanation(str(error), _root(error))) from None
     except (Py4JError, ConnectionError):
         raise StreamlogSparkError(_GONE) from None
+
+
+def _root(error: BaseException) -> str:
+    """The text of what caused it all, as far as pyspark keeps that; "" where nothing else did."""
+    cause = error
+    while (deeper := getattr(cause, "_cause", None)) is not None:
+        cause = deeper
+    return "" if cause is error else str(cause)
 
 
 def _check_cluster(settings: Settings, module: Any) -> None:
