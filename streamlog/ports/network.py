@@ -95,7 +95,9 @@ class Channel(Protocol):
         ...
 
     def stream(self, method: str, *, metadata: Mapping[str, str] | None = None) -> AbstractAsyncContextManager[Stream]:
-        """Leaving the block cancels the call unless it is over."""
+        """Entering the block raises RpcError where the call cannot be made, or has failed already; leaving it cancels
+        the call unless it is over.
+        """
         ...
 
     async def close(self) -> None: ...
