@@ -14,6 +14,7 @@ PARTS = {
     "metadata": "bench.metadata",
     "quorum": "bench.quorum",
     "records": "bench.records",
+    "services": "bench.services",
     "spark": "bench.spark",
     "storage": "bench.storage",
     "transactions": "bench.transactions",

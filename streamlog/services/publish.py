@@ -38,8 +38,9 @@ from streamlog.services.writing import Write, Writer, Written
 
 # Of one record, beside its bytes: what a batch may need for it at most.
 _RECORD_OVERHEAD: Final = HEADER_SIZE + 64
-# Keyless records stay on a partition until they make a batch of this size. Kafka's batch.size.
-STICKY_BYTES: Final = 16_384
+# Keyless records stay on a partition until they make a batch of this size. Kafka's producers have 16 KiB, as they wait
+# for records to come; here they are all there, and to write a batch costs the same, whatever its size.
+STICKY_BYTES: Final = 262_144
 _CODECS: Final = {
     "none": Codec.NONE,
     "producer": Codec.NONE,

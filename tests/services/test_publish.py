@@ -13,6 +13,7 @@ from streamlog.client.partitioner import hash_partition
 from streamlog.errors import StreamlogError
 from streamlog.model import BrokerId
 from streamlog.records import decode_batch, scan_headers
+from streamlog.services.publish import STICKY_BYTES
 from streamlog.sim import Order
 from tests.services.world import BATCHES, Calls, Cluster, simulate
 
@@ -96,7 +97,8 @@ def test_partitioners() -> None:
         keys = [pb.PublishRecord(key=b"%d" % number) for number in (0, 1, 2, 3, 4, -1)]
         assert await chosen(pb.PARTITIONER_INTEGER_MODULO, *keys) == [0, 1, 2, 3, 0, 3]
         assert len(set(await chosen(pb.PARTITIONER_KEY_HASH, *records(*[b"v"] * 10)))) == 1  # sticky
-        assert len(set(await chosen(pb.PARTITIONER_KEY_HASH, *records(*[bytes(9_000)] * 4)))) > 1  # until it is full
+        large = bytes(STICKY_BYTES * 2 // 3)
+        assert len(set(await chosen(pb.PARTITIONER_KEY_HASH, *records(large, large)))) == 2  # until it is full
         assert len(set(await chosen(pb.PARTITIONER_RANDOM, *records(*[b"v"] * 50, key=b"same")))) == 4
         assert await chosen(pb.PARTITIONER_KEY_HASH, *records(b"v", partition=2, key=b"k")) == [2]
 
