@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import shutil
 import statistics
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.figures import Figure
+from bench.scratch import scratch
 from streamlog.client import EARLIEST, AsyncAdmin, AsyncConsumer, AsyncProducer
 from streamlog.client.admin_values import NodeState
 from streamlog.daemon.local import LocalCluster
@@ -39,12 +39,8 @@ TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 
 def run() -> list[Figure]:
-    base = Path("build/bench/cluster").absolute()  # on the disk that is to be measured
-    shutil.rmtree(base, ignore_errors=True)
-    try:
+    with scratch("cluster") as base:
         return run_loop(_measure(base))
-    finally:
-        shutil.rmtree(base, ignore_errors=True)
 
 
 POLL_S: Final = 0.02

@@ -10,7 +10,6 @@ that they are asked for, and do what they are told. They read nothing, so what i
 from __future__ import annotations
 
 import asyncio
-import shutil
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -20,6 +19,7 @@ from typing import Final
 
 from bench.cluster import Cluster
 from bench.figures import Figure
+from bench.scratch import scratch
 from streamlog.api.calls import CallStream, stream, unary
 from streamlog.api.pb import groups_pb2 as pb
 from streamlog.client.client_ports import real_ports
@@ -48,12 +48,8 @@ _COMMIT: Final = unary("streamlog.v1.Groups/CommitOffsets", pb.CommitOffsetsResp
 
 
 def run() -> list[Figure]:
-    base = Path("build/bench/groups").absolute()  # on the disk that is to be measured
-    shutil.rmtree(base, ignore_errors=True)
-    try:
+    with scratch("groups") as base:
         return run_loop(_measure(base))
-    finally:
-        shutil.rmtree(base, ignore_errors=True)
 
 
 class Group:

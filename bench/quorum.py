@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import shutil
 import statistics
 import time
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from typing import Final
 
 from bench import metadata
 from bench.figures import Figure
+from bench.scratch import scratch
 from streamlog.ports import RpcError
 from streamlog.ports.system import run as run_loop
 from tests.raft.processes import Cluster
@@ -37,13 +37,8 @@ TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 
 def run() -> list[Figure]:
-    base = Path("build/bench/quorum").absolute()  # on the disk that is to be measured
-    shutil.rmtree(base, ignore_errors=True)
-    base.mkdir(parents=True)
-    try:
+    with scratch("quorum") as base:
         figures = run_loop(_measure(base))
-    finally:
-        shutil.rmtree(base, ignore_errors=True)
     return figures + metadata.snapshot(metadata.cluster(metadata.TOPICS, metadata.PARTITIONS // metadata.TOPICS))
 
 

@@ -8,7 +8,6 @@ into each record here, of clients with a library only into batches. Bytes are th
 from __future__ import annotations
 
 import asyncio
-import shutil
 import time
 from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
@@ -18,6 +17,7 @@ import grpc
 
 from bench.cluster import Cluster
 from bench.figures import Figure
+from bench.scratch import scratch
 from streamlog.api.pb import common_pb2
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.ports.system import run as run_loop
@@ -33,12 +33,8 @@ _MESSAGE_BYTES_MAX: Final = 16 << 20
 
 
 def run() -> list[Figure]:
-    base = Path("build/bench/services").absolute()  # on the disk that is to be measured
-    shutil.rmtree(base, ignore_errors=True)
-    try:
+    with scratch("services") as base:
         return run_loop(_measure(base))
-    finally:
-        shutil.rmtree(base, ignore_errors=True)
 
 
 async def _measure(base: Path) -> list[Figure]:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import shutil
 import statistics
 import sys
 import time
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bench.cluster import PARTITIONS, Cluster
 from bench.figures import Figure
+from bench.scratch import scratch
 from streamlog.client import AsyncProducer, Producer
 from streamlog.ports.system import run as run_loop
 
@@ -43,12 +43,8 @@ MICRO_BATCHES: Final = 10
 def run() -> list[Figure]:
     if importlib.util.find_spec("pyspark") is None:
         raise SystemExit("part spark needs pyspark: make test-spark installs it, or pip install 'streamlog[spark]'")
-    base = Path("build/bench/spark").absolute()  # on the disk that is to be measured
-    shutil.rmtree(base, ignore_errors=True)
-    try:
+    with scratch("spark") as base:
         return run_loop(_measure(base))
-    finally:
-        shutil.rmtree(base, ignore_errors=True)
 
 
 async def _measure(base: Path) -> list[Figure]:

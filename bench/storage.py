@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.figures import Figure
+from bench.scratch import scratch
 from streamlog.model import BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionId, TopicPartition
 from streamlog.ports import no_probe
 from streamlog.ports.posix_disk import PosixFileSystem
@@ -36,18 +37,13 @@ ROUNDS = 7
 
 def run() -> list[Figure]:
     _raise_descriptor_limit()
-    base = Path("build/bench/storage").absolute()  # on the disk that is to be measured
-    shutil.rmtree(base, ignore_errors=True)
-    base.mkdir(parents=True)
-    try:
+    with scratch("storage") as base:
         return [
             *run_loop(_appends(base)),
             *run_loop(_recovery(base, 1 << 30)),
             *run_loop(_lookups(base, 10 << 30)),
             *_opening(base),
         ]
-    finally:
-        shutil.rmtree(base, ignore_errors=True)
 
 
 def _raise_descriptor_limit() -> None:

@@ -11,7 +11,6 @@ memory for what is not acknowledged, so that a commit waits for its own transact
 from __future__ import annotations
 
 import asyncio
-import shutil
 import statistics
 import time
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Final
 
 from bench.cluster import Cluster
 from bench.figures import Figure
+from bench.scratch import scratch
 from streamlog.client import AsyncProducer
 from streamlog.ports.system import run as run_loop
 
@@ -36,12 +36,8 @@ COMMITS_MEMORY_BYTES: Final = 32 << 20  # room for a batch in each partition
 
 
 def run() -> list[Figure]:
-    base = Path("build/bench/transactions").absolute()  # on the disk that is to be measured
-    shutil.rmtree(base, ignore_errors=True)
-    try:
+    with scratch("transactions") as base:
         return run_loop(_measure(base))
-    finally:
-        shutil.rmtree(base, ignore_errors=True)
 
 
 async def _measure(base: Path) -> list[Figure]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bench.cluster import PARTITIONS, Cluster
 from bench.figures import Figure
+from bench.scratch import scratch
 from bench.spark import BULK_BYTES, CODECS, SIZES, fill, forget, handed, made, median_rates, rates_in_turns, read
 from streamlog.ports.system import run as run_loop
 from tests.interop.real_kafka import Broker, Kafka
@@ -34,15 +34,13 @@ _KAFKA_OPTIONS: Final = ("-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=inf
 
 
 def run() -> list[Figure]:
-    base = Path("build/bench/peers").absolute()
-    shutil.rmtree(base, ignore_errors=True)
-    broker = Broker(Kafka(_KAFKA_OPTIONS), base / "kafka")
-    broker.start()
-    try:
-        return run_loop(_measure(base, broker.bootstrap))
-    finally:
-        broker.kill()
-        shutil.rmtree(base, ignore_errors=True)
+    with scratch("peers") as base:
+        broker = Broker(Kafka(_KAFKA_OPTIONS), base / "kafka")
+        broker.start()
+        try:
+            return run_loop(_measure(base, broker.bootstrap))
+        finally:
+            broker.kill()
 
 
 async def _measure(base: Path, kafka: str) -> list[Figure]:
