@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from streamlog.spark.failures import StreamlogSparkError
+from streamlog.spark.failures import OptionError, StreamlogSparkError
 from streamlog.spark.java import ensure_java
 from streamlog.spark.spark_home import use_compiled_pyspark
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
+_MASTERS: Final = ("local", "spark://", "yarn", "k8s://")  # for others, Spark's Java ends with its stack
 _DEFAULTS: Final = {
     "spark.master": "local[*]",
     "spark.ui.enabled": "false",
@@ -42,13 +43,16 @@ def check_installed() -> None:
 
 
 def make_session(name: str, conf: Mapping[str, str]) -> SparkSession:
-    """`conf`: spark.*, before the defaults. StreamlogSparkError."""
+    """`conf`: spark.*, before the defaults. OptionError, StreamlogSparkError."""
     check_installed()
     submitted = _SUBMITTED in os.environ
     settings = {**({} if submitted else _DEFAULTS), **conf}
     if not submitted:
+        master = settings["spark.master"]
+        if not master.startswith(_MASTERS):
+            raise OptionError("spark.master", f"is local[N], spark://host:port, yarn or k8s://..., not {master}")
         ensure_java(os.environ)
-        use_compiled_pyspark(os.environ, settings["spark.master"])
+        use_compiled_pyspark(os.environ, master)
         # Of a data source that nobody has registered, Spark also starts executors' Python with what
         # PYSPARK_DRIVER_PYTHON names, if there is any; so that is not set here.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -10,6 +10,9 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'streamlog[spark]'")
 
+from streamlog.spark.failures import OptionError
+from streamlog.spark.session import make_session
+
 pytestmark = [pytest.mark.spark, pytest.mark.process]
 
 FAMILIES = """
@@ -35,3 +38,8 @@ session.stop()
 def test_spark_speaks_to_its_python_by_local_sockets(tmp_path: Path) -> None:
     ran = subprocess.run([sys.executable, "-c", FAMILIES], cwd=tmp_path, capture_output=True, text=True, timeout=400)
     assert "families: ['AF_UNIX']" in ran.stdout, ran.stdout + ran.stderr
+
+
+def test_a_master_that_spark_does_not_know_is_refused_before_java_starts() -> None:
+    with pytest.raises(OptionError, match=r"^option spark\.master: .* not nonsense$"):
+        make_session("test", {"spark.master": "nonsense"})
