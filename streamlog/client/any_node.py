@@ -7,7 +7,8 @@ answered last, and goes on to another when that one is gone, gives no answer, or
     NOT_CONTROLLER, QUORUM_UNAVAILABLE                          another node: the metadata quorum is electing
     anything else                                               that is the answer
 
-It waits in between, longer each time up to a bound. When the caller's time is over the last reason is told. A call
+It waits in between, longer each time up to a bound. When the caller's time is over the last reason is told; where that
+is a node that gave no answer, which may be for want of time alone, the reason before it as well. A call
 whose answer was lost may have been carried out, and is asked again all the same, as Kafka's clients do: what changes
 something may then find its own work done (TOPIC_ALREADY_EXISTS).
 """
@@ -69,6 +70,7 @@ class AnyNode:
         deadline = now + (self._times.total_s if timeout_s is None else timeout_s)
         attempt_s = self._times.attempt_s if timeout_s is None else timeout_s
         unreachable_at = now + self._times.unreachable_s
+        said: StreamlogError | None = None  # the last reason that a node has given
         for attempt in itertools.count(1):
             address = self._address or self._connections.next_address()
             try:
@@ -76,10 +78,11 @@ class AnyNode:
                 response = await self._connections.ask(call, request, address=address, timeout_s=wait_s)
             except _ELSEWHERE as error:
                 self._address = None
+                said = said if isinstance(error, (NetworkError, RequestTimedOutError)) else error
                 await self._backoff.wait(attempt, left_s=deadline - self._clock.monotonic())
                 now = self._clock.monotonic()
                 if now >= deadline or (isinstance(error, NetworkError) and now >= unreachable_at):
-                    raise self._reason(error) from error
+                    raise self._reason(error, said) from error
             else:
                 self._address = address
                 return response
@@ -89,7 +92,9 @@ class AnyNode:
         """All nodes that are alive, to be asked too."""
         self._connections.learn(addresses)
 
-    def _reason(self, error: StreamlogError) -> StreamlogError:
+    def _reason(self, error: StreamlogError, said: StreamlogError | None) -> StreamlogError:
+        if isinstance(error, RequestTimedOutError) and said is not None:
+            return RequestTimedOutError(f"{error}; before that: {said}", **error.details)
         if not isinstance(error, NetworkError):
             return error
         known = ", ".join(self._connections.bootstrap)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from streamlog.client.any_node import AnyNode, AskTimes
 from streamlog.errors import (
     BrokerNotAvailableError,
+    NetworkError,
     NotControllerError,
     QuorumUnavailableError,
+    RequestTimedOutError,
+    StreamlogError,
     ThrottledError,
 )
 from tests.client.admin_bench import NODES, TOTAL_S, UNREACHABLE_S, Bench, play
@@ -63,6 +69,48 @@ def test_an_election_without_end_is_told_when_the_time_is_over() -> None:
         assert TOTAL_S <= bench.clock.monotonic() - began < TOTAL_S + 1
 
     play(scenario)
+
+
+class _Asked:
+    """Connections, clock and backoff of an asker whose every attempt takes a second and fails."""
+
+    bootstrap = ("node1:9092",)
+
+    def __init__(self, *errors: StreamlogError) -> None:
+        self._errors = list(errors)
+        self._now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self._now_s
+
+    def next_address(self) -> str:
+        return "node1:9092"
+
+    async def ask(self, *_: object, **__: object) -> None:
+        self._now_s += 1
+        raise self._errors.pop(0)
+
+    async def wait(self, *_: object, **__: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("first", "told"),
+    [
+        (QuorumUnavailableError("no majority"), "not answered in time; before that: no majority"),
+        (RequestTimedOutError("not answered either"), "not answered in time"),
+        (NetworkError("refused"), "not answered in time"),
+    ],
+)
+async def test_where_the_last_attempt_gets_no_answer_the_reason_before_is_told(
+    first: StreamlogError, told: str
+) -> None:
+    asked: Any = _Asked(first, NetworkError("reset"), RequestTimedOutError("not answered in time"))
+    node = AnyNode(asked, asked, asked, AskTimes(total_s=3))
+    call: Any = None
+    with pytest.raises(RequestTimedOutError) as raised:
+        await node.ask(call, call)
+    assert str(raised.value) == told
 
 
 def test_nobody_there_is_told_sooner() -> None:
