@@ -22,6 +22,7 @@ from streamlog.sim.task import SimTask
 
 from ..ports import test_disk as disk_suite
 from ..ports import test_network as network_suite
+from ..ports import test_network_connections as connection_suite
 from ..ports import test_posix_disk as posix_suite
 from ..ports import test_power_cut as power_suite
 from ..ports.disks import Disk, PosixDisk, SimulatedDisk
@@ -265,8 +266,8 @@ NETWORK = [
     (send_without_bound, over_seeds(network_suite.test_a_sender_waits_for_its_reader)),
     (forget_the_deadline_at_the_server, over_seeds(network_suite.test_a_deadline_ends_the_call_and_its_handler)),
     (deliver_in_any_order, over_seeds(network_suite.test_a_stream_carries_messages_in_order_both_ways)),
-    (lose_what_a_cut_holds, over_seeds(network_suite.test_a_short_silence_loses_nothing)),
-    (never_time_out, over_seeds(network_suite.test_a_silent_peer_is_found_out_on_both_sides)),
+    (lose_what_a_cut_holds, over_seeds(connection_suite.test_a_short_silence_loses_nothing)),
+    (never_time_out, over_seeds(connection_suite.test_a_silent_peer_is_found_out_on_both_sides)),
     (take_two_readers, over_seeds(network_suite.test_two_users_of_one_direction_are_a_bug)),
     (cut_both_ways, world_tests.test_a_link_cut_one_way_lets_the_request_through_and_not_the_answer),
     (tell_a_power_cut, world_tests.test_a_crash_is_told_at_once_and_a_power_cut_is_not),
