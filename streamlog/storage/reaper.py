@@ -7,7 +7,8 @@ leaves `.deleted` files, which are removed at the next start. At most `DOOMED_MA
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import heapq
+import itertools
 from collections.abc import Callable
 from typing import Final
 
@@ -21,7 +22,8 @@ class Reaper:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._doomed: deque[tuple[float, Callable[[], None]]] = deque()  # when (monotonic), what to do
+        self._counter = itertools.count()
+        self._doomed: list[tuple[float, int, Callable[[], None]]] = []  # heap: when (monotonic), a number, what to do
         self._wake = asyncio.Event()
 
     def __len__(self) -> int:
@@ -30,28 +32,27 @@ class Reaper:
     def doom(self, remove: Callable[[], None], delay_ms: int) -> None:
         """Call `remove` after the delay. It unlinks and closes, and must bear that the files are gone already."""
         if len(self._doomed) >= DOOMED_MAX:
-            self._doomed.popleft()[1]()
-        self._doomed.append((self._clock.monotonic() + delay_ms / 1000, remove))
+            self._remove_next()
+        heapq.heappush(self._doomed, (self._clock.monotonic() + delay_ms / 1000, next(self._counter), remove))
         self._wake.set()
 
     async def run(self) -> None:
         while True:
             self._wake.clear()
             wait_s = self.remove_due()
-            if wait_s is None:
-                await self._wake.wait()
-            else:
-                await asyncio.sleep(wait_s)
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._wake.wait()  # what comes now may be due sooner
+            except TimeoutError:
+                pass
 
     def remove_due(self) -> float | None:
         """Remove what is due; seconds until the next is, or None where nothing waits."""
         now = self._clock.monotonic()
-        waiting: deque[tuple[float, Callable[[], None]]] = deque()
-        while self._doomed:
-            due, remove = self._doomed.popleft()
-            if due <= now:
-                remove()
-            else:
-                waiting.append((due, remove))
-        self._doomed = waiting
-        return max(0.001, min(due for due, _ in waiting) - now) if waiting else None
+        while self._doomed and self._doomed[0][0] <= now:
+            self._remove_next()
+        return max(0.001, self._doomed[0][0] - now) if self._doomed else None
+
+    def _remove_next(self) -> None:
+        _, _, remove = heapq.heappop(self._doomed)
+        remove()
