@@ -75,7 +75,7 @@ class Replicas:
         self._replicas: dict[TopicPartition, Replica] = {}
         self._leaders: dict[tuple[str, int], LeaderReplica] = {}
         self._on_leading: tuple[Callable[[LeaderReplica], None], ...] = ()
-        self._settings: dict[str, TopicSettings] = {}  # by topic; made when asked for
+        self._settings: dict[str, TopicSettings] = {}  # by topic that exists; made when asked for
         self._tasks: asyncio.TaskGroup | None = None  # while running
         self._reports = OfflineReports(controller, ports.probe, self._unreported)
         self._high_watermarks = HighWatermarks(ports.fs, directories, ports.probe, self._high_watermarks_of)
@@ -260,6 +260,8 @@ class Replicas:
         if delta is None:
             self._carry_out(image)
             return
+        for topic in delta.removed_topics():
+            self._settings.pop(topic.name, None)
         for topic_id, differences in delta.changed_topics():  # those that are gone come first
             topic = image.topics.get(topic_id) or before.topics[topic_id]
             for partition_id, old, new in differences:
@@ -283,6 +285,7 @@ class Replicas:
             topic = image.topics[topic_id]
             state = topic.partitions[partition_id]
             wanted[TopicPartition(topic.name, partition_id)] = Assignment(topic_id=topic_id, partition=state)
+        self._settings = {name: one for name, one in self._settings.items() if image.topic_named(name) is not None}
         for partition, replica in list(self._replicas.items()):
             if partition not in wanted:
                 replica.want(None)
@@ -334,10 +337,13 @@ class Replicas:
             return otherwise
 
     def _on_configs(self, topics: Sequence[str] | None) -> None:
+        """The logs of a topic that is gone keep its settings, which tell how long their files stay."""
         changed: dict[str, TopicSettings] = {}
         for topic in tuple(self._settings) if topics is None else topics:
             old = self._settings.get(topic)
-            if old is not None and (new := self._resolve(topic, old)) != old:
+            if old is None or self._view.image.topic_named(topic) is None:
+                continue
+            if (new := self._resolve(topic, old)) != old:
                 changed[topic] = self._settings[topic] = new
         for partition, replica in self._replicas.items():
             if partition.topic in changed:

@@ -103,6 +103,10 @@ class MetadataDelta:
         for topic_id, changed in self._topics.items():
             yield topic_id, changed.differences()
 
+    def removed_topics(self) -> Iterator[Topic]:
+        """As they were."""
+        return iter(self._removed_topics.values())
+
     def changed_configs(self) -> Iterator[ConfigResource]:
         return iter(self._configs)
 

@@ -124,7 +124,8 @@ class NodeConfigs:
             self._node = node_config(self._layers)
             self._topics.clear()
             self._logs.clear()
-        for name in topics:
+        gone = [] if delta is None else [topic.name for topic in delta.removed_topics()]
+        for name in (*topics, *gone):
             self._topics.pop(name, None)
             self._logs.pop(name, None)
         if whole or topics:

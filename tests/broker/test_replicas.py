@@ -321,6 +321,20 @@ def test_a_topic_made_anew_does_not_inherit_the_configs(rig: Rig) -> None:
     assert rig.leader().log.config.max_message_bytes > 1000
 
 
+@pytest.mark.parametrize(("delay_ms", "after_s", "left"), [("0", 1, []), ("3600000", 3000, ["t-0-delete"])])
+def test_the_files_of_a_deleted_topic_stay_as_long_as_its_own_settings_say(
+    rig: Rig, delay_ms: str, after_s: float, left: list[str]
+) -> None:
+    """It is gone, and its settings with it, before its logs are."""
+    rig.create("waits", 2, configs={"file.delete.delay.ms": "36000000"})
+    rig.create(configs={"file.delete.delay.ms": delay_ms})
+    rig.rest()
+    rig.delete(2)
+    rig.delete()
+    rig.rest(after_s)
+    assert rig.names() == [*left, "waits-0-delete"]
+
+
 def test_retention_stops_at_the_high_watermark_and_tells_readers(rig: Rig) -> None:
     rig.create(replicas=(ME, OTHER), configs={"retention.ms": "1000"})
     rig.rest()

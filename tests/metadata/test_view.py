@@ -153,6 +153,16 @@ class TestNodeConfigs:
         assert self.configs.log_values("t").segment_bytes == 2_000_000
         assert self.told == [["t"], ["t"]]
 
+    def test_a_topic_that_is_gone_leaves_nothing(self) -> None:
+        """One without values of its own, too: a cluster may make and delete topics for years."""
+        self.feed.make_topic()
+        self.configs.topic("t")
+        self.configs.log_values("t")
+        kept = (self.configs._topics, self.configs._logs)
+        assert [list(one) for one in kept] == [["t"], ["t"]]
+        self.feed.apply(RemoveTopicRecord(topic_id=TOPIC))
+        assert [list(one) for one in kept] == [[], []]
+
     def test_a_nodes_dynamic_value_goes_before_that_of_all(self) -> None:
         setting = node_settings.LEADER_REPLICATION_THROTTLED_RATE
         self.feed.configure(ALL_BROKERS, setting.name, "1000")

@@ -128,12 +128,8 @@ def test_deleted_directories(tmp_path: Path) -> None:
         data = tmp_path / "node-1"
         assert (data / "doomed-0").is_dir()
         cluster.with_admin(lambda admin: admin.delete_topics(["doomed", "soon-gone"]))
-        # The next topic's log is made after the others have gone their way.
-        cluster.create_topic("after")
-        with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-            producer.send("after", b"value").result(30)
-        assert not (data / "doomed-0").exists()
-        assert not (data / "soon-gone-0").exists()
+        until(lambda: not (data / "doomed-0").exists())
+        until(lambda: not list(data.glob("soon-gone-0*")))
         [renamed] = data.glob("doomed-0.*-delete")
         assert (renamed / "00000000000000000000.log").exists()
 
@@ -169,7 +165,7 @@ def takes(producer: Producer, topic: str, size: int) -> bool:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """The node that leads hears of a change a moment after the one that was asked."""
+    """A node hears of a change, and carries it out, a moment after the one that was asked has answered."""
     deadline = time.monotonic() + 30
     while not condition():
         assert time.monotonic() < deadline
