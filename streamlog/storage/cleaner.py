@@ -88,13 +88,14 @@ class Cleaner:
         self._workers = workers
         self._probe = probe
         self._dedupe_buffer_bytes = dedupe_buffer_bytes
-        self._uncleanable: set[str] = set()  # partitions with a damaged batch: left alone until the restart
+        self._uncleanable: set[Log] = set()  # with a damaged batch: left alone until the restart
 
     async def clean_filthiest(self, bound_of: Callable[[Log], Offset]) -> CleaningStats | None:
         """Clean the log that needs it most; None where none does. StorageError when the disk fails."""
         worst: tuple[bool, float, Log, Filth] | None = None
+        self._uncleanable.intersection_update(self._directory.logs.values())  # those that are there still
         for log in self._directory.logs.values():
-            if not log.config.cleanup_compact or log.damage is not None or str(log.partition) in self._uncleanable:
+            if not log.config.cleanup_compact or log.damage is not None or log in self._uncleanable:
                 continue
             filth = self.filth(log, bound_of(log))
             if not filth.overdue and filth.ratio <= log.config.min_cleanable_dirty_ratio:
@@ -133,7 +134,7 @@ class Cleaner:
             with log.in_use():
                 return await self._clean(log, filth)
         except UNREADABLE as e:
-            self._uncleanable.add(str(log.partition))
+            self._uncleanable.add(log)
             self._probe("cleaning_gave_up", path=log.directory, reason=str(e))
         except StorageError:
             self._directory.check()  # the disk; otherwise it is the log that is being removed

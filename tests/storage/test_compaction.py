@@ -21,7 +21,7 @@ from streamlog.storage.key_map import KeyMap
 from streamlog.storage.log import Log
 from streamlog.storage.retention import apply_retention
 from tests.storage.batches import batch
-from tests.storage.rig import Rig
+from tests.storage.rig import PARTITION, Rig
 
 COMPACT = LogConfig(
     segment_bytes=500,
@@ -39,9 +39,17 @@ def committed(log: Log) -> Offset:
     return log.durability.synced_end
 
 
-def clean(rig: Rig, **options: int) -> CleaningStats | None:
+def cleaner_of(rig: Rig, **options: int) -> Cleaner:
     machine = rig.machine
-    cleaner = Cleaner(machine.fs, rig.directory, machine.clock, machine.workers, rig.probe, **options)
+    return Cleaner(machine.fs, rig.directory, machine.clock, machine.workers, rig.probe, **options)
+
+
+def clean(rig: Rig, **options: int) -> CleaningStats | None:
+    return clean_with(cleaner_of(rig, **options), rig)
+
+
+def clean_with(cleaner: Cleaner, rig: Rig) -> CleaningStats | None:
+    machine = rig.machine
     machine.run(rig.directory.checkpoint())
     done = machine.run(cleaner.clean_filthiest(committed))
     rig.do(rig.directory.reaper.remove_due)
@@ -61,11 +69,15 @@ def records(rig: Rig) -> dict[int, tuple[bytes | None, bytes | None]]:
 
 def filled(count: int = 60, keys: int = 5) -> Rig:
     rig = Rig(Machine(1), COMPACT)
+    fill(rig, count, keys)
+    return rig
+
+
+def fill(rig: Rig, count: int = 60, keys: int = 5) -> None:
     for i in range(count):
         rig.append(b"%d" % i, keys=[b"k%d" % (i % keys)])
     rig.sync()
     rig.machine.run(rig.directory.checkpoint())
-    return rig
 
 
 def test_a_log_that_is_removed_while_it_is_cleaned_goes_and_takes_nothing_with_it() -> None:
@@ -251,6 +263,17 @@ def test_a_damaged_batch_stops_the_cleaning_of_its_log_only() -> None:
     assert "cleaning_gave_up" in [event for event, _ in rig.events]
     names = rig.do(lambda: rig.machine.fs.list("/data/topic-0"))
     assert not [name for name in names if name.endswith(".cleaned")]
+
+
+def test_a_log_made_anew_does_not_inherit_the_damage() -> None:
+    rig = filled()
+    cleaner = cleaner_of(rig)
+    rig.machine.disk.damage("/data/topic-0/00000000000000000000.log", 68, b"?")
+    assert clean_with(cleaner, rig) is None
+    rig.machine.run(rig.directory.remove_log(PARTITION))
+    rig.machine.run(rig.directory.create_log(PARTITION, COMPACT))
+    fill(rig)
+    assert clean_with(cleaner, rig) is not None
 
 
 @pytest.mark.parametrize("codec", list(Codec))
