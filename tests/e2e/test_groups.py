@@ -1,7 +1,7 @@
 """Groups of real processes: members and coordinators that are killed with -9, and who reads on after whom.
 
-Times are measured from outside, to the moment at which every partition has an owner that says so. The bounds are far
-above what an idle machine needs; `-s` shows what was measured.
+Times are measured from outside, to the moment at which every partition has an owner that says so. The bounds tell "at
+once" from a session's 45 s, on a machine as busy as it may be; `-s` shows what was measured.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ pytestmark = pytest.mark.process
 
 TOPIC = "logs"
 ROUNDS = 3
-MEMBER_GONE_S = 2.0
+MEMBER_GONE_S = 15.0
 """The target is 0.3 s on an idle machine: a broken connection is told at once, sessions have nothing to do with it."""
-COORDINATOR_GONE_S = 6.0
+COORDINATOR_GONE_S = 20.0
 """1.5 s."""
 
 
