@@ -62,6 +62,9 @@ ATTEMPT_S: Final = 1.5
 PAUSE_S: Final = (0.02, 0.5)
 """Between two rounds of attempts: the first, doubled up to the longest."""
 REACH_S: Final = 0.5
+ASK_S: Final = 2.0
+LAG_S: Final = 5.0
+"""How long a question is held up by a controller that does not answer, and by this node that lags behind it."""
 RESPONSE_BYTES_MAX: Final = 4 << 20
 
 _GONE: Final = (Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.CANCELLED)
@@ -243,9 +246,10 @@ class ControllerLink:
 
     async def catch_up(self, timeout_s: float) -> None:
         """Until this node's image holds all that anybody had been told before the call, so that what is read from it is
-        not the past. Where the controller cannot be reached in that time, or the node lags behind for longer, it
-        returns all the same: better an older answer than none, just when an operator needs one.
+        not the past. Where the controller is not reached within ASK_S, or the node lags behind for LAG_S, it returns
+        all the same: better an older answer than none, just when an operator needs one.
         """
+        ask_s = min(ASK_S, timeout_s)
         deadline = self._clock.monotonic() + timeout_s
 
         def decode(data: bytes) -> RaftIndex:
@@ -253,10 +257,10 @@ class ControllerLink:
 
         request = pb.ReadIndexRequest().SerializeToString()
         try:
-            index = await self._ask("ReadIndex", request, decode, lambda active: active.read_index(), timeout_s)
+            index = await self._ask("ReadIndex", request, decode, lambda active: active.read_index(), ask_s)
         except QuorumUnavailableError:
             return
-        await self._wait_until_applied(index, max(0.0, deadline - self._clock.monotonic()))
+        await self._wait_until_applied(index, min(LAG_S, max(0.0, deadline - self._clock.monotonic())))
 
     async def _wait_until_applied(self, index: RaftIndex, timeout_s: float) -> None:
         """A node that lags behind for longer answers all the same: what was asked for is done."""

@@ -10,8 +10,6 @@ by the groups' coordinators          groups
 
 from __future__ import annotations
 
-from typing import Final
-
 from msgspec import Struct
 
 from streamlog.api.convert import cluster, configs, placement, topics
@@ -31,9 +29,6 @@ from streamlog.services.admin_voters import VoterChanges
 from streamlog.services.deciding import Deciding
 from streamlog.services.forwarding import timeout_of
 from streamlog.services.needs import Link
-
-CATCH_UP_S: Final = 1.0
-"""How long a question waits for the newest metadata, before it is answered from what the node has."""
 
 
 class ControllerCalls:
@@ -128,7 +123,7 @@ class Admin(Struct, frozen=True, kw_only=True):
         """
 
         async def caught_up(request: Request, call: Call) -> Response:
-            await self.link.catch_up(min(CATCH_UP_S, timeout_of(call) / 2))
+            await self.link.catch_up(timeout_of(call) / 2)
             return await read(request, call)
 
         return caught_up

@@ -14,7 +14,7 @@ from streamlog.api.errors import to_rpc
 from streamlog.api.pb import controller_pb2 as pb
 from streamlog.controller.active import ActiveController
 from streamlog.controller.identity import IDENTIFY
-from streamlog.controller.link import SERVICE, ControllerLink
+from streamlog.controller.link import ASK_S, LAG_S, SERVICE, ControllerLink
 from streamlog.errors import (
     BrokerIdNotRegisteredError,
     InvalidTopicError,
@@ -349,11 +349,16 @@ class TestCatchUp:
 
         tell(ScriptedNetwork(a=names("b:1"), b=self.at_seven), story)
 
-    @pytest.mark.parametrize("controller", [at_seven, gone])
-    def test_a_node_that_lags_or_is_alone_answers_all_the_same(self, controller: Answer) -> None:
+    @pytest.mark.parametrize(
+        ("controller", "timeout_s", "waits_s"),
+        [(at_seven, 1, 1), (at_seven, 15, LAG_S), (gone, 1, 1), (gone, 15, ASK_S)],
+    )
+    def test_a_node_that_lags_or_is_alone_answers_all_the_same(
+        self, controller: Answer, timeout_s: float, waits_s: float
+    ) -> None:
         async def story(link: ControllerLink, view: MetadataView) -> None:
             before = asyncio.get_running_loop().time()
-            await link.catch_up(1)
-            assert 0.9 < asyncio.get_running_loop().time() - before < 1.6
+            await link.catch_up(timeout_s)
+            assert waits_s - 0.1 < asyncio.get_running_loop().time() - before < waits_s + 0.6
 
         tell(ScriptedNetwork(a=controller), story)

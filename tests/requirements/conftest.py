@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
@@ -18,6 +19,13 @@ from streamlog.pytest_plugin.cluster import InProcessCluster
 
 _COMMAND = [sys.executable, "-c", "from streamlog.cli.main import main; main()"]
 _TIMEOUT_S = 60
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """A node hears of a change, and carries it out, a moment after the one that was asked has answered."""
+    deadline = time.monotonic() + _TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < deadline
 
 
 class Ctl(Protocol):

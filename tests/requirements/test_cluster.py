@@ -21,7 +21,7 @@ from streamlog.client import EARLIEST, Admin, Consumer, Producer
 from streamlog.daemon.free_ports import free_ports
 from streamlog.daemon.local_process import ProcessId
 from streamlog.pytest_plugin.cluster import InProcessCluster
-from tests.requirements.conftest import Ctl, Piped, ctl_of
+from tests.requirements.conftest import Ctl, Piped, ctl_of, until
 from tests.services.raw import unary
 
 
@@ -142,9 +142,9 @@ def test_a_raft_quorum_does_what_zookeeper_did(
     try:
         # The others elect a controller, which says who is gone and who leads instead, and decides on.
         admin.create_topic(f"{name}-later", replication_factor=2)
-        after = admin.describe_cluster()
-        assert after.controller not in (None, gone)
-        assert {node.node_id for node in after.nodes if node.state.value == "active"} == {1, 2, 3} - {gone}
+        assert admin.describe_cluster().controller not in (None, gone)
+        active = {1, 2, 3} - {gone}
+        until(lambda: {one.node_id for one in admin.describe_cluster().nodes if one.state.value == "active"} == active)
         with Producer(bootstrap_servers=streamlog_cluster.bootstrap_servers) as producer:
             for partition in range(3):
                 producer.send(name, b"value", partition=partition).result(60)

@@ -13,9 +13,10 @@ import pytest
 
 from streamlog.api.pb import batches_pb2, common_pb2, records_pb2
 from streamlog.client import EARLIEST, Consumer, Producer, murmur2
+from streamlog.client.admin_values import PartitionDescription
 from streamlog.errors import RequestTimedOutError
 from streamlog.pytest_plugin.cluster import InProcessCluster
-from tests.requirements.conftest import Ctl, Piped
+from tests.requirements.conftest import Ctl, Piped, until
 from tests.services.raw import leader_of, produce, unary
 from tests.storage.batches import batch
 
@@ -172,9 +173,14 @@ def test_acks(streamlog_cluster: InProcessCluster, servers: str, piped: Piped, t
 def test_acks_all_wants_enough_replicas(servers: str, topic: Topic, streamlog_cluster: InProcessCluster) -> None:
     """acks 0, 1, all: what is acknowledged by all is on as many disks as `min.insync.replicas` says."""
     name = topic(replication_factor=2, min_insync_replicas="2")
-    followers = streamlog_cluster.with_admin(lambda admin: admin.describe_topic(name)).partitions[0].replicas
+
+    def state() -> PartitionDescription:
+        return streamlog_cluster.with_admin(lambda admin: admin.describe_topic(name)).partitions[0]
+
+    followers = state().replicas
     streamlog_cluster.stop_node(followers[1])
     try:
+        until(lambda: state().isr == (followers[0],))
         with (
             Producer(
                 bootstrap_servers=servers, delivery_timeout_ms=3_000, request_timeout_ms=1_000, linger_ms=0

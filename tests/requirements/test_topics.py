@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
@@ -12,7 +11,7 @@ import pytest
 
 from streamlog.api.pb import admin_pb2
 from streamlog.client import Admin, Producer
-from streamlog.client.admin_values import ConfigChange, ConfigResource, NewTopic
+from streamlog.client.admin_values import ConfigChange, ConfigResource, NewTopic, NodeState
 from streamlog.errors import (
     InvalidPartitionsError,
     InvalidReplicationFactorError,
@@ -22,7 +21,7 @@ from streamlog.errors import (
     TopicDeletionDisabledError,
 )
 from streamlog.pytest_plugin.cluster import InProcessCluster
-from tests.requirements.conftest import Ctl, Piped, ctl_of
+from tests.requirements.conftest import Ctl, Piped, ctl_of, until
 from tests.services.raw import unary
 
 
@@ -164,13 +163,6 @@ def takes(producer: Producer, topic: str, size: int) -> bool:
     return True
 
 
-def until(condition: Callable[[], bool]) -> None:
-    """A node hears of a change, and carries it out, a moment after the one that was asked has answered."""
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-
-
 def test_topic_configs_change_while_running(servers: str, ctl: Ctl, piped: Piped) -> None:
     """Topic configs change while running."""
     ctl("topic", "create", "tuned", "--config", "max.message.bytes=1000")
@@ -222,6 +214,7 @@ def test_more_replicas_than_live_brokers(ctl: Ctl, admin: Admin, streamlog_clust
     )
     streamlog_cluster.stop_node(3)
     try:
+        until(lambda: sum(node.state is NodeState.ACTIVE for node in admin.describe_cluster().nodes) == 2)
         with pytest.raises(InvalidReplicationFactorError, match="live nodes, 2"):
             admin.create_topic("wide", replication_factor=3)
     finally:
