@@ -7,14 +7,14 @@ import os
 import signal
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Self
 
 from streamlog.client import AsyncAdmin
 from streamlog.client.admin_values import NodeState
 from streamlog.daemon.local import LocalCluster, LocalNode
-from streamlog.errors import StreamlogError
+from streamlog.errors import StreamlogError, TopicAlreadyExistsError
 
 WITHIN_S = 60.0
 """For what must come to pass: a bound against hanging, not a measure."""
@@ -102,6 +102,19 @@ class Processes:
         process = self._node(node_id).process
         if process is not None:
             os.kill(process.pid, number)
+
+    async def create_topic(self, name: str, partitions: int) -> None:
+        """With a replica on each node, all of them in sync. A quorum whose leader changes meanwhile may leave open
+        whether it was made: then it is asked again.
+        """
+
+        async def made() -> bool:
+            with suppress(TopicAlreadyExistsError):
+                await self.admin.create_topic(name, partitions=partitions, replication_factor=self._count)
+            return True
+
+        await self.until(made)
+        await self.until_in_sync(name)
 
     # -- what is asked
 

@@ -33,8 +33,7 @@ COORDINATOR_GONE_S = 20.0
 async def written(directory: Path, partitions: int) -> AsyncIterator[tuple[Processes, Load]]:
     """Three nodes, and a topic that is written to until the end of the block."""
     async with Processes(directory) as processes:
-        await processes.admin.create_topic(TOPIC, partitions=partitions, replication_factor=3)
-        await processes.until_in_sync(TOPIC)
+        await processes.create_topic(TOPIC, partitions)
         load = Load(processes, TOPIC, partitions)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(load.run())

@@ -66,8 +66,7 @@ async def strike(fault: Fault, processes: Processes, random: Random, load: Load)
 async def under_load(directory: Path) -> AsyncIterator[tuple[Processes, Load]]:
     """And what must hold when the load has stopped."""
     async with Processes(directory) as processes:
-        await processes.admin.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=3)
-        await processes.until_in_sync(TOPIC)
+        await processes.create_topic(TOPIC, PARTITIONS)
         load = Load(processes, TOPIC, PARTITIONS)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(load.run())

@@ -64,10 +64,8 @@ class Transformation:
         self._listening: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Transformation:
-        admin = self._processes.admin
         for topic, count in ((SOURCE, SOURCE_PARTITIONS), (TARGET, TARGET_PARTITIONS)):
-            await admin.create_topic(topic, partitions=count, replication_factor=3)
-            await self._processes.until_in_sync(topic)
+            await self._processes.create_topic(topic, count)
         self._listening.append(asyncio.create_task(self._read()))
         return self
 

@@ -50,8 +50,7 @@ async def test_log_counts_while_the_driver_is_killed_five_times_and_a_broker_onc
     async with Processes(tmp_path / "cluster", transaction_two_phase_commit_enable="true") as cluster:
         servers = cluster.bootstrap_servers
         for name in ("lines", "counts"):
-            await cluster.admin.create_topic(name, partitions=3, replication_factor=3)
-            await cluster.until_in_sync(name)
+            await cluster.create_topic(name, 3)
         await send(servers, "lines", lines)
         checkpoint, out = tmp_path / "state", tmp_path / "counts"
         topic_state = checkpoint / "counts-to-topic"
