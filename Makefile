@@ -5,9 +5,10 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 JOBS   ?= auto
 OUTPUT ?= table
+NOISE_TESTS := $(addprefix tests/,cli client daemon demo e2e pytest_plugin raft/test_processes.py requirements services)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check fmt test test-long test-rounds test-spark sim sim-raft bench bench-peers demo interop proto docs clean
+.PHONY: help setup check fmt test test-long test-rounds test-noise test-spark sim sim-raft bench bench-peers demo interop proto docs clean
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -40,6 +41,10 @@ test-long: $(STAMP)  ## more seeds of the simulations
 
 test-rounds: $(STAMP)  ## tens of rounds of kill -9 and power cuts with real processes; half an hour with nothing beside it
 	$(BIN)/python -m pytest -q -m rounds
+
+test-noise: $(STAMP)  ## tests of real nodes while the steps of disk and network are held up at random; NOISE=2: twice as long
+	STREAMLOG_NOISE=$(or $(NOISE),1) PYTHONPATH=tests/noise $(BIN)/python -m pytest -q -n 6 -m 'not long and not rounds' \
+	  $(NOISE_TESTS) --deselect tests/pytest_plugin/test_cluster.py::test_the_plugin_loads_nothing_until_it_is_asked
 
 test-spark: $(STAMP)  ## the Spark part, with pyspark (a download of 450 MB the first time) and a Java
 	$(BIN)/python -c 'import pyspark, pyarrow' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark]'
