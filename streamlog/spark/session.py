@@ -9,6 +9,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from streamlog.spark.failures import OptionError, StreamlogSparkError
@@ -30,9 +31,10 @@ _DEFAULTS: Final = {
     # Over TCP, Spark sends a task's command and its input in two small writes, and the second waits 40 ms for the
     # acknowledgement of the first (Nagle's algorithm meets delayed ACKs): for each task in Python.
     "spark.python.unix.domain.socket.enabled": "true",
-    # What fails is told in a sentence. At ERROR, Spark tells it as well, up to five times, with all of its stack.
-    "spark.log.level": "FATAL",
 }
+_JAVA_OPTIONS: Final = "SPARK_SUBMIT_OPTS"
+"""Of the Java that pyspark starts. What a user's own settings say stands behind, and wins."""
+_QUIET: Final = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
 
 
 def check_installed() -> None:
@@ -56,6 +58,9 @@ def make_session(name: str, conf: Mapping[str, str]) -> SparkSession:
         # Of a data source that nobody has registered, Spark also starts executors' Python with what
         # PYSPARK_DRIVER_PYTHON names, if there is any; so that is not set here.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        given = os.environ.get(_JAVA_OPTIONS, "")
+        if _QUIET not in given:
+            os.environ[_JAVA_OPTIONS] = f"{_QUIET} {given}"
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 

@@ -40,6 +40,29 @@ def test_spark_speaks_to_its_python_by_local_sockets(tmp_path: Path) -> None:
     assert "families: ['AF_UNIX']" in ran.stdout, ran.stdout + ran.stderr
 
 
+QUIET = """
+import sys
+from streamlog.spark.session import make_session
+
+session = make_session("quiet", {"spark.master": "local[1]", **dict(pair.split("=") for pair in sys.argv[1:])})
+try:
+    session.sql("select assert_true(false)").collect()
+except Exception as error:
+    print("failed:", type(error).__name__)
+session.stop()
+"""
+
+
+@pytest.mark.parametrize("settings", [(), ("spark.log.level=ERROR",)], ids=["quiet", "asked"])
+def test_spark_says_nothing_unless_it_is_asked(tmp_path: Path, settings: tuple[str, ...]) -> None:
+    """Neither about itself nor about what fails: that is for our programs to tell."""
+    command = [sys.executable, "-c", QUIET, *settings]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=400)
+    assert ran.stdout == "failed: SparkRuntimeException\n", ran.stdout + ran.stderr
+    said = [line for line in ran.stderr.splitlines() if not line.startswith("WARNING: ")]  # those are Java's own
+    assert bool(said) == bool(settings), ran.stderr
+
+
 def test_a_master_that_spark_does_not_know_is_refused_before_java_starts() -> None:
     with pytest.raises(OptionError, match=r"^option spark\.master: .* not nonsense$"):
         make_session("test", {"spark.master": "nonsense"})
