@@ -65,6 +65,8 @@ REACH_S: Final = 0.5
 ASK_S: Final = 2.0
 LAG_S: Final = 5.0
 """How long a question is held up by a controller that does not answer, and by this node that lags behind it."""
+ANSWER_S: Final = 0.5
+"""Of a client's time, for the answer's way back."""
 RESPONSE_BYTES_MAX: Final = 4 << 20
 
 _GONE: Final = (Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.CANCELLED)
@@ -221,10 +223,11 @@ class ControllerLink:
         """Have the active controller answer a client's call of streamlog.v1.Admin; its answer holds here as well when
         this returns.
 
-        The errors of the call; QuorumUnavailableError: not carried out; OutcomeUnknownError.
+        The errors of the call; QuorumUnavailableError: not carried out; OutcomeUnknownError. They come a moment before
+        the time is over, when the client still listens.
         """
         message = pb.ForwardRequest(method=method, request=request).SerializeToString()
-        search = _Search(self, timeout_s)
+        search = _Search(self, timeout_s - min(ANSWER_S, timeout_s / 10))
         while True:
             where = await search.next()
             try:

@@ -329,6 +329,15 @@ class TestForward:
 
         tell(ScriptedNetwork(a=names("b:1"), b=topic_made), story)
 
+    @pytest.mark.parametrize("timeout_s", [0.3, 5, 30])
+    def test_a_client_is_told_while_it_still_listens(self, timeout_s: float) -> None:
+        async def story(link: ControllerLink, view: MetadataView) -> None:
+            async with asyncio.timeout(timeout_s):
+                with pytest.raises(QuorumUnavailableError):
+                    await link.forward(self.METHOD, b"x", timeout_s)
+
+        tell(ScriptedNetwork(a=gone), story)
+
 
 class TestCatchUp:
     @staticmethod
