@@ -230,8 +230,8 @@ class LogDirectory:
     def doom(self, segments: Sequence[Segment], paths: Sequence[str], delay_ms: int) -> None:
         def remove() -> None:
             for segment in segments:
+                segment.close()  # before: who closes a file last waits until the kernel has given it back
                 segment.unlink()
-                segment.close()
             for path in paths:
                 if self._fs.exists(path):
                     self._fs.unlink(path)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from streamlog.ports.posix_disk import PosixFileSystem
+from streamlog.ports.posix_disk import LARGE_BYTES, PosixFileSystem
 
 from .loopdev import LoopDisk, run_tool, unavailable
 
@@ -83,6 +83,31 @@ def open_paths() -> list[str]:
         except FileNotFoundError:  # the descriptor of this very listing
             continue
     return found
+
+
+def test_a_large_file_goes_at_once_and_is_given_back_by_a_thread(
+    fs: PosixFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And where too many wait for the thread, as any other file."""
+    monkeypatch.setattr(fs, "_kept", threading.Semaphore(2))
+    held = threading.Event()
+    fs._freeing.submit(held.wait)
+    for number, size in enumerate((LARGE_BYTES, LARGE_BYTES - 1, LARGE_BYTES, LARGE_BYTES)):
+        path = tmp_path / str(number)
+        file = fs.open(f"{path}", create=True)
+        file.truncate(size)
+        file.close()
+        fs.unlink(f"{path}")
+        assert not path.exists()
+
+    def kept() -> list[str]:
+        links = [os.readlink(entry.path) for entry in os.scandir("/proc/self/fd") if os.path.islink(entry.path)]
+        return sorted(link for link in links if link.startswith(f"{tmp_path}/"))
+
+    assert kept() == [f"{tmp_path}/0 (deleted)", f"{tmp_path}/2 (deleted)"]
+    held.set()
+    fs.close()
+    assert kept() == []
 
 
 def test_cold_pages_are_not_waited_for(fs: PosixFileSystem, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def clean_with(cleaner: Cleaner, rig: Rig) -> CleaningStats | None:
     machine = rig.machine
     machine.run(rig.directory.checkpoint())
     done = machine.run(cleaner.clean_filthiest(committed))
-    rig.do(rig.directory.reaper.remove_due)
+    rig.machine.run(rig.directory.reaper.remove_due())
     return done
 
 

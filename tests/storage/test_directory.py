@@ -89,7 +89,7 @@ def test_deletion_renames_at_once_and_removes_later() -> None:
     (doomed,) = [name for name in listing(rig) if name.endswith("-delete")]
     assert doomed.startswith("topic-0.")
     rig.machine.sleep(1.1)
-    rig.do(rig.directory.reaper.remove_due)
+    rig.machine.run(rig.directory.reaper.remove_due())
     assert doomed not in listing(rig)
 
 
@@ -98,7 +98,7 @@ def test_a_deletion_that_was_cut_short_is_finished_at_the_next_start() -> None:
     rig.append(b"a")
     rig.machine.run(rig.directory.remove_log(PARTITION))
     rig.crash()
-    rig.do(rig.directory.reaper.remove_due)
+    rig.machine.run(rig.directory.reaper.remove_due())
     assert not [name for name in listing(rig) if name.endswith("-delete")]
 
 

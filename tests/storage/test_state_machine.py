@@ -120,11 +120,11 @@ class LogMachine(RuleBasedStateMachine):
         before = self.start_offset
         self.start_offset = max(before, self.synced)  # if it dies on the way, up to here may be gone
 
-        def step() -> None:
+        async def step() -> None:
             apply_retention(self.rig.log, self.clock_ms, Offset(self.synced))
-            self.rig.directory.reaper.remove_due()
+            await self.rig.directory.reaper.remove_due()
 
-        if self.attempt(lambda: self.rig.do(step)):
+        if self.attempt(lambda: self.rig.machine.run(step())):
             self.start_offset = max(before, self.rig.log.log_start_offset)
             assert self.start_offset <= max(self.synced, before)
 

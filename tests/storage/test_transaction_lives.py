@@ -180,7 +180,7 @@ class TransactionLives(RuleBasedStateMachine):
         self.removed = self.removed or self.compact
         if self.attempt(lambda: self.rig.machine.run(self.cleaner().clean_filthiest(self.bound))):
             self.rig.machine.cut_after(None)
-            self.rig.do(self.rig.directory.reaper.remove_due)
+            self.rig.machine.run(self.rig.directory.reaper.remove_due())
 
     @rule(how=st.sampled_from(["crash", "power_cut", "stop"]))
     def restart(self, how: str) -> None:
