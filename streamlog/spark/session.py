@@ -58,6 +58,8 @@ def make_session(name: str, conf: Mapping[str, str]) -> SparkSession:
         # Of a data source that nobody has registered, Spark also starts executors' Python with what
         # PYSPARK_DRIVER_PYTHON names, if there is any; so that is not set here.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        if master.partition("[")[0] == "local" and os.environ["PYSPARK_PYTHON"] == sys.executable:
+            settings.setdefault("spark.python.daemon.module", "streamlog.spark.quiet_daemon")
         given = os.environ.get(_JAVA_OPTIONS, "")
         if _QUIET not in given:
             os.environ[_JAVA_OPTIONS] = f"{_QUIET} {given}"
