@@ -1,4 +1,4 @@
-"""A partition as its leader and as its followers see it: high watermark, ISR, epochs (SEMANTICS.md 1, 2, 3, 5).
+"""A partition as its leader and as its followers see it: high watermark, ISR, epochs (SEMANTICS 1, 2, 3, 5).
 
 Pure decisions over a log: no network, no quorum, no timers. The node tells what came (positions of followers, a sync's
 end, the metadata's word) with the time, and carries out what is answered (bytes to send, a proposal for the quorum).

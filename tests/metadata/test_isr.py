@@ -1,4 +1,4 @@
-"""AlterPartition: SEMANTICS 3, FAULTS "stale or future leader epoch"."""
+"""AlterPartition: SEMANTICS 3, FAULTS "Bad input"."""
 
 from __future__ import annotations
 

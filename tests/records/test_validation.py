@@ -1,4 +1,4 @@
-"""What a producer may send (FAULTS.md is the source of each rule): a batch is taken, or named and refused."""
+"""What a producer may send (FAULTS "Bad input"): a batch is taken, or named and refused."""
 
 from __future__ import annotations
 

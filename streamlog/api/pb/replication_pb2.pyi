@@ -268,7 +268,7 @@ class ReplicaBatches(_message.Message):
     """Whole record batches as they stand in the leader's log, each right behind the one before. May be empty."""
     @_builtins.property
     def diverging_epoch(self) -> Global___ReplicaEpochEnd:
-        """Truncate to what both have (SEMANTICS.md 2) and follow again under another slot. This slot is over."""
+        """Truncate to what both have (SEMANTICS 2) and follow again under another slot. This slot is over."""
 
     @_builtins.property
     def error(self) -> _common_pb2.StreamlogError:
