@@ -8,7 +8,7 @@ OUTPUT ?= table
 NOISE_TESTS := $(addprefix tests/,cli client daemon demo e2e pytest_plugin raft/test_processes.py requirements services)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check fmt test test-long test-rounds test-noise test-spark sim sim-raft bench bench-peers demo interop proto docs clean
+.PHONY: help setup check fmt test test-long test-rounds test-noise test-spark test-lowest sim sim-raft bench bench-peers demo interop proto docs clean
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -49,6 +49,9 @@ test-noise: $(STAMP)  ## tests of real nodes while the steps of disk and network
 test-spark: $(STAMP)  ## the Spark part, with pyspark (a download of 450 MB the first time) and a Java
 	$(BIN)/python -c 'import pyspark, pyarrow' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark]'
 	$(BIN)/python -m pytest -q -m 'not rounds' tests/spark
+
+test-lowest: $(STAMP)  ## a cluster of three nodes with the lowest version of each dependency that pyproject.toml allows
+	$(BIN)/python tools/lowest.py --run
 
 sim: $(STAMP)    ## the cluster in simulation: SEED=7 tells one run, SEEDS=2000 FROM=0 JOBS=2 runs many, SHRINK=7 finds why
 	@$(BIN)/python -m tests.cluster $(if $(SEED),--seed $(SEED),$(if $(SHRINK),--shrink $(SHRINK),--seeds $(or $(SEEDS),300) --from $(or $(FROM),0) --jobs $(or $(JOBS:auto=2),2))) $(if $(MUTANT),--mutant $(MUTANT))
