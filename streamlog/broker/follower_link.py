@@ -46,6 +46,8 @@ FOLLOWS_PER_MESSAGE: Final = 2_000
 """Some 60 bytes each; the message has a bound (replica_wire.REQUEST_BYTES_MAX)."""
 RETRY_S: Final = (0.02, 1.0)
 """Before a partition is followed anew that the leader refused: the first pause and the longest."""
+COMPLAIN_AGAIN_S: Final = 60.0
+"""What keeps a partition from being followed is logged when it begins, and so often while it lasts."""
 GRANT_BYTES: Final = 256 << 10
 """Credit that a throttled follower gives at a time."""
 
@@ -60,7 +62,17 @@ class State(enum.Enum):
 class Followed:
     """One partition on this link. Owned by it."""
 
-    __slots__ = ("credit_bytes", "pause_s", "received_bytes", "replica", "slot", "state", "timer", "told_end")
+    __slots__ = (
+        "complaint",
+        "credit_bytes",
+        "pause_s",
+        "received_bytes",
+        "replica",
+        "slot",
+        "state",
+        "timer",
+        "told_end",
+    )
 
     def __init__(self, replica: FollowerReplica) -> None:
         self.replica = replica
@@ -69,6 +81,7 @@ class Followed:
         self.told_end = Offset(0)  # in this slot
         self.received_bytes = 0  # in this slot
         self.credit_bytes: int | None = None  # in this slot; None: without limit
+        self.complaint: float | None = None  # when it was logged last that it cannot be followed; None: it can
         self.pause_s = RETRY_S[0]  # before the next attempt, where one failed
         self.timer: asyncio.TimerHandle | None = None
 
@@ -272,8 +285,9 @@ class FollowerLink:
             self._end_slot(followed, tell=True)
             self._on_unfit(followed, error, bytes(batches), *facts)
             return
-        followed.pause_s = RETRY_S[0]
         if len(batches):
+            followed.pause_s = RETRY_S[0]
+            followed.complaint = None
             followed.received_bytes += len(batches)
             if followed.credit_bytes is not None and followed.received_bytes >= followed.credit_bytes:
                 self._want_credit(followed)
@@ -292,7 +306,7 @@ class FollowerLink:
             case StorageError() | FencedLeaderEpochError():
                 followed.close()  # its directory is offline, or it is not to be followed any more
             case _:
-                self._probe("batches_refused", partition=str(replica.partition), reason=error.message)
+                self._complain(followed, "batches_refused", error)
                 self._follow_later(followed)
 
     def _mend(self, followed: Followed, work: Callable[[], Awaitable[None]]) -> None:
@@ -314,8 +328,16 @@ class FollowerLink:
         elif isinstance(failed, StorageError | FencedLeaderEpochError):
             followed.close()
         else:
-            self._probe("mending_failed", partition=str(followed.replica.partition), reason=failed.message)
+            self._complain(followed, "mending_failed", failed)
             self._follow_later(followed)
+
+    def _complain(self, followed: Followed, event: str, error: StreamlogError) -> None:
+        """Of a partition once, and again after a while: each attempt may bring the same."""
+        now = asyncio.get_running_loop().time()
+        last = followed.complaint
+        if last is None or now - last >= COMPLAIN_AGAIN_S:
+            followed.complaint = now
+            self._probe(event, partition=str(followed.replica.partition), reason=error.message)
 
     # -- credit
 

@@ -32,6 +32,7 @@ from streamlog.client.partition_reader import PartitionReader
 from streamlog.config.offset_reset import BY_DURATION, OffsetReset
 from streamlog.errors import (
     CorruptMessageError,
+    DamagedFileError,
     InvalidRequestError,
     LogTruncatedError,
     NotLeaderError,
@@ -321,6 +322,9 @@ class Fetcher:
             link.ended(reader)
         if isinstance(error, OffsetOutOfRangeError):
             self._on_out_of_range(reader, error)
+        elif isinstance(error, DamagedFileError) and reader.batches:
+            # What was fetched before the damage is good: it is handed out first, and then the node is asked again.
+            self._loop.call_later(self._backoff.delay_s(1), self._again, reader, reader.generation)
         elif not error.retriable and error.details.get("retriable") is not True:
             self.fail(reader, error)
         else:

@@ -93,9 +93,11 @@ def write_pid(path: Path) -> None:
 
 
 def remove_pid(path: Path) -> None:
-    """Only this process's own: another node may have taken the directory over."""
+    """Only this process's own: another node may have taken the directory over. One that cannot be removed stays: it
+    may stand on the disk whose failure ends the node, and the number in it is of no process soon.
+    """
     try:
         if path.read_text().strip() == str(os.getpid()):
             path.unlink()
-    except FileNotFoundError:
+    except (OSError, ValueError):
         pass

@@ -31,6 +31,11 @@ SENTENCES: Final[Mapping[str, str]] = {
     "node_stopping": "stopping",
     "leadership": "the quorum's leader is {leader}, term {term}",
     "suspected": "suspects node {broker}, epoch {epoch}: its stream broke",
+    "damage_found": "{partition} is damaged: {path}: position {position}: {reason}; offsets {begin}..{end} are not"
+    " served until they are repaired from another replica",
+    "damage_repaired": "{partition} is repaired: offsets {begin}..{end} were fetched from node {source}",
+    "damage_left": "{partition} cannot be repaired: offsets {begin}..{end}: {reason}",
+    "index_rebuilt": "rebuilt {path}: {reason}",
     "broker_gone": "node {broker} is gone, its epoch {epoch} is fenced",
 }
 WARNINGS: Final = frozenset(
@@ -39,6 +44,8 @@ WARNINGS: Final = frozenset(
         "checkpoint_ignored",
         "controlled_shutdown_given_up",
         "controller_inactive",
+        "damage_found",
+        "damage_left",
         "decision_refused",
         "fenced",
         "heartbeat_unanswered",
@@ -59,6 +66,7 @@ class LogLines:
     def __init__(self, node_id: int, out: TextIO) -> None:
         self._node_id = node_id
         self._out = out
+        self.lost_lines = 0
 
     def __call__(self, event: str, /, **fields: object) -> None:
         level = "WARN" if event in WARNINGS else "INFO"
@@ -67,8 +75,11 @@ class LogLines:
     def write(self, level: str, text: str) -> None:
         now_s = time.time()
         stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now_s))
-        self._out.write(f"{stamp}.{int(now_s * 1000) % 1000:03} {level:5} node {self._node_id}: {text}\n")
-        self._out.flush()
+        try:
+            self._out.write(f"{stamp}.{int(now_s * 1000) % 1000:03} {level:5} node {self._node_id}: {text}\n")
+            self._out.flush()
+        except OSError:
+            self.lost_lines += 1  # its disk is full or has failed; the node does not stop for its log
 
 
 def _sentence(event: str, fields: Mapping[str, object]) -> str:

@@ -30,6 +30,7 @@ STOPPED: Final = 0
 FAILED: Final = 1
 MISUSED: Final = 2
 DEFECT: Final = 70  # EX_SOFTWARE of sysexits
+TRACEBACK_LINES_MAX: Final = 60
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -114,17 +115,26 @@ def _run(config: Loaded, beside: Beside, parent: Parent, out: TextIO) -> int:
         parent.tell(problem)
         _leave(FAILED, beside, out)
     except BaseException as error:  # noqa: BLE001  told and ended with, whatever it is
-        lines.write("ERROR", f"stopped by a defect: {error!r}\n{traceback.format_exc()}")
+        lines.write("ERROR", f"stopped by a defect: {error!r}\n{_where(error)}")
         parent.tell(f"stopped by a defect: {error!r}")
         _leave(DEFECT, beside, out)
     return STOPPED
 
 
+def _where(error: BaseException) -> str:
+    """Where it was raised: of many lines (groups of tasks, one error behind the other) the last."""
+    lines = "".join(traceback.format_exception(error)).splitlines(keepends=True)
+    left_out = len(lines) - TRACEBACK_LINES_MAX
+    return "".join(lines if left_out <= 0 else [f"... {left_out} lines before ...\n", *lines[left_out:]])
+
+
 def _leave(status: int, beside: Beside, out: TextIO) -> None:
-    """At once: a thread may hang in a disk that does not answer."""
-    remove_pid(beside.pid)
-    out.flush()
-    os._exit(status)
+    """At once, whatever else fails: a thread may hang in a disk that does not answer."""
+    try:
+        remove_pid(beside.pid)
+        out.flush()
+    finally:
+        os._exit(status)
 
 
 if __name__ == "__main__":

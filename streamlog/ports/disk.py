@@ -15,10 +15,11 @@ Contract
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias, TypeVar
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
+T = TypeVar("T")
 
 
 class Mapping(Protocol):
@@ -54,6 +55,10 @@ class File(Protocol):
 
     async def read(self, size: int, offset: int) -> bytes:
         """As `pread`, off the loop."""
+        ...
+
+    async def read_with(self, size: int, offset: int, work: Callable[[bytes], T]) -> T:
+        """As `read`; `work` gets what was read, in the same thread, and its result (or error) is that of the call."""
         ...
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> None:

@@ -123,6 +123,10 @@ class PosixFile:
         descriptor = self._open()
         return await self._off_loop(self._system.readers, lambda: _pread(descriptor, size, offset))
 
+    async def read_with(self, size: int, offset: int, work: Callable[[bytes], T]) -> T:
+        descriptor = self._open()
+        return await self._off_loop(self._system.readers, lambda: work(_pread(descriptor, size, offset)))
+
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> None:
         descriptor = self._open()
         for first in range(0, len(buffers), IOV_MAX):

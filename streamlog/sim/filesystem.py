@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 import errno
 import mmap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from streamlog.errors import InvariantError
 from streamlog.ports.disk import Buffer
 from streamlog.sim.disk import SimDisk, os_error, split
 from streamlog.sim.inode import DirectoryNode, FileNode, Window
 from streamlog.sim.process import Process
+
+T = TypeVar("T")
 
 
 class SimMapping:
@@ -76,6 +79,9 @@ class SimFile:
         self._enter()
         await asyncio.sleep(self._disk.sync_s())
         return self.pread(size, offset)
+
+    async def read_with(self, size: int, offset: int, work: Callable[[bytes], T]) -> T:
+        return work(await self.read(size, offset))
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> None:
         self._change()

@@ -95,7 +95,7 @@ class Cleaner:
         worst: tuple[bool, float, Log, Filth] | None = None
         self._uncleanable.intersection_update(self._directory.logs.values())  # those that are there still
         for log in self._directory.logs.values():
-            if not log.config.cleanup_compact or log.damage is not None or log in self._uncleanable:
+            if not log.config.cleanup_compact or log.damage is not None or log.unsound or log in self._uncleanable:
                 continue
             filth = self.filth(log, bound_of(log))
             if not filth.overdue and filth.ratio <= log.config.min_cleanable_dirty_ratio:
@@ -134,13 +134,16 @@ class Cleaner:
             with log.in_use():
                 return await self._clean(log, filth)
         except UNREADABLE as e:
-            self._uncleanable.add(log)
+            if not log.unsound:  # which is repaired, and cleaned then
+                self._uncleanable.add(log)
             self._probe("cleaning_gave_up", path=log.directory, reason=str(e))
         except StorageError:
             self._directory.check()  # the disk; otherwise it is the log that is being removed
         return None
 
     async def _clean(self, log: Log, filth: Filth) -> CleaningStats | None:
+        if not await self._all_sound(log, filth):
+            return None
         key_map = await self._map(log, filth)
         end = key_map.end_offset
         segments = [s for s in log.segments.closed() if s.base_offset < end]
@@ -162,6 +165,20 @@ class Cleaner:
             records_after=records_after,
             end_offset=end,
         )
+
+    async def _all_sound(self, log: Log, filth: Filth) -> bool:
+        """What is copied must not carry damage on under a new name. CorruptMessageError; False: the log has changed."""
+        for segment in log.segments.closed():
+            if segment.base_offset >= filth.first_uncleanable:
+                break
+            if segment.verified.covers(0, segment.size_bytes):
+                continue
+            found = await log.examine(segment)
+            if found is None:
+                return False
+            if found.damages:
+                raise CorruptMessageError(str(found.damages[0]))
+        return True
 
     async def _map(self, log: Log, filth: Filth) -> KeyMap:
         key_map = KeyMap(self._dedupe_buffer_bytes, filth.first_dirty)

@@ -1,7 +1,9 @@
 """All log directories of a node (`log.dirs`): which partition is where, and life with some of them offline.
 
 A directory that fails takes its own partitions offline and no others; when the last one has failed, `run` ends. A new
-partition goes to the online directory that holds the fewest. A partition found in two directories is refused at the
+partition goes to the online directory that holds the fewest of its topic, of several to the one that holds the fewest
+of all: so a topic has the throughput of all disks, and does not go with one of them. Those that are being made count:
+all partitions of a new topic are made at once. A partition found in two directories is refused at the
 start: which of the two is true, nobody here can know.
 """
 
@@ -24,6 +26,7 @@ class LogDirectories:
     def __init__(self, directories: list[LogDirectory], offline: dict[str, StorageError]) -> None:
         self._directories = directories
         self._offline = offline  # path -> why, for those that could not be opened
+        self._making: list[tuple[LogDirectory, TopicPartition]] = []  # logs that are about to be there
 
     @classmethod
     async def open(
@@ -122,11 +125,23 @@ class LogDirectories:
         return None
 
     async def create_log(self, partition: TopicPartition, config: LogConfig) -> Log:
-        """In the online directory with the fewest partitions, the first of several. StorageError where none is."""
+        """In the online directory with the fewest partitions of the topic. StorageError where none is."""
         online = self.online
         if not online:
             raise StorageError("all log directories are offline")
-        return await min(online, key=lambda directory: len(directory.logs)).create_log(partition, config)
+        directory = min(online, key=lambda one: self._load(one, partition.topic))
+        making = (directory, partition)
+        self._making.append(making)
+        try:
+            return await directory.create_log(partition, config)
+        finally:
+            self._making.remove(making)
+
+    def _load(self, directory: LogDirectory, topic: str) -> tuple[int, int]:
+        """Partitions of the topic in it, partitions in all."""
+        making = [partition for where, partition in self._making if where is directory]
+        here = {*directory.logs, *making}
+        return sum(partition.topic == topic for partition in here), len(here)
 
     async def remove_log(self, partition: TopicPartition, *, stray: bool = False) -> None:
         """Nothing where the partition is not here."""

@@ -29,6 +29,7 @@ from streamlog.ports import Clock, DirectoryLock, FileSystem, Probe, Random
 from streamlog.storage import names
 from streamlog.storage.checkpoints import format_offsets, read_offsets
 from streamlog.storage.config import LogConfig
+from streamlog.storage.examination import DamagedRange
 from streamlog.storage.group_commit import GroupCommit
 from streamlog.storage.log import Log
 from streamlog.storage.meta_properties import MetaProperties, claim
@@ -40,6 +41,8 @@ from streamlog.storage.segment import Segment
 # How often the recovery points are written. Kafka: log.flush.offset.checkpoint.interval.ms = 60 s. Ours is shorter,
 # because what lies above the recovery point is scanned, and trusted less, after an unclean stop.
 CHECKPOINT_INTERVAL_MS: Final = 5_000
+DAMAGES_LOGGED_MAX: Final = 10
+"""Of one segment at a time."""
 HOUSEKEEPING_INTERVAL_MS: Final = 30_000
 _CLEAN_VERSION: Final = 0
 
@@ -70,6 +73,7 @@ class LogDirectory:
         self.clean_epoch = clean_epoch  # broker epoch at the clean stop before this start; None: it was not clean
         self.failure: StorageError | None = None
         self.logs: dict[TopicPartition, Log] = {}
+        self.on_damage: Callable[[Log], None] | None = None  # something below a log's end cannot be read
         self._recovery_points: dict[TopicPartition, Offset] = {}  # as on disk
         self._log_starts: dict[TopicPartition, Offset] = {}  # as on disk
         self._cleaned: dict[TopicPartition, Offset] = {}
@@ -248,6 +252,23 @@ class LogDirectory:
                 log.durability.fail(self.failure)
             self._failed.set()
         return self.failure
+
+    def found_damage(self, log: Log, damages: Sequence[DamagedRange]) -> None:
+        for damaged in damages[:DAMAGES_LOGGED_MAX]:
+            self._probe(
+                "damage_found",
+                partition=str(log.partition),
+                path=damaged.path,
+                position=damaged.position,
+                reason=damaged.reason,
+                begin=damaged.begin_offset,
+                end=damaged.end_offset,
+            )
+        if self.on_damage is not None:
+            self.on_damage(log)
+
+    def rebuilt_index(self, path: str, reason: str) -> None:
+        self._probe("index_rebuilt", path=path, reason=reason)
 
     def check(self) -> None:
         if self.failure is not None:

@@ -40,6 +40,8 @@ from streamlog.storage.config import NEVER, LogConfig
 from streamlog.storage.derived import DerivedState
 from streamlog.storage.durability import Durability
 from streamlog.storage.epochs import EpochEnd, LeaderEpochs
+from streamlog.storage.examination import DamagedRange, Examined, examine
+from streamlog.storage.index_rebuild import rebuild_indexes
 from streamlog.storage.markers import marker_in
 from streamlog.storage.producer_restore import restore_producers
 from streamlog.storage.producers import ProducerStates
@@ -73,6 +75,12 @@ class Home(Protocol):
     def fail(self, error: OSError) -> StorageError:
         """A write failed: take the directory offline. Returns what to raise."""
 
+    def found_damage(self, log: Log, damages: Sequence[DamagedRange]) -> None:
+        """Something below the log's end cannot be read; it is in `log.unsound`."""
+
+    def rebuilt_index(self, path: str, reason: str) -> None:
+        """An index was wrong, and is right again."""
+
     async def lower_checkpoints(self, partition: TopicPartition, recovery_point: Offset, log_start: Offset) -> None:
         """Make what the checkpoints say of a log at most this, durably: before it is cut."""
 
@@ -94,6 +102,7 @@ class Log:
         "log_start_offset",
         "partition",
         "segments",
+        "unsound",
     )
 
     def __init__(
@@ -121,6 +130,7 @@ class Log:
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
         self.damage = damage
+        self.unsound: dict[Segment, Examined] = {}  # those in which damage was found since the start
         self.durability = Durability(self._mark, log_end_offset)
         self._users = 0  # of `in_use`
         self._unused = asyncio.Event()
@@ -382,6 +392,8 @@ class Log:
         self.log_end_offset = end
         self.log_start_offset = min(self.log_start_offset, end)
         self.derived.segments_gone([active, *removed])
+        for segment in [active, *removed]:
+            self.unsound.pop(segment, None)  # what is damaged still is found again
         self.derived.was_cut(end)
         self.durability.truncated(end, active, removed, restarted=restarted)
 
@@ -406,6 +418,8 @@ class Log:
         except OSError as e:
             raise self._home.fail(e) from e
         self.derived.segments_gone(removed)
+        for segment in removed:
+            self.unsound.pop(segment, None)
         self.durability.names_changed()
 
     def has_neighbours(self, segments: list[Segment]) -> bool:
@@ -413,17 +427,24 @@ class Log:
         closed = self.segments.closed()
         return segments[0] in closed and closed[(i := closed.index(segments[0])) : i + len(segments)] == segments
 
-    def replace_segments(self, old: list[Segment], copy: Segment) -> None:
-        """Put a compacted copy, written and synced under the suffix `.cleaned`, in the place of `old` (see `swap`)."""
+    def replace_segments(self, old: list[Segment], copy: Segment, further: Sequence[Segment] = ()) -> None:
+        """Put a compacted (or repaired) copy, written and synced under the suffix `.cleaned`, in the place of `old`
+        (see `swap`). `further`: segments with names of their own that follow it, installed before it: so whatever a
+        crash leaves joins what was there.
+        """
         self.durability.check()
         try:
+            for segment in reversed(further):
+                segment.rename("", log_last=True)
             copy.rename(names.SWAP, log_last=True)
             self._doom(old, keep_snapshot_of=copy.base_offset)
             copy.rename("", log_last=True)
         except OSError as e:
             raise self._home.fail(e) from e
-        self.segments.replace(old, [copy])
+        self.segments.replace(old, [copy, *further])
         self.derived.segments_gone(old)
+        for segment in old:
+            self.unsound.pop(segment, None)
         self.durability.names_changed()
         self.durability.request()
 
@@ -492,6 +513,51 @@ class Log:
             return data
         with self.in_use():
             return await reading.read(self, offset, size_max, end_offset, at_least_one)
+
+    async def examine(self, segment: Segment) -> Examined | None:
+        """Read all of `segment`: what is damaged in it is noted in `unsound`, an index that is wrong is rebuilt. None
+        where the segment went meanwhile. StorageError.
+        """
+        with self.in_use():
+            found = await examine(self, segment)
+            if found is not None:
+                await self.examined(segment, found)
+            return found
+
+    async def examined(self, segment: Segment, found: Examined) -> None:
+        """What the examination of a segment that is still there has found."""
+        known = self.unsound.pop(segment, None)
+        if found.damages:
+            segment.verified.forget()
+        for known_sound in found.sound:
+            segment.verified.add(*known_sound)
+        if found.damages:
+            self.unsound[segment] = found
+            if known is None or found.damages != known.damages:
+                self._home.found_damage(self, found.damages)
+        elif found.index_fault:
+            if segment is self.segments.active:
+                self.roll_now()  # what is appended meanwhile goes to another one
+            await rebuild_indexes(segment)
+            self._home.rebuilt_index(segment.path(names.INDEX), found.index_fault)
+
+    def damage_at(self, segment: Segment, offset: Offset) -> DamagedRange | None:
+        """The first damage of `segment` that is not below `offset`."""
+        found = self.unsound.get(segment)
+        for damaged in () if found is None else found.damages:
+            if damaged.end_offset > offset:
+                return damaged
+        return None
+
+    def unreadable(self, damaged: DamagedRange) -> DamagedFileError:
+        """For whoever wants to read there."""
+        return DamagedFileError(
+            damaged.path,
+            damaged.position,
+            f"{damaged.reason}: {self.partition} cannot be read at offset {damaged.begin_offset}",
+            f"it is repaired from another replica that is in sync, if there is one ('streamlogctl partition repair"
+            f" {self.partition}'); a reader that shall do without these records goes on at offset {damaged.end_offset}",
+        )
 
     def last_stable_offset(self, high_watermark: Offset) -> Offset:
         """Up to where all transactions are settled: the end for readers of committed records. At most

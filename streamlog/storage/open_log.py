@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from streamlog.errors import DamagedFileError
+from streamlog.errors import CorruptMessageError, DamagedFileError
 from streamlog.model import Offset, TopicPartition
 from streamlog.ports import FileSystem, Probe
 from streamlog.storage import names
@@ -19,6 +19,7 @@ from streamlog.storage.checkpoints import SIZE_MAX, parse_epochs
 from streamlog.storage.config import LogConfig
 from streamlog.storage.epochs import LeaderEpochs
 from streamlog.storage.header_scan import scan_file
+from streamlog.storage.index_rebuild import rebuild_indexes
 from streamlog.storage.log import Home, Log
 from streamlog.storage.producer_restore import follow
 from streamlog.storage.producers import ProducerStates
@@ -191,12 +192,10 @@ async def _index_anew(closed: list[Segment], files: list[str]) -> None:
     for segment in closed:
         if {segment.file_name(names.INDEX), segment.file_name(names.TIME_INDEX)} <= present:
             continue
-        segment.reset_indexes(preallocate=False)
-        with segment.rebuilding():
-            async for batches in scan_file(segment.file, 0, segment.size_bytes, check_crc=False):
-                for position, header in batches:
-                    segment.note(position, header)
-        segment.become_closed()
+        try:
+            await rebuild_indexes(segment)
+        except CorruptMessageError:
+            pass  # the indexes end there; whoever reads on finds the damage
         await segment.sync()
 
 

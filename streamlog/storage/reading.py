@@ -3,22 +3,36 @@
 `try_read` stays on the event loop and in the page cache; `read` waits for the device off the loop. Between its steps
 the log may be cut or its segments removed: the segment is pinned while it is read, and a read that a truncation has
 overtaken begins again.
+
+What goes out was verified (`soundness`): it was written by this process, or has been checked since it started. So
+`try_read` gives only what is known to be sound, and costs nothing for it; `read` checks what it reads in the thread
+that reads it. Where that fails the segment is read as a whole (`examination`): what cannot be read is noted in
+`Log.unsound`, and its owner is notified; what stands before and behind it is served.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import struct
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from streamlog.errors import CorruptMessageError, DamagedFileError
 from streamlog.model import LeaderEpoch, Offset
 from streamlog.records import check_crc, read_header
 from streamlog.records.decode import decode_batch
 from streamlog.records.header import HEADER_SIZE
+from streamlog.storage import names
+from streamlog.storage.examination import Examined
 from streamlog.storage.scan import ReadAt, Scan, WouldBlockError, run_async, try_run
 from streamlog.storage.segment import SCAN_BYTES, Segment
+from streamlog.storage.soundness import Surroundings, check_batches
 from streamlog.storage.transaction_index import AbortedTransaction
+from streamlog.storage.verified import VerifiedRange
 
 if TYPE_CHECKING:
     from streamlog.storage.log import Log
+
+_BASE_OFFSET: Final = struct.Struct(">q")
 
 
 class FoundOffset(NamedTuple):
@@ -31,29 +45,69 @@ def try_read(log: Log, offset: Offset, size_max: int, end_offset: Offset | None,
     index, end = _begin(log, offset, end_offset)
     while index < len(log.segments):
         segment = log.segments.at(index)
-        bound = _bound(log, index, end)
-        try:
-            data = try_run(segment.file, segment.read(offset, bound, size_max, at_least_one=at_least_one))
-        except WouldBlockError:
+        if segment in log.unsound:
             return None
+        try:
+            place = try_run(
+                segment.file,
+                segment.locate(offset, _bound(log, index, end), size_max, at_least_one=at_least_one),
+            )
+            data = None if place is None else _try_verified(log, segment, place, offset)
+        except (WouldBlockError, CorruptMessageError, DamagedFileError):
+            return None  # `read` waits for the disk, or finds out what is wrong
         if data is not None:
             return data
-        if log.segments.end_of(index, log.log_end_offset) >= end:
+        segment_end = log.segments.end_of(index, log.log_end_offset)
+        if segment_end >= end:
             return b""
+        if segment_end > offset and not log.config.cleanup_compact:
+            return None  # records are missing at its end
         index += 1
     return b""
 
 
+def _try_verified(log: Log, segment: Segment, place: tuple[int, int], offset: Offset) -> bytes:
+    """WouldBlockError where it is not in the page cache, or not known to be sound."""
+    start, stop = place
+    if stop <= start:
+        return b""
+    data = segment.file.try_pread(stop - start, start) if segment.verified.covers(start, stop) else None
+    if data is None or len(data) < stop - start:
+        raise WouldBlockError
+    if not log.config.cleanup_compact and _BASE_OFFSET.unpack_from(data)[0] > max(offset, segment.base_offset):
+        raise WouldBlockError  # the index may have led astray
+    return data
+
+
 async def read(log: Log, offset: Offset, size_max: int, end_offset: Offset | None, at_least_one: bool) -> bytes:
+    """DamagedFileError where `offset` itself cannot be read."""
+    suspected: CorruptMessageError | DamagedFileError | None = None
     while True:
         generation = log.durability.generation
         index, end = _begin(log, offset, end_offset)
         segment = log.segments.at(index)
         segment_end = log.segments.end_of(index, log.log_end_offset)
+        bound = _bound(log, index, end)
+        damaged = log.damage_at(segment, offset)
+        if damaged is not None:
+            if damaged.begin_offset <= offset:
+                raise log.unreadable(damaged)
+            bound = damaged.begin_offset if bound is None else min(bound, damaged.begin_offset)
         segment.pin()
         try:
-            scan = segment.read(offset, _bound(log, index, end), size_max, at_least_one=at_least_one)
-            data = await run_async(segment.file, scan)
+            found = log.unsound.get(segment)
+            if found is not None:
+                data = await _read_beside_damage(segment, found, offset, bound, size_max, at_least_one)
+            else:
+                data = await _read_checked(log, segment, segment_end, offset, bound, size_max, at_least_one)
+        except (CorruptMessageError, DamagedFileError) as error:
+            if generation != log.durability.generation or segment not in log.segments:
+                continue
+            if suspected is not None:
+                raise
+            suspected = error
+            await log.examine(segment)
+            continue
         finally:
             segment.unpin()
         if generation != log.durability.generation:
@@ -65,8 +119,117 @@ async def read(log: Log, offset: Offset, size_max: int, end_offset: Offset | Non
         offset = segment_end  # nothing left in this segment (compaction): go on in the next
 
 
+async def _read_checked(
+    log: Log,
+    segment: Segment,
+    segment_end: Offset,
+    offset: Offset,
+    bound: Offset | None,
+    size_max: int,
+    at_least_one: bool,
+) -> bytes | None:
+    """As `Segment.locate`, with the bytes. CorruptMessageError where they are not sound, or the index leads astray."""
+    generation, epochs = log.durability.generation, log.epochs.entries
+    place = await run_async(segment.file, segment.locate(offset, bound, size_max, at_least_one=at_least_one))
+    if place is None:
+        if offset < segment_end and bound is None and not log.config.cleanup_compact:
+            raise CorruptMessageError(
+                f"nothing from {offset} on, the next segment begins at {segment_end}", path=segment.path(names.LOG)
+            )
+        return None
+    start, stop = place
+    if stop <= start:
+        return b""
+    anchor, expected, last_offset = _anchor(segment, start)
+    around = Surroundings(
+        path=segment.path(names.LOG),
+        position=anchor,
+        stop=stop,
+        expected=expected,
+        first_last_offset=last_offset,
+        bound=segment_end,
+        epochs=epochs,
+    )
+    size = min(stop + HEADER_SIZE, segment.size_bytes) - anchor
+    data, next_offset = await segment.file.read_with(size, anchor, partial(_checked, around, start, offset))
+    if generation == log.durability.generation:
+        segment.verified.add(anchor, stop, next_offset)
+    return data
+
+
+async def _read_beside_damage(
+    segment: Segment, found: Examined, offset: Offset, bound: Offset | None, size_max: int, at_least_one: bool
+) -> bytes | None:
+    """As `_read_checked`, in a segment of which it is known what is sound: no search leads through what is not."""
+    last = found.sound[-1] if found.sound else VerifiedRange(0, 0, segment.base_offset)
+    behind = VerifiedRange(last.end, segment.size_bytes, Offset(offset + 1))  # appended since
+    run = next((one for one in found.sound if one.next_offset > offset), behind)
+    entry = segment.offset_index.lookup(offset).position
+    begin = entry if run.begin <= entry < run.end else run.begin
+    start = await run_async(segment.file, segment.seek_from(begin, offset))
+    if start >= run.end:
+        return None
+    size = min(max(size_max, HEADER_SIZE), run.end - start)
+    while True:
+        work = partial(_whole_batches, bound, size_max, at_least_one)
+        data, needed = await segment.file.read_with(size, start, work)
+        if needed <= size:
+            return data if data or not at_least_one else None
+        size = min(needed, run.end - start)
+
+
+def _whole_batches(bound: Offset | None, size_max: int, at_least_one: bool, data: bytes) -> tuple[bytes, int]:
+    """Those of `data` that are to be given, and how many bytes must be read for the first one; 0: no more."""
+    stop = 0
+    while len(data) - stop >= HEADER_SIZE:
+        header = read_header(data, stop)
+        after = stop + header.size_bytes
+        if header.size_bytes < HEADER_SIZE or (bound is not None and header.next_offset > bound):
+            break
+        if after > size_max and not (at_least_one and not stop):
+            break
+        if after > len(data):
+            return data[:stop], 0 if stop else after
+        check_crc(data, stop, header)
+        stop = after
+    return data[:stop], 0
+
+
+def _anchor(segment: Segment, start: int) -> tuple[int, Offset, Offset | None]:
+    """Where a check of what begins at `start` begins: there where it is known what comes, else at a batch before that
+    the index names. Position, the offset that is expected there at least, the last offset of that batch.
+    """
+    if not start:
+        return 0, segment.base_offset, None
+    known = segment.verified.next_offset_at(start)
+    if known is not None:
+        return start, known, None
+    entry = segment.offset_index.lookup_position(start - 1)
+    if 0 < entry.position < start:
+        return entry.position, segment.base_offset, entry.offset
+    return 0, segment.base_offset, None
+
+
+def _checked(around: Surroundings, start: int, offset: Offset, data: bytes) -> tuple[bytes, Offset]:
+    """In the thread that read `data`: the bytes of [start, around.stop), and the offset after them."""
+    sound = check_batches(data, around)
+    if len(data) < around.stop - around.position:
+        raise CorruptMessageError("the file is shorter than it was", path=around.path, position=around.position)
+    places = [position for position, _ in sound.batches]
+    if start != around.stop and start not in places:
+        raise CorruptMessageError("no batch begins here", path=around.path, position=start)
+    for position, header in sound.batches:
+        if position >= start:
+            break
+        if header.next_offset > offset:
+            raise CorruptMessageError(f"offset {offset} stands before", path=around.path, position=position)
+    if around.position == start and len(data) == around.stop - start:
+        return data, sound.next_offset
+    return data[start - around.position : around.stop - around.position], sound.next_offset
+
+
 async def offset_for_timestamp(log: Log, timestamp_ms: int) -> FoundOffset | None:
-    offset = log.log_start_offset
+    offset, suspected = log.log_start_offset, False
     while offset < log.log_end_offset:
         log.durability.check()
         generation = log.durability.generation
@@ -76,11 +239,23 @@ async def offset_for_timestamp(log: Log, timestamp_ms: int) -> FoundOffset | Non
             segment.pin()
             try:
                 found = await run_async(segment.file, _find_timestamp(segment, timestamp_ms, log.log_start_offset))
+            except (CorruptMessageError, DamagedFileError):
+                if generation != log.durability.generation or segment not in log.segments:
+                    continue
+                if suspected:
+                    raise
+                suspected = True
+                await log.examine(segment)
+                damaged = log.damage_at(segment, segment.base_offset)
+                if damaged is not None:
+                    raise log.unreadable(damaged) from None
+                continue
             finally:
                 segment.unpin()
             if generation != log.durability.generation:
                 continue
             if found is not None:
+                await read(log, found.offset, 1, None, True)  # it is sound, or this raises
                 return found
         offset = segment_end
     return None

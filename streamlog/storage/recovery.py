@@ -41,6 +41,7 @@ from streamlog.storage.header_scan import Scanned, scan_file
 from streamlog.storage.producers import ProducerStates
 from streamlog.storage.segment import Segment
 from streamlog.storage.snapshot_files import drop_snapshots_above, save_snapshot
+from streamlog.storage.verified import Verified
 
 SEARCH_BYTES: Final = 1 << 20
 REMEDY: Final = "the records from here on are to be had from the partition's leader"
@@ -135,6 +136,7 @@ class Recovery:
         """
         file_size = segment.file.size()
         segment.size_bytes = 0
+        segment.verified = Verified(0)  # what is found sound by this scan
         segment.reset_indexes(preallocate=False)
         segment.transaction_index.clear()
         jump: tuple[int, Offset] | None = None  # last batch that left out offsets: position, the offset expected

@@ -24,6 +24,7 @@ from streamlog.storage.scan import ReadAt, Scan
 from streamlog.storage.tail import Tail
 from streamlog.storage.time_index import TimeEntry, TimeIndex
 from streamlog.storage.transaction_index import TransactionIndex
+from streamlog.storage.verified import Verified
 
 SCAN_BYTES = 8192  # one read covers the distance between two index entries and the header behind it
 
@@ -50,6 +51,7 @@ class Segment:
         "tail",
         "time_index",
         "transaction_index",
+        "verified",
     )
 
     def __init__(
@@ -71,6 +73,7 @@ class Segment:
         self.offset_index = OffsetIndex(fs, self.path(names.INDEX), base_offset, config.segment_index_bytes)
         self.time_index = TimeIndex(fs, self.path(names.TIME_INDEX), base_offset, config.segment_index_bytes)
         self.transaction_index = TransactionIndex(fs, self.path(names.TXN_INDEX))
+        self.verified = Verified()
         self.tail: Tail | None = None
         self._file: File | None = None
         self._bytes_since_index = 0
@@ -92,6 +95,7 @@ class Segment:
         segment.file.truncate(0)
         segment.reset_indexes(preallocate=not suffix)
         segment.transaction_index.clear()
+        segment.verified = Verified(0)
         segment.tail = Tail(base_offset)
         return segment
 
@@ -238,6 +242,7 @@ class Segment:
         """Cut the log at `position`, where the first batch at or above `offset` begins."""
         self.file.truncate(position)
         self.size_bytes = position
+        self.verified.cut(position)
         self.offset_index.truncate(offset)
         self.time_index.truncate(offset)
         self.transaction_index.truncate(offset)
@@ -326,6 +331,7 @@ class Segment:
         if self.size_bytes and next_offset != end_offset:
             reason = f"it ends at offset {next_offset}, but the clean stop left it at {end_offset}"
             raise DamagedFileError(self.path(names.LOG), position, reason)
+        self.verified.written_from = self.size_bytes
 
     def seek(self, offset: Offset) -> Scan[int]:
         """Position of the first batch with a record at or above `offset`; `size_bytes` where all are below it."""
@@ -336,12 +342,13 @@ class Segment:
         position = self.offset_index.lookup(offset).position
         if 0 < position <= self.size_bytes:
             try:
-                return (yield from self._seek_from(position, offset))
+                return (yield from self.seek_from(position, offset))
             except CorruptMessageError:  # an index has no CRC: one that leads astray costs a scan, not the read
                 pass
-        return (yield from self._seek_from(0, offset))
+        return (yield from self.seek_from(0, offset))
 
-    def _seek_from(self, position: int, offset: Offset) -> Scan[int]:
+    def seek_from(self, position: int, offset: Offset) -> Scan[int]:
+        """As `seek`, from the batch at `position` on."""
         while position < self.size_bytes:
             data = yield ReadAt(min(SCAN_BYTES, self.size_bytes - position), position)
             at = 0
@@ -354,12 +361,13 @@ class Segment:
             position = self.further(position, at)
         return position
 
-    def read(
+    def locate(
         self, offset: Offset, end_offset: Offset | None, size_max: int, *, at_least_one: bool
-    ) -> Scan[bytes | None]:
-        """Whole batches from the one that holds `offset` (or the next) on, all below `end_offset` (None: no bound),
-        together at most `size_max` bytes; with `at_least_one`, the first even if it is larger. b"": not even the first
-        fits; None: there is none here. What is appended after the beginning is not in it.
+    ) -> Scan[tuple[int, int] | None]:
+        """Positions [start, stop) of whole batches from the one that holds `offset` (or the next) on, all below
+        `end_offset` (None: no bound), together at most `size_max` bytes; with `at_least_one`, the first even if it is
+        larger. An empty range: not even the first fits; None: there is none here. What is appended after the
+        beginning is not in it. Nothing is checked but the headers' lengths.
         """
         whole = self.size_bytes
         start = yield from self.seek(offset)
@@ -372,9 +380,7 @@ class Segment:
         if limit <= start and at_least_one:
             header = read_header((yield ReadAt(HEADER_SIZE, start)), 0)
             limit = start + self.checked_size(header, start)
-        if limit <= start:
-            return b""
-        return (yield ReadAt(limit - start, start))
+        return start, max(start, limit)
 
     def _boundary(self, start: int, limit: int) -> Scan[int]:
         """The last end of a batch in (start, limit], or `start`."""

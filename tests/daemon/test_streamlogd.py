@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import select
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from streamlog.config import PropertiesFile, load_node
 from streamlog.daemon.arguments import parse_arguments
+from streamlog.daemon.background import Beside
 from streamlog.daemon.free_ports import free_ports
 from streamlog.daemon.log_lines import VALUE_LENGTH_MAX, LogLines
-from streamlog.daemon.main import MISUSED, STOPPED, load, main
+from streamlog.daemon.main import DEFECT, MISUSED, STOPPED, TRACEBACK_LINES_MAX, _leave, _where, load, main
 from streamlog.release import RELEASE
 
 
@@ -188,3 +191,47 @@ def test_a_node_in_the_background(tmp_path: Path) -> None:
     assert ended
     assert not (tmp_path / "streamlogd-1.pid").exists()
     assert "node 1: stopped" in (tmp_path / "streamlogd-1.log").read_text()
+
+
+class FailingOutput(io.StringIO):
+    def write(self, text: str) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def flush(self) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+class TestOnAFailedDisk:
+    def test_it_leaves_though_the_pid_file_cannot_be_removed(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        left: list[int] = []
+
+        def fails(path: Path, *_: object, **__: object) -> str:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+        monkeypatch.setattr(Path, "read_text", fails)
+        monkeypatch.setattr(os, "_exit", left.append)
+        _leave(DEFECT, Beside(str(tmp_path / "data"), 1), sys.stderr)
+        assert left == [DEFECT]
+
+    def test_it_leaves_though_its_log_cannot_be_written(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        left: list[int] = []
+        monkeypatch.setattr(os, "_exit", left.append)
+        out = FailingOutput()
+        lines = LogLines(1, out)
+        lines("node_stopping")
+        assert lines.lost_lines == 1
+        with suppress(OSError):
+            _leave(DEFECT, Beside(str(tmp_path / "data"), 1), out)
+        assert left == [DEFECT]
+
+    def test_a_traceback_is_bounded(self) -> None:
+        error = ValueError("at the bottom")
+        for number in range(50):
+            above = ValueError(f"error {number}")
+            above.__context__ = error
+            error = above
+        text = _where(error)
+        assert len(text.splitlines()) <= TRACEBACK_LINES_MAX + 1
+        assert "lines before" in text

@@ -43,6 +43,9 @@ class InstantFile:
     async def read(self, size: int, offset: int) -> bytes:
         return self.pread(size, offset)
 
+    async def read_with(self, size: int, offset: int, work: Callable[[bytes], T]) -> T:
+        return work(self.pread(size, offset))
+
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> None:
         data = b"".join(buffers)
         self._data.extend(bytes(max(0, offset - len(self._data))))

@@ -256,10 +256,12 @@ def test_compact_and_delete_together() -> None:
 
 def test_a_damaged_batch_stops_the_cleaning_of_its_log_only() -> None:
     rig = filled()
-    before = rig.read(0, 300)
+    before = rig.read(1, 300)
     rig.machine.disk.damage("/data/topic-0/00000000000000000000.log", 68, b"?")
+    rig.crash()  # what this process has written itself it does not read again to check it
+    rig.log.segments.first.verified.forget()
     assert clean(rig) is None
-    assert rig.read(0, 300)[69:] == before[69:]
+    assert rig.read(1, 300) == before
     assert "cleaning_gave_up" in [event for event, _ in rig.events]
     names = rig.do(lambda: rig.machine.fs.list("/data/topic-0"))
     assert not [name for name in names if name.endswith(".cleaned")]

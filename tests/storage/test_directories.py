@@ -38,6 +38,35 @@ async def opened(machine: Machine, paths: tuple[str, ...] = PATHS) -> LogDirecto
     return directories
 
 
+@pytest.mark.parametrize("topics", [("topic",), ("u", "topic")])
+def test_partitions_that_are_made_at_once_spread_too(machine: Machine, topics: tuple[str, ...]) -> None:
+    async def fill() -> list[list[int]]:
+        directories = await opened(machine)
+        for topic in topics:
+            await asyncio.gather(
+                *(directories.create_log(TopicPartition(topic, PartitionId(n)), CONFIG) for n in range(6))
+            )
+        counts = [[sum(p.topic == topic for p in one.logs) for one in directories] for topic in topics]
+        await directories.close()
+        return counts
+
+    assert machine.run(fill()) == [[2, 2, 2]] * len(topics)
+
+
+def test_a_topic_spreads_though_one_directory_is_emptier(machine: Machine) -> None:
+    async def fill() -> list[int]:
+        directories = await opened(machine)
+        for number in range(4):
+            await next(iter(directories)).create_log(TopicPartition("old", PartitionId(number)), CONFIG)
+        for number in range(3):
+            await directories.create_log(partition(number), CONFIG)
+        counts = [sum(p.topic == "topic" for p in one.logs) for one in directories]
+        await directories.close()
+        return counts
+
+    assert machine.run(fill()) == [1, 1, 1]
+
+
 def test_partitions_spread_over_the_directories_and_are_found_again(machine: Machine) -> None:
     async def fill() -> list[int]:
         directories = await opened(machine)

@@ -1,0 +1,189 @@
+"""Damage in segments that no recovery reads: never served, found where it is, what stands around it served."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+import pytest
+
+from streamlog.errors import DamagedFileError
+from streamlog.records import read_header, scan_headers
+from streamlog.records.decode import decode_batch
+from streamlog.records.header import HEADER_SIZE
+from streamlog.sim.disk import DiskFaults
+from streamlog.sim.machine import Machine
+from streamlog.storage.config import LogConfig
+from tests.storage.rig import DIRECTORY, Rig
+
+SEGMENT = f"{DIRECTORY}/topic-0/00000000000000000000.log"
+INDEX = f"{DIRECTORY}/topic-0/00000000000000000000.index"
+VALUES = [b"%03d" % i + bytes(57) for i in range(40)]
+
+
+@pytest.fixture(params=[0.0, 1.0], ids=["page cache", "cold disk"])
+def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
+    """Forty batches, ten or so a segment, epochs 0 and 1, stopped in order."""
+    machine = Machine(1)
+    machine.disk.faults = DiskFaults(cold=request.param)
+    rig = Rig(machine, LogConfig(segment_bytes=1500, segment_index_bytes=1024, index_interval_bytes=300))
+    for i, value in enumerate(VALUES):
+        rig.append(value, epoch=i // 25)
+    rig.sync()
+    rig.stop()
+    yield rig
+    machine.close()
+
+
+def header_at(rig: Rig, number: int) -> tuple[int, bytes]:
+    """Position and bytes of the header of batch `number` of the first segment."""
+    data = bytes(rig.machine.disk.find(SEGMENT).cache.read(1500, 0))  # type: ignore[union-attr]  # it is a file
+    places = [position for position, _ in scan_headers(data, 0, len(data))]
+    return places[number], data[places[number] : places[number] + HEADER_SIZE]
+
+
+DAMAGES = {
+    "base offset far": lambda h: struct.pack(">q", read_header(h, 0).base_offset + 100_000) + h[8:],
+    "base offset near": lambda h: struct.pack(">q", read_header(h, 0).base_offset + 3) + h[8:],
+    "base offset before": lambda h: struct.pack(">q", read_header(h, 0).base_offset - 1) + h[8:],
+    "length too long": lambda h: h[:8] + struct.pack(">i", 50_000_000) + h[12:],
+    "length short": lambda h: h[:8] + struct.pack(">i", 60) + h[12:],
+    "length negative": lambda h: h[:8] + struct.pack(">i", -5) + h[12:],
+    "epoch": lambda h: h[:12] + struct.pack(">i", 77) + h[16:],
+    "epoch negative": lambda h: h[:12] + struct.pack(">i", -3) + h[16:],
+    "magic": lambda h: h[:16] + b"\x07" + h[17:],
+    "crc": lambda h: h[:17] + bytes([h[17] ^ 1]) + h[18:],
+    "attributes": lambda h: h[:22] + bytes([h[22] ^ 8]) + h[23:],
+    "zeros": lambda h: bytes(HEADER_SIZE),
+}
+
+
+def readable(rig: Rig, size_max: int = 1 << 20) -> tuple[dict[int, bytes | None], list[tuple[int, int]]]:
+    """All that can be read, and the ranges that cannot."""
+    found: dict[int, bytes | None] = {}
+    missing: list[tuple[int, int]] = []
+    offset = rig.log.log_start_offset
+    while offset < rig.log.log_end_offset:
+        try:
+            data = rig.read(offset, size_max)
+        except DamagedFileError:
+            segment = rig.log.segments.at(rig.log.segments.index_of(offset))
+            damaged = rig.log.damage_at(segment, offset)
+            assert damaged is not None
+            missing.append((damaged.begin_offset, damaged.end_offset))
+            offset = damaged.end_offset
+            continue
+        assert data
+        for position, header in scan_headers(data, 0, len(data)):
+            found.update((r.offset, r.value) for r in decode_batch(data, position))
+            offset = header.next_offset
+    return found, missing
+
+
+@pytest.mark.parametrize(("number", "size_max"), [(0, 1 << 20), (4, 1), (5, 300), (-1, 1 << 20)])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_header_is_never_served(rig: Rig, damage: str, number: int, size_max: int) -> None:
+    position, header = header_at(rig, number)
+    base = read_header(header, 0).base_offset
+    rig.machine.disk.damage(SEGMENT, position, DAMAGES[damage](header))
+    rig.start()
+    assert rig.log.damage is None  # the start does not read it
+    found, missing = readable(rig, size_max)
+    assert all(VALUES[offset] == value for offset, value in found.items())
+    assert len(missing) == 1
+    begin, end = missing[0]
+    assert begin <= base < end
+    assert end - begin <= 4, "what stands behind the next entry of the index is served"
+    assert {*range(40)} - found.keys() == {*range(begin, end)}
+    told = [fields for event, fields in rig.events if event == "damage_found"]
+    assert [(one["path"], one["position"]) for one in told] == [(SEGMENT, position)]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("number", [0, 4, -1])
+def test_wherever_a_reader_begins(rig: Rig, damage: str, number: int) -> None:
+    position, header = header_at(rig, number)
+    rig.machine.disk.damage(SEGMENT, position, DAMAGES[damage](header))
+    for offset in range(0, 15, 2):
+        rig.start()
+        try:
+            data = rig.read(offset, 1)
+        except DamagedFileError:
+            pass
+        else:
+            first = read_header(data, 0)
+            assert (first.base_offset, first.leader_epoch) == (offset, 0)
+            assert VALUES[offset] in data
+        rig.stop()
+
+
+def test_a_flipped_bit_in_a_record(rig: Rig) -> None:
+    position, _ = header_at(rig, 3)
+    rig.machine.disk.damage(SEGMENT, position + HEADER_SIZE + 9, b"?")
+    rig.start()
+    found, missing = readable(rig)
+    assert missing == [(3, 4)]
+    assert len(found) == 39
+
+
+def test_an_epoch_at_the_border_of_two(rig: Rig) -> None:
+    """Neighbours of two epochs, and a number between them: the log's table decides."""
+    rig.start()
+    index = rig.log.segments.index_of(rig.log.epochs.entries[1].start_offset)
+    segment = rig.log.segments.at(index)
+    data = segment.file.pread(1500, 0)
+    place = next(p for p, h in scan_headers(data, 0, len(data)) if h.base_offset == 25)
+    path = segment.file.path
+    rig.stop()
+    rig.machine.disk.damage(path, place + 12, struct.pack(">i", 0))
+    rig.start()
+    _, missing = readable(rig)
+    assert missing == [(25, 26)]
+
+
+@pytest.mark.parametrize("keep", [0, 1, 60, 300, 1000])
+def test_a_closed_segment_that_was_cut(rig: Rig, keep: int) -> None:
+    file = rig.machine.disk.find(SEGMENT)
+    file.cache.resize(keep)  # type: ignore[union-attr]  # it is a file
+    file.platter.resize(keep)  # type: ignore[union-attr]
+    rig.start()
+    end = rig.log.segments.at(1).base_offset
+    found, missing = readable(rig)
+    assert len(missing) == 1
+    assert missing[0][1] == end
+    assert {*range(40)} - found.keys() == {*range(*missing[0])}
+    assert all(VALUES[offset] == value for offset, value in found.items())
+
+
+def test_a_segment_in_the_middle_that_is_gone(rig: Rig) -> None:
+    rig.start()
+    gone, following = rig.log.segments.at(1), rig.log.segments.at(2).base_offset
+    path, base = gone.path(".log"), gone.base_offset
+    rig.stop()
+    rig.machine.disk.remove(path)
+    rig.start()
+    found, missing = readable(rig)
+    assert missing == [(base, following)]
+    assert len(found) == 40 - (following - base)
+
+
+@pytest.mark.parametrize("at", range(0, 32, 3))
+def test_a_damaged_index_is_rebuilt_and_nothing_is_lost(rig: Rig, at: int) -> None:
+    content = bytes(rig.machine.disk.find(INDEX).cache.read(1000, 0))  # type: ignore[union-attr]  # it is a file
+    if at >= len(content):
+        pytest.skip("the index is shorter")
+    rig.machine.disk.damage(INDEX, at, bytes([content[at] ^ 0x15]))
+    for offset in range(0, 14, 2):
+        rig.start()
+        assert VALUES[offset] in rig.read(offset, 1)
+        rig.stop()
+
+
+def test_what_this_process_has_written_is_not_read_again(rig: Rig) -> None:
+    rig.start()
+    rig.append(b"new", epoch=1)
+    active = rig.log.segments.active
+    assert active.verified.covers(active.size_bytes - 10, active.size_bytes)
+    assert not rig.log.segments.first.verified.covers(0, 10)
+    rig.read(0)
+    assert rig.log.segments.first.verified.covers(0, rig.log.segments.first.size_bytes)
