@@ -18,6 +18,7 @@ PARTS = {
     "spark": "bench.spark",
     "storage": "bench.storage",
     "transactions": "bench.transactions",
+    "validation": "bench.validation",
 }
 
 

@@ -5,8 +5,8 @@
 The pure decisions (ISR, high watermark, acknowledgements) are `replication.leader`'s; the bytes are the log's. This
 object checks what comes in, tells the watchers what has changed, and hands proposals on.
 
-Appending is synchronous. Batches that must be made anew first (legacy formats, a topic with a codec of its own, keys
-to be looked for in compressed batches) go by `append_slow`, whose work is done off the loop; then everything that
+Appending is synchronous. Batches that are work (`preparation`: large ones, whose records are to be checked, legacy
+formats, a topic with a codec of its own) go by `append_slow`, whose work is done off the loop; then everything that
 comes for this partition queues behind it, or a producer's batches would be overtaken by its own later ones. The
 first batch of a transaction goes by `append_verified`, where it waits for the coordinator (`verification`).
 """
@@ -150,10 +150,25 @@ class LeaderReplica:
         """
         return self._append(batches, acks, self._settings.limits, guard)
 
+    def append_own(self, batches: Buffer, *, acks: Acks, guard: VerificationGuard | None = None) -> Appended:
+        """As `append`, for batches that this node has encoded: their records are not checked."""
+        return self._append(batches, acks, replace(self._settings.limits, check_records=False), guard)
+
     def _append(self, batches: Buffer, acks: Acks, limits: ProduceLimits, guard: VerificationGuard | None) -> Appended:
         self._check()
         now_ms = self._clock.wall_ms()
         found = validate(batches, 0, len(batches), limits, now_ms)
+        return self._append_valid(batches, found, now_ms, acks, guard)
+
+    def _append_valid(
+        self,
+        batches: Buffer,
+        found: list[tuple[int, BatchHeader]],
+        now_ms: int,
+        acks: Acks,
+        guard: VerificationGuard | None,
+    ) -> Appended:
+        """`found`: what `validate` gave for them."""
         first = found[0][1]  # a producer with an id sends one batch at a time: the log sees to it
         if first.attributes & TRANSACTIONAL_BIT and self._opens_transaction(first):
             self._verifications.check(first, guard)
@@ -180,8 +195,9 @@ class LeaderReplica:
                 settings = self._settings
                 if not preparation.needed(batches, settings):
                     return self.append(batches, acks=acks, guard=guard)
-                batches = await self._workers.run(preparation.prepare, batches, settings, self._clock.wall_ms())
-                return self._append(batches, acks, replace(settings.limits, keys_required=False), guard)
+                ready = await self._workers.run(preparation.prepare, batches, settings, self._clock.wall_ms())
+                self._check()
+                return self._append_valid(ready.batches, ready.found, self._clock.wall_ms(), acks, guard)
         finally:
             self._slow_waiting -= 1
 

@@ -48,6 +48,7 @@ class TopicSettings(Struct, frozen=True, kw_only=True):
                 timestamp_before_max_ms=values.timestamp_before_max_ms,
                 timestamp_after_max_ms=values.timestamp_after_max_ms,
                 keys_required=values.cleanup_compact,
+                check_records=config[topic.RECORD_VALIDATION_ENABLE],
             ),
             min_insync_replicas=config[topic.MIN_INSYNC_REPLICAS],
             codec=_COMPRESSION[config[topic.COMPRESSION_TYPE]],

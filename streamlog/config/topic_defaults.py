@@ -93,6 +93,7 @@ LOG_MESSAGE_TIMESTAMP_BEFORE_MAX_MS: Final = _default_of(
     topic.MESSAGE_TIMESTAMP_BEFORE_MAX_MS, "log.message.timestamp.before.max.ms")
 LOG_MESSAGE_TIMESTAMP_AFTER_MAX_MS: Final = _default_of(
     topic.MESSAGE_TIMESTAMP_AFTER_MAX_MS, "log.message.timestamp.after.max.ms")
+LOG_RECORD_VALIDATION_ENABLE: Final = _default_of(topic.RECORD_VALIDATION_ENABLE, "log.record.validation.enable")
 LOG_CLEANER_DELETE_RETENTION_MS: Final = _default_of(topic.DELETE_RETENTION_MS, "log.cleaner.delete.retention.ms")
 LOG_CLEANER_MIN_CLEANABLE_RATIO: Final = _default_of(topic.MIN_CLEANABLE_DIRTY_RATIO, "log.cleaner.min.cleanable.ratio")
 LOG_CLEANER_MIN_COMPACTION_LAG_MS: Final = _default_of(
@@ -126,6 +127,7 @@ SYNONYMS: Final[Mapping[str, tuple[Synonym, ...]]] = {
     topic.MESSAGE_TIMESTAMP_TYPE.name: (Synonym(LOG_MESSAGE_TIMESTAMP_TYPE),),
     topic.MESSAGE_TIMESTAMP_BEFORE_MAX_MS.name: (Synonym(LOG_MESSAGE_TIMESTAMP_BEFORE_MAX_MS),),
     topic.MESSAGE_TIMESTAMP_AFTER_MAX_MS.name: (Synonym(LOG_MESSAGE_TIMESTAMP_AFTER_MAX_MS),),
+    topic.RECORD_VALIDATION_ENABLE.name: (Synonym(LOG_RECORD_VALIDATION_ENABLE),),
     topic.DELETE_RETENTION_MS.name: (Synonym(LOG_CLEANER_DELETE_RETENTION_MS),),
     topic.MIN_CLEANABLE_DIRTY_RATIO.name: (Synonym(LOG_CLEANER_MIN_CLEANABLE_RATIO),),
     topic.MIN_COMPACTION_LAG_MS.name: (Synonym(LOG_CLEANER_MIN_COMPACTION_LAG_MS),),

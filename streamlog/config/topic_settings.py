@@ -67,6 +67,10 @@ MESSAGE_TIMESTAMP_BEFORE_MAX_MS: Final = Setting(
 MESSAGE_TIMESTAMP_AFTER_MAX_MS: Final = Setting(
     "message.timestamp.after.max.ms", duration_ms(0, INT64_MAX), 3_600_000, update=_CHANGES,
     doc="How far after the leader's clock a record's time may lie; with CreateTime alone.")
+RECORD_VALIDATION_ENABLE: Final = Setting(
+    "record.validation.enable", Boolean(), True, update=_CHANGES,
+    doc="Whether the leader checks each record of a batch, also a compressed one, before it appends the batch, as "
+    "Kafka does. false trusts the producers: a batch that cannot be decoded is stored, and stops consumers.")
 DELETE_RETENTION_MS: Final = Setting(
     "delete.retention.ms", duration_ms(0, INT64_MAX), DAY_MS, update=_CHANGES,
     doc="How long a tombstone stays after the compaction that came upon it first.")

@@ -148,7 +148,7 @@ class Shard:
         for builder in self._builders(records):
             try:
                 batch = builder.build(BatchFields() if guard is None else self._fields(guard))
-                self._last = self.replica.append(batch, acks=Acks.ALL, guard=guard)
+                self._last = self.replica.append_own(batch, acks=Acks.ALL, guard=guard)
             except StreamlogError as error:
                 if begun:  # the state must be made from the log anew
                     self._failure = error

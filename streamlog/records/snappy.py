@@ -11,6 +11,7 @@ n bytes cannot unpack to more than 64 bytes for each 3 of them, which is what th
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import Final
 
 import cramjam
@@ -40,15 +41,35 @@ def compress(data: Buffer) -> bytes:
 
 def decompress(data: Buffer, size_bytes_max: int) -> bytes:
     """Framed or raw, to at most `size_bytes_max` bytes. Errors as `compression.decompress`."""
+    parts: list[bytes] = []
+    left = size_bytes_max
+    for block in _blocks(data):
+        size = _size_of(block)
+        if size > left:
+            raise too_large(size_bytes_max)
+        try:
+            parts.append(bytes(cramjam.snappy.decompress_raw(block)))
+        except cramjam.DecompressionError as error:
+            raise CorruptMessageError(f"snappy: {error}") from error
+        left -= len(parts[-1])
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def unpacked_size(data: Buffer) -> int:
+    """What its blocks announce together. CorruptMessageError for what no blocks can be."""
+    return sum(map(_size_of, _blocks(data)))
+
+
+def _blocks(data: Buffer) -> Iterator[Buffer]:
+    """The raw blocks, framed or one alone."""
     if data[: len(_MAGIC)] != _MAGIC:
-        return _unpack_block(data, size_bytes_max, size_bytes_max)
+        yield data
+        return
     if len(data) < _HEADER_SIZE:
         raise CorruptMessageError("snappy: the header is cut off")
     _, compatible = _VERSIONS.unpack_from(data, len(_MAGIC))
     if compatible not in _COMPATIBLE:
         raise CorruptMessageError(f"snappy: framing version {compatible}")
-    parts: list[bytes] = []
-    left = size_bytes_max
     position = _HEADER_SIZE
     while position < len(data):
         if len(data) - position < _SIZE.size:
@@ -57,20 +78,16 @@ def decompress(data: Buffer, size_bytes_max: int) -> bytes:
         position += _SIZE.size
         if not 0 < size <= len(data) - position:
             raise CorruptMessageError(f"snappy: a block of {size} bytes, {len(data) - position} are left")
-        parts.append(_unpack_block(data[position : position + size], left, size_bytes_max))
-        left -= len(parts[-1])
+        yield data[position : position + size]
         position += size
-    return b"".join(parts)
 
 
-def _unpack_block(block: Buffer, left: int, size_bytes_max: int) -> bytes:
-    """One raw block, which may unpack to `left` bytes of the `size_bytes_max` of the whole."""
+def _size_of(block: Buffer) -> int:
+    """As the block announces it, if that can be."""
     try:
-        size = cramjam.snappy.decompress_raw_len(block)
-        if 3 * size > 64 * len(block):
-            raise CorruptMessageError(f"snappy: {len(block)} bytes cannot unpack to {size}")
-        if size > left:
-            raise too_large(size_bytes_max)
-        return bytes(cramjam.snappy.decompress_raw(block))
+        size: int = cramjam.snappy.decompress_raw_len(block)
     except cramjam.DecompressionError as error:
         raise CorruptMessageError(f"snappy: {error}") from error
+    if 3 * size > 64 * len(block):
+        raise CorruptMessageError(f"snappy: {len(block)} bytes cannot unpack to {size}")
+    return size

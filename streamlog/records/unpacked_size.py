@@ -19,6 +19,7 @@ from typing import Final
 import zstandard
 
 from streamlog.errors import CorruptMessageError, InvalidRecordError
+from streamlog.records import snappy
 from streamlog.records.bounds import too_large
 from streamlog.records.compression import LZ4_FRAME_MAGIC, decompress, zstd_output_max
 from streamlog.records.header import Buffer, Codec
@@ -30,6 +31,7 @@ _DENSEST: Final = {
     Codec.LZ4: 255,
     Codec.ZSTD: 32_768,  # a block of 131,072 bytes for 4
 }
+_GZIP_MAGIC: Final = b"\x1f\x8b"
 _GZIP_SIZE: Final = struct.Struct("<I")  # RFC 1952, 2.3.1: ISIZE, modulo 2^32
 _LZ4_BLOCK: Final = struct.Struct("<I")
 _LZ4_HEADER_MIN: Final = 7  # magic, FLG, BD, checksum
@@ -51,6 +53,32 @@ def check_unpacked_size(codec: Codec, data: Buffer, size_bytes_max: int) -> None
             decompress(codec, data, size_bytes_max)
     except (CorruptMessageError, zstandard.ZstdError) as error:
         raise InvalidRecordError(f"the records are no {codec.name.lower()} stream: {error}", field="batches") from error
+
+
+def unpacked_size_max(codec: Codec, data: Buffer) -> int:
+    """The most that `data`, the compressed records of one batch, unpack to if they are a sound stream of the codec, by
+    what the stream announces. It may lie: whoever unpacks holds it to this. InvalidRecordError for what is no stream.
+    """
+    try:
+        match codec:
+            case Codec.NONE:
+                return len(data)
+            case Codec.GZIP:
+                if data[: len(_GZIP_MAGIC)] != _GZIP_MAGIC:
+                    raise CorruptMessageError("not a member")
+                (told,) = _GZIP_SIZE.unpack_from(data, max(0, len(data) - _GZIP_SIZE.size))
+                return int(told)
+            case Codec.SNAPPY:
+                return snappy.unpacked_size(data)
+            case Codec.LZ4:
+                return _lz4_output_max(data)
+            case Codec.ZSTD:
+                told = zstandard.frame_content_size(data)
+                by_blocks = zstd_output_max(data)
+                return by_blocks if told < 0 else min(told, by_blocks)
+    except (CorruptMessageError, zstandard.ZstdError, struct.error, IndexError) as error:
+        reason = error.reason if isinstance(error, CorruptMessageError) else str(error)
+        raise InvalidRecordError(f"the records are no {codec.name.lower()} stream: {reason}", field="batches") from None
 
 
 def _lz4_output_max(data: Buffer) -> int:

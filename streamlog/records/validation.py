@@ -1,14 +1,16 @@
 """What a leader checks of a batch that a producer sent, before the batch gets its offset.
 
-Only the header is read and the CRC computed: the records are neither unpacked nor copied, whatever their codec. There
-are two exceptions: a compacted topic, where every record must have a key, and a compressed batch whose frame does not
-rule out that it unpacks to more than anybody takes (unpacked_size.py). The errors fall into two kinds. Bytes that did
-not arrive as they were sent are CORRUPT_MESSAGE, and worth sending again: cut off, left over, CRC. Bytes that arrived
-and say something impossible are refused by the rule that they break, and would be refused again. So the CRC comes
-before the rules about fields.
+The header, the CRC, and each record, inside its compression (`record_check`): a batch that no reader can decode would
+stop all of them at its offset. A topic that trusts its producers (`record.validation.enable=false`) has the header and
+the CRC alone looked at, with two exceptions: a compacted topic, where every record must have a key, and a compressed
+batch whose frame does not rule out that it unpacks to more than anybody takes (unpacked_size.py).
 
-The timestamps of the header are taken at their word: the base timestamp is the first record's, the max timestamp
-is the largest. Who lies about them harms the lookup by time in his own partition, within the bounds checked here.
+The errors fall into two kinds. Bytes that did not arrive as they were sent are CORRUPT_MESSAGE, and worth sending
+again: cut off, left over, CRC. Bytes that arrived and say something impossible are refused by the rule that they break,
+and would be refused again. So the CRC comes before the rules about fields.
+
+The max timestamp of the header must be that of the records: the time index goes by it. The base timestamp only has to
+be one. Where producers are trusted both are taken at their word: who lies harms the lookup by time in his partition.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ from streamlog.records.header import (
     codec_of,
     read_header,
 )
+from streamlog.records.record_check import RecordTimes, check_records
 from streamlog.records.record_loop import RECORD_MIN
 from streamlog.records.unpacked_size import check_unpacked_size
 
@@ -56,6 +59,7 @@ class ProduceLimits(Struct, frozen=True, kw_only=True):
     timestamp_after_max_ms: int = 3_600_000  # `message.timestamp.after.max.ms` (KIP-937: one hour)
     keys_required: bool = False  # `cleanup.policy` has compact: a record without a key could never be removed
     unpacked_bytes_max: int = UNPACKED_BYTES_MAX  # what a batch may unpack to where it has to be unpacked
+    check_records: bool = True  # `record.validation.enable`
 
 
 def validate(buffer: Buffer, start: int, end: int, limits: ProduceLimits, now_ms: int) -> list[tuple[int, BatchHeader]]:
@@ -73,9 +77,12 @@ def validate(buffer: Buffer, start: int, end: int, limits: ProduceLimits, now_ms
         check_crc(buffer, position, header)
         _check_fields(header, position)
         _check_room(header, position, limits)
+        times = RecordTimes(header.base_timestamp, header.max_timestamp)
         if limits.timestamp_type is TimestampType.CREATE_TIME:
-            _check_timestamps(header, position, limits, now_ms)
-        if limits.keys_required:
+            _check_timestamps(times, position, limits, now_ms)
+        if limits.check_records:
+            _check_records(buffer, position, header, limits, now_ms)
+        elif limits.keys_required:
             _check_keys(buffer, position, limits)
         elif header.codec is not Codec.NONE:
             packed = memoryview(buffer)[position + HEADER_SIZE : position + header.size_bytes]
@@ -154,14 +161,34 @@ def _refuse(position: int, field: str, reason: str) -> None:
     raise InvalidRecordError(f"position {position}: {reason}", field=field, position=position)
 
 
+def _check_records(buffer: Buffer, position: int, header: BatchHeader, limits: ProduceLimits, now_ms: int) -> None:
+    try:
+        times = check_records(
+            buffer,
+            position,
+            header,
+            keys_required=limits.keys_required,
+            unpacked_bytes_max=limits.unpacked_bytes_max,
+        )
+    except InvalidRecordError as error:
+        raise InvalidRecordError(
+            f"position {position}: {error.message}", **{**error.details, "position": position}
+        ) from None
+    if limits.timestamp_type is TimestampType.CREATE_TIME:
+        _check_timestamps(times, position, limits, now_ms)
+        if times.largest != header.max_timestamp:
+            reason = f"max timestamp {header.max_timestamp}, but the largest of the records is {times.largest}"
+            _refuse(position, "max_timestamp", reason)
+
+
 def _check_keys(buffer: Buffer, position: int, limits: ProduceLimits) -> None:
     columns = decode_columns(buffer, position, unpacked_bytes_max=limits.unpacked_bytes_max)
     if int(columns.key_sizes.min()) < 0:
         _refuse(position, "key", "a record without a key in a compacted topic")
 
 
-def _check_timestamps(header: BatchHeader, position: int, limits: ProduceLimits, now_ms: int) -> None:
-    first, largest = header.base_timestamp, header.max_timestamp
+def _check_timestamps(times: RecordTimes, position: int, limits: ProduceLimits, now_ms: int) -> None:
+    first, largest = times
     if first < NO_TIMESTAMP or largest < NO_TIMESTAMP:
         raise InvalidTimestampError(f"negative timestamp {min(first, largest)}", field="timestamp", position=position)
     if largest - now_ms > limits.timestamp_after_max_ms:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from functools import partial
 
 import pytest
+from crc32c import crc32c
 
 from streamlog.api.requests import OffsetPlace
+from streamlog.broker.preparation import INLINE_BYTES_MAX
 from streamlog.errors import (
     CorruptMessageError,
     InvalidRecordError,
@@ -23,6 +26,7 @@ from streamlog.errors import (
 )
 from streamlog.model import Acks, LeaderEpoch, Offset, PartitionId
 from streamlog.records import BatchFields, Codec, codec_of, decode_batch, encode_batch, read_header
+from streamlog.records.header import CRC_POSITION, CRC_START, HEADER_SIZE
 from tests.broker.rig import ME, OTHER, P0, THIRD, UNCOMMITTED, Recorder, Rig, topic_id, values_in
 from tests.cli.legacy_logs import CODECS, RECORDS, messages
 from tests.storage.batches import batch
@@ -184,6 +188,75 @@ def test_bad_input_is_refused_and_nothing_is_written(rig: Rig) -> None:
     assert leader.log_end_offset == 0
     rig.configure("max.message.bytes", "2000")
     rig.do(lambda: leader.append(batch([bytes(1000)]), acks=Acks.ALL))
+
+
+@pytest.mark.parametrize("size", [10, 200_000])
+def test_batches_that_no_reader_could_decode_are_refused(rig: Rig, size: int) -> None:
+    rig.create()
+    rig.rest()
+    leader = rig.leader()
+    garbled = poisoned(size)
+    is_large = size > INLINE_BYTES_MAX
+    assert leader.needs_workers(garbled) == is_large
+
+    def append() -> object:
+        return rig.machine.run(leader.append_slow(garbled, acks=Acks.LEADER)) if is_large else rig.do(at_once)
+
+    at_once = partial(leader.append, garbled, acks=Acks.LEADER)
+    with pytest.raises(InvalidRecordError):
+        append()
+    assert leader.log_end_offset == 0
+    rig.configure("record.validation.enable", "false")
+    assert not leader.needs_workers(garbled)
+    rig.do(at_once)
+    assert leader.log_end_offset == 1
+
+
+def poisoned(size: int) -> bytes:
+    """A batch with a right CRC, whose one record announces 63 bytes more than there are."""
+    data = bytearray(batch([bytes(size)]))
+    data[HEADER_SIZE] |= 0x7E
+    struct.pack_into(">I", data, CRC_POSITION, crc32c(data[CRC_START:]))
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("values", "codec", "is_work"),
+    [
+        ([bytes(50_000)], Codec.NONE, False),
+        ([bytes(70_000)], Codec.NONE, True),
+        ([b""] * 1_024, Codec.NONE, False),
+        ([b""] * 1_025, Codec.NONE, True),
+        ([bytes(50_000)], Codec.GZIP, False),
+        ([bytes(50_000)], Codec.SNAPPY, False),
+        ([bytes(50_000)], Codec.LZ4, False),
+        ([bytes(50_000)], Codec.ZSTD, False),
+        ([bytes(70_000)], Codec.GZIP, True),
+        ([bytes(70_000)], Codec.SNAPPY, True),
+        ([bytes(70_000)], Codec.LZ4, True),
+        ([bytes(70_000)], Codec.ZSTD, True),
+    ],
+)
+def test_large_batches_are_checked_off_the_loop(rig: Rig, values: list[bytes], codec: Codec, *, is_work: bool) -> None:
+    rig.create()
+    rig.rest()
+    leader = rig.leader()
+    data = encode_batch(values, timestamps=1, fields=BatchFields(codec=codec))
+    assert leader.needs_workers(data) == is_work
+    rig.machine.run(leader.append_slow(data, acks=Acks.LEADER))
+    assert leader.log_end_offset == len(values)
+
+
+def test_a_stream_that_lies_about_its_size_is_no_work_for_the_loop(rig: Rig) -> None:
+    rig.create()
+    rig.rest()
+    leader = rig.leader()
+    packed = bytearray(encode_batch([bytes(300_000)], timestamps=1, fields=BatchFields(codec=Codec.GZIP)))
+    packed[-4:] = b"\x09\0\0\0"
+    struct.pack_into(">I", packed, CRC_POSITION, crc32c(packed[CRC_START:]))
+    assert not leader.needs_workers(bytes(packed))
+    with pytest.raises(InvalidRecordError, match="more than the 9 bytes"):
+        rig.do(lambda: leader.append(bytes(packed), acks=Acks.LEADER))
 
 
 def test_offsets_outside_the_log_are_refused_with_both_ends(rig: Rig) -> None:

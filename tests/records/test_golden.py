@@ -16,7 +16,9 @@ from streamlog.records import (
     ControlType,
     EndTransactionMarker,
     OtherControl,
+    ProduceLimits,
     Record,
+    TimestampType,
     check_crc,
     decode_batch,
     decode_columns,
@@ -25,8 +27,10 @@ from streamlog.records import (
     read_header,
     scan_headers,
     stamp,
+    validate,
 )
 from streamlog.records.header import PREFIX_SIZE
+from streamlog.records.record_check import check_records
 from tests.records.strategies import NOW_MS, strings
 
 REAL_KAFKA = Path(__file__).parent.parent / "cli" / "kafka-4.2.0"
@@ -100,6 +104,24 @@ def test_we_read_kafka_pythons(codec: Codec, count: int) -> None:
     assert header.is_transactional
     assert decode_batch(encoded) == records
     assert decode_columns(encoded).timestamps.tolist() == [record.timestamp for record in records]
+
+
+@pytest.mark.parametrize("path", sorted(REAL_KAFKA.rglob("*.log")), ids=lambda path: path.parent.name)
+def test_what_a_real_broker_accepted_passes_the_check(path: Path) -> None:
+    data = path.read_bytes()
+    for position, header in scan_headers(data, 0, len(data)):
+        if header.last_offset_delta == header.record_count - 1:  # else compaction has taken records away
+            found = check_records(data, position, header, keys_required=False, unpacked_bytes_max=1 << 20)
+            exact = header.timestamp_type is TimestampType.CREATE_TIME and not header.has_delete_horizon
+            assert found.largest == header.max_timestamp or not exact
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize("count", [1, 7, 80, 700])
+def test_what_kafka_python_sends_passes_the_check(codec: Codec, count: int) -> None:
+    encoded = theirs(rows(count + 3, count), codec)
+    limits = ProduceLimits(message_bytes_max=1 << 20)
+    assert len(validate(encoded, 0, len(encoded), limits, NOW_MS)) == 1
 
 
 @pytest.mark.parametrize("count", [1, 7, 80, 700])

@@ -63,10 +63,12 @@ def test_good_batches_are_found_with_their_positions() -> None:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_compressed_batches_are_not_unpacked(codec: Codec) -> None:
+def test_records_are_looked_at_unless_producers_are_trusted(codec: Codec) -> None:
     batch = encode_batch([b"a"] * 9, timestamps=NOW_MS, fields=BatchFields(codec=codec))
-    garbled = batch[:61] + bytes(len(batch) - 61)
-    assert validate(with_fields(garbled), 0, len(batch), LIMITS, NOW_MS)
+    garbled = with_fields(batch[:61] + bytes(len(batch) - 61))
+    assert isinstance(refusal(garbled), InvalidRecordError)
+    trusting = ProduceLimits(message_bytes_max=10_000, check_records=False)
+    assert validate(garbled, 0, len(garbled), trusting, NOW_MS)
 
 
 def test_nothing_at_all() -> None:
@@ -177,19 +179,23 @@ def test_without_a_producer_id_nobody_reads_the_sequence() -> None:
 
 def test_timestamps_are_held_against_the_topics_bounds() -> None:
     limits = ProduceLimits(message_bytes_max=10_000, timestamp_before_max_ms=1_000, timestamp_after_max_ms=500)
-    good = [{"base_timestamp": NOW_MS - 1_000}, {"max_timestamp": NOW_MS + 500}, {"base_timestamp": -1}]
-    for fields in good:
-        assert validate(with_fields(**fields), 0, len(BATCH), limits, NOW_MS)
-    bad = [
-        ({"base_timestamp": NOW_MS - 1_001}, "message.timestamp.before.max.ms"),
-        ({"max_timestamp": NOW_MS + 501}, "message.timestamp.after.max.ms"),
-        ({"base_timestamp": -2}, "timestamp"),
-        ({"max_timestamp": -(2**63)}, "timestamp"),
-    ]
-    for fields, field in bad:
-        error = refusal(with_fields(**fields), limits)
+    for times in ([NOW_MS - 1_000, NOW_MS], [NOW_MS, NOW_MS + 500], [-1, NOW_MS], [-1, -1]):
+        batch = encode_batch([b"a", b"b"], timestamps=times)
+        assert validate(batch, 0, len(batch), limits, NOW_MS)
+    for times, field in (
+        ([NOW_MS - 1_001, NOW_MS], "message.timestamp.before.max.ms"),
+        ([NOW_MS, NOW_MS - 1_001, -1], "message.timestamp.before.max.ms"),  # the header does not show it
+        ([NOW_MS, NOW_MS + 501], "message.timestamp.after.max.ms"),
+        ([NOW_MS, -2], "timestamp"),
+    ):
+        error = refusal(encode_batch([b"a"] * len(times), timestamps=times), limits)
         assert isinstance(error, InvalidTimestampError)
         assert error.details["field"] == field
+    for fields in ({"base_timestamp": -2}, {"max_timestamp": -(2**63)}):
+        assert isinstance(refusal(with_fields(**fields), limits), InvalidTimestampError)
+    error = refusal(with_fields(max_timestamp=NOW_MS + 2), limits)
+    assert isinstance(error, InvalidRecordError)
+    assert error.details["field"] == "max_timestamp"
     by_append = ProduceLimits(
         message_bytes_max=10_000, timestamp_type=TimestampType.LOG_APPEND_TIME, timestamp_after_max_ms=500
     )

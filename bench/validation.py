@@ -1,0 +1,99 @@
+"""Benchmark part "validation": what it costs that leaders check the records of what producers send.
+
+Three real nodes as in the part "cluster"; two topics, one with `record.validation.enable=false`, which leaves the check
+out. The same values are sent to one and to the other in turns, and each pair of turns gives a ratio.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from pathlib import Path
+from typing import Final
+
+from bench.cluster import NODES, PARTITIONS, Cluster
+from bench.figures import Figure
+from bench.scratch import scratch
+from streamlog.client import AsyncProducer
+from streamlog.ports.system import run as run_loop
+
+PAIRS: Final = 9
+TURN_BYTES: Final = 24 << 20
+VALUES: Final = 10_000
+BATCH_BYTES: Final = (16 << 10, 256 << 10)
+TARGET: Final = 10.0
+
+
+def run() -> list[Figure]:
+    with scratch("validation") as base:
+        return run_loop(_measure(base))
+
+
+def _values() -> dict[str, tuple[str, list[bytes]]]:
+    """Codec and values of each kind; not so random that they do not pack."""
+    rng = random.Random(1)
+    words = [rng.randbytes(20) for _ in range(500)]
+    mixed = [b"".join(rng.choice(words) for _ in range(rng.randrange(2, 9))) for _ in range(VALUES)]
+    return {
+        "100 B": ("none", [rng.randbytes(100) for _ in range(VALUES)]),
+        "40 to 160 B": ("none", mixed),
+        "1 KB": ("none", [rng.randbytes(1_000) for _ in range(VALUES // 5)]),
+        "40 to 160 B, lz4": ("lz4", mixed),
+        "40 to 160 B, gzip": ("gzip", mixed),
+    }
+
+
+async def _measure(base: Path) -> list[Figure]:
+    figures: list[Figure] = []
+    async with Cluster(base) as cluster:
+        await cluster.create("checked")
+        await cluster.admin.create_topic(
+            "trusted", partitions=PARTITIONS, replication_factor=NODES, configs={"record.validation.enable": "false"}
+        )
+        for batch_bytes in BATCH_BYTES:
+            for kind, (codec, values) in _values().items():
+                figures += await _pairs(
+                    cluster, f"{kind}, batches of {batch_bytes >> 10} KiB", codec, values, batch_bytes
+                )
+    return figures
+
+
+async def _pairs(cluster: Cluster, name: str, codec: str, values: list[bytes], batch_bytes: int) -> list[Figure]:
+    rates: list[float] = []
+    times: list[float] = []
+    cpu: list[float] = []
+    async with AsyncProducer(
+        bootstrap_servers=cluster.addresses, linger_ms=5, batch_size=batch_bytes, compression_type=codec
+    ) as producer:
+        for turn in range(-1, PAIRS):
+            topics = ("checked", "trusted") if turn % 2 else ("trusted", "checked")
+            found = {topic: await _send(cluster, producer, topic, values) for topic in topics}
+            if turn >= 0:  # the first is to warm up
+                rates.append(found["checked"][0])
+                times.append(found["trusted"][0] / found["checked"][0] - 1)
+                cpu.append(found["checked"][1] / found["trusted"][1] - 1)
+    return [
+        Figure(name=f"produce {name}", value=statistics.median(rates), unit="MB/s"),
+        Figure(
+            name=f"... time that the check adds, median of {PAIRS} pairs",
+            value=statistics.median(times) * 100,
+            unit="%",
+            target=TARGET,
+            less_is_better=True,
+        ),
+        Figure(
+            name="... CPU of all nodes, likewise", value=statistics.median(cpu) * 100, unit="%", less_is_better=True
+        ),
+    ]
+
+
+async def _send(cluster: Cluster, producer: AsyncProducer, topic: str, values: list[bytes]) -> tuple[float, float]:
+    """Megabytes a second, and seconds of CPU of all nodes."""
+    size = sum(map(len, values))
+    cpu_s, begin = cluster.cpu_s(), time.perf_counter()
+    for _ in range(max(1, TURN_BYTES // size)):
+        await producer.send_many(topic, values)
+    await producer.flush()
+    sent = max(1, TURN_BYTES // size) * size
+    return sent / 1e6 / (time.perf_counter() - begin), cluster.cpu_s() - cpu_s

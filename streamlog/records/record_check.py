@@ -1,0 +1,222 @@
+"""What a leader checks of the records of a batch from a client, inside their compression (Kafka's LogValidator).
+
+    unpacked                to no more than the limit, nor than the stream itself announces, whatever it contains
+    counted                 as many records as the header says fill the bytes, and no byte is left
+    offset deltas           0, 1, 2 ... last offset delta
+    lengths                 of keys, values and headers within their record
+    names of headers        UTF-8
+    keys                    present, where the topic is compacted
+    timestamps              64 bits; the extremes are returned, for the header and the topic's bounds
+
+What passes is decoded by every reader: the tests hold it against the plain decoder (`record_loop`).
+
+Three ways, by what is cheapest: records of one shape by the byte (`equal_shape`), few records one at a time, many by
+the column (`columnar`). A batch of very many records is checked in windows, so that the columns' memory is bounded: a
+packed batch of 1 MiB may hold millions of records.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from streamlog.errors import CorruptMessageError, InvalidRecordError, MessageTooLargeError
+from streamlog.model import NO_TIMESTAMP
+from streamlog.records.bounds import too_large
+from streamlog.records.columnar import RecordColumns, columns_of
+from streamlog.records.compression import decompress
+from streamlog.records.equal_shape import EqualRecords, equal_records
+from streamlog.records.header import HEADER_SIZE, BatchHeader, Buffer, Codec
+from streamlog.records.record import Headers
+from streamlog.records.record_loop import RECORD_BODY_MIN, RECORD_MIN, checked_sum, read_headers, refusal
+from streamlog.records.unpacked_size import unpacked_size_max
+from streamlog.records.varint import read_varint, read_varlong
+
+# Up to so many records the fixed price of looking for one shape (ten calls of numpy) is more than that of the loop.
+_TINY_COUNT_MAX: Final = 6
+# Up to so many records of different shapes the loop is cheaper than the columns (some fifty calls).
+_LOOP_COUNT_MAX: Final = 64
+# So many records are in memory as columns at a time: about 100 bytes each.
+_WINDOW_COUNT: Final = 1 << 16
+
+
+class RecordTimes(NamedTuple):
+    """The extremes of the records' timestamps, as CreateTime (ms since 1970). NO_TIMESTAMP counts only as `largest`."""
+
+    smallest: int
+    largest: int
+
+
+def check_records(
+    buffer: Buffer, position: int, header: BatchHeader, *, keys_required: bool, unpacked_bytes_max: int
+) -> RecordTimes:
+    """Of the batch at `position`, whose CRC and header fields have been checked: record_count > 0, last_offset_delta
+    fits it, the bytes are all there, the timestamp type is CreateTime.
+
+    InvalidRecordError; MessageTooLargeError for what unpacks to more than `unpacked_bytes_max`.
+    """
+    raw = _unpacked(buffer, position, header, unpacked_bytes_max)
+    count = header.record_count
+    if count > len(raw) // RECORD_MIN:
+        raise InvalidRecordError(f"{len(raw)} bytes are not {count} records", field="record_count")
+    if count <= _WINDOW_COUNT:
+        return _check_window(raw, header, 0, keys_required=keys_required)
+    times: list[RecordTimes] = []
+    start = 0
+    for first in range(0, count, _WINDOW_COUNT):
+        some = min(_WINDOW_COUNT, count - first)
+        end = _end_of(raw, start, some)
+        window = header._replace(record_count=some)
+        times.append(_check_window(raw[start:end], window, first, keys_required=keys_required))
+        start = end
+    if start != len(raw):
+        raise refusal(start, "bytes follow the last record")
+    stamped = [one.smallest for one in times if one.smallest != NO_TIMESTAMP]
+    return RecordTimes(min(stamped, default=NO_TIMESTAMP), max(one.largest for one in times))
+
+
+def _unpacked(buffer: Buffer, position: int, header: BatchHeader, size_bytes_max: int) -> bytes:
+    packed = memoryview(buffer)[position + HEADER_SIZE : position + header.size_bytes]
+    codec = header.codec
+    if codec is Codec.NONE:
+        return bytes(packed)
+    announced = unpacked_size_max(codec, packed)
+    if codec is Codec.GZIP and announced > size_bytes_max:
+        raise too_large(size_bytes_max)  # its trailer says the size exactly: it need not be unpacked
+    try:
+        return decompress(codec, packed, min(announced, size_bytes_max))
+    except MessageTooLargeError:
+        if announced >= size_bytes_max:
+            raise
+        reason = f"the {codec.name.lower()} stream unpacks to more than the {announced} bytes that it announces"
+        raise InvalidRecordError(reason, field="batches") from None
+    except CorruptMessageError as error:
+        # The CRC says that the bytes arrived as they were sent: to send them again is of no use.
+        raise InvalidRecordError(f"the records do not unpack: {error.reason}", field="batches") from None
+
+
+def _end_of(raw: bytes, position: int, count: int) -> int:
+    """Where the records that begin at `position` end, by their lengths."""
+    try:
+        for _ in range(count):
+            length, body = read_varint(raw, position)
+            if length < RECORD_BODY_MIN:
+                raise refusal(position, f"record length {length}")
+            position = body + length
+    except IndexError:
+        raise refusal(len(raw), "the records are cut off") from None
+    if position > len(raw):
+        raise refusal(len(raw), "the records are cut off")
+    return position
+
+
+def _check_window(raw: bytes, header: BatchHeader, first: int, *, keys_required: bool) -> RecordTimes:
+    """The `record_count` records that are `raw`; offset deltas count from `first`."""
+    count = header.record_count
+    if count <= _TINY_COUNT_MAX and first == 0:
+        return _check_one_by_one(raw, header, keys_required=keys_required)
+    equal = equal_records(raw, count) if first == 0 else None
+    if equal is not None:
+        return _check_equal(header, equal, keys_required=keys_required)
+    if count <= _LOOP_COUNT_MAX and first == 0:
+        return _check_one_by_one(raw, header, keys_required=keys_required)
+    return _check_columns(columns_of(raw, header), header, first, keys_required=keys_required)
+
+
+def _check_equal(header: BatchHeader, equal: EqualRecords, *, keys_required: bool) -> RecordTimes:
+    """Offset deltas are what they must be, and there are no headers: `equal_records` has seen to it."""
+    if keys_required and equal.key_size < 0:
+        raise _without_key(0)
+    base, deltas = header.base_timestamp, equal.timestamp_deltas
+    if isinstance(deltas, int):
+        both = checked_sum(base, deltas)
+        return RecordTimes(both, both)
+    largest = checked_sum(base, int(deltas.max()))
+    smallest = checked_sum(base, int(deltas.min()))
+    if smallest <= NO_TIMESTAMP < largest:
+        stamped = deltas[deltas != NO_TIMESTAMP - base]
+        smallest = base + int(stamped.min())
+    return RecordTimes(smallest, largest)
+
+
+def _check_columns(columns: RecordColumns, header: BatchHeader, first: int, *, keys_required: bool) -> RecordTimes:
+    count = len(columns)
+    offsets, times = columns.offsets, columns.timestamps
+    # They rise strictly, so they are dense when the ends say so.
+    if int(offsets[0]) - header.base_offset != first or int(offsets[-1]) - header.base_offset != first + count - 1:
+        raise InvalidRecordError(f"the offset deltas do not count from {first} to {first + count - 1}")
+    if keys_required and int(columns.key_sizes.min()) < 0:
+        raise _without_key(first)
+    if columns.headers is not None:
+        for name in {name for headers in columns.headers for name, _ in headers}:
+            _check_name(name)
+    largest, smallest = int(times.max()), int(times.min())
+    if smallest <= NO_TIMESTAMP < largest:
+        smallest = int(times[times != NO_TIMESTAMP].min())
+    return RecordTimes(smallest, largest)
+
+
+def _check_one_by_one(raw: bytes, header: BatchHeader, *, keys_required: bool) -> RecordTimes:
+    base = header.base_timestamp
+    smallest: int | None = None
+    largest = NO_TIMESTAMP
+    position = 0
+    try:
+        for index in range(header.record_count):
+            length, position = read_varint(raw, position)
+            end = position + length
+            if length < RECORD_BODY_MIN or end > len(raw):
+                raise refusal(position, f"record length {length}")
+            timestamp_delta, position = read_varlong(raw, position + 1)
+            delta, position = read_varint(raw, position)
+            if delta != index:
+                raise refusal(position, f"offset delta {delta} of record {index}")
+            key_size, position = read_varint(raw, position)
+            if key_size < 0 and keys_required:
+                raise _without_key(index)
+            position = _behind(key_size, position, end)
+            value_size, position = read_varint(raw, position)
+            position = _behind(value_size, position, end)
+            if position < end and raw[position] == 0:
+                position += 1
+            else:
+                headers, position = read_headers(raw, position, end)
+                _check_names(headers)
+            if position != end:
+                raise refusal(position, "a record's fields do not fill it")
+            timestamp = checked_sum(base, timestamp_delta)
+            if timestamp != NO_TIMESTAMP:
+                smallest = timestamp if smallest is None or timestamp < smallest else smallest
+                largest = max(largest, timestamp)
+    except IndexError:
+        raise refusal(position, "the records are cut off") from None
+    if position != len(raw):
+        raise refusal(position, "bytes follow the last record")
+    return RecordTimes(NO_TIMESTAMP if smallest is None else smallest, largest)
+
+
+def _behind(size: int, position: int, end: int) -> int:
+    """Of a field of so many bytes at `position`; -1: null."""
+    if size < -1:
+        raise refusal(position, f"length {size}")
+    if size > end - position:
+        raise refusal(position, f"a field of {size} bytes does not fit its record")
+    return position + max(size, 0)
+
+
+def _check_names(headers: Headers) -> None:
+    for name, _ in headers:
+        _check_name(name)
+
+
+def _check_name(name: str) -> None:
+    """What is no UTF-8 was decoded to lone surrogates."""
+    if name.isascii():
+        return
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise InvalidRecordError("the name of a header is no UTF-8", field="headers") from None
+
+
+def _without_key(index: int) -> InvalidRecordError:
+    return InvalidRecordError(f"a record without a key in a compacted topic, from record {index} on", field="key")

@@ -1,0 +1,260 @@
+"""What a leader accepts, every reader decodes: the check against the plain decoder, which reads one record at a time.
+
+The plain reading of the rules is `is_sound`. Valid batches of every shape are accepted; of mutated ones exactly those
+that are sound, and never anything but an error of ours comes out.
+"""
+
+from __future__ import annotations
+
+import gzip
+import random
+import struct
+import tracemalloc
+
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamlog.errors import InvalidRecordError, MessageTooLargeError, StreamlogError
+from streamlog.records import BatchFields, Codec, ProduceLimits, encode_batch, iter_batch, read_header, validate
+from streamlog.records import record_check as checking
+from streamlog.records.compression import compress, decompress
+from streamlog.records.payload import unpacked_records
+from streamlog.records.record_loop import read_records
+from streamlog.records.unpacked_size import unpacked_size_max
+from streamlog.records.varint import encode_varint
+from tests.records.strategies import NOW_MS, SHAPES, Columns, columns, strings
+from tests.records.test_damage import made_right, mutated
+from tests.records.test_validation import with_fields
+
+BOUND = 1 << 20
+LIMITS = ProduceLimits(message_bytes_max=BOUND, unpacked_bytes_max=BOUND)
+TRUSTING = ProduceLimits(message_bytes_max=BOUND, unpacked_bytes_max=BOUND, check_records=False)
+PACKED = [codec for codec in Codec if codec is not Codec.NONE]
+
+
+def is_accepted(batch: bytes, limits: ProduceLimits = LIMITS) -> bool:
+    try:
+        return len(validate(batch, 0, len(batch), limits, NOW_MS)) == 1
+    except StreamlogError:
+        return False
+
+
+def is_sound(batch: bytes) -> bool:
+    """The rules, record by record; the header's own are `validate`'s."""
+    header = read_header(batch, 0)
+    try:
+        records = read_records(unpacked_records(batch, 0, header, BOUND), header)
+        names = [name.encode() for record in records for name, _ in record.headers]
+    except (StreamlogError, UnicodeEncodeError):
+        return False
+    assert len(names) >= 0
+    offsets = [record.offset - header.base_offset for record in records]
+    times = [record.timestamp for record in records]
+    in_bounds = min(times, default=0) >= -1 and max(times, default=0) <= NOW_MS + LIMITS.timestamp_after_max_ms
+    return offsets == list(range(header.record_count)) and max(times) == header.max_timestamp and in_bounds
+
+
+def varied(rng: random.Random) -> bytes:
+    """A valid batch of a random shape, whose names of headers are UTF-8."""
+    count = rng.choice([1, 2, 5, 6, 7, 20, 64, 65, 66, 130])
+    shape = rng.choice(SHAPES)
+    count = min(count, 3) if shape == "large" else count
+    headers = [rng.choice(((), (("h", b"v"),), (("é", None), ("", b"")))) for _ in range(count)]
+    times = [NOW_MS - rng.randrange(100_000) for _ in range(count)]
+    return encode_batch(
+        strings(rng, count, shape),
+        strings(rng, count, rng.choice(["null", "equal", "mixed", "holes"])),
+        headers if rng.random() < 0.4 else None,
+        timestamps=times if rng.random() < 0.7 else NOW_MS,
+        fields=BatchFields(codec=rng.choice(list(Codec))),
+    )
+
+
+@given(columns())
+def test_what_our_encoder_makes_is_accepted(drawn: Columns) -> None:
+    batch = drawn.encoded()
+    header = read_header(batch, 0)
+    if not all(_is_utf8(name) for headers in drawn.headers or () for name, _ in headers):
+        # The encoder writes names that are no UTF-8 back as they were; a producer may not send them.
+        with pytest.raises(InvalidRecordError, match="UTF-8"):
+            checking.check_records(batch, 0, header, keys_required=False, unpacked_bytes_max=BOUND)
+        return
+    found = checking.check_records(batch, 0, header, keys_required=False, unpacked_bytes_max=BOUND)
+    times = [record.timestamp for record in read_records(unpacked_records(batch, 0, header, BOUND), header)]
+    if not header.attributes & 0x08:
+        assert found.largest == max(times)
+
+
+def _is_utf8(name: str) -> bool:
+    return not any("\ud800" <= letter <= "\udfff" for letter in name)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_valid_batches_are_accepted(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(20):
+        batch = varied(rng)
+        assert validate(batch, 0, len(batch), LIMITS, NOW_MS)
+        assert is_sound(batch)
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_of_mutated_batches_exactly_the_sound_ones_are_accepted(seed: int) -> None:
+    rng = random.Random(seed)
+    accepted = refused = 0
+    for _ in range(150):
+        batch = made_right(mutated_records(rng, varied(rng)))
+        if not is_accepted(batch, TRUSTING):
+            assert not is_accepted(batch)  # the rules of the header are the same
+            continue
+        assert is_accepted(batch) == is_sound(batch), batch.hex()
+        if is_accepted(batch):
+            accepted += 1
+            assert len(list(iter_batch(batch, unpacked_bytes_max=BOUND))) == read_header(batch, 0).record_count
+        else:
+            refused += 1
+    assert accepted > 5
+    assert refused > 30
+
+
+def mutated_records(rng: random.Random, batch: bytes) -> bytes:
+    """With something wrong in the header, in the stream, or in the records inside of it."""
+    match rng.randrange(5):
+        case 0:
+            return mutated(rng, batch, 21)
+        case 1:
+            return mutated(rng, batch, 61)
+        case _:
+            codec = read_header(batch, 0).codec
+            records = mutated(rng, decompress(codec, batch[61:], BOUND))
+            return batch[:61] + compress(codec, records)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_check_is_what_finds_them(seed: int) -> None:
+    """The planted defect: without the check, batches are stored that no reader decodes."""
+    rng = random.Random(seed)
+    batches = [made_right(mutated_records(rng, varied(rng))) for _ in range(150)]
+    assert sum(is_accepted(batch, TRUSTING) and not is_sound(batch) for batch in batches) > 20
+
+
+def record(
+    delta: int, *, value: bytes = b"v", headers: tuple[tuple[bytes, bytes], ...] = (), timestamp: int = 0
+) -> bytes:
+    body = b"".join(
+        (
+            b"\0",
+            encode_varint(timestamp),
+            encode_varint(delta),
+            encode_varint(-1),
+            encode_varint(len(value)) + value,
+            encode_varint(len(headers)),
+            *(encode_varint(len(k)) + k + encode_varint(len(v)) + v for k, v in headers),
+        )
+    )
+    return encode_varint(len(body)) + body
+
+
+def framed(body: bytes) -> bytes:
+    return encode_varint(len(body)) + body
+
+
+def batch_of(payload: bytes, count: int, codec: Codec = Codec.NONE) -> bytes:
+    frame = encode_batch([b""], timestamps=NOW_MS)[:61]
+    return with_fields(
+        made_right(frame + payload), attributes=int(codec), record_count=count, last_offset_delta=count - 1
+    )
+
+
+POISON = {
+    "gzip garbage": batch_of(random.Random(1).randbytes(200), 5, Codec.GZIP),
+    "an endless varint": batch_of(b"\xff" * 100, 1),
+    "a negative length of a value": batch_of(framed(b"\0\0\0\x01\x09\0"), 1),
+    "2^30 headers": batch_of(framed(b"\0\0\0\x01\x01" + encode_varint(2**30)), 1),
+    "a header's name that is no UTF-8": batch_of(record(0, headers=((b"\xff\xfe", b"v"),)), 1),
+    "offset deltas that stand still": batch_of(record(0) * 3, 3),
+    "a snappy bomb": batch_of(b"\xff\xff\xff\xff\x0f\0abc", 1, Codec.SNAPPY),
+    "more records announced than there are": batch_of(gzip.compress(record(0)), 7, Codec.GZIP),
+    "a negative offset delta": batch_of(record(-1) + record(0), 2),
+    "a gap": batch_of(record(0) + record(2), 2),
+    "bytes behind the last record": batch_of(record(0) + b"\0", 1),
+    "fewer records announced than there are": batch_of(record(0) + record(1), 1),
+    "a time of 64 bits": batch_of(record(0, timestamp=2**63 - 1), 1),
+    "a time above the header's": batch_of(record(0, timestamp=1), 1),
+}
+
+
+@pytest.mark.parametrize("name", POISON)
+def test_poison_is_refused_for_good(name: str) -> None:
+    batch = POISON[name]
+    with pytest.raises(InvalidRecordError) as caught:
+        validate(batch, 0, len(batch), LIMITS, NOW_MS)
+    assert not caught.value.retriable
+    assert caught.value.message.startswith("position 0: ")
+    assert is_accepted(batch, TRUSTING) or name == "a time of 64 bits"
+
+
+@pytest.mark.parametrize("codec", PACKED)
+def test_a_stream_is_held_to_what_it_announces_and_to_the_limit(codec: Codec) -> None:
+    records = b"".join(record(index, value=bytes(10_000)) for index in range(300))
+    batch = batch_of(compress(codec, records), 300, codec)
+    validate(batch, 0, len(batch), ProduceLimits(message_bytes_max=BOUND, unpacked_bytes_max=4 << 20), NOW_MS)
+    tracemalloc.start()
+    with pytest.raises(MessageTooLargeError):
+        validate(batch, 0, len(batch), LIMITS, NOW_MS)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 3 * BOUND
+
+
+def test_a_trailer_that_lies() -> None:
+    stream = gzip.compress(record(0, value=bytes(500_000)))
+    batch = batch_of(stream[:-4] + struct.pack("<I", 99), 1, Codec.GZIP)
+    with pytest.raises(InvalidRecordError, match="unpacks to more than the 99 bytes that it announces"):
+        validate(batch, 0, len(batch), LIMITS, NOW_MS)
+
+
+@pytest.mark.parametrize("codec", PACKED)
+@given(size=st.sampled_from([0, 1, 100, 32_768, 65_536, 300_000]), seed=st.integers(0, 99))
+def test_what_a_stream_announces_is_no_less_than_what_comes(codec: Codec, size: int, seed: int) -> None:
+    data = random.Random(seed).randbytes(size // 2) + bytes(size - size // 2)
+    assert unpacked_size_max(codec, compress(codec, data)) >= size
+    if codec is Codec.ZSTD:
+        unknown = zstandard.ZstdCompressor().compressobj()
+        assert unpacked_size_max(codec, unknown.compress(data) + unknown.flush()) >= size
+
+
+@pytest.mark.parametrize("payload", [bytes(4 << 20), record(0) * 400_000, b"\x0c\0\0\0\x01\x01\0" * 500_000])
+def test_many_records_take_little_memory(payload: bytes) -> None:
+    """A few kilobytes that unpack to as many records as can be."""
+    count = len(payload) // 7
+    batch = batch_of(compress(Codec.ZSTD, payload), count, Codec.ZSTD)
+    limits = ProduceLimits(message_bytes_max=BOUND, unpacked_bytes_max=8 << 20)
+    tracemalloc.start()
+    assert not is_accepted(batch, limits)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 48 << 20
+
+
+@pytest.mark.parametrize("window", [7, 64, 65, 100])
+@pytest.mark.parametrize("seed", range(3))
+def test_windows_find_what_one_look_finds(window: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(seed)
+    batches = [made_right(mutated_records(rng, varied(rng))) for _ in range(60)] + [varied(rng) for _ in range(20)]
+    judged = [is_accepted(batch) for batch in batches]
+    monkeypatch.setattr(checking, "_WINDOW_COUNT", window)
+    assert [is_accepted(batch) for batch in batches] == judged
+
+
+@pytest.mark.parametrize("count", [3, 30, 300])
+def test_keys_of_compacted_topics(count: int) -> None:
+    limits = ProduceLimits(message_bytes_max=BOUND, keys_required=True)
+    values = [b"x" * (index % 3) for index in range(count)]
+    keys: list[bytes | None] = [b"k"] * count
+    assert is_accepted(encode_batch(values, keys, timestamps=NOW_MS), limits)
+    keys[count // 2] = None
+    assert not is_accepted(encode_batch(values, keys, timestamps=NOW_MS), limits)
+    assert not is_accepted(encode_batch([b"v"] * count, timestamps=NOW_MS), limits)
