@@ -24,13 +24,12 @@ from streamlog.records import BatchHeader, Codec, codec_of, convert, is_legacy, 
 from streamlog.records.header import ATTRIBUTES_POSITION, CODEC_MASK, HEADER_SIZE, LOG_OVERHEAD
 from streamlog.records.unpacked_size import unpacked_size_max
 
-INLINE_BYTES_MAX: Final = 65_536
-"""Of unpacked records, all batches of a partition together: to check them takes 0.1 to 0.2 ms. A block of LZ4 is so
-large.
+INLINE_BYTES_MAX: Final = 256 << 10
+"""Of unpacked records, all batches of a partition together, checked on the loop: 0.1 to 0.3 ms. A thread's turn costs
+more, for it waits for the interpreter's lock; the Python client's largest batch by default is so large.
 """
-INLINE_RECORDS_MAX: Final = 1_024
-"""Likewise: records of a few bytes, with headers, cost some 2 us each."""
-_INLINE_PACKED_BYTES_MAX: Final = 32_768  # beyond it not even the headers of a stream's blocks are looked at here
+INLINE_RECORDS_MAX: Final = 4_096
+_INLINE_PACKED_BYTES_MAX: Final = 64 << 10  # beyond it not even the headers of a stream's blocks are looked at here
 
 _LENGTH: Final = struct.Struct(">i")
 _COUNT: Final = struct.Struct(">i")

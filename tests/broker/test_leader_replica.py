@@ -190,7 +190,7 @@ def test_bad_input_is_refused_and_nothing_is_written(rig: Rig) -> None:
     rig.do(lambda: leader.append(batch([bytes(1000)]), acks=Acks.ALL))
 
 
-@pytest.mark.parametrize("size", [10, 200_000])
+@pytest.mark.parametrize("size", [10, 300_000])
 def test_batches_that_no_reader_could_decode_are_refused(rig: Rig, size: int) -> None:
     rig.create()
     rig.rest()
@@ -223,18 +223,18 @@ def poisoned(size: int) -> bytes:
 @pytest.mark.parametrize(
     ("values", "codec", "is_work"),
     [
-        ([bytes(50_000)], Codec.NONE, False),
-        ([bytes(70_000)], Codec.NONE, True),
-        ([b""] * 1_024, Codec.NONE, False),
-        ([b""] * 1_025, Codec.NONE, True),
-        ([bytes(50_000)], Codec.GZIP, False),
-        ([bytes(50_000)], Codec.SNAPPY, False),
-        ([bytes(50_000)], Codec.LZ4, False),
-        ([bytes(50_000)], Codec.ZSTD, False),
-        ([bytes(70_000)], Codec.GZIP, True),
-        ([bytes(70_000)], Codec.SNAPPY, True),
-        ([bytes(70_000)], Codec.LZ4, True),
-        ([bytes(70_000)], Codec.ZSTD, True),
+        ([bytes(200_000)], Codec.NONE, False),
+        ([bytes(270_000)], Codec.NONE, True),
+        ([b""] * 4_096, Codec.NONE, False),
+        ([b""] * 4_097, Codec.NONE, True),
+        ([bytes(200_000)], Codec.GZIP, False),
+        ([bytes(200_000)], Codec.SNAPPY, False),
+        ([bytes(200_000)], Codec.LZ4, False),
+        ([bytes(200_000)], Codec.ZSTD, False),
+        ([bytes(270_000)], Codec.GZIP, True),
+        ([bytes(270_000)], Codec.SNAPPY, True),
+        ([bytes(270_000)], Codec.LZ4, True),
+        ([bytes(270_000)], Codec.ZSTD, True),
     ],
 )
 def test_large_batches_are_checked_off_the_loop(rig: Rig, values: list[bytes], codec: Codec, *, is_work: bool) -> None:
