@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable
 
 from streamlog.errors import FencedLeaderEpochError
+from streamlog.metrics import TopicTraffic
 from streamlog.model import BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
 from streamlog.ports import Buffer
 from streamlog.replication.follower import FetchPosition, PartitionFollower
@@ -25,14 +26,32 @@ def _nobody() -> None:
 class FollowerReplica:
     """Made and ended by its `Replica`, driven by the links. One event loop; its methods are never called at once."""
 
-    __slots__ = ("_cuts", "_idle", "ended", "follower", "leader", "leader_epoch", "log", "on_stable", "topic_id")
+    __slots__ = (
+        "_cuts",
+        "_idle",
+        "ended",
+        "follower",
+        "leader",
+        "leader_epoch",
+        "log",
+        "on_stable",
+        "topic_id",
+        "traffic",
+    )
 
     def __init__(
-        self, topic_id: TopicId, log: Log, leader: BrokerId, leader_epoch: LeaderEpoch, high_watermark: Offset
+        self,
+        topic_id: TopicId,
+        log: Log,
+        leader: BrokerId,
+        leader_epoch: LeaderEpoch,
+        high_watermark: Offset,
+        traffic: TopicTraffic,
     ) -> None:
         """`high_watermark`: as this replica last knew it."""
         self.topic_id = topic_id
         self.log = log
+        self.traffic = traffic
         self.leader = leader
         self.leader_epoch = leader_epoch
         self.follower = PartitionFollower(log, leader_epoch, high_watermark=high_watermark)
@@ -64,6 +83,7 @@ class FollowerReplica:
         """As `PartitionFollower.on_batches`, and its errors; FencedLeaderEpochError once this is over."""
         self._check()
         self.follower.on_batches(batches, leader_high_watermark, leader_log_start)
+        self.traffic.replicated_in += len(batches)
         self.log.last_stable_offset(self.high_watermark)  # what is settled by it need not be kept in mind
         if len(batches) and not self.log.config.syncs_each_append:
             self.on_stable()

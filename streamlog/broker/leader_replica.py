@@ -33,6 +33,7 @@ from streamlog.errors import (
     OutcomeUnknownError,
     StreamlogError,
 )
+from streamlog.metrics import TopicTraffic
 from streamlog.model import (
     Acks,
     BrokerId,
@@ -80,9 +81,11 @@ class LeaderReplica:
         workers: Workers,
         isr_changes: IsrChanges,
         may_join: Callable[[BrokerId], bool],
+        traffic: TopicTraffic,
     ) -> None:
         self.topic_id = topic_id
         self.log = log
+        self.traffic = traffic
         self.partition: TopicPartition = log.partition
         self.leader_epoch: LeaderEpoch = term.leader_epoch
         self._settings = settings
@@ -179,6 +182,8 @@ class LeaderReplica:
         assert isinstance(appended, Appended)  # what this log answers
         if appended.duplicate:
             return appended
+        self.traffic.records_in += appended.next_offset - appended.first_offset
+        self.traffic.bytes_in += appended.size_bytes
         for watcher in tuple(self._watchers):
             watcher.on_appended(self, appended)
         if not self.log.config.syncs_each_append:

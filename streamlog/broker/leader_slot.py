@@ -169,6 +169,7 @@ class LeaderSlot:
 
     def news(self, batches: Sequence[Buffer]) -> News:
         self._told = told = (self.replica.high_watermark, self.replica.log_start_offset)
+        self.replica.traffic.replicated_out += sum(map(len, batches))
         return News(self.number, *told, batches)
 
     def close(self) -> None:

@@ -33,6 +33,7 @@ from streamlog.broker.topic_settings import TopicSettings
 from streamlog.errors import NotLeaderError, StorageError, StreamlogError, UnknownTopicOrPartitionError
 from streamlog.metadata.records import Partition
 from streamlog.metadata.rules import effective_min_isr
+from streamlog.metrics import Traffic
 from streamlog.model import NO_BROKER, BrokerId, Offset, TopicId, TopicPartition
 from streamlog.ports import Ports
 from streamlog.replication.leader import LeaderTerm
@@ -64,6 +65,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     role_changed: Callable[[Replica], None]
     went_offline: Callable[[], None]
     forget_high_watermark: Callable[[TopicPartition], Awaitable[None]]
+    traffic: Traffic
 
 
 class Replica:
@@ -332,6 +334,7 @@ class Replica:
             workers=around.ports.workers,
             isr_changes=around.isr_changes,
             may_join=self._may_join,
+            traffic=around.traffic.of(self.partition.topic),
         )
         around.ports.probe("leading", partition=str(self.partition), leader_epoch=partition.leader_epoch)
         around.role_changed(self)
@@ -340,7 +343,12 @@ class Replica:
         partition = wanted.partition
         self.unfit = None
         self.follower = FollowerReplica(
-            wanted.topic_id, log, partition.leader, partition.leader_epoch, self._last_high_watermark
+            wanted.topic_id,
+            log,
+            partition.leader,
+            partition.leader_epoch,
+            self._last_high_watermark,
+            self._around.traffic.of(self.partition.topic),
         )
         self._around.ports.probe(
             "following",

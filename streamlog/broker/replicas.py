@@ -42,6 +42,7 @@ from streamlog.metadata.node_configs import NodeConfigs
 from streamlog.metadata.records import Partition
 from streamlog.metadata.roles import PartitionKey, Role
 from streamlog.metadata.view import MetadataView
+from streamlog.metrics import Traffic
 from streamlog.model import NO_BROKER, BrokerEpoch, BrokerId, Offset, PartitionId, TopicId, TopicPartition
 from streamlog.ports import Ports
 from streamlog.storage.directories import LogDirectories
@@ -79,6 +80,7 @@ class Replicas:
         self._tasks: asyncio.TaskGroup | None = None  # while running
         self._reports = OfflineReports(controller, ports.probe, self._unreported)
         self._high_watermarks = HighWatermarks(ports.fs, directories, ports.probe, self._high_watermarks_of)
+        self.traffic = Traffic()
         self._around = Surroundings(
             me=me,
             ports=ports,
@@ -93,6 +95,7 @@ class Replicas:
             role_changed=self._role_changed,
             went_offline=self._reports.wake,
             forget_high_watermark=self._high_watermarks.forget,
+            traffic=self.traffic,
         )
 
     # -- life
@@ -226,6 +229,14 @@ class Replicas:
         """All that this node follows now."""
         return iter([replica.follower for replica in self._replicas.values() if replica.follower is not None])
 
+    def all_replicas(self) -> Iterator[Replica]:
+        """All that are on this node, whatever they do; the caller may wait in between."""
+        return iter(tuple(self._replicas.values()))
+
+    @property
+    def directories(self) -> LogDirectories:
+        return self._directories
+
     def describe_log_dirs(self, topics: Sequence[str] = ()) -> list[LogDirDescription]:
         """The log directories in the order of the configuration; of these topics only, unless none is named."""
         return describe(self._ports.fs, self._directories, frozenset(topics))
@@ -262,6 +273,7 @@ class Replicas:
             return
         for topic in delta.removed_topics():
             self._settings.pop(topic.name, None)
+            self.traffic.forget(topic.name)
         for topic_id, differences in delta.changed_topics():  # those that are gone come first
             topic = image.topics.get(topic_id) or before.topics[topic_id]
             for partition_id, old, new in differences:

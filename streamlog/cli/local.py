@@ -18,7 +18,7 @@ from streamlog.errors import StreamlogError
 Command = TypeVar("Command", bound=Callable[..., object])
 
 _DIRECTORY: Final = "streamlog-local"
-_COLUMNS: Final = ("node", "address", "state", "pid", "directory")
+_COLUMNS: Final = ("node", "address", "state", "pid", "http", "directory")
 
 
 @click.group(cls=Noun)
@@ -74,6 +74,7 @@ def start(directory: Path, count: int | None, port: int, overrides: tuple[str, .
             cluster.create(count or len(cluster.nodes) or 3, port, key_values(overrides, "--override"))
             start_nodes(cluster, cluster.nodes, timeout_s)
             click.echo(f"{_named(cluster.nodes)} ready: {','.join(node.address for node in cluster.nodes)}")
+            _show_http(cluster.nodes)
     except StreamlogError as error:
         raise failed(error) from None
     except OSError as error:
@@ -174,10 +175,17 @@ def _row(node: LocalNode) -> Row:
     return {
         "node": node.node_id,
         "address": node.address,
+        "http": node.http,
         "state": "stopped" if process is None else "running",
         "pid": "" if process is None else process.pid,
         "directory": str(node.folder),
     }
+
+
+def _show_http(nodes: Sequence[LocalNode]) -> None:
+    served = [f"{node.http}/metrics" for node in nodes if node.http]
+    if served:
+        click.echo(f"Metrics: {' '.join(served)}", err=True)
 
 
 def _chosen(cluster: LocalCluster, node_ids: Sequence[int]) -> Sequence[LocalNode]:

@@ -114,6 +114,21 @@ class ListenerKind(Kind[Listener], frozen=True):
         return Listener(Protocol[name.upper()], address)
 
 
+class HttpListenerKind(Kind[Address], frozen=True):
+    """Where HTTP is served; port 0 lets the system choose one."""
+
+    @property
+    def type_name(self) -> str:
+        return "string"
+
+    @property
+    def limit(self) -> str:
+        return "host:port"
+
+    def parse(self, text: str) -> Address:
+        return parse_address(text.strip(), port_min=0, may_be_every=True)
+
+
 class VoterKind(Kind[Voter], frozen=True):
     @property
     def type_name(self) -> str:

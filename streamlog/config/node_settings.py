@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from streamlog.config.addresses import Address, AddressKind, Listener, ListenerKind, Protocol, Voter, VoterKind
+from streamlog.config.addresses import (
+    Address,
+    AddressKind,
+    HttpListenerKind,
+    Listener,
+    ListenerKind,
+    Protocol,
+    Voter,
+    VoterKind,
+)
 from streamlog.config.group_settings import GROUPS
 from streamlog.config.kinds import INT64_MAX, Boolean, ListOf, Text, count, duration_ms, long, size_bytes
 from streamlog.config.log_settings import LOGS
@@ -41,6 +50,13 @@ ADVERTISED_LISTENERS: Final[Setting[tuple[Listener, ...]]] = Setting(
 ALLOW_PLAINTEXT_PUBLIC_LISTENERS: Final = Setting(
     "allow.plaintext.public.listeners", Boolean(), False, ours=True,
     doc="Whether a PLAINTEXT listener may be on an address that other machines see, for all who reach it.")
+
+HTTP_LISTENERS: Final[Setting[tuple[Address, ...]]] = Setting(
+    "http.listeners", ListOf(HttpListenerKind(), items_max=4), (Address("127.0.0.1", 9644),), ours=True,
+    doc="Where metrics and health are served over HTTP; without a host: all addresses of the machine; empty: nowhere.")
+METRICS_PER_PARTITION: Final = Setting(
+    "metrics.per.partition", Boolean(), True, ours=True,
+    doc="Whether /metrics has series of single partitions and of groups' offsets; the totals are always there.")
 
 # -- the metadata quorum
 

@@ -23,7 +23,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from streamlog.config import PropertiesFile, load_node
+from streamlog.config import Config, PropertiesFile, load_node
 from streamlog.config import node_settings as settings
 from streamlog.config.properties import escape_value
 from streamlog.daemon.free_ports import HOST, free_ports, is_free
@@ -62,9 +62,19 @@ class LocalNode(Struct, frozen=True):
     @property
     def address(self) -> str:
         """host:port, of its server.properties. InvalidConfigError."""
-        file = PropertiesFile(str(self.properties), self.properties.read_text(encoding="utf-8"))
-        (listener,) = load_node(file).config[settings.LISTENERS]
+        (listener,) = self._config[settings.LISTENERS]
         return str(listener.address)
+
+    @property
+    def http(self) -> str:
+        """The URL of its metrics and health; empty where it serves none. InvalidConfigError."""
+        addresses = self._config[settings.HTTP_LISTENERS]
+        return f"http://{addresses[0]}" if addresses else ""
+
+    @property
+    def _config(self) -> Config:
+        file = PropertiesFile(str(self.properties), self.properties.read_text(encoding="utf-8"))
+        return load_node(file).config
 
     def last_words(self) -> str:
         """The last line of its log that is no warning of a library; empty where there is none."""
@@ -129,10 +139,12 @@ class LocalCluster:
         for number in ports:
             _check_free(HOST, number)
         addresses = {node_id: f"{HOST}:{number}" for node_id, number in enumerate(ports, start=1)}
+        http_ports = iter(free_ports(count))
         for node_id, address in addresses.items():
             node = LocalNode(node_id, self.directory / f"node-{node_id}")
             node.folder.mkdir(parents=True)
-            node.properties.write_text(_properties(node, address, addresses, overrides), encoding="utf-8")
+            values = _values(node, address, addresses, f"{HOST}:{next(http_ports)}")
+            node.properties.write_text(_properties({**values, **overrides}), encoding="utf-8")
 
     def start(self, node: LocalNode) -> bool:
         """False where it runs already. Does not wait until it serves. InvalidRequestError where another process has
@@ -189,17 +201,20 @@ def _check_free(host: str, port: int) -> None:
         )
 
 
-def _properties(node: LocalNode, address: str, addresses: Mapping[int, str], overrides: Mapping[str, str]) -> str:
+def _values(node: LocalNode, address: str, addresses: Mapping[int, str], http: str) -> dict[str, str]:
     voters = [f"{node_id}@{where}" for node_id, where in addresses.items()]
     if len(voters) > VOTERS_MAX:
         voters = voters[:VOTERS_MAX]
-    values = {
+    return {
         "node.id": str(node.node_id),
         "listeners": f"PLAINTEXT://{address}",
+        "http.listeners": http,
         "controller.quorum.voters": ",".join(voters),
         "log.dirs": str(node.folder / "data"),
-        **overrides,
     }
+
+
+def _properties(values: Mapping[str, str]) -> str:
     lines = [f"{name}={escape_value(value)}" for name, value in values.items()]
     head = "# Made by `streamlogctl local start`; yours to change. Every setting: streamlogd --print-config\n"
     return head + "\n".join(lines) + "\n"

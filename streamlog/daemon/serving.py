@@ -5,13 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Final
 
 from streamlog.config import Loaded
 from streamlog.config import node_settings as settings
+from streamlog.config.addresses import Address
 from streamlog.daemon.background import Beside, Parent, remove_pid, write_pid
+from streamlog.daemon.http.listener import HttpListener, open_socket
+from streamlog.daemon.http.loop_delay import LoopDelay
 from streamlog.daemon.log_lines import LogLines
+from streamlog.metrics import Family
 from streamlog.node import Node
 from streamlog.ports import Ports, Probe
 from streamlog.ports.grpc_network import GrpcNetwork
@@ -40,12 +46,53 @@ async def serve(config: Loaded, beside: Beside, parent: Parent, lines: LogLines)
     node = Node(config, ports)
     nodes.append(node)
     _stop_on_signals(node)
-    await node.run()
+    async with _http(node, config, lines):
+        await node.run()
     await network.close()
     workers.close()
     fs.close()
     remove_pid(beside.pid)
     lines.write("INFO", "stopped")
+
+
+@asynccontextmanager
+async def _http(node: Node, config: Loaded, lines: LogLines) -> AsyncIterator[None]:
+    """Metrics and health beside the node. A node that cannot serve them goes on without: records come first."""
+    sockets = _http_sockets(config, lines)
+    if not sockets:
+        yield
+        return
+    delay = LoopDelay()
+    per_partition = config.config[settings.METRICS_PER_PARTITION]
+
+    async def collect() -> list[Family]:
+        return [*await node.metrics.collect(per_partition=per_partition), *delay.families()]
+
+    listener = HttpListener(node, collect, sockets)
+    measuring = asyncio.create_task(delay.run())
+    listener.start()
+    try:
+        yield
+    finally:
+        measuring.cancel()
+        await listener.stop()
+
+
+def _http_sockets(config: Loaded, lines: LogLines) -> list[socket.socket]:
+    found = []
+    for address in config.config[settings.HTTP_LISTENERS]:
+        try:
+            one = open_socket(address)
+        except OSError as error:
+            lines.write(
+                "WARN",
+                f"serves no metrics at http://{address} ({error.strerror}): free the port, or set http.listeners",
+            )
+            continue
+        port = one.getsockname()[1]
+        lines.write("INFO", f"serves metrics and health at http://{Address(address.host or '0.0.0.0', port)}")
+        found.append(one)
+    return found
 
 
 def _grpc_settings(config: Loaded) -> GrpcSettings:

@@ -69,6 +69,17 @@ class Group(Struct):
         """A static member that will be back."""
         return self.current(member_id).epoch == GONE_FOR_A_MOMENT
 
+    @property
+    def is_settled(self) -> bool:
+        """Every member that is here owns what the present target gives it."""
+        return self.target_epoch == self.epoch and all(
+            self.is_away(member) or self._has_its_target(member) for member in self.members
+        )
+
+    def _has_its_target(self, member_id: str) -> bool:
+        current = self.current(member_id)
+        return current.state is MemberState.STABLE and current.epoch == self.target_epoch
+
     def copy(self) -> Group:
         """With the offsets shared: membership does not touch them."""
         return Group(

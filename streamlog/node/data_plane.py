@@ -28,6 +28,7 @@ from streamlog.metadata.node_configs import NodeConfigs
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerEpoch, BrokerId
 from streamlog.node.membership import Member
+from streamlog.node.metrics import Sources
 from streamlog.node.suspicions import Suspicions
 from streamlog.ports import Ports
 from streamlog.release import RELEASE
@@ -50,6 +51,7 @@ class DataPlane:
         ports: Ports,
     ) -> None:
         self._node_id = node_id
+        self._directories = directories
         self._view = view
         self._configs = configs
         self._link = link
@@ -134,6 +136,15 @@ class DataPlane:
             peers=self._peers,
         )
         return [self._replication.service(), *all_services(parts)]
+
+    def metric_sources(self, member: Member) -> Sources:
+        return Sources(
+            member=member,
+            replicas=self.replicas,
+            directories=self._directories,
+            groups=self._groups,
+            transactions=self._transactions,
+        )
 
     async def close(self, broker_epoch: BrokerEpoch | None) -> None:
         """After `run` has ended. With a broker epoch the stop is a clean one."""

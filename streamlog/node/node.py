@@ -42,6 +42,7 @@ from streamlog.node.addresses import advertised_address, bootstrap_addresses, co
 from streamlog.node.data_plane import DataPlane, directory_ids
 from streamlog.node.forming import Formation, Identity
 from streamlog.node.membership import DIRECTORY, Member, ObserverMember, VoterMember, addresses_of
+from streamlog.node.metrics import NodeMetrics
 from streamlog.node.registration import Registration
 from streamlog.node.switchboard import Switchboard
 from streamlog.ports import Ports, Server
@@ -66,7 +67,8 @@ class Node:
         self._configs = NodeConfigs(config.given, self._node_id, self._view)
         self._identity = Identity(self._node_id, self._incarnation_id)
         self._health = Health(announced.client_services())
-        self._switchboard = Switchboard(announced.unary_methods(), announced.streaming_methods())
+        self.metrics = NodeMetrics(self._node_id, self._view, ports, lambda: self.is_ready)
+        self._switchboard = Switchboard(announced.unary_methods(), announced.streaming_methods(), self.metrics.calls)
         self._address: Address | None = None
         self._cluster_id = ""
         self._member: Member | None = None
@@ -254,6 +256,7 @@ class Node:
             ports=self._ports,
         )
         services = plane.services(member)
+        self.metrics.sources = plane.metric_sources(member)
         async with asyncio.TaskGroup() as tasks:
             following = tasks.create_task(member.run())
             self._serve_controller(member, services)

@@ -10,23 +10,25 @@ from collections.abc import Awaitable, Iterable, Mapping
 
 from streamlog.api.service import Service, stream_handlers, unary_handlers
 from streamlog.errors import InvariantError, Status
+from streamlog.node.metrics.calls import CallMeter
 from streamlog.ports import CallInfo, RpcError, Stream, StreamHandler, UnaryHandler
 
 
 class Switchboard:
     """Names are given when it is made, handlers when they are there."""
 
-    def __init__(self, unary: Iterable[str], streaming: Iterable[str]) -> None:
-        """Full names of the methods."""
+    def __init__(self, unary: Iterable[str], streaming: Iterable[str], meter: CallMeter) -> None:
+        """Full names of the methods. `meter` counts their calls."""
+        self._meter = meter
         self._unary: dict[str, UnaryHandler] = dict.fromkeys(unary, _not_now)
         self._streaming: dict[str, StreamHandler] = dict.fromkeys(streaming, _not_now_stream)
 
     def unary(self) -> Mapping[str, UnaryHandler]:
         """For `Network.listen`."""
-        return {name: self._to_unary(name) for name in self._unary}
+        return {name: self._meter.unary(name, self._to_unary(name)) for name in self._unary}
 
     def streaming(self) -> Mapping[str, StreamHandler]:
-        return {name: self._to_stream(name) for name in self._streaming}
+        return {name: self._meter.stream(name, self._to_stream(name)) for name in self._streaming}
 
     def connect(self, services: Iterable[Service]) -> None:
         """From now on they answer. InvariantError for a method that has no name here."""

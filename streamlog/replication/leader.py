@@ -111,6 +111,14 @@ class PartitionLeader:
         """Producers that wait for an acknowledgement."""
         return len(self._acks)
 
+    def lags(self) -> list[tuple[BrokerId, int]]:
+        """Records that each follower has not confirmed; of one that has not reported, the whole log."""
+        end, start = self._log.log_end_offset, self._log.log_start_offset
+        return [
+            (broker, end - (start if follower.stable_end is None else follower.stable_end))
+            for broker, follower in self._followers.items()
+        ]
+
     @property
     def min_isr(self) -> int:
         return min(self._term.min_insync_replicas, len(self._term.replicas))

@@ -104,6 +104,7 @@ async def read_batches(
         )
     if data and end is not None:
         data = batches_to(data, end)
+    replica.traffic.bytes_out += len(data)
     if not data or isolation is not IsolationLevel.READ_COMMITTED:
         return Batches(data)
     batches = _with_aborted(replica, offset, data)

@@ -81,7 +81,7 @@ class LogDirectory:
         self._points_found = True  # the recovery points were there, and sound
         self._checkpointing = asyncio.Lock()
         self._failed = asyncio.Event()
-        self.group_commit = GroupCommit(fs, path, on_failure=self.fail)
+        self.group_commit = GroupCommit(fs, path, on_failure=self.fail, clock=clock)
         self.reaper = Reaper(clock)
 
     @classmethod

@@ -17,7 +17,8 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from streamlog.errors import StorageError
-from streamlog.ports import FileSystem
+from streamlog.metrics.histogram import COUNT_BOUNDS, Histogram
+from streamlog.ports import Clock, FileSystem
 from streamlog.storage.durability import Durability, SyncTicket
 
 SINGLE_SYNCS_MAX: Final = 2  # more dirty files than this: one sync of the whole file system
@@ -42,14 +43,18 @@ class GroupCommit:
         directory: str,
         *,
         on_failure: Callable[[OSError], StorageError],
+        clock: Clock,
     ) -> None:
         self._fs = fs
         self._directory = directory
         self._on_failure = on_failure  # takes the directory offline, and every log of it
         self._dirty: dict[Committed, None] = {}
         self._wake = asyncio.Event()
+        self._clock = clock
         self.syncs = 0
         self.covered = 0  # logs, over all syncs
+        self.latency_s = Histogram()
+        self.logs_at_once = Histogram(COUNT_BOUNDS)
 
     def mark(self, log: Committed) -> None:
         """`log` wants a sync. Cheap: called for each append."""
@@ -69,6 +74,7 @@ class GroupCommit:
         if not logs:
             return
         tickets = [(log, log.durability.begin()) for log in logs]
+        began_s = self._clock.monotonic()
         try:
             await self._sync(tickets)
         except OSError as e:
@@ -78,6 +84,8 @@ class GroupCommit:
                 log.durability.settle()
         self.syncs += 1
         self.covered += len(logs)
+        self.latency_s.observe(self._clock.monotonic() - began_s)
+        self.logs_at_once.observe(len(logs))
         for log, ticket in tickets:
             log.durability.end(ticket)
 

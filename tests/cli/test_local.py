@@ -102,7 +102,7 @@ def test_the_nodes_of_another_cluster_are_not_taken_for_its_own(local: Local, tm
 
 def test_a_setting_that_cannot_be_is_named_with_its_file(local: Local) -> None:
     said = refused(local("start", "--nodes", "1", "--port", "0", "--override", "num.partitions=x"))
-    assert "server.properties:6: num.partitions='x'" in said
+    assert "server.properties:7: num.partitions='x'" in said
 
 
 def test_a_stranger_under_a_remembered_number_is_left_alone(local: Local, tmp_path: Path) -> None:

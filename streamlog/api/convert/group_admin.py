@@ -13,7 +13,7 @@ from streamlog.api.pb import admin_pb2 as pb
 from streamlog.api.pb import groups_pb2
 from streamlog.errors import StreamlogError
 from streamlog.groups.committing import DeleteOffsets
-from streamlog.groups.records import MemberState, MemberValue
+from streamlog.groups.records import MemberValue
 from streamlog.groups.state import Group
 from streamlog.model import BrokerId, TopicId
 
@@ -61,15 +61,7 @@ def deleted_offsets(command: DeleteOffsets, errors: Iterable[StreamlogError | No
 def state_of(group: Group) -> pb.GroupState.ValueType:
     if not group.members:
         return pb.GROUP_STATE_EMPTY
-    settled = group.target_epoch == group.epoch and all(
-        group.is_away(member) or _is_settled(group, member) for member in group.members
-    )
-    return pb.GROUP_STATE_STABLE if settled else pb.GROUP_STATE_RECONCILING
-
-
-def _is_settled(group: Group, member_id: str) -> bool:
-    current = group.current(member_id)
-    return current.state is MemberState.STABLE and current.epoch == group.target_epoch
+    return pb.GROUP_STATE_STABLE if group.is_settled else pb.GROUP_STATE_RECONCILING
 
 
 def listing(group: Group, coordinator: BrokerId) -> pb.GroupListing:

@@ -1,0 +1,194 @@
+"""The HTTP listener of a node: /metrics, /healthz, /readyz, /version.
+
+    GET /metrics   everything, for Prometheus
+    GET /healthz   200 while the node's event loop answers within a second, else 503: restart it
+    GET /readyz    200 while the node serves clients, else 503: send it no requests
+    GET /version   release, node id, cluster id
+
+Bounds: CONNECTIONS_MAX connections at a time (the next ones get 503), IDLE_S for a connection that says nothing,
+REQUEST_BYTES_MAX for a request's headers. No request body is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from typing import Any, Final
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from streamlog.config.addresses import Address
+from streamlog.daemon.http.exposition import render
+from streamlog.metrics import Family
+from streamlog.node import Node
+from streamlog.release import RELEASE
+
+CONNECTIONS_MAX: Final = 64
+IDLE_S: Final = 15
+REQUEST_BYTES_MAX: Final = 16 << 10
+COLLECT_S: Final = 10.0
+"""How long a scrape waits for the node's event loop."""
+ALIVE_S: Final = 1.0
+FRESH_S: Final = 1.0
+"""For so long a collection is good for further scrapes."""
+STOP_S: Final = 5.0
+
+TEXT: Final = "text/plain; charset=utf-8"
+JSON: Final = "application/json"
+
+Scope = MutableMapping[str, Any]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Answer = tuple[int, str, bytes]  # status, content type, body
+Collect = Callable[[], Awaitable[list[Family]]]
+
+
+def open_socket(address: Address) -> socket.socket:
+    """OSError where the address cannot be had."""
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    return socket.create_server((address.host, address.port), family=family, backlog=CONNECTIONS_MAX)
+
+
+class HttpListener:
+    """Made on the node's loop; its thread lives from `start` to `stop`."""
+
+    def __init__(self, node: Node, collect: Collect, sockets: Sequence[socket.socket]) -> None:
+        """`collect` is called on the loop that this is made on."""
+        self._pages = Pages(node, collect, asyncio.get_running_loop())
+        self._sockets = list(sockets)
+        config = uvicorn.Config(
+            self._pages,
+            http=_Connection,
+            loop="asyncio",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="critical",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=CONNECTIONS_MAX,
+            timeout_keep_alive=IDLE_S,
+            timeout_graceful_shutdown=1,
+            h11_max_incomplete_event_size=REQUEST_BYTES_MAX,
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._server.run, args=(self._sockets,), name="http", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """Ends the thread; gives up after STOP_S: the process ends anyway."""
+        self._server.should_exit = True
+        await asyncio.to_thread(self._thread.join, STOP_S)
+        for one in self._sockets:
+            one.close()
+
+
+class _Connection(H11Protocol):
+    """Closed also where no whole request has come IDLE_S after it was opened."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # its own annotation
+        super().connection_made(transport)
+        self.loop.call_later(IDLE_S, self._close_if_silent, transport)
+
+    def _close_if_silent(self, transport: asyncio.Transport) -> None:
+        has_asked: object = self.cycle  # of its first request
+        if has_asked is None and not transport.is_closing():
+            transport.close()
+
+
+class Pages:
+    """The routes, as an ASGI application. Runs on the listener's loop."""
+
+    def __init__(self, node: Node, collect: Collect, node_loop: asyncio.AbstractEventLoop) -> None:
+        self._node = node
+        self._collect = collect
+        self._node_loop = node_loop
+        self._families: list[Family] = []
+        self._collected_s = -FRESH_S
+        self._collecting: asyncio.Lock | None = None  # made on the loop that it is used on
+        self._routes: dict[str, Callable[[str], Awaitable[Answer]]] = {
+            "/metrics": self._metrics,
+            "/healthz": self._healthz,
+            "/readyz": self._readyz,
+            "/version": self._version,
+        }
+
+    async def __call__(self, scope: Scope, receive: object, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        status, content_type, body = await self._answer(scope)
+        headers = [
+            (b"content-type", content_type.encode()),
+            (b"content-length", str(len(body)).encode()),
+            (b"cache-control", b"no-store"),
+            (b"x-content-type-options", b"nosniff"),
+        ]
+        if status == 405:
+            headers.append((b"allow", b"GET, HEAD"))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+
+    async def _answer(self, scope: Scope) -> Answer:
+        route = self._routes.get(scope["path"])
+        if route is None:
+            return 404, TEXT, f"There is no such page; there are {', '.join(self._routes)}.\n".encode()
+        if scope["method"] not in ("GET", "HEAD"):
+            return 405, TEXT, b"Only GET and HEAD are served here.\n"
+        accept = b",".join(value for name, value in scope["headers"] if name == b"accept")
+        return await route(accept.decode("latin-1"))
+
+    async def _metrics(self, accept: str) -> Answer:
+        try:
+            families = await self._fresh_families()
+        except TimeoutError:
+            return 503, TEXT, f"The node's event loop has not answered within {COLLECT_S:g} s.\n".encode()
+        page, content_type = render(families, accept)
+        return 200, content_type, page
+
+    async def _fresh_families(self) -> list[Family]:
+        if self._collecting is None:
+            self._collecting = asyncio.Lock()
+        async with self._collecting:
+            if time.monotonic() - self._collected_s >= FRESH_S:
+                self._families = await self._on_node(self._collect, COLLECT_S)
+                self._collected_s = time.monotonic()
+            return self._families
+
+    async def _on_node(self, work: Callable[[], Awaitable[Any]], timeout_s: float) -> Any:
+        """On the node's loop. TimeoutError."""
+
+        async def call() -> Any:
+            return await work()
+
+        try:
+            future = asyncio.run_coroutine_threadsafe(call(), self._node_loop)
+        except RuntimeError:  # the loop is closed: the process is about to end
+            raise TimeoutError from None
+        async with asyncio.timeout(timeout_s):
+            return await asyncio.wrap_future(future)
+
+    async def _healthz(self, _: str) -> Answer:
+        async def nothing() -> None:
+            return
+
+        try:
+            await self._on_node(nothing, ALIVE_S)
+        except TimeoutError:
+            return 503, TEXT, f"The node's event loop has not answered within {ALIVE_S:g} s.\n".encode()
+        return 200, TEXT, b"ok\n"
+
+    async def _readyz(self, _: str) -> Answer:
+        if self._node.is_ready:
+            return 200, TEXT, b"ready\n"
+        return 503, TEXT, b"The node is starting or stopping.\n"
+
+    async def _version(self, _: str) -> Answer:
+        document = {"version": RELEASE, "node_id": self._node.node_id, "cluster_id": self._node.cluster_id}
+        return 200, JSON, json.dumps(document).encode() + b"\n"

@@ -1,0 +1,11 @@
+"""Numbers that a node keeps about itself, as plain values: counters are integers at their owners, and these types.
+
+Owners count on the event loop, without locks and without a metrics library; `streamlog.node.metrics` collects all of it
+into `Family` values when somebody asks, and the daemon's HTTP listener renders them for Prometheus.
+"""
+
+from streamlog.metrics.families import Family, Kind, Sample
+from streamlog.metrics.histogram import LATENCY_BOUNDS_S, Histogram
+from streamlog.metrics.traffic import TopicTraffic, Traffic
+
+__all__ = ["LATENCY_BOUNDS_S", "Family", "Histogram", "Kind", "Sample", "TopicTraffic", "Traffic"]

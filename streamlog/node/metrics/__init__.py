@@ -1,0 +1,20 @@
+"""What a node says about itself when it is scraped: `NodeMetrics.collect` gathers it from the owners of the state.
+
+Nothing here counts on its own but calls (`calls`) and changes of the metadata (`changes`): everything else reads what
+brokers, coordinators and the quorum keep anyway, at the moment of the scrape, on the event loop. A scrape yields to
+the loop between its parts and after every few hundred partitions, so it never holds up the data path for longer than a
+fraction of a millisecond.
+
+    calls          requests, errors, latency and open streams by method
+    partitions     replicas on this node: offsets, sizes, ISR, lag of followers; traffic by topic
+    disks          log directories: space, syncs
+    groups         groups that this node coordinates: members, state, committed offsets, lag
+    transactions   open transactions, the oldest one
+    quorum         the metadata quorum as this node sees it
+    changes        ISR changes and leader elections
+"""
+
+from streamlog.node.metrics.calls import CallMeter
+from streamlog.node.metrics.collecting import NodeMetrics, Sources
+
+__all__ = ["CallMeter", "NodeMetrics", "Sources"]

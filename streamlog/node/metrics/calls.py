@@ -1,0 +1,102 @@
+"""Every call to the node, counted at the one place that all of them pass: the switchboard.
+
+A unary call has a latency; a stream has a beginning and an end, and is counted while it is open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from streamlog.errors import Status
+from streamlog.metrics.families import Family, Sample, counter, gauge, histogram
+from streamlog.metrics.histogram import Histogram
+from streamlog.ports import CallInfo, Clock, RpcError
+
+Input = TypeVar("Input")
+Answer = TypeVar("Answer")
+Handler = Callable[[Input, CallInfo], Awaitable[Answer]]
+
+
+class MethodCalls:
+    """Of one method, such as `/streamlog.v1.Batches/Fetch`."""
+
+    __slots__ = ("errors", "latency_s", "open", "started")
+
+    def __init__(self) -> None:
+        self.started = 0
+        self.open = 0
+        self.errors: dict[str, int] = {}  # by gRPC status
+        self.latency_s = Histogram()  # of calls that have ended, well or not
+
+
+class CallMeter:
+    """Owned by the node. Methods are known from the start: a metric of a method that nobody has called is 0."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._unary: dict[str, MethodCalls] = {}
+        self._streams: dict[str, MethodCalls] = {}
+
+    def unary(self, method: str, handler: Handler[Input, Answer]) -> Handler[Input, Answer]:
+        """The same handler, counted."""
+        return self._counted(self._unary.setdefault(method, MethodCalls()), handler)
+
+    def stream(self, method: str, handler: Handler[Input, Answer]) -> Handler[Input, Answer]:
+        return self._counted(self._streams.setdefault(method, MethodCalls()), handler)
+
+    def _counted(self, calls: MethodCalls, handler: Handler[Input, Answer]) -> Handler[Input, Answer]:
+        monotonic = self._clock.monotonic
+
+        async def handle(request: Input, info: CallInfo) -> Answer:
+            began_s = monotonic()
+            calls.started += 1
+            calls.open += 1
+            try:
+                return await handler(request, info)
+            except RpcError as error:
+                calls.errors[error.status.name] = calls.errors.get(error.status.name, 0) + 1
+                raise
+            except Exception:
+                calls.errors[Status.INTERNAL.name] = calls.errors.get(Status.INTERNAL.name, 0) + 1
+                raise
+            finally:
+                calls.open -= 1
+                calls.latency_s.observe(monotonic() - began_s)
+
+        return handle
+
+    def families(self) -> list[Family]:
+        everything = sorted({**self._unary, **self._streams}.items())
+        unary = sorted(self._unary.items())
+        errors: list[Sample] = [
+            ((method.lstrip("/"), status), number)
+            for method, calls in everything
+            for status, number in sorted(calls.errors.items())
+        ]
+        return [
+            counter(
+                "streamlog_rpc_requests_total",
+                "Calls that this node has received; a stream is one call.",
+                [((method.lstrip("/"),), calls.started) for method, calls in everything],
+                ("method",),
+            ),
+            counter(
+                "streamlog_rpc_errors_total",
+                "Calls that ended with an error, by gRPC status.",
+                errors,
+                ("method", "status"),
+            ),
+            gauge(
+                "streamlog_rpc_open",
+                "Calls and streams that are open now.",
+                [((method.lstrip("/"),), calls.open) for method, calls in everything],
+                ("method",),
+            ),
+            histogram(
+                "streamlog_rpc_duration_seconds",
+                "From a unary call's arrival to its answer. Long polls and acks=all include what they wait for.",
+                [((method.lstrip("/"),), calls.latency_s) for method, calls in unary if calls.started],
+                ("method",),
+            ),
+        ]

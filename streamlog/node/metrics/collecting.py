@@ -1,0 +1,66 @@
+"""One scrape: all families of a node, gathered on its event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from streamlog.broker.replicas import Replicas
+from streamlog.coordinator.groups import GroupCoordinator
+from streamlog.coordinator.transactions import TransactionCoordinator
+from streamlog.metadata.view import MetadataView
+from streamlog.metrics.families import Family, gauge, info, single
+from streamlog.model import BrokerId
+from streamlog.node.membership import Member
+from streamlog.node.metrics.calls import CallMeter
+from streamlog.node.metrics.changes import MetadataChanges
+from streamlog.node.metrics.disks import disk_families
+from streamlog.node.metrics.groups import group_families
+from streamlog.node.metrics.partitions import partition_families
+from streamlog.node.metrics.quorum import quorum_families
+from streamlog.node.metrics.transactions import transaction_families
+from streamlog.ports import Ports
+from streamlog.release import RELEASE
+from streamlog.storage.directories import LogDirectories
+
+
+class Sources(Struct, frozen=True, kw_only=True):
+    """What is there once the node takes part in its cluster."""
+
+    member: Member
+    replicas: Replicas
+    directories: LogDirectories
+    groups: GroupCoordinator
+    transactions: TransactionCoordinator
+
+
+class NodeMetrics:
+    """Owned by the node, from its first moment: before it is ready there is less to say."""
+
+    def __init__(self, me: BrokerId, view: MetadataView, ports: Ports, is_ready: Callable[[], bool]) -> None:
+        self._me = me
+        self._view = view
+        self._ports = ports
+        self._is_ready = is_ready
+        self._changes = MetadataChanges(me, view)
+        self.calls = CallMeter(ports.clock)
+        self.sources: Sources | None = None
+
+    async def collect(self, *, per_partition: bool = True) -> list[Family]:
+        """`per_partition`: whether with series of single partitions."""
+        families = [
+            info("streamlog_build_info", "Release of this node.", {"version": RELEASE, "node_id": str(self._me)}),
+            gauge("streamlog_ready", "1 while this node serves clients.", single(int(self._is_ready()))),
+            *self.calls.families(),
+            *self._changes.families(),
+        ]
+        sources = self.sources
+        if sources is None:
+            return families
+        families += quorum_families(sources.member, self._view, self._me)
+        families += disk_families(self._ports.fs, sources.directories)
+        families += await partition_families(sources.replicas, per_partition=per_partition)
+        families += await group_families(sources.groups, sources.replicas, per_partition=per_partition)
+        families += transaction_families(sources.transactions, self._ports.clock.wall_ms())
+        return families

@@ -1,0 +1,65 @@
+"""The metadata quorum, and the cluster, as this node sees them."""
+
+from __future__ import annotations
+
+from streamlog.metadata.image import MetadataImage
+from streamlog.metadata.roles import Role
+from streamlog.metadata.view import MetadataView
+from streamlog.metrics.families import Family, gauge, single
+from streamlog.model import BrokerId
+from streamlog.node.membership import Member
+
+NOBODY = -1
+
+
+def quorum_families(member: Member, view: MetadataView, me: BrokerId) -> list[Family]:
+    leadership = member.leadership()
+    held = member.held()
+    newest = max(held.values(), default=0)
+    families = [
+        gauge(
+            "streamlog_quorum_leader_id",
+            "Node id of the quorum's leader, the active controller, as this node knows it; -1: none.",
+            single(NOBODY if leadership.leader is None else leadership.leader),
+        ),
+        gauge("streamlog_quorum_term", "Raft term that this node knows; 0 on observers.", single(leadership.term)),
+        gauge("streamlog_quorum_voters", "Voters in effect.", single(len(member.voters()))),
+        gauge(
+            "streamlog_quorum_applied_index",
+            "Index of the metadata log up to which this node has applied it.",
+            single(member.applied_index),
+        ),
+        gauge(
+            "streamlog_quorum_voter_lag_entries",
+            "Entries that a voter has not confirmed yet; known to the quorum's leader only.",
+            [((str(voter),), newest - index) for voter, index in held.items()],
+            ("voter",),
+        ),
+        gauge(
+            "streamlog_active_controller",
+            "1 on the node that is the active controller.",
+            single(int(leadership.is_self and leadership.is_ready)),
+        ),
+    ]
+    return [*families, *_cluster(view.image)] if view.controller == me else families
+
+
+def _cluster(image: MetadataImage) -> list[Family]:
+    """Of the whole cluster: on the active controller alone, so that sums are right."""
+    brokers = [broker for _, broker in image.brokers.items()]
+    active = sum(broker.active for broker in brokers)
+    return [
+        gauge(
+            "streamlog_cluster_nodes",
+            "Registered nodes, by state.",
+            [(("active",), active), (("inactive",), len(brokers) - active)],
+            ("state",),
+        ),
+        gauge("streamlog_cluster_topics", "Topics of the cluster, internal ones included.", single(len(image.topics))),
+        gauge("streamlog_cluster_partitions", "Partitions of the cluster.", single(image.partition_count)),
+        gauge(
+            "streamlog_cluster_offline_partitions",
+            "Partitions without a leader: they can be neither written nor read.",
+            single(image.roles.count(Role.LEADERLESS)),
+        ),
+    ]

@@ -1,0 +1,195 @@
+"""The HTTP pages of a node: what they answer, what they refuse, what they cost."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import shutil
+import socket
+import subprocess
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from streamlog.config.addresses import Address
+from streamlog.daemon.http import listener as listening
+from streamlog.daemon.http.exposition import render
+from streamlog.daemon.http.listener import HttpListener, open_socket
+from streamlog.daemon.local import LocalCluster
+from streamlog.metrics import Family, Histogram
+from streamlog.metrics.families import counter, gauge, histogram, info, single
+
+
+class FakeNode:
+    node_id = 7
+    cluster_id = "c"
+    is_ready = True
+
+
+class Page(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+Get = Callable[..., Page]
+
+
+def ask(port: int, path: str, method: str = "GET", headers: dict[str, str] | None = None) -> Page:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        connection.request(method, path, headers=headers or {})
+        answer = connection.getresponse()
+        return Page(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
+    finally:
+        connection.close()
+
+
+def served(test: Callable[[Get], None], collect: Callable[[], Awaitable[list[Family]]], node: object = None) -> None:
+    """`test` runs in a thread, beside the loop of the node."""
+
+    async def main() -> None:
+        one = open_socket(Address("127.0.0.1", 0))
+        port = one.getsockname()[1]
+        listener = HttpListener(node or FakeNode(), collect, [one])  # type: ignore[arg-type]  # what pages ask of it
+        listener.start()
+        try:
+            await asyncio.to_thread(test, lambda path, *more: ask(port, path, *more))
+        finally:
+            await listener.stop()
+
+    asyncio.run(main())
+
+
+async def nothing() -> list[Family]:
+    return []
+
+
+def test_pages() -> None:
+    def test(get: Get) -> None:
+        assert get("/healthz")[::2] == (200, b"ok\n")
+        assert get("/readyz")[::2] == (200, b"ready\n")
+        assert json.loads(get("/version").body)["node_id"] == 7
+        assert b"process_cpu_seconds_total" in get("/metrics").body
+        missing = get("/../etc/passwd")
+        assert (missing.status, b"/metrics" in missing.body) == (404, True)
+        refused = get("/metrics", "POST")
+        assert (refused.status, refused.headers["allow"]) == (405, "GET, HEAD")
+        assert get("/metrics", "HEAD")[::2] == (200, b"")
+
+    served(test, nothing)
+
+
+def test_a_node_that_does_not_serve_is_not_ready() -> None:
+    class Starting(FakeNode):
+        is_ready = False
+
+    def test(get: Get) -> None:
+        assert get("/readyz").status == 503
+        assert get("/healthz").status == 200
+
+    served(test, nothing, Starting())
+
+
+def test_a_loop_that_does_not_answer_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listening, "COLLECT_S", 0.05)
+
+    async def stuck() -> list[Family]:
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError
+
+    def test(get: Get) -> None:
+        page = get("/metrics")
+        assert (page.status, page.body) == (503, b"The node's event loop has not answered within 0.05 s.\n")
+
+    served(test, stuck)
+
+
+def test_many_scrapes_cost_the_node_one_collection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listening, "FRESH_S", 3600.0)
+    collected = []
+
+    async def collect() -> list[Family]:
+        collected.append(1)
+        return [gauge("streamlog_x", "X.", single(len(collected)))]
+
+    def test(get: Get) -> None:
+        assert {b"streamlog_x 1.0" in get("/metrics").body for _ in range(5)} == {True}
+
+    served(test, collect)
+    assert len(collected) == 1
+
+
+def test_a_connection_that_says_nothing_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listening, "IDLE_S", 0.05)
+
+    async def main() -> None:
+        one = open_socket(Address("127.0.0.1", 0))
+        listener = HttpListener(FakeNode(), nothing, [one])  # type: ignore[arg-type]
+        listener.start()
+        try:
+            with socket.create_connection(one.getsockname(), timeout=30) as silent:
+                assert await asyncio.to_thread(silent.recv, 1) == b""
+            with socket.create_connection(one.getsockname(), timeout=30) as slow:
+                slow.sendall(b"GET /metrics HTTP/1.1\r\nx-")
+                assert await asyncio.to_thread(slow.recv, 1) == b""
+        finally:
+            await listener.stop()
+
+    asyncio.run(main())
+
+
+def families() -> Iterator[Family]:
+    seconds = Histogram((0.1, 1))
+    seconds.observe(0.5)
+    yield counter("streamlog_a_total", "A.", [(('x\n"\\',), 3)], ("label",))
+    yield gauge("streamlog_b_bytes", "B.", single(2**60))
+    yield histogram("streamlog_c_seconds", "C.", [(("m",), seconds)], ("method",))
+    yield info("streamlog_build_info", "D.", {"version": "1"})
+
+
+@pytest.mark.parametrize("accept", ["", "application/openmetrics-text; version=1.0.0"])
+def test_what_prometheus_reads(accept: str) -> None:
+    body, content_type = render(families(), accept)
+    text = body.decode()
+    assert content_type.startswith("application/openmetrics-text" if accept else "text/plain")
+    assert 'streamlog_a_total{label="x\\n\\"\\\\"} 3.0\n' in text
+    assert f"streamlog_b_bytes {float(2**60)}\n" in text
+    assert 'streamlog_c_seconds_bucket{le="1.0",method="m"} 1.0\n' in text
+    assert 'streamlog_c_seconds_bucket{le="+Inf",method="m"} 1.0\n' in text
+    assert 'streamlog_build_info{version="1"} 1.0\n' in text
+
+
+@pytest.mark.process
+def test_a_node_serves_them_where_it_is_told(tmp_path: Path) -> None:
+    """And goes on without where the address cannot be had."""
+    cluster = LocalCluster(tmp_path / "cluster")
+    cluster.create(1, 0, {})
+    (node,) = cluster.nodes
+    port = int(node.http.rpartition(":")[2])
+    with socket.create_server(("127.0.0.1", port)):
+        cluster.start(node)
+        wait_for(node.log, "ready at")
+        assert "serves no metrics" in node.log.read_text()
+        assert not cluster.stop([node], 30)
+    node.log.write_text("")
+    cluster.start(node)
+    try:
+        wait_for(node.log, "ready at")
+        assert ask(port, "/readyz").status == 200
+        page = ask(port, "/metrics").body
+        assert b'streamlog_log_dir_online{log_dir="' in page
+        if shutil.which("promtool") is not None:
+            checked = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, check=False)
+            assert checked.returncode == 0, checked.stderr
+    finally:
+        cluster.stop([node], 30)
+
+
+def wait_for(log: Path, text: str) -> None:
+    deadline = listening.time.monotonic() + 30
+    while text not in (log.read_text() if log.exists() else ""):
+        assert listening.time.monotonic() < deadline, log.read_text()
