@@ -23,6 +23,7 @@ from streamlog.errors import BrokerIdNotRegisteredError, InvalidConfigError, Inv
 from streamlog.metadata.decision import BATCH_RECORDS, ConfigRules, Context, Decision, Then
 from streamlog.metadata.delta import look_ahead
 from streamlog.metadata.image import MetadataImage
+from streamlog.metadata.internal_topics import INTERNAL_TOPICS
 from streamlog.metadata.records import (
     ALL_BROKERS,
     ConfigRecord,
@@ -70,7 +71,9 @@ def alter_configs(command: AlterConfigs, image: MetadataImage, context: Context)
     results = []
     for wanted in command.resources:
         try:
-            records += _resource_changed(wanted, image, context.configs)
+            changed = _resource_changed(wanted, image, context.configs)
+            _check_internal(wanted.resource, changed, context)
+            records += changed
             results.append(ConfigResult(resource=wanted.resource))
         except StreamlogError as error:
             results.append(ConfigResult(resource=wanted.resource, error=error))
@@ -128,6 +131,24 @@ def _resource_changed(wanted: ResourceChange, image: MetadataImage, rules: Confi
             records.append(ConfigRecord(resource=wanted.resource, name=change.name, value=new))
     rules.check_together(scope_of(wanted.resource), values)
     return records
+
+
+def _check_internal(resource: ConfigResource, records: list[ConfigRecord], context: Context) -> None:
+    """InvalidConfigError where a topic of the cluster's own would get another config than the cluster gives it: by one
+    second of retention all offsets of all groups are gone. Back to what the cluster gives is always possible.
+    """
+    internal = INTERNAL_TOPICS.get(resource.name) if resource.type is ResourceType.TOPIC else None
+    if internal is None:
+        return
+    own = internal.all_configs(context.settings)
+    for record in records:
+        if record.value != own.get(record.name):
+            right = f"{record.name}={own[record.name]}" if record.name in own else f"no {record.name} of its own"
+            raise InvalidConfigError(
+                f"topic {resource.name!r} is the cluster's own: its configs are not changed, it has {right}",
+                field=record.name,
+                limit=own.get(record.name, ""),
+            )
 
 
 def check_exists(resource: ConfigResource, image: MetadataImage) -> None:

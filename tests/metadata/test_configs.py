@@ -25,6 +25,7 @@ from streamlog.metadata.reassignment import AlterReassignments, Reassignment
 from streamlog.metadata.records import ALL_BROKERS, ConfigRecord, ConfigResource, PartitionChangeRecord, ResourceType
 from streamlog.metadata.rules import Rulebook
 from streamlog.metadata.settings import ControllerSettings
+from streamlog.metadata.topic_creation import CreateInternalTopic
 from streamlog.model import NO_BROKER, PartitionId
 from tests.metadata.examples import ids
 from tests.metadata.rig import Rig
@@ -192,3 +193,59 @@ def test_unclean_election_allowed_elects_at_once(rig: Rig) -> None:
     assert (rig.partition().leader, rig.partition().elr) == (NO_BROKER, ids(1, 2))
     alter(rig, TOPIC, change("unclean.leader.election.enable", "true"))
     assert (rig.partition().leader, rig.partition().isr) == (3, ids(3))
+
+
+class TestTopicsOfTheClusterItself:
+    """By one second of retention all offsets of all groups would be gone."""
+
+    OFFSETS = ConfigResource(ResourceType.TOPIC, "__consumer_offsets")
+    STATE = ConfigResource(ResourceType.TOPIC, "__transaction_state")
+
+    @pytest.fixture
+    def rig(self) -> Rig:
+        rig = Rig()
+        rig.start_all(1, 2, 3)
+        for resource in (self.OFFSETS, self.STATE):
+            rig.do(CreateInternalTopic(name=resource.name))
+        return rig
+
+    @pytest.mark.parametrize(
+        "changed",
+        [
+            change("cleanup.policy", "delete"),
+            change("cleanup.policy", operation=Operation.DELETE),
+            change("cleanup.policy", "delete", Operation.APPEND),
+            change("cleanup.policy", "compact", Operation.SUBTRACT),
+            change("segment.bytes", "7"),
+            change("retention.ms", "1000"),
+        ],
+        ids=str,
+    )
+    def test_are_not_changed(self, rig: Rig, changed: ConfigChange) -> None:
+        for resource in (self.OFFSETS, self.STATE):
+            before = rig.image
+            assert isinstance(alter(rig, resource, changed), InvalidConfigError)
+            assert isinstance(alter(rig, resource, changed, validate_only=True), InvalidConfigError)
+            assert rig.image is before
+
+    def test_a_safe_change_does_not_bring_another_one_in(self, rig: Rig) -> None:
+        before = rig.image
+        assert alter(rig, self.OFFSETS, change("cleanup.policy", "compact"), change("retention.ms", "1")) is not None
+        assert rig.image is before
+
+    def test_what_an_older_release_let_through_can_be_taken_back(self, rig: Rig) -> None:
+        own = rig.image.config(self.OFFSETS).get("segment.bytes")
+        assert own is not None
+        for name, value in (("cleanup.policy", "delete"), ("retention.ms", "1"), ("segment.bytes", "7")):
+            rig.commit([ConfigRecord(resource=self.OFFSETS, name=name, value=value)])
+        assert (
+            alter(
+                rig,
+                self.OFFSETS,
+                change("cleanup.policy", "compact"),
+                change("retention.ms", operation=Operation.DELETE),
+                change("segment.bytes", own),
+            )
+            is None
+        )
+        assert dict(rig.image.config(self.OFFSETS).items()) == {"cleanup.policy": "compact", "segment.bytes": own}

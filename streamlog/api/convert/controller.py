@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from streamlog.api.convert import view
-from streamlog.api.convert.fields import each, partition_id, topic_id
+from streamlog.api.convert.fields import each, partition_id, topic_id, without_controls
 from streamlog.api.errors import from_message, to_message
 from streamlog.api.pb import common_pb2
 from streamlog.api.pb import controller_pb2 as pb
@@ -60,9 +60,9 @@ def register(message: pb.RegisterRequest) -> RegisterBroker:
         cluster_id=message.cluster_id,
         broker_id=BrokerId(message.node_id),
         incarnation_id=message.incarnation_id,
-        host=message.host,
+        host=without_controls(message.host, "host"),
         port=message.port,
-        rack=message.rack,
+        rack=without_controls(message.rack, "rack"),
         metadata_version_min=MetadataVersion(message.metadata_version_min),
         metadata_version_max=MetadataVersion(message.metadata_version_max),
         directory_ids=each(message.directory_ids, "directory_ids", bytes, count_max=DIRECTORIES_MAX),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from streamlog.errors import InvalidRequestError, InvalidTopicError, StreamlogError
 from streamlog.metadata.topic_names import check_name
 from streamlog.model import LeaderEpoch, PartitionId, TopicId
+from streamlog.printable import first_control
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -115,9 +116,27 @@ def leader_epoch(number: int, field: str = "leader_epoch") -> LeaderEpoch:
 
 
 def text(value: str, field: str, *, length_max: int) -> str:
+    """A name of something: of bounded length, without control characters. InvalidRequestError."""
+    return without_controls(bounded(value, field, length_max=length_max), field)
+
+
+def bounded(value: str, field: str, *, length_max: int) -> str:
+    """Text that others check further. InvalidRequestError."""
     if len(value) > length_max:
         raise InvalidRequestError(
             f"{length_max} characters are allowed here at most, not {len(value)}", field=field, limit=length_max
+        )
+    return value
+
+
+def without_controls(value: str, field: str, error: type[StreamlogError] = InvalidRequestError) -> str:
+    """`error` for a control character: ids are shown on terminals and in logs."""
+    at = first_control(value)
+    if at is not None:
+        raise error(
+            f"its character {at + 1} is the control character U+{ord(value[at]):04X}: ids and names hold none",
+            field=field,
+            limit="no control characters",
         )
     return value
 

@@ -17,6 +17,7 @@ from streamlog.api.convert.fields import (
     text,
     topic_id,
     topic_name,
+    without_controls,
 )
 from streamlog.api.errors import to_message
 from streamlog.api.pb import common_pb2
@@ -48,7 +49,7 @@ def group_id(name: str, field: str = "group") -> str:
             field=field,
             limit=GROUP_LENGTH_MAX,
         )
-    return name
+    return without_controls(name, field, InvalidGroupIdError)
 
 
 # -- membership

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from streamlog.api.convert.fields import each, text, topic_id
+from streamlog.api.convert.fields import bounded, each, text, topic_id
 from streamlog.api.errors import to_message
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.errors import InvalidRequestError
@@ -139,11 +139,12 @@ def _broker_id(number: int) -> BrokerId:
 
 
 def _name(name: str, field: str = "name") -> str:
-    return text(name, field, length_max=_NAME_LENGTH_MAX)
+    """The controller says of each topic by itself what is wrong with its name."""
+    return bounded(name, field, length_max=_NAME_LENGTH_MAX)
 
 
 def _listed_name(name: str) -> str:
-    return text(name, "", length_max=_NAME_LENGTH_MAX)
+    return bounded(name, "", length_max=_NAME_LENGTH_MAX)
 
 
 def _listed_id(data: bytes) -> TopicId:

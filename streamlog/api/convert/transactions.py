@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Final
 
-from streamlog.api.convert.fields import at_least, distinct, each, partition_id, topic_name
+from streamlog.api.convert.fields import at_least, distinct, each, partition_id, topic_name, without_controls
 from streamlog.api.convert.groups import PARTITIONS_MAX, committed, committer, group_id, to_commit
 from streamlog.api.errors import from_message, to_message
 from streamlog.api.pb import common_pb2
@@ -31,7 +31,7 @@ def transactional_id(value: str, field: str = "transactional_id") -> str:
             field=field,
             limit=TRANSACTIONAL_ID_LENGTH_MAX,
         )
-    return value
+    return without_controls(value, field)
 
 
 def _producer_id(number: int) -> ProducerId:

@@ -1,0 +1,50 @@
+"""Characters that text from outside must not bring to a terminal or into a log. Pure.
+
+    C0, DEL, C1                    ESC begins a terminal's commands, CR and LF forge lines, C1 does both
+    U+2028, U+2029                 line ends for whoever splits lines by Unicode's rules
+    U+061C, U+200E, U+200F,        marks that turn the direction of text: what is read is not what is there
+    U+202A-202E, U+2066-2069       (CVE-2021-42574)
+
+Ids hold none of them (refused where they are decoded: streamlog.api.convert.fields). What can hold them, keys and
+values, paths, words of a peer, is escaped where it is shown: as \\n, \\t, \\x1b, \\u202e. A backslash stays as it
+is: the result is for eyes, not for reading back.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_NAMED: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def first_control(text: str) -> int | None:
+    """The position of the first such character; None: there is none."""
+    found = _CONTROL.search(text)
+    return None if found is None else found.start()
+
+
+def escaped(text: str) -> str:
+    """One line that a terminal shows as it is. Halves of surrogate pairs (undecodable bytes) are escaped too."""
+    return _CONTROL.sub(_escape, text)
+
+
+def escaped_bytes(data: bytes) -> bytes:
+    """`data` as a terminal may see it: what is UTF-8 as text, other bytes as \\xff."""
+    if data.isascii() and data.isalnum():  # most keys
+        return data
+    return escaped(data.decode("utf-8", "backslashreplace")).encode()
+
+
+def escaped_json(document: str) -> str:
+    """A JSON document with nothing in its strings that a terminal obeys; line ends between its parts stay. It means the
+    same: JSON's own \\uXXXX.
+    """
+    return _CONTROL.sub(lambda found: found[0] if found[0] == "\n" else f"\\u{ord(found[0]):04x}", document)
+
+
+def _escape(found: re.Match[str]) -> str:
+    character = found[0]
+    code = ord(character)
+    return _NAMED.get(character) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
