@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from streamlog.cli.failures import end_with
 from streamlog.cli.nouns import Noun
-from streamlog.cli.output import Output, Row, cell_text, output_option, show_facts, show_json, show_rows
+from streamlog.cli.output import Output, Row, cell_text, output_option, say, show_facts, show_json, show_rows
 from streamlog.cli.progress import counting
 from streamlog.cli.session import with_admin
 from streamlog.cli.target import Target, cluster_options
@@ -50,7 +50,7 @@ def describe(target: Target, output: Output) -> None:
         show_json(facts | {"nodes": rows})
         return
     show_facts(output, facts)
-    click.echo()
+    say()
     show_rows(output, rows, columns=_NODE_COLUMNS)
 
 
@@ -106,7 +106,7 @@ def quorum(target: Target, output: Output) -> None:
         show_json(facts | {"voters": rows})
         return
     show_facts(output, facts)
-    click.echo()
+    say()
     show_rows(output, rows, columns=_VOTER_COLUMNS)
 
 
@@ -147,13 +147,11 @@ def drain(target: Target, node_id: int, *, wait: bool, cancel: bool, show: bool)
 
     progress = with_admin(target, work)
     if not progress.draining:
-        click.echo(f"Node {node_id} is not being drained; it has {progress.remaining_count} replicas.")
+        say(f"Node {node_id} is not being drained; it has {progress.remaining_count} replicas.")
     elif progress.remaining_count == 0:
-        click.echo(
-            f"Node {node_id} is empty: stop it, then forget it with 'streamlogctl cluster unregister {node_id}'."
-        )
+        say(f"Node {node_id} is empty: stop it, then forget it with 'streamlogctl cluster unregister {node_id}'.")
     else:
-        click.echo(
+        say(
             f"Node {node_id} is being drained: {progress.remaining_count} replicas are left, "
             f"{progress.moving_count} of them move now."
         )
@@ -181,7 +179,7 @@ def unregister(target: Target, node_id: int) -> None:
       streamlogctl cluster unregister 3
     """
     with_admin(target, lambda admin: admin.unregister_node(node_id))
-    click.echo(f"Node {node_id} is forgotten.")
+    say(f"Node {node_id} is forgotten.")
 
 
 @cluster.command(name="add-voter")
@@ -201,7 +199,7 @@ def add_voter(target: Target, node_id: int, *, address: str, replaced: int | Non
       streamlogctl cluster add-voter 4 --replace 2
     """
     voters = with_admin(target, lambda admin: admin.add_voter(node_id, address=address, replaced_node_id=replaced))
-    click.echo(f"Node {node_id} votes. Voters: {_voter_ids(voters)}.")
+    say(f"Node {node_id} votes. Voters: {_voter_ids(voters)}.")
 
 
 @cluster.command(name="remove-voter")
@@ -215,7 +213,7 @@ def remove_voter(target: Target, node_id: int) -> None:
       streamlogctl cluster remove-voter 2
     """
     voters = with_admin(target, lambda admin: admin.remove_voter(node_id))
-    click.echo(f"Node {node_id} does not vote. Voters: {_voter_ids(voters)}.")
+    say(f"Node {node_id} does not vote. Voters: {_voter_ids(voters)}.")
 
 
 def _voter_ids(voters: tuple[VoterDescription, ...]) -> str:
@@ -279,7 +277,7 @@ def upgrade(target: Target, *, level: int | None) -> None:
       streamlogctl cluster upgrade
     """
     holds = with_admin(target, lambda admin: admin.update_metadata_version(level or 0))
-    click.echo(f"metadata.version is {holds}.")
+    say(f"metadata.version is {holds}.")
 
 
 @cluster.command

@@ -9,7 +9,7 @@ import click
 
 from streamlog.cli.failures import end_with
 from streamlog.cli.nouns import Noun, key_values
-from streamlog.cli.output import Output, Row, output_option, show_rows
+from streamlog.cli.output import Output, Row, output_option, say, show_rows
 from streamlog.cli.session import with_admin
 from streamlog.cli.target import Target, cluster_options
 from streamlog.client.admin_values import (
@@ -177,7 +177,7 @@ def alter(
     for result in results:
         if result.error is None:
             done = "can be altered" if validate_only else "altered"
-            click.echo(f"Configs of {_title(result.resource)} {done}.")
+            say(f"Configs of {_title(result.resource)} {done}.")
     end_with((_title(result.resource), result.error) for result in results)
 
 

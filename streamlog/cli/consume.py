@@ -32,6 +32,7 @@ from streamlog.client.consumer import AsyncConsumer
 from streamlog.client.consumer_records import ConsumerBatch
 from streamlog.client.offset_finder import AtTime
 from streamlog.model import INT32_MAX, Offset, PartitionId, TopicPartition
+from streamlog.printable import escaped_json
 from streamlog.records.decode import Fields
 
 _LOOK_S: Final = 0.5  # how often a member looks whether it is at the ends
@@ -55,6 +56,7 @@ _ENDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 @click.option("--until-end", is_flag=True, help="End where the partitions end at the start.")
 @click.option("--timeout-ms", type=click.IntRange(0), help="End when no record has come for so long.")
 @click.option("--property", "properties", metavar="NAME=VALUE", multiple=True, help="What to print, see above.")
+@click.option("--raw", is_flag=True, help="To a terminal as to a pipe: keys and values as they are, not escaped.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option(
     "--isolation-level",
@@ -79,6 +81,7 @@ def consume(
     isolation_level: str,
     settings: tuple[str, ...],
     *,
+    raw: bool,
     from_beginning: bool,
     until_end: bool,
 ) -> None:
@@ -121,7 +124,7 @@ def consume(
 
     async def run() -> None:
         nonlocal printed, began
-        form = OutputFormat.of(form_texts)
+        form = OutputFormat.of(form_texts, escape=not raw and sys.stdout.isatty())
         with telling_warnings():
             consumer = AsyncConsumer(target.settings | given)
         await check_reachable(target)
@@ -239,6 +242,8 @@ def _wanted(batch: ConsumerBatch, ends: dict[TopicPartition, Offset] | None, cou
 def _write(form: OutputFormat, output: str, topic: str, batch: ConsumerBatch, records: list[Fields]) -> None:
     if output == "json":
         lines = json_lines(topic, batch.partition, batch.timestamp_type, records)
+        if form.escape:
+            lines = escaped_json(lines.decode()).encode()
     else:
         lines = form.lines(batch.partition, batch.timestamp_type, records)
     sys.stdout.buffer.write(lines)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 import click
@@ -17,6 +17,7 @@ from streamlog.cli import dump_classic, dump_json
 from streamlog.cli.progress import progress
 from streamlog.errors import StreamlogError
 from streamlog.ports.posix_disk import PosixFileSystem
+from streamlog.printable import escaped, escaped_json
 from streamlog.storage.dump import Batch, Damage, FileKind, IndexMode, Item, LogRecord, kind_of, read
 
 _DAMAGED: Final = 1
@@ -57,6 +58,7 @@ _FORMATS: Final[dict[str, _Format]] = {"classic": dump_classic.line, "json": dum
 @click.option(
     "--offsets-decoder", "offsets", is_flag=True, help="Decode keys and payloads as records of __consumer_offsets."
 )
+@click.option("--raw", is_flag=True, help="To a terminal as to a pipe: keys and values as they are, not escaped.")
 @click.option(
     "--verify-index-only",
     "verify_only",
@@ -73,6 +75,7 @@ def dump(
     files: tuple[str, ...],
     output: str,
     *,
+    raw: bool,
     deep: bool,
     with_data: bool,
     offsets: bool,
@@ -99,10 +102,13 @@ def dump(
     if verify_only and sanity_only:
         raise click.UsageError("--verify-index-only and --index-sanity-check exclude each other: give one of them.")
     mode = IndexMode.VERIFY if verify_only else IndexMode.SANITY if sanity_only else IndexMode.ENTRIES
-    printer = _Printer(output=_FORMATS[output], with_data=with_data, offsets=offsets, verify_only=verify_only)
+    shown = _shown(output, raw=raw)
+    printer = _Printer(
+        shown=shown, output=_FORMATS[output], with_data=with_data, offsets=offsets, verify_only=verify_only
+    )
     for path in _chosen(files, indexes_only=verify_only or sanity_only):
         if output == "classic":
-            sys.stdout.write(dump_classic.heading(path) + "\n")
+            sys.stdout.write(shown(dump_classic.heading(path)) + "\n")
         printer.print_file(path, deep=deep, mode=mode)
     sys.stdout.flush()
     if printer.damaged:
@@ -124,15 +130,25 @@ def _chosen(files: tuple[str, ...], *, indexes_only: bool) -> list[str]:
         )
     for path in files:
         if kind_of(path) is None:
-            click.echo(f"Ignoring {path}: by its name it is no file of a log.", err=True)
+            click.echo(f"Ignoring {escaped(path)}: by its name it is no file of a log.", err=True)
     return [path for path, _ in known]
+
+
+def _shown(output: str, *, raw: bool) -> Callable[[str], str]:
+    """What becomes of a line, which may hold keys and values of anybody's."""
+    if raw or not sys.stdout.isatty():
+        return str
+    return escaped if output == "classic" else escaped_json
 
 
 class _Printer:
     """Sends items to standard output and damage to standard error; remembers whether there was any."""
 
-    def __init__(self, *, output: _Format, with_data: bool, offsets: bool, verify_only: bool) -> None:
+    def __init__(
+        self, *, shown: Callable[[str], str], output: _Format, with_data: bool, offsets: bool, verify_only: bool
+    ) -> None:
         self.damaged = False
+        self._shown = shown
         self._output = output
         self._with_data = with_data
         self._offsets = offsets
@@ -160,12 +176,12 @@ class _Printer:
         elif not self._verify_only:
             line = self._output(path, item, with_data=self._with_data, offsets=self._offsets)
             if line is not None:
-                sys.stdout.write(line + "\n")
+                sys.stdout.write(self._shown(line) + "\n")
 
     def _complain(self, text: str) -> None:
         self.damaged = True
         sys.stdout.flush()  # so that the two streams keep their order where they go to one place
-        click.echo(text, err=True)
+        click.echo(escaped(text), err=True)
 
 
 def _position(item: Item) -> int:

@@ -14,6 +14,7 @@ import click
 
 from streamlog import errors
 from streamlog.errors import StreamlogError
+from streamlog.printable import escaped
 
 FAILED: Final = 1
 INTERRUPTED: Final = 130
@@ -58,8 +59,13 @@ _REMEDIES: Final[dict[type[StreamlogError], str]] = {
 
 def sentence(error: StreamlogError) -> str:
     """What is wrong, and what to do."""
-    remedy = next((_REMEDIES[kind] for kind in type(error).__mro__ if kind in _REMEDIES), "")
     message = error.message.rstrip(".")
+    # Settings are told one a line; else an error is one, whatever it quotes.
+    if isinstance(error, errors.InvalidConfigError):
+        message = "\n".join(map(escaped, message.split("\n")))
+    else:
+        message = escaped(message)
+    remedy = next((_REMEDIES[kind] for kind in type(error).__mro__ if kind in _REMEDIES), "")
     if not remedy or "streamlogctl" in message:  # some nodes' messages name the command already
         return message if message.endswith("?") else f"{message}."
     if message.endswith("?"):
@@ -74,7 +80,7 @@ def failed(error: StreamlogError) -> click.ClickException:
 def complain(error: StreamlogError, about: str = "") -> None:
     """One of several errors, to standard error."""
     sys.stdout.flush()  # so that the two streams keep their order where they go to one place
-    click.echo(f"Error: {about and about + ': '}{sentence(error)}", err=True)
+    click.echo(f"Error: {about and escaped(about) + ': '}{sentence(error)}", err=True)
 
 
 def end_with(complaints: Iterable[tuple[str, StreamlogError | None]]) -> None:

@@ -16,7 +16,7 @@ from streamlog.cli.failures import complain, end_with
 from streamlog.cli.group_partitions import chosen_partitions, one_group, topics_option
 from streamlog.cli.group_reset import reset_offsets
 from streamlog.cli.nouns import Noun
-from streamlog.cli.output import Cell, Output, Row, output_option, show_rows
+from streamlog.cli.output import Cell, Output, Row, output_option, say, show_rows
 from streamlog.cli.session import with_admin
 from streamlog.cli.target import Target, cluster_options
 from streamlog.client.admin import AsyncAdmin
@@ -258,7 +258,7 @@ def delete(target: Target, names: tuple[str, ...], flag_names: tuple[str, ...], 
     results = with_admin(target, work)
     for name, error in results:
         if error is None:
-            click.echo(f"Deleted group {name}.")
+            say(f"Deleted group {name}.")
     end_with(results)
 
 
@@ -287,7 +287,7 @@ def delete_offsets(target: Target, name: str | None, flag_name: str | None, topi
     results = with_admin(target, work)
     for partition, error in results:
         if error is None:
-            click.echo(f"Deleted the offset of {partition}.")
+            say(f"Deleted the offset of {partition}.")
     if not results:
-        click.echo("There are no such offsets.")
+        say("There are no such offsets.")
     end_with(results)

@@ -19,7 +19,7 @@ from msgspec import Struct
 from streamlog.cli.consume import milliseconds
 from streamlog.cli.failures import end_with
 from streamlog.cli.group_partitions import chosen_partitions, one_group, parsed, topics_option
-from streamlog.cli.output import Output, Row, output_option, show_rows
+from streamlog.cli.output import Output, Row, on_terminal, output_option, show_rows
 from streamlog.cli.session import with_admin
 from streamlog.cli.target import Target, cluster_options
 from streamlog.client.admin import AsyncAdmin
@@ -263,4 +263,4 @@ def _read(path: str, name: str) -> dict[TopicPartition, Offset]:
 def _export(plan: Mapping[TopicPartition, Offset]) -> None:
     lines = io.StringIO()
     csv.writer(lines, lineterminator="\n").writerows([one.topic, one.partition, at] for one, at in plan.items())
-    sys.stdout.write(lines.getvalue())
+    sys.stdout.write(on_terminal(lines.getvalue()))

@@ -11,7 +11,7 @@ import click
 from streamlog.cli.failures import failed
 from streamlog.cli.local_start import start_nodes
 from streamlog.cli.nouns import Noun, key_values
-from streamlog.cli.output import Output, Row, output_option, show_rows
+from streamlog.cli.output import Output, Row, output_option, say, show_rows
 from streamlog.daemon.local import LocalCluster, LocalNode
 from streamlog.errors import StreamlogError
 
@@ -73,7 +73,7 @@ def start(directory: Path, count: int | None, port: int, overrides: tuple[str, .
         with cluster.locked():
             cluster.create(count or len(cluster.nodes) or 3, port, key_values(overrides, "--override"))
             start_nodes(cluster, cluster.nodes, timeout_s)
-            click.echo(f"{_named(cluster.nodes)} ready: {','.join(node.address for node in cluster.nodes)}")
+            say(f"{_named(cluster.nodes)} ready: {','.join(node.address for node in cluster.nodes)}")
             _show_http(cluster.nodes)
     except StreamlogError as error:
         raise failed(error) from None
@@ -97,7 +97,7 @@ def stop(directory: Path, node_ids: tuple[int, ...], timeout_s: float) -> None:
     with cluster.locked():
         nodes = _chosen(cluster, node_ids)
         _stop(cluster, nodes, timeout_s)
-        click.echo(f"{_named(nodes)} stopped.")
+        say(f"{_named(nodes)} stopped.")
 
 
 def _stop(cluster: LocalCluster, nodes: Sequence[LocalNode], timeout_s: float) -> None:
@@ -124,7 +124,7 @@ def kill(directory: Path, node_ids: tuple[int, ...]) -> None:
         try:
             for node in _chosen(cluster, node_ids):
                 done = "killed" if cluster.kill(node) else "did not run"
-                click.echo(f"Node {node.node_id} {done}.")
+                say(f"Node {node.node_id} {done}.")
         except StreamlogError as error:
             raise failed(error) from None
 
@@ -150,7 +150,7 @@ def restart(directory: Path, node_ids: tuple[int, ...], timeout_s: float) -> Non
                 start_nodes(cluster, [node], timeout_s)
         except StreamlogError as error:
             raise failed(error) from None
-        click.echo(f"{_named(nodes)} restarted.")
+        say(f"{_named(nodes)} restarted.")
 
 
 @local.command
@@ -165,7 +165,7 @@ def status(directory: Path, output: Output) -> None:
     """
     rows = [_row(node) for node in LocalCluster(directory).nodes]
     if not rows and output is not Output.JSON:
-        click.echo(f"There is no cluster in {directory}: start one with 'streamlogctl local start --dir {directory}'.")
+        say(f"There is no cluster in {directory}: start one with 'streamlogctl local start --dir {directory}'.")
         return
     show_rows(output, rows, columns=_COLUMNS)
 
@@ -185,7 +185,7 @@ def _row(node: LocalNode) -> Row:
 def _show_http(nodes: Sequence[LocalNode]) -> None:
     served = [f"{node.http}/metrics" for node in nodes if node.http]
     if served:
-        click.echo(f"Metrics: {' '.join(served)}", err=True)
+        say(f"Metrics: {' '.join(served)}", err=True)
 
 
 def _chosen(cluster: LocalCluster, node_ids: Sequence[int]) -> Sequence[LocalNode]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 from importlib.metadata import version
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
+
+from streamlog.cli.output import on_terminal
 
 
 class _Command(NamedTuple):
@@ -41,6 +43,15 @@ class LazyGroup(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, _behind_the_command(args))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Whatever ends in an error: what it quotes does nothing to the terminal."""
+        try:
+            return super().invoke(ctx)
+        except click.ClickException as error:
+            if (shown := on_terminal(error.message, err=True)) != error.message:
+                error.message = shown  # type: ignore[misc]  # click's classes differ in how they are made again
+            raise
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)

@@ -5,6 +5,9 @@
     text    a line a row, tab-separated, a heading first where there are several columns
     json    one document; names of fields as in the Python client
 
+On a terminal nothing is shown that the terminal would obey: control characters in names and values are escaped
+(`streamlog.printable`). In a pipe they are as they are; JSON escapes them by its own means.
+
 What a command found is a list of rows: plain values (text, numbers, booleans, None, lists of these) by column.
 """
 
@@ -17,6 +20,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias, TypeVar
 
 import click
+
+from streamlog.printable import escaped, escaped_json
 
 Cell: TypeAlias = "str | int | float | bool | Sequence[Cell] | Mapping[str, Cell] | None"
 Row: TypeAlias = Mapping[str, Cell]
@@ -74,6 +79,7 @@ def show_rows(
     headed by their names.
     """
     named = [(headings or {}).get(column, column) for column in columns]
+    shown = escaped if sys.stdout.isatty() else str
     match output:
         case Output.JSON:
             show_json(list(rows))
@@ -81,7 +87,7 @@ def show_rows(
             if len(columns) > 1:
                 click.echo("\t".join(heading.upper() for heading in named))
             for row in rows:
-                click.echo("\t".join(cell_text(row.get(column)) for column in columns))
+                click.echo("\t".join(shown(cell_text(row.get(column))) for column in columns))
         case Output.TABLE:
             show_table(rows, columns=columns, title=title, headings=named)
 
@@ -94,6 +100,8 @@ def show_facts(output: Output, facts: Row) -> None:
     width = max(len(name) for name in facts) + 2 if output is Output.TABLE else 0
     for name, value in facts.items():
         text = cell_text(value)
+        if sys.stdout.isatty():
+            text = escaped(text)
         if output is Output.TEXT:
             click.echo(f"{name}\t{text}")
         else:
@@ -101,7 +109,21 @@ def show_facts(output: Output, facts: Row) -> None:
 
 
 def show_json(document: Cell) -> None:
-    click.echo(json.dumps(document, ensure_ascii=False, indent=2))
+    click.echo(escaped_json(json.dumps(document, ensure_ascii=False, indent=2)))
+
+
+def say(text: str = "", *, err: bool = False) -> None:
+    """A sentence that may name what others have named."""
+    click.echo(on_terminal(text, err=err), err=err)
+
+
+def on_terminal(text: str, *, err: bool = False) -> str:
+    """As it is for a pipe; for a terminal, and for standard error wherever it goes, with nothing that it obeys. Lines
+    and tabs stay: they are the command's own.
+    """
+    if not err and not sys.stdout.isatty():
+        return text
+    return "\n".join("\t".join(map(escaped, line.split("\t"))) for line in text.split("\n"))
 
 
 def show_table(
@@ -109,15 +131,16 @@ def show_table(
 ) -> None:
     # Loaded here: most runs print no table, and start sooner without.
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title or None, title_justify="left", header_style="bold")
+    table = Table(title=escape(escaped(title)) or None, title_justify="left", header_style="bold")
     for column, heading in zip(columns, headings or columns, strict=True):
         numeric = bool(rows) and all(isinstance(row.get(column), int | float) for row in rows)
         table.add_column(heading, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        texts = [cell_text(row.get(column)) for column in columns]
+        texts = [escaped(cell_text(row.get(column))) for column in columns]
         table.add_row(*(Text(text, style=_STYLES.get(text, "")) for text in texts))
     Console().print(table)
 

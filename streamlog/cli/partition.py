@@ -6,14 +6,13 @@ import asyncio
 import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 import click
 
 from streamlog.cli.failures import FAILED, complain, end_with
 from streamlog.cli.nouns import Noun, all_names, node_ids, topic_partition
-from streamlog.cli.output import Output, Row, output_option, show_json, show_rows
+from streamlog.cli.output import Output, Row, output_option, say, show_json, show_rows
 from streamlog.cli.progress import counting
 from streamlog.cli.session import with_admin
 from streamlog.cli.target import Target, cluster_options
@@ -25,13 +24,15 @@ from streamlog.client.admin_values import (
     Reassignment,
     ReplicaDigest,
 )
-from streamlog.errors import ElectionNotNeededError, StreamlogError
+from streamlog.daemon.text_file import read_text
+from streamlog.errors import ElectionNotNeededError, InvalidConfigError, StreamlogError
 from streamlog.model import PartitionId, TopicPartition
 
 _ELECTED_COLUMNS: Final = ("partition", "leader", "outcome")
 _MOVE_COLUMNS: Final = ("partition", "replicas", "adding", "removing", "isr")
 _DIGEST_COLUMNS: Final = ("partition", "node", "state", "offsets", "batches", "log_end", "digest")
 _ASK_AGAIN_S: Final = 0.5
+_PLAN_BYTES_MAX: Final = 64 << 20
 # Of one partition: its replicas are read from the disk.
 _DIGEST_TIMEOUT_S: Final = 3_600.0
 
@@ -82,7 +83,7 @@ def elect(
     if rows or output is Output.JSON:
         show_rows(output, rows, columns=_ELECTED_COLUMNS)
     else:
-        click.echo("No partition needed it.")
+        say("No partition needed it.")
     end_with(("", one.error) for one in found if not isinstance(one.error, ElectionNotNeededError))
 
 
@@ -145,11 +146,11 @@ def reassign(
     results = with_admin(target, lambda admin: admin.alter_partition_reassignments(wanted))
     for result in results:
         if result.error is None:
-            click.echo(f"{'Cancelled the move of' if cancel else 'Moving'} {result.at}.")
+            say(f"{'Cancelled the move of' if cancel else 'Moving'} {result.at}.")
     end_with((str(result.at), result.error) for result in results)
     if wait and not cancel:
         with_admin(target, lambda admin: _moved(admin, [one.at for one in wanted]))
-        click.echo("All replicas are where they are to be.")
+        say("All replicas are where they are to be.")
 
 
 def _from_options(named: Sequence[TopicPartition], replicas: str | None, *, cancel: bool) -> list[Reassignment]:
@@ -161,7 +162,7 @@ def _from_options(named: Sequence[TopicPartition], replicas: str | None, *, canc
 
 def _from_file(path: str, *, cancel: bool) -> list[Reassignment]:
     try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
+        document = json.loads(read_text(path, bytes_max=_PLAN_BYTES_MAX))
         return [
             Reassignment(
                 at=TopicPartition(str(one["topic"]), PartitionId(int(one["partition"]))),
@@ -169,7 +170,9 @@ def _from_file(path: str, *, cancel: bool) -> list[Reassignment]:
             )
             for one in document["partitions"]
         ]
-    except (ValueError, KeyError, TypeError) as problem:
+    except InvalidConfigError as error:
+        raise click.UsageError(f"{error.message}.") from None
+    except (ValueError, KeyError, TypeError, RecursionError) as problem:
         raise click.UsageError(
             f"{path} is no list of reassignments ({type(problem).__name__}: {problem}): it must look like "
             '{"partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2]}]}.'
@@ -191,7 +194,7 @@ def _show_moves(target: Target, output: Output, named: Sequence[TopicPartition])
     if rows or output is Output.JSON:
         show_rows(output, rows, columns=_MOVE_COLUMNS)
     else:
-        click.echo("Nothing moves.")
+        say("Nothing moves.")
 
 
 async def _moved(admin: AsyncAdmin, partitions: Sequence[TopicPartition]) -> None:
@@ -234,13 +237,13 @@ def verify(
         complain(error, about)
     differing = [str(one.at) for one in found if not one.identical]
     if differing:
-        click.echo(
+        say(
             f"Error: the replicas of {', '.join(differing)} are not identical: see which node differs, and move its "
             "replica elsewhere with 'streamlogctl partition reassign'.",
             err=True,
         )
     elif found and not failures and output is not Output.JSON:
-        click.echo(f"All replicas of {len(found)} partitions are identical.", err=output is Output.TEXT)
+        say(f"All replicas of {len(found)} partitions are identical.", err=output is Output.TEXT)
     if differing or failures:
         sys.exit(FAILED)
 

@@ -8,8 +8,9 @@
 
     CreateTime:1557393691677 Partition:0 Offset:5 h:1,i:2 KEY VALUE
 
-Keys and values go out byte by byte as they are. As JSON a record is one object a line: bytes as {"base64": ..., "text":
-...}, the text only where they are UTF-8.
+Keys and values go out byte by byte as they are, into a pipe or a file; for a terminal they are escaped, since whoever
+may write to a topic would else write to the terminals of all who read it. As JSON a record is one object a line: bytes
+as {"base64": ..., "text": ...}, the text only where they are UTF-8.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from msgspec import Struct
 
 from streamlog.cli.record_input import boolean, separator
 from streamlog.errors import InvalidRequestError
+from streamlog.printable import escaped_bytes
 from streamlog.records import Headers, TimestampType
 from streamlog.records.decode import Fields
 
@@ -52,9 +54,10 @@ class OutputFormat(Struct, frozen=True, kw_only=True):
     line_separator: bytes = b"\n"
     headers_separator: bytes = b","
     null_literal: bytes = b"null"
+    escape: bool = False  # keys, values, headers: for a terminal
 
     @classmethod
-    def of(cls, properties: Mapping[str, str]) -> OutputFormat:
+    def of(cls, properties: Mapping[str, str], *, escape: bool = False) -> OutputFormat:
         """InvalidRequestError for a name or value that cannot be."""
         for name in properties:
             if name not in _NAMES:
@@ -72,6 +75,7 @@ class OutputFormat(Struct, frozen=True, kw_only=True):
             line_separator=separator(properties, "line.separator", "\n"),
             headers_separator=separator(properties, "headers.separator", ","),
             null_literal=properties.get("null.literal", "null").encode(),
+            escape=escape,
         )
 
     @property
@@ -81,7 +85,7 @@ class OutputFormat(Struct, frozen=True, kw_only=True):
     def lines(self, partition: int, timestamp_type: TimestampType, records: Iterable[Fields]) -> bytes:
         """Of records of one batch."""
         end, null = self.line_separator, self.null_literal
-        if self.value_alone:
+        if self.value_alone and not self.escape:
             return b"".join([(null if value is None else value) + end for _, _, _, value, _ in records])
         return b"".join([self._line(partition, timestamp_type, record) + end for record in records])
 
@@ -98,17 +102,22 @@ class OutputFormat(Struct, frozen=True, kw_only=True):
         if self.headers:
             parts.append(self._headers(headers))
         if self.key:
-            parts.append(self.null_literal if key is None else key)
+            parts.append(self._shown(key))
         if self.value:
-            parts.append(self.null_literal if value is None else value)
+            parts.append(self._shown(value))
         return self.separator.join(parts)
 
     def _headers(self, headers: Headers) -> bytes:
         if not headers:
             return b"NO_HEADERS"
         return self.headers_separator.join(
-            _name(name) + b":" + (self.null_literal if value is None else value) for name, value in headers
+            self._shown(_name(name)) + b":" + self._shown(value) for name, value in headers
         )
+
+    def _shown(self, data: bytes | None) -> bytes:
+        if data is None:
+            return self.null_literal
+        return escaped_bytes(data) if self.escape else data
 
 
 def json_lines(topic: str, partition: int, timestamp_type: TimestampType, records: Iterable[Fields]) -> bytes:

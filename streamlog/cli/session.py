@@ -7,9 +7,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-import click
-
 from streamlog.cli.failures import Interrupted, failed
+from streamlog.cli.output import say
 from streamlog.cli.target import UNREACHABLE_MS, Target
 from streamlog.client.admin import AsyncAdmin
 from streamlog.errors import StreamlogError
@@ -58,4 +57,4 @@ def telling_warnings() -> Iterator[None]:
         warnings.simplefilter("always")
         yield
     for one in found:
-        click.echo(f"Warning: {one.message}", err=True)
+        say(f"Warning: {one.message}", err=True)

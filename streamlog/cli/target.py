@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
@@ -13,6 +12,8 @@ from msgspec import Struct
 from streamlog.config import PropertiesFile
 from streamlog.config.addresses import parse_address
 from streamlog.config.properties import parse_properties
+from streamlog.daemon.text_file import read_properties
+from streamlog.errors import InvalidConfigError
 
 DEFAULT_SERVER: Final = "127.0.0.1:9092"
 ENVIRONMENT: Final = "STREAMLOG_BOOTSTRAP_SERVERS"
@@ -74,9 +75,11 @@ def _servers(_context: click.Context, _parameter: click.Parameter, value: str) -
 
 def _read(path: str) -> PropertiesFile:
     try:
-        return PropertiesFile(path, Path(path).read_text(encoding="utf-8"))
-    except UnicodeDecodeError:
-        raise click.BadParameter(f"{path} is no text in UTF-8.", param_hint="--command-config") from None
+        return read_properties(path)
+    except InvalidConfigError as error:
+        raise click.BadParameter(f"{error.message}.", param_hint="--command-config") from None
+    except OSError as error:
+        raise click.BadParameter(f"{path}: {error.strerror}.", param_hint="--command-config") from None
 
 
 _OPTIONS: Final = (

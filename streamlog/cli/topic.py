@@ -10,7 +10,7 @@ import click
 
 from streamlog.cli.failures import FAILED, complain, end_with
 from streamlog.cli.nouns import Noun, all_names, key_values, node_ids, topics_argument
-from streamlog.cli.output import Output, Row, output_option, show_json, show_rows
+from streamlog.cli.output import Output, Row, output_option, say, show_json, show_rows
 from streamlog.cli.session import with_admin
 from streamlog.cli.target import Target, cluster_options
 from streamlog.cli.topic_text import description_json, description_lines, show_description_tables
@@ -89,13 +89,13 @@ def create(
     results = with_admin(target, work)
     for result in results:
         if result.warning:
-            click.echo(f"Warning: {result.warning}", err=True)
+            say(f"Warning: {result.warning}", err=True)
     made = [result for result in results if result.error is None]
     if output is Output.JSON:
         show_json([_created_json(result) for result in made])
     else:
         for result in made:
-            click.echo(f"Topic {result.name} can be created." if validate_only else f"Created topic {result.name}.")
+            say(f"Topic {result.name} can be created." if validate_only else f"Created topic {result.name}.")
     end_with(
         ("", result.error)
         for result in results
@@ -118,7 +118,7 @@ def list_(target: Target, output: Output, *, include_internal: bool) -> None:
     found = with_admin(target, lambda admin: admin.list_topics(include_internal=include_internal))
     if output is Output.TEXT:
         for one in found:
-            click.echo(one.name)
+            say(one.name)
         return
     rows: list[Row] = [
         {
@@ -181,7 +181,7 @@ def describe(
         case Output.TEXT:
             for one, partitions in kept:
                 for line in description_lines(one, partitions, heading=not partial):
-                    click.echo(line)
+                    say(line)
         case Output.TABLE:
             show_description_tables([(one, at) for one, at in kept if at or not partial])
     end_with(("", one.error) for one in found)
@@ -237,7 +237,7 @@ def alter(
     outcomes = with_admin(target, work)
     for name, error in outcomes:
         if error is None:
-            click.echo(f"Altered topic {name}.")
+            say(f"Altered topic {name}.")
     end_with(("", error) for _, error in outcomes)
 
 
@@ -257,7 +257,7 @@ def delete(target: Target, names: tuple[str, ...], flag_names: tuple[str, ...], 
     failures = 0
     for result in with_admin(target, lambda admin: admin.delete_topics(wanted)):
         if result.error is None:
-            click.echo(f"Deleted topic {result.name}.")
+            say(f"Deleted topic {result.name}.")
         elif not (if_exists and isinstance(result.error, UnknownTopicOrPartitionError)):
             complain(result.error)
             failures += 1

@@ -8,7 +8,7 @@ import click
 
 from streamlog.cli.failures import end_with
 from streamlog.cli.nouns import Noun, topic_partition
-from streamlog.cli.output import Output, Row, output_option, show_rows
+from streamlog.cli.output import Output, Row, output_option, say, show_rows
 from streamlog.cli.session import with_admin
 from streamlog.cli.target import Target, cluster_options
 from streamlog.client.transaction_values import TransactionState
@@ -141,8 +141,8 @@ def abort(target: Target, name: str | None, at: str | None, producer_id: int | N
     if name is not None:
         transactional_id = name
         with_admin(target, lambda admin: admin.abort_transaction(transactional_id))
-        click.echo(f"Aborted the transaction of {name}.")
+        say(f"Aborted the transaction of {name}.")
     elif at is not None and producer_id is not None:
         partition, producer = topic_partition(at), producer_id
         with_admin(target, lambda admin: admin.abort_hanging_transaction(partition, producer))
-        click.echo(f"Ended the transaction of producer {producer} in {partition}.")
+        say(f"Ended the transaction of producer {producer} in {partition}.")

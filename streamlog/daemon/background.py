@@ -19,6 +19,8 @@ from typing import TextIO
 
 from msgspec import Struct
 
+from streamlog.daemon.text_file import private, write_private
+
 _LINE_BYTES_MAX = 64 << 10
 
 
@@ -57,7 +59,7 @@ def detach(log: Path) -> tuple[Parent, TextIO]:
     OSError where the log file cannot be written.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    out = open(log, "a", encoding="utf-8")  # noqa: SIM115  for the life of the process
+    out = open(log, "a", encoding="utf-8", opener=private)  # noqa: SIM115  for the life of the process
     reading, writing = os.pipe()
     if os.fork():
         os.close(writing)
@@ -89,7 +91,7 @@ def _without_terminal(out: TextIO) -> None:
 
 
 def write_pid(path: Path) -> None:
-    path.write_text(f"{os.getpid()}\n")
+    write_private(path, f"{os.getpid()}\n")
 
 
 def remove_pid(path: Path) -> None:

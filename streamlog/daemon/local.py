@@ -6,6 +6,8 @@
     DIR/node-1/process            pid and birth of the process that was started (`local_process`)
     DIR/node-1/data/              the logs
 
+Settings may hold secrets, logs hold records: folders are 0700 and files 0600, whatever the umask.
+
 The nodes go on when the command that started them ends. Nothing here says whether they serve: ask them.
 """
 
@@ -23,11 +25,12 @@ from typing import Final
 
 from msgspec import Struct
 
-from streamlog.config import Config, PropertiesFile, load_node
+from streamlog.config import Config, load_node
 from streamlog.config import node_settings as settings
 from streamlog.config.properties import escape_value
 from streamlog.daemon.free_ports import HOST, free_ports, is_free
 from streamlog.daemon.local_process import ProcessId, recall, remember
+from streamlog.daemon.text_file import private, read_properties, write_private
 from streamlog.errors import InvalidRequestError, RequestTimedOutError
 
 NODES_MAX: Final = 20
@@ -35,6 +38,8 @@ VOTERS_MAX: Final = 3  # one of them may fail; more would only slow every change
 _FOLDER: Final = re.compile(r"node-([0-9]+)")
 _TAIL_BYTES: Final = 4096
 _KILL_WAIT_S: Final = 10.0
+_FOLDER_MODE: Final = 0o700
+_UMASK: Final = 0o077
 
 
 class LocalNode(Struct, frozen=True):
@@ -73,8 +78,7 @@ class LocalNode(Struct, frozen=True):
 
     @property
     def _config(self) -> Config:
-        file = PropertiesFile(str(self.properties), self.properties.read_text(encoding="utf-8"))
-        return load_node(file).config
+        return load_node(read_properties(str(self.properties))).config
 
     def last_words(self) -> str:
         """The last line of its log that is no warning of a library; empty where there is none."""
@@ -115,8 +119,8 @@ class LocalCluster:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """One command at a time."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        with (self.directory / "lock").open("w") as file:
+        self.directory.mkdir(parents=True, exist_ok=True, mode=_FOLDER_MODE)
+        with open(self.directory / "lock", "w", opener=private) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
@@ -142,9 +146,9 @@ class LocalCluster:
         http_ports = iter(free_ports(count))
         for node_id, address in addresses.items():
             node = LocalNode(node_id, self.directory / f"node-{node_id}")
-            node.folder.mkdir(parents=True)
+            node.folder.mkdir(parents=True, mode=_FOLDER_MODE)
             values = _values(node, address, addresses, f"{HOST}:{next(http_ports)}")
-            node.properties.write_text(_properties({**values, **overrides}), encoding="utf-8")
+            write_private(node.properties, _properties({**values, **overrides}))
 
     def start(self, node: LocalNode) -> bool:
         """False where it runs already. Does not wait until it serves. InvalidRequestError where another process has
@@ -156,9 +160,16 @@ class LocalCluster:
         host, _, port = node.address.rpartition(":")
         _check_free(host.strip("[]"), int(port))
         command = [sys.executable, "-m", "streamlog.daemon.main", str(node.properties)]
-        with node.log.open("ab") as log:
+        node.folder.chmod(_FOLDER_MODE)  # an older release left it open to all
+        with open(node.log, "ab", opener=private) as log:
             child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=node.folder, start_new_session=True
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=node.folder,
+                start_new_session=True,
+                umask=_UMASK,
             )
         self._children.append(child)
         process = ProcessId.of(child.pid)

@@ -23,6 +23,8 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from streamlog.daemon.text_file import write_private
+
 _LINUX: Final = sys.platform == "linux"
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 # Of the fields of /proc/PID/stat that follow the name, from 0.
@@ -75,7 +77,7 @@ class ProcessId(Struct, frozen=True):
 def remember(process: ProcessId, path: Path) -> None:
     """Whole, or not at all."""
     partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(asdict(process)) + "\n")
+    write_private(partial, json.dumps(asdict(process)) + "\n")
     partial.replace(path)
 
 

@@ -12,6 +12,8 @@ import time
 from collections.abc import Mapping
 from typing import Final, TextIO
 
+from streamlog.printable import escaped
+
 # Event -> sentence; the fields that a sentence names are put into it, the others are left out.
 SENTENCES: Final[Mapping[str, str]] = {
     "node_starting": "starting",
@@ -73,6 +75,10 @@ class LogLines:
         self.write(level, _sentence(event, fields))
 
     def write(self, level: str, text: str) -> None:
+        """What others have sent is in `text`: no control character goes into the log, and lines behind the first (a
+        traceback has some) are indented, so that none looks as if a node had begun it.
+        """
+        text = "\n    ".join(escaped(line) for line in text.rstrip("\n").split("\n"))
         now_s = time.time()
         stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now_s))
         try:
@@ -92,5 +98,5 @@ def _sentence(event: str, fields: Mapping[str, object]) -> str:
 
 def _shown(value: object) -> str:
     """One line, of a bounded length: reasons quote what others have sent."""
-    text = str(value).replace("\n", " ")
+    text = escaped(str(value))
     return text if len(text) <= VALUE_LENGTH_MAX else f"{text[:VALUE_LENGTH_MAX]}…"

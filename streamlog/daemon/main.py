@@ -12,10 +12,9 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final, TextIO
 
-from streamlog.config import Loaded, PropertiesFile, load_node, log_settings, print_config
+from streamlog.config import Loaded, load_node, log_settings, print_config
 from streamlog.config import node_settings as settings
 from streamlog.config.addresses import Protocol
 from streamlog.config.not_yet import NOT_YET, REFUSED
@@ -23,8 +22,10 @@ from streamlog.daemon.arguments import Arguments, parse_arguments
 from streamlog.daemon.background import Beside, Parent, detach, remove_pid
 from streamlog.daemon.log_lines import LogLines
 from streamlog.daemon.process import raise_file_limit
+from streamlog.daemon.text_file import read_properties
 from streamlog.errors import InvalidConfigError, StreamlogError
 from streamlog.ports.malloc import keep_large_blocks
+from streamlog.printable import escaped
 
 STOPPED: Final = 0
 FAILED: Final = 1
@@ -41,10 +42,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.write(print_config(config.config))
             return STOPPED
         _check_supported(config)
-    except (InvalidConfigError, OSError, UnicodeDecodeError) as error:
+    except (InvalidConfigError, OSError) as error:
         return _refuse(_sentence(error), MISUSED)
     for warning in config.warnings:
-        sys.stderr.write(f"streamlogd: {warning}\n")
+        sys.stderr.write(f"streamlogd: {escaped(warning)}\n")
     beside = Beside(_log_dirs(config)[0], config.config[settings.NODE_ID])
     parent, out = Parent(None), sys.stderr
     if arguments.daemon:
@@ -59,7 +60,7 @@ def load(arguments: Arguments) -> Loaded:
     """The settings, with absolute directories. InvalidConfigError, OSError."""
     file = None
     if arguments.properties is not None:
-        file = PropertiesFile(arguments.properties, Path(arguments.properties).read_text(encoding="utf-8"))
+        file = read_properties(arguments.properties)
     loaded = load_node(file, arguments.overrides)
     absolute = [f"{log_settings.LOG_DIRS.name}={','.join(os.path.abspath(path) for path in _log_dirs(loaded))}"]
     metadata = loaded.config[settings.METADATA_LOG_DIR]
@@ -94,7 +95,7 @@ def _sentence(error: Exception) -> str:
 
 
 def _refuse(problem: str, status: int) -> int:
-    sys.stderr.write("".join(f"streamlogd: {line}\n" for line in problem.splitlines()))
+    sys.stderr.write("".join(f"streamlogd: {escaped(line)}\n" for line in problem.splitlines()))
     return status
 
 

@@ -49,6 +49,12 @@ class File(Protocol):
         """
         ...
 
+    def data_from(self, offset: int) -> int:
+        """The first position at or behind `offset` where anything but a hole may be; the size where there is only a
+        hole, `offset` where nobody knows. What is skipped reads as zeros.
+        """
+        ...
+
     def try_pread(self, size: int, offset: int) -> bytes | None:
         """As `pread`, if the page cache holds all of it; None where it would have to wait for the device."""
         ...

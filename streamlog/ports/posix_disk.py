@@ -83,6 +83,14 @@ class PosixMapping:
         self._file.unmapped(self._size)
 
 
+_KINDS: Final = {
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a character device",
+    stat.S_IFBLK: "a block device",
+}
+
+
 class PosixFile:
     def __init__(self, system: PosixFileSystem, path: str, flags: int) -> None:
         """OSError as open(2)."""
@@ -104,6 +112,20 @@ class PosixFile:
 
     def pread(self, size: int, offset: int) -> bytes:
         return _pread(self._open(), size, offset)
+
+    def data_from(self, offset: int) -> int:
+        descriptor = self._open()
+        try:
+            # Nobody reads by this descriptor's position.
+            return os.lseek(descriptor, offset, os.SEEK_DATA)
+        except AttributeError:
+            return offset  # a system without SEEK_DATA
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return max(offset, self.size())
+            if error.errno == errno.EINVAL:
+                return offset  # a file system that does not know its holes
+            raise
 
     def try_pread(self, size: int, offset: int) -> bytes | None:
         descriptor = self._open()
@@ -249,8 +271,12 @@ class PosixFileSystem:
         return PosixFile(self, absolute(path), os.O_RDWR | (os.O_CREAT if create else 0))
 
     def open_readonly(self, path: str) -> PosixFile:
-        if self.is_dir(path):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        mode = _mode(absolute(path))
+        if mode is not None and not stat.S_ISREG(mode):
+            # Opening a FIFO waits for its writer, and reading a device may have no end.
+            if stat.S_ISDIR(mode):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+            raise OSError(errno.EINVAL, f"is {_KINDS.get(stat.S_IFMT(mode), 'something else')}, not a file", path)
         return PosixFile(self, path, os.O_RDONLY)
 
     def exists(self, path: str) -> bool:

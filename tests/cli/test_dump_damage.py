@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import Result
 
 from streamlog.model import Offset
 from streamlog.records import BatchFields, Codec, encode_batch
 from tests.cli.conftest import Dump
 from tests.cli.kafka_files import TARGET
-from tests.cli.logs import START_MS, one, write_log
+from tests.cli.logs import LOG, START_MS, one, write_log
 
 SIZE = 86  # of each batch of `one`
 
@@ -241,3 +244,69 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path, dump: Dump) -> None:
     assert done.exit_code == 1
     assert payloads(done.stdout) == values(1)
     assert peak < 16 << 20
+
+
+class TestWhatIsNoFileOfALog:
+    """By its name it is one. Nothing is waited for, and nothing read without end."""
+
+    def test_a_fifo(self, tmp_path: Path, dump: Dump) -> None:
+        fifo = tmp_path / LOG
+        os.mkfifo(fifo)
+        done = dump(fifo)
+        assert done.exit_code == 1
+        assert done.stderr == f"{fifo}: is a FIFO, not a file\n"
+
+    def test_a_fifo_beside_an_index(self, tmp_path: Path, dump: Dump) -> None:
+        os.mkfifo(tmp_path / LOG)
+        index = tmp_path / LOG.replace(".log", ".index")
+        index.write_bytes(bytes(8))
+        done = dump(index)
+        assert done.exit_code == 1
+        assert "is a FIFO, not a file" in done.stderr
+
+    def test_a_device(self, tmp_path: Path, dump: Dump) -> None:
+        for name in (LOG, "recovery-point-offset-checkpoint"):
+            (tmp_path / name).symlink_to("/dev/zero")
+            done = dump(tmp_path / name)
+            assert done.exit_code == 1
+            assert done.stderr == f"{tmp_path / name}: is a character device, not a file\n"
+
+    @pytest.mark.parametrize("option", ["--deep-iteration", "--verify-index-only", "--index-sanity-check"])
+    @pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", ".txnindex", ".snapshot"])
+    def test_a_hole(self, tmp_path: Path, dump: Dump, suffix: str, option: str) -> None:
+        """Ten gigabytes of nothing are seen to be nothing: what would be read is counted, not timed."""
+        if suffix not in (".index", ".timeindex") and option != "--deep-iteration":
+            pytest.skip("an option of indexes")
+        path = tmp_path / LOG.replace(".log", suffix)
+        path.touch()
+        os.truncate(path, 10 << 30)
+        done, read_bytes = counted(lambda: dump(option, path))
+        assert read_bytes < 64 << 20
+        if suffix == ".log":
+            assert done.stderr == (
+                f"{path}: position 0: {10 << 30} bytes of zeros: preallocated, or never written; "
+                "no sound batch follows\n"
+            )
+
+    def test_a_hole_between_batches_and_behind_them(self, tmp_path: Path, dump: Dump) -> None:
+        log = write_log(tmp_path, [one(0)])
+        with log.open("r+b") as file:
+            file.seek(5 << 30)
+            file.write(one(1))
+            file.truncate(10 << 30)
+        done, read_bytes = counted(lambda: dump(log))
+        assert read_bytes < 64 << 20
+        assert payloads(done.stdout)[::2] == values(0, 1) or payloads(done.stdout) == values(0, 1)
+        assert f"the next sound batch begins at position {5 << 30}" in done.stderr
+
+
+def counted(run: Callable[[], Result]) -> tuple[Result, int]:
+    """What it gives, and the bytes that this process has read meanwhile."""
+
+    def read_bytes() -> int:
+        first, _, _ = Path("/proc/self/io").read_text().partition("\n")
+        return int(first.removeprefix("rchar: "))
+
+    before = read_bytes()
+    done = run()
+    return done, read_bytes() - before

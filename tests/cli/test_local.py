@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -124,3 +125,19 @@ def test_no_cluster_and_no_such_node(local: Local) -> None:
     assert "there is no cluster in" in refused(local("stop"))
     assert "there is no node 5" in refused(local("kill", "5"))
     assert local("kill").exit_code == USAGE
+
+
+def test_its_files_are_their_owners_alone(local: Local, tmp_path: Path) -> None:
+    """Settings may hold secrets, logs hold records: whatever the umask is."""
+    before = os.umask(0o022)
+    try:
+        started = local("start", "--nodes", "1", "--port", "0")
+        assert started.exit_code == 0, started.output
+    finally:
+        os.umask(before)
+    open_to_others = [
+        (str(path.relative_to(tmp_path)), oct(path.stat().st_mode))
+        for path in [tmp_path / "cluster", *(tmp_path / "cluster").rglob("*")]
+        if path.stat().st_mode & 0o077
+    ]
+    assert open_to_others == []

@@ -235,3 +235,63 @@ class TestOnAFailedDisk:
         text = _where(error)
         assert len(text.splitlines()) <= TRACEBACK_LINES_MAX + 1
         assert "lines before" in text
+
+
+class TestSettingsThatAreNoFileOfSettings:
+    """Refused in a sentence, and no more is read than a file of settings can have."""
+
+    def refused(self, path: Path | str, capsys: pytest.CaptureFixture[str]) -> str:
+        assert main([str(path)]) == MISUSED
+        problem = capsys.readouterr().err
+        assert problem.startswith(f"streamlogd: {path}")
+        assert problem.count("\n") == 1
+        return problem
+
+    def test_an_endless_device(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert "has more than 4194304 bytes" in self.refused("/dev/zero", capsys)
+
+    def test_a_file_that_is_too_long(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        path = tmp_path / "server.properties"
+        path.touch()
+        os.truncate(path, 10 << 30)
+        assert "has more than 4194304 bytes" in self.refused(path, capsys)
+
+    @pytest.mark.parametrize(("content", "why"), [(b"a=\xff", "byte 2 is not UTF-8"), (b"a=b\0", "byte 3 is NUL")])
+    def test_no_text(self, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, why: str) -> None:
+        path = tmp_path / "server.properties"
+        path.write_bytes(content)
+        assert f"is no text file: {why}" in self.refused(path, capsys)
+
+    def test_a_directory(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert "Is a directory" in self.refused(tmp_path, capsys)
+
+    def test_a_fifo_of_a_shell_is_read(self, tmp_path: Path) -> None:
+        reading, writing = os.pipe()
+        os.write(writing, b"node.id=7\n")
+        os.close(writing)
+        try:
+            assert load(parse_arguments([f"/dev/fd/{reading}"])).given["node.id"] == "7"
+        finally:
+            os.close(reading)
+
+    def test_what_a_warning_quotes_does_nothing_to_the_terminal(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        path = write_properties(tmp_path, "node.id=1", "x\x1b[2J=1", "listeners=SSL://127.0.0.1:1")
+        assert main([path]) == MISUSED
+        assert "\x1b" not in capsys.readouterr().err
+
+
+class TestLinesOfTheLog:
+    def test_nobody_forges_one(self) -> None:
+        out = io.StringIO()
+        lines = LogLines(1, out)
+        forged = "1.0\n2026-11-23 08:00:00.000 ERROR node 1: FORGED LINE\x1b[2J"
+        lines("client", peer="ipv4:127.0.0.1", version=forged)
+        lines("registered", epoch=forged)
+        lines.write("ERROR", f"stopped by a defect: {forged}\nTraceback\n  File x\n")
+        text = out.getvalue()
+        assert "\x1b" not in text
+        assert [line for line in text.splitlines() if "FORGED" in line and line.startswith("2026-11-23 08")] == []
+        assert len(text.splitlines()) == 6  # a defect's own lines are indented
+        assert text.splitlines()[3].startswith("    2026-11-23")

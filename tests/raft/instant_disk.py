@@ -34,6 +34,9 @@ class InstantFile:
     def size(self) -> int:
         return len(self._data)
 
+    def data_from(self, offset: int) -> int:
+        return offset
+
     def pread(self, size: int, offset: int) -> bytes:
         return bytes(self._data[offset : offset + size])
 

@@ -184,11 +184,14 @@ class Framing:
                     yield start + at - MAGIC_POSITION
                 at = chunk.find(MAGIC, at + 1, len(chunk) - overlap + MAGIC_POSITION)
             start += len(chunk) - overlap
+            start = max(start, self._log.data_from(start) - overlap)  # no header stands in a hole
 
     def _is_zero_from(self, position: int) -> bool:
-        for start in range(position, self._size, CHUNK_BYTES):
+        start = self._log.data_from(position)
+        while start < self._size:
             if self._log.pread(CHUNK_BYTES, start).strip(b"\0"):
                 return False
+            start = self._log.data_from(start + CHUNK_BYTES)
         return True
 
     def _crc(self, start: int, end: int, crc: Callable[[memoryview, int], int]) -> int:

@@ -156,8 +156,13 @@ def _entries(index: File, entry: struct.Struct) -> Iterator[tuple[int, tuple[int
     size, unused = index.size(), bytes(entry.size)
     whole = size - size % entry.size
     ended = whole > entry.size and index.pread(2 * entry.size, 0) == 2 * unused  # zeros have begun
-    for start in range(0, whole, _CHUNK_ENTRIES * entry.size):
+    following = 0
+    while (start := following) < whole:
         chunk = index.pread(min(_CHUNK_ENTRIES * entry.size, whole - start), start)
+        following = start + len(chunk)
+        if ended:
+            data = index.data_from(following)  # a preallocated index is mostly a hole
+            following = max(following, data - data % entry.size)
         if ended and not chunk.strip(b"\0"):
             continue
         for at in range(0, len(chunk), entry.size):
