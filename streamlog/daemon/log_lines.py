@@ -31,6 +31,7 @@ SENTENCES: Final[Mapping[str, str]] = {
     "node_ready": "ready at {address}, cluster {cluster}",
     "node_stopped": "closed its logs (clean stop: {clean})",
     "node_stopping": "stopping",
+    "quorum_peer_dropped": "ended the stream of the quorum from {address}, which says that it is node {peer}: {reason}",
     "leadership": "the quorum's leader is {leader}, term {term}",
     "suspected": "suspects node {broker}, epoch {epoch}: its stream broke",
     "damage_found": "{partition} is damaged: {path}: position {position}: {reason}; offsets {begin}..{end} are not"
@@ -52,6 +53,7 @@ WARNINGS: Final = frozenset(
         "fenced",
         "heartbeat_unanswered",
         "log_directory_offline",
+        "quorum_peer_dropped",
         "registration_lost",
         "registration_waits",
         "stray_directory",

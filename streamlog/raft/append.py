@@ -27,12 +27,14 @@ So "durable and equal up to here" stays true from the moment when it is said for
 leader takes the maximum of what it hears (progress): the order of the replies does not matter. What is lost with a
 stream is vouched for by the replies to what is sent on the next one.
 
-A conflict at or below the commit index cannot be: a committed entry would be lost. It stops the node.
+A conflict at or below the commit index cannot be: a committed entry would be lost. Whoever sends it is no leader, or
+has lost what it knew: the message is refused whole, before anything is taken from it, and its sender is dropped and
+named (CorruptMessageError, see runner). This node is what it was, and goes on with the others.
 """
 
 from __future__ import annotations
 
-from streamlog.errors import InvariantError
+from streamlog.errors import CorruptMessageError, InvariantError
 from streamlog.model import RaftIndex
 from streamlog.raft.elections import Elections
 from streamlog.raft.entries import Entry
@@ -53,6 +55,8 @@ class FollowerAppend:
         if request.term < self._raft.term:
             self._reply(peer, request, matched=False, next_index=self._raft.log.last.index + 1)
             return
+        self._elections.check_only_leader(peer, request.term)
+        self._check_agrees_with_the_committed(request)
         self._elections.follow(peer, request.term, next_within_ms=request.next_within_ms)
         hint = self._refusal(request)
         if hint is not None:
@@ -64,6 +68,18 @@ class FollowerAppend:
             vouched = min(vouched, self._raft.log.durable_index)
         self._reply(peer, request, matched=True, next_index=vouched + 1)
 
+    def _check_agrees_with_the_committed(self, request: AppendRequest) -> None:
+        """CorruptMessageError. Nothing has changed yet."""
+        log, commit_index = self._raft.log, self._raft.commit_index
+        if request.prev_index > commit_index:
+            return
+        claimed = [(request.prev_index, request.prev_term)]
+        claimed += [(entry.index, entry.term) for entry in request.entries[: commit_index - request.prev_index]]
+        for index, claim in claimed:
+            term = log.term_at(index)
+            if term is not None and term != claim:
+                raise CorruptMessageError(f"entry {index} is committed here with term {term}, the sender has {claim}")
+
     def _refusal(self, request: AppendRequest) -> int | None:
         """From where the leader had better send; None when the logs agree at prev."""
         log, prev = self._raft.log, request.prev_index
@@ -71,8 +87,6 @@ class FollowerAppend:
             return log.last.index + 1
         term = log.term_at(prev)
         if prev <= self._raft.commit_index:
-            if term is not None and term != request.prev_term:
-                raise InvariantError(f"entry {prev} is committed with term {term}, the leader has {request.prev_term}")
             return None
         if term == request.prev_term:
             return None
@@ -97,7 +111,7 @@ class FollowerAppend:
         """Our entry of that index, and all behind it, is not the leader's."""
         index, commit_index = conflicting.index, self._raft.commit_index
         if index <= commit_index:
-            raise InvariantError(f"entry {index} conflicts with the leader's, and the commit index is {commit_index}")
+            raise InvariantError(f"entry {index} is to be cut, and the commit index is {commit_index}")
         self._raft.log.truncate(index)
         self._membership.truncated(index)
 

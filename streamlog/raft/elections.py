@@ -8,7 +8,7 @@
     candidate    votes of a majority                                    leader
     candidate    an election time-out                                   follower, asking for pre-votes
     leader       no majority has answered for an election time-out      follower
-    any          a message of a higher term                             follower of that term
+    any          a message of a higher term, of one who may lead        follower of that term
     candidate    an append or a snapshot of its own term                follower of its sender
 
 Pre-vote (thesis, 9.6): a node asks first whether it would win. Asking changes no state at anybody, so a node that hears
@@ -24,16 +24,17 @@ held up by one whose election comes to nothing; neither matters for safety.
 The real vote is PySyncObj's: it grants one vote a term, to a log at least as up to date, and writes it down. It counts
 any answer it gets; so only the first one of each voter of this term reaches it (docs/decisions).
 
-Any node is asked for its vote, and gives it, whether or not the asker is a voter in its own view: its view may be the
-older one (thesis, 4.1). Refused is a voter that shows another directory than before and has no newer voters that name
-it: it has lost its disk (membership). Only voters are counted. Term and vote are in the journal before the message that
-tells of them; the outbox holds it back until they are durable.
+A vote is given to who may lead: a voter of the set in effect, or of a newer one that this node has heard of, for its
+own view may be the older one (thesis, 4.1; membership). Of anybody else the term is not taken, and the vote refused: of
+a voter that has lost its disk, of one that was voted out, of a stranger. Only voters are counted. Term and vote are in
+the journal before the message that tells of them; the outbox holds it back until they are durable.
 """
 
 from __future__ import annotations
 
-from streamlog.errors import InvariantError
+from streamlog.errors import CorruptMessageError
 from streamlog.model import BrokerId, RaftTerm
+from streamlog.raft.bounds import TERM_MAX
 from streamlog.raft.library import Library, Peer, Role
 from streamlog.raft.membership import Membership
 from streamlog.raft.messages import PreVoteReply, PreVoteRequest, TimeoutNow, VoteReply, VoteRequest
@@ -106,7 +107,7 @@ class Elections:
         raft = self._raft
         silence_s = raft.now() - self._heard_at
         hears_leader = raft.role == Role.LEADER or silence_s < self._shortest_s + self._patience_s
-        wins = self._may_be_elected(peer, request) and not self._goes_first(peer, request)
+        wins = self.may_lead(peer) and self._is_up_to_date(request) and not self._goes_first(peer, request)
         granted = request.term > raft.term and not hears_leader and wins
         if granted:
             raft.election_deadline = max(raft.election_deadline, raft.now() + self._lost_backoff_s)
@@ -118,8 +119,15 @@ class Elections:
         equal = (request.last_term, request.last_index, request.term) == (last.term, last.index, self._asked_term)
         return equal and raft.me.id > peer.id and raft.now() < self._asked_at + self._lost_backoff_s
 
-    def _may_be_elected(self, peer: Peer, request: PreVoteRequest | VoteRequest) -> bool:
-        return self._is_up_to_date(request) and self._membership.may_be_elected(peer.id, named=request.named)
+    def may_lead(self, peer: Peer) -> bool:
+        """Whether terms, votes and entries are taken from it."""
+        return self._membership.may_lead(peer.id, cut_off=self._is_cut_off())
+
+    def _is_cut_off(self) -> bool:
+        raft, membership = self._raft, self._membership
+        if raft.role == Role.LEADER or (raft.leader is not None and raft.leader in raft.connected):
+            return False
+        return membership.is_voter + sum(membership.counts(p.id) for p in raft.connected) < membership.majority
 
     def _is_up_to_date(self, request: PreVoteRequest | VoteRequest) -> bool:
         last = self._raft.log.last
@@ -143,6 +151,8 @@ class Elections:
         raft = self._raft
         self._close_pre_vote()
         self._restart_timer()
+        if raft.term >= TERM_MAX:
+            return  # no election in an honest quorum gets here
         raft.leader = None
         raft.set_role(Role.CANDIDATE)
         raft.set_term(RaftTerm(raft.term + 1), raft.me.id)
@@ -164,9 +174,7 @@ class Elections:
         if request.term < raft.term:
             raft.send(peer, VoteReply(term=raft.term, granted=False))
             return
-        if not self._membership.may_be_elected(peer.id, named=request.named):
-            if request.term > raft.term:
-                self.step_down(request.term)
+        if not self.may_lead(peer):
             raft.send(peer, VoteReply(term=raft.term, granted=False))
             return
         raft.give_message(
@@ -197,15 +205,23 @@ class Elections:
 
     # Following.
 
+    def check_only_leader(self, peer: Peer, term: RaftTerm) -> None:
+        """A term has one leader. CorruptMessageError for a second one: this node has seen the first elected."""
+        raft = self._raft
+        if term == raft.term and raft.leader is not None and raft.leader != peer:
+            raise CorruptMessageError(
+                f"node {peer.id} says that it leads term {term}, which node {raft.leader.id} leads"
+            )
+
     def follow(self, peer: Peer, term: RaftTerm, *, next_within_ms: int = 0) -> None:
-        """Accept `peer` as the leader of `term`, which is not below ours, and which may be silent for so long."""
+        """Accept `peer` as the leader of `term`, which is not below ours, and which may be silent for so long. Who else
+        leads this term was asked before (`check_only_leader`).
+        """
         raft, settings = self._raft, self._settings
         announced_ms = min(next_within_ms, settings.idle_heartbeat_ms)
         self._patience_s = max(0, announced_ms - settings.heartbeat_ms) / 1000
         if term > raft.term:
             raft.set_term(term, None)
-        elif raft.role == Role.LEADER:
-            raise InvariantError(f"node {peer.id} leads term {term}, and so does this node")
         raft.set_role(Role.FOLLOWER)
         raft.leader = peer
         self._met_leader = True

@@ -7,7 +7,21 @@ A peer counts (its votes, its acknowledgements) if it is a voter *and* the direc
 one that the set names. While the set does not know one yet (it is from the settings), it is the one that the peer
 showed when this node first met it, which the journal remembers. So a voter that lost its disk helps nobody to be
 elected who ever knew it before, not even one that has none of the log. Nor is it elected itself by one that knew it:
-it takes itself for a voter, for it has nothing but the settings to go by (`may_be_elected`).
+it takes itself for a voter, for it has nothing but the settings to go by (`may_lead`).
+
+Any program that reaches the port may link (transport), so a term, a vote or a log is taken only from who may lead:
+
+    a voter of the set in effect, with its directory                      always
+    who a voter, or anybody who may lead, names as a voter (VotersNotice) always: our set may be the older one
+    the leader that this node follows, in its own term                    it leads until its own removal is committed
+    a majority of the voters that one notice names, all saying the same   while this node is cut off from its own set
+    anybody who names itself a voter                                      while cut off, and this node has no vote
+
+The thesis (4.1) takes a leader and a candidate from outside the set, so that a server that lags behind stays available.
+The notices are for that: a voter that has not got the entry that lets node 4 vote hears of node 4 from another old
+voter, for a majority of the new set, without which nothing can be decided, has an old one that has got it, or else does
+without the entry. If no voter of our set is left (all were replaced while this node was down), the majority of the new
+ones vouch for themselves. A notice moves no term and no log; it is kept in memory alone.
 """
 
 from __future__ import annotations
@@ -19,6 +33,7 @@ from streamlog.model import BrokerId, RaftIndex
 from streamlog.raft import wire
 from streamlog.raft.entries import Entry, EntryKind
 from streamlog.raft.journal import Journal
+from streamlog.raft.messages import VotersNotice
 from streamlog.raft.voters import UNKNOWN_DIRECTORY, DirectoryId, VoterSet
 
 
@@ -37,6 +52,7 @@ class Membership:
         self._journal = journal
         self._history: list[tuple[RaftIndex, VoterSet]] = [(base_index, base)]  # indexes rise
         self._shown = {node_id: directory_id}  # by peers since the start, and by this node
+        self._notices: dict[BrokerId, VotersNotice] = {}  # the latest of each peer, as long as it may matter
         self._on_change: Callable[[], None] = lambda: None
 
     def on_change(self, call: Callable[[], None]) -> None:
@@ -100,13 +116,61 @@ class Membership:
         voter = self.voters.get(self._node_id)
         return voter is not None and voter.directory_id == self._shown[self._node_id]
 
-    def may_be_elected(self, peer: BrokerId, *, named: bool) -> bool:
-        """Whether it may be given a vote; `named`: it goes by voters that name its directory.
+    @property
+    def lost_vote(self) -> bool:
+        """The set in effect names this node's id with another directory: its disk was wiped, or changed."""
+        voter = self.voters.get(self._node_id)
+        return voter is not None and not voter.is_directory(self._shown[self._node_id])
 
-        If they do they may be newer than ours, and it may have taken the place of what we know by its id. If not, it is
-        what its id has always been, or has lost its disk, and with it what a majority may have counted on.
+    # Who may lead.
+
+    @property
+    def notice(self) -> VotersNotice:
+        """What this node tells its peers."""
+        return VotersNotice(index=self.index, voters=self.voters)
+
+    def noticed(self, peer: BrokerId, notice: VotersNotice) -> None:
+        """Of a peer that is linked: so there are no more of them than links, and voters."""
+        self._notices[peer] = notice
+
+    def forget_notice(self, peer: BrokerId) -> None:
+        """The link is gone. What a voter has said still holds: it may have been its last word."""
+        if not self.counts(peer):
+            self._notices.pop(peer, None)
+
+    def may_lead(self, peer: BrokerId, *, cut_off: bool) -> bool:
+        """Whether terms, votes and entries are taken from it (see the head). `cut_off`: this node follows nobody, and
+        reaches no majority of its own voters.
         """
-        return named or self.voters.get(peer) is None or self.counts(peer)
+        if self.counts(peer) or self._is_introduced(peer):
+            return True
+        return cut_off and self._speaks_for_itself(peer)
+
+    def _is_introduced(self, peer: BrokerId) -> bool:
+        """By our voters, or by those whom they have introduced, and so on."""
+        unheard = set(self._notices)
+        speakers = {who for who in unheard if self.counts(who)}
+        while speakers:
+            unheard -= speakers
+            if any(self._names(self._notices[speaker], peer) for speaker in speakers):
+                return True
+            speakers = {who for who in unheard if any(self._names(self._notices[s], who) for s in speakers)}
+        return False
+
+    def _speaks_for_itself(self, peer: BrokerId) -> bool:
+        claim = self._notices.get(peer)
+        if claim is None or not self._names(claim, peer):
+            return False
+        if not self.is_voter:
+            return True
+        agreeing = [who for who, notice in self._notices.items() if notice == claim and self._names(claim, who)]
+        count = len(agreeing) + self._names(claim, self._node_id)
+        return claim.index > self.index and count >= claim.voters.majority
+
+    def _names(self, notice: VotersNotice, peer: BrokerId) -> bool:
+        """With the directory that it shows: a set from the settings, which knows no directories, names nobody."""
+        voter = notice.voters.get(peer)
+        return voter is not None and voter.directory_id == self._shown.get(peer)
 
     # The log.
 

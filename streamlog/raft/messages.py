@@ -1,7 +1,7 @@
 """What nodes of the quorum tell one another. Values; wire.py gives their bytes.
 
-Every message carries a term. `round` numbers the leader's messages: a reply returns it, so the leader knows what has
-been heard since when, and a reply to an old message is told from one to a new.
+Every message but the voters' carries a term. `round` numbers the leader's messages: a reply returns it, so the leader
+knows what has been heard since when, and a reply to an old message is told from one to a new.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from streamlog.model import BrokerId, RaftIndex, RaftTerm
 from streamlog.raft.entries import Entry
-from streamlog.raft.voters import DirectoryId
+from streamlog.raft.voters import DirectoryId, VoterSet
 
 
 class Hello(Struct, frozen=True, kw_only=True):
@@ -93,6 +93,13 @@ class TimeoutNow(Struct, frozen=True, kw_only=True):
     term: RaftTerm
 
 
+class VotersNotice(Struct, frozen=True, kw_only=True):
+    """The voters that the sender goes by. Moves no term and no log: see Membership.may_lead."""
+
+    index: RaftIndex  # where they were set; 0: the settings
+    voters: VoterSet
+
+
 Message: TypeAlias = (
     PreVoteRequest
     | PreVoteReply
@@ -103,4 +110,5 @@ Message: TypeAlias = (
     | SnapshotRequest
     | SnapshotReply
     | TimeoutNow
+    | VotersNotice
 )

@@ -19,6 +19,7 @@ from streamlog.raft.voters import Voter, VoterSet
 RESULT_BYTES_MAX: Final = 4096
 """What `StateMachine.apply` may return: it is remembered for retries, and part of the snapshot."""
 CLIENT_ID_BYTES_MAX: Final = 128
+SEQUENCE_MAX: Final = 2**63 - 1
 
 Picture = TypeVar("Picture")
 

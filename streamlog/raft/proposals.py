@@ -25,13 +25,11 @@ from streamlog.raft import wire
 from streamlog.raft.entries import COMMAND
 from streamlog.raft.library import SUCCESS, Library, Role
 from streamlog.raft.membership import Membership
-from streamlog.raft.port import CLIENT_ID_BYTES_MAX, Applied
+from streamlog.raft.port import CLIENT_ID_BYTES_MAX, SEQUENCE_MAX, Applied
 from streamlog.raft.settings import QuorumSettings
 
 Answer: TypeAlias = Callable[[Applied | StreamlogError], None]
 """Called once. Must not raise."""
-
-SEQUENCE_MAX = 2**63 - 1
 
 
 class Proposal:

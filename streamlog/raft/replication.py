@@ -23,7 +23,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from streamlog.model import BrokerId, RaftIndex, RaftTerm
+from streamlog.errors import CorruptMessageError
+from streamlog.model import BrokerId, RaftIndex
 from streamlog.raft.elections import NEVER, Elections
 from streamlog.raft.library import Library, Peer, Role
 from streamlog.raft.membership import Membership
@@ -125,7 +126,7 @@ class Replication:
     # Answers.
 
     def on_append_reply(self, peer: Peer, reply: AppendReply) -> None:
-        progress = self._answering(peer, reply.term)
+        progress = self._answering(peer, reply)
         if progress is None:
             return
         progress.heard(reply.round, self._raft.now())
@@ -137,7 +138,7 @@ class Replication:
             progress.accepted(reply.next_index)
 
     def on_snapshot_reply(self, peer: Peer, reply: SnapshotReply) -> None:
-        progress = self._answering(peer, reply.term)
+        progress = self._answering(peer, reply)
         if progress is None:
             return
         progress.heard(reply.round, self._raft.now())
@@ -151,13 +152,17 @@ class Replication:
         else:
             transfer.offset, transfer.sent_at = min(reply.offset, transfer.reader.size), None
 
-    def _answering(self, peer: Peer, term: RaftTerm) -> Progress | None:
-        """The progress of a peer that answers us, as the leader of this very term."""
-        if term > self._raft.term:
-            self._elections.step_down(term)
+    def _answering(self, peer: Peer, reply: AppendReply | SnapshotReply) -> Progress | None:
+        """The progress of a peer that answers us, as the leader of this very term. CorruptMessageError where it answers
+        what was not asked.
+        """
+        if reply.term > self._raft.term:
+            self._elections.step_down(reply.term)
             return None
-        if term != self._raft.term or self._raft.role != Role.LEADER:
+        if reply.term != self._raft.term or self._raft.role != Role.LEADER:
             return None
+        if reply.round > self._round:
+            raise CorruptMessageError(f"an answer to round {reply.round}, and the last one was {self._round}")
         return self._peers.get(peer.id)
 
     # Counting.

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 
-from streamlog.errors import OutcomeUnknownError, StreamlogError
+from streamlog.errors import CorruptMessageError, OutcomeUnknownError, StreamlogError, UnsupportedVersionError
 from streamlog.model import BrokerId
 from streamlog.ports.bundle import Ports
 from streamlog.raft.library import Role
@@ -28,6 +28,7 @@ from streamlog.raft.observers import ObserverHub
 from streamlog.raft.outbox import Outbox
 from streamlog.raft.port import Leadership, StateMachine
 from streamlog.raft.settings import QuorumSettings
+from streamlog.raft.snapshot_file import SnapshotContent
 from streamlog.raft.storage import Storage
 from streamlog.raft.syncobj import HardenedSyncObj
 from streamlog.raft.transport import Transport
@@ -224,7 +225,10 @@ class Runner:
         while inbox:
             match inbox.popleft():
                 case _Received(node_id, message):
-                    core.receive(node_id, message)
+                    try:
+                        core.receive(node_id, message)
+                    except CorruptMessageError as error:
+                        self.transport.end_link(node_id, str(error))
                 case _LinkUp(node_id, directory_id):
                     core.connect(node_id, directory_id)
                 case _LinkDown(node_id):
@@ -288,12 +292,22 @@ class Runner:
             self._work.set()
 
     async def _install(self) -> None:
-        content = await self._store.finish_receiving()
-        if content is not None:
-            picture = await self._workers.run(self._machine.decode, content.machine)
-            self.core.snapshots.install(content, picture)
-            self._probe("snapshot_installed", index=content.head.last_index)
+        try:
+            received = await self._store.finish_receiving(self._decode)
+        except (CorruptMessageError, UnsupportedVersionError) as error:
+            sender = self.core.snapshots.refuse()
+            if sender is not None:
+                self.transport.end_link(sender, f"its snapshot cannot be used: {error}")
+            return
+        if received is not None:
+            self.core.snapshots.install(*received)
+            self._probe("snapshot_installed", index=received[0].head.last_index)
         self.core.snapshots.answer_sender()
+
+    async def _decode(self, content: SnapshotContent) -> Any:
+        """Of a snapshot that was received: the state in it."""
+        self.core.snapshots.check(content)
+        return await self._workers.run(self._machine.decode, content.machine)
 
     async def _fetch_forever(self) -> None:
         while True:

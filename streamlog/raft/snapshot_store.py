@@ -11,8 +11,8 @@ is removed. A reader keeps the file that it has opened, also when another one ta
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final
 
 from streamlog.errors import DamagedFileError, InvariantError, StorageError
 from streamlog.ports import File, FileSystem, Workers
@@ -200,23 +200,28 @@ class SnapshotStore:
         """A snapshot is complete, and waits for `finish_receiving`."""
         return self._receiving is not None and self._receiving.complete
 
-    async def finish_receiving(self) -> SnapshotContent | None:
-        """Check what was received and put it in place, durably.
+    async def finish_receiving(
+        self, decode: Callable[[SnapshotContent], Awaitable[Any]]
+    ) -> tuple[SnapshotContent, Any] | None:
+        """Check what was received and put it in place, durably: the content, and what `decode` makes of it.
 
-        None when it is not sound, or older than the one that is there. Either way the next one may come.
+        None when it is not sound, or older than the one that is there. Either way the next one may come. What `decode`
+        raises is raised, and nothing is put in place: what cannot be used must not be found at the next start.
         """
         receiving = self._receiving
         assert receiving is not None
         receiving.finishing = True
         try:
-            return await self._take_over(receiving)
+            return await self._take_over(receiving, decode)
         except OSError as error:
             raise self._failed(error) from error
         finally:
             self._receiving = None
             receiving.file.close()
 
-    async def _take_over(self, receiving: _Receiving) -> SnapshotContent | None:
+    async def _take_over(
+        self, receiving: _Receiving, decode: Callable[[SnapshotContent], Awaitable[Any]]
+    ) -> tuple[SnapshotContent, Any] | None:
         try:
             content, size = await self._read(self._path + _PART)
         except DamagedFileError:
@@ -226,9 +231,10 @@ class SnapshotStore:
             return None
         if self.head is not None and self.head.last_index >= head.last_index:
             return None
+        decoded = await decode(content)
         await self._put_in_place(receiving.file, self._path + _PART)
         self.head, self._size = head, size
-        return content
+        return content, decoded
 
     def _failed(self, error: OSError) -> StorageError:
         return StorageError(f"{self._path}: {error}", path=self._path, errno=error.errno)

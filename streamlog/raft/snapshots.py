@@ -18,8 +18,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from streamlog.errors import InvariantError, StorageError
-from streamlog.model import RaftIndex
+from streamlog.errors import CorruptMessageError, InvariantError
+from streamlog.model import BrokerId, RaftIndex, RaftTerm
 from streamlog.ports import Workers
 from streamlog.raft import snapshot_file
 from streamlog.raft.applying import Applier
@@ -121,14 +121,16 @@ class Snapshots:
         if request.term < raft.term:
             self._reply(peer, request, offset=0, installed=False)
             return
+        self._elections.check_only_leader(peer, request.term)
+        if request.size > self._settings.snapshot_bytes_max:
+            raise CorruptMessageError(
+                f"a snapshot of {request.size} bytes; this node takes {self._settings.snapshot_bytes_max}"
+            )
+        self._check_agrees(request.last_index, request.last_term)
         self._elections.follow(peer, request.term)
         if request.last_index <= raft.last_applied:
             self._reply(peer, request, offset=request.size, installed=True)
             return
-        if request.size > self._settings.snapshot_bytes_max:
-            raise StorageError(
-                f"the leader's snapshot has {request.size} bytes; this node takes {self._settings.snapshot_bytes_max}"
-            )
         offset = self._store.receive(request)
         if self._store.has_received():
             self._received = (peer, request)
@@ -145,19 +147,41 @@ class Snapshots:
         )
         self._raft.send(peer, reply)
 
+    def _check_agrees(self, last_index: RaftIndex, last_term: RaftTerm) -> None:
+        """CorruptMessageError for a snapshot of what was not committed."""
+        term = self._raft.log.term_at(last_index)
+        if last_index <= self._raft.commit_index and term is not None and term != last_term:
+            raise CorruptMessageError(
+                f"a snapshot at {last_index} of term {last_term}, where term {term} was committed"
+            )
+
     def install(self, content: SnapshotContent, picture: Any) -> None:
         """Replace the state by the snapshot, which is in place on disk, unless it is behind the state by now."""
         raft, head = self._raft, content.head
         if head.last_index <= raft.last_applied:
             return
         if raft.log.term_at(head.last_index) != head.last_term:
-            if raft.commit_index >= head.last_index:
-                raise InvariantError(f"the leader's snapshot at {head.last_index} is not what was committed there")
+            if raft.commit_index >= head.last_index:  # it was checked before it was put in place
+                raise InvariantError(f"the snapshot at {head.last_index} is not what was committed there")
             raft.log.reset(head.last_index, head.last_term)
             self._membership.reset(head.voters_index, head.voters)
         raft.last_applied = head.last_index
         raft.commit_index = max(raft.commit_index, head.last_index)
         self._applier.restore(head.last_index, content.sessions, picture)
+
+    def check(self, content: SnapshotContent) -> None:
+        """Before it is put in place. CorruptMessageError."""
+        head = content.head
+        if head.voters_index > head.last_index or head.last_term > self._raft.term:
+            raise CorruptMessageError(
+                f"a snapshot at {head.last_index} of term {head.last_term} has the voters of entry {head.voters_index}"
+            )
+        self._check_agrees(head.last_index, head.last_term)
+
+    def refuse(self) -> BrokerId | None:
+        """What was received cannot be used. Who sent it."""
+        received, self._received = self._received, None
+        return None if received is None else received[0].id
 
     def answer_sender(self) -> None:
         """Tell the leader that its snapshot is in place, or that it must be sent again."""

@@ -26,6 +26,7 @@ from streamlog.errors import DamagedFileError, LogDirectoryLockedError, StorageE
 from streamlog.model import BrokerId, RaftIndex
 from streamlog.ports import DirectoryLock, FileSystem, Random, Workers
 from streamlog.raft import identity as identities
+from streamlog.raft.bounds import INDEX_MAX, TERM_MAX
 from streamlog.raft.entries import FIRST_INDEX
 from streamlog.raft.journal import Journal
 from streamlog.raft.journal_format import OVERHEAD_BYTES
@@ -118,6 +119,14 @@ async def _open_locked(
     if not fs.exists(journal_path):
         raise DamagedFileError(journal_path, 0, "is missing, and this node has had one", remedy)
     journal = await Journal.open(fs, journal_path, identity.directory_id, remedy=remedy)
+    if max(journal.term, journal.last.term) > TERM_MAX or journal.last.index > INDEX_MAX:
+        raise DamagedFileError(
+            journal_path,
+            0,
+            f"has term {journal.term}, and entry {journal.last.index} of term {journal.last.term} as its last one: no "
+            "quorum gets there, so a forged message was taken for one of a voter (as older releases did)",
+            remedy,
+        )
     snapshot = await store.load()
     _check_together(journal, snapshot, store.path, remedy)
     if snapshot is not None:

@@ -1,6 +1,8 @@
 """The core: PySyncObj's SyncObj with what is unsafe in it overridden. Synchronous; knows no disk that waits, no stream.
 
-It is told of messages, streams that come and go, and time, and is turned. A turn does, in this order:
+It is told of messages, streams that come and go, and time, and is turned. A message is taken from who may lead
+(membership) and if its numbers can be (bounds); one that contradicts what this node knows is a CorruptMessageError, and
+has changed nothing. A turn does, in this order:
 
     1. an election, if one is due; a leader without a majority steps down
     2. leader: commands into the log; what a majority has is committed; the next step of a change of voters
@@ -23,12 +25,13 @@ from __future__ import annotations
 
 from typing import Any, assert_never
 
-from streamlog.errors import InvariantError
+from streamlog.errors import CorruptMessageError, InvariantError
 from streamlog.model import BrokerId
 from streamlog.ports import Clock, Probe, Random
 from streamlog.raft.append import FollowerAppend
 from streamlog.raft.applying import Applier, Listener
 from streamlog.raft.barriers import Barriers
+from streamlog.raft.bounds import INDEX_JUMP_MAX, TERM_JUMP_MAX
 from streamlog.raft.elections import Elections
 from streamlog.raft.entries import NO_OP
 from streamlog.raft.journal import Journal
@@ -45,6 +48,7 @@ from streamlog.raft.messages import (
     TimeoutNow,
     VoteReply,
     VoteRequest,
+    VotersNotice,
 )
 from streamlog.raft.outbox import Outbox
 from streamlog.raft.port import StateMachine
@@ -100,7 +104,9 @@ class HardenedSyncObj(Library):
         other = self.membership.shown(node_id, directory_id)
         self._outbox.drop(node_id)
         self.connected.add(peer)
+        self.membership.forget_notice(node_id)
         self.replication.on_connected(peer, other_directory=other)
+        self._send_notice(peer)
         self.elections.on_connected()
 
     @on_own_clock
@@ -108,12 +114,52 @@ class HardenedSyncObj(Library):
         peer = self.peer(node_id)
         self._outbox.drop(node_id)
         self.connected.discard(peer)
+        self.membership.forget_notice(node_id)
         self.elections.on_stream_lost(peer)
 
     @on_own_clock
     def receive(self, node_id: BrokerId, message: Message) -> None:
+        """CorruptMessageError: the message cannot be. Nothing is taken from it."""
         peer = self.peer(node_id)
+        self._check_jumps(message)
+        if isinstance(message, VotersNotice):
+            self.membership.noticed(node_id, message)
+        elif self._may_be_heard(peer, message):
+            self._take(peer, message)
+
+    def _check_jumps(self, message: Message) -> None:
+        """No honest node is that far ahead of another one (bounds)."""
+        term = 0 if isinstance(message, VotersNotice) else message.term
+        if term > self.term + TERM_JUMP_MAX:
+            raise CorruptMessageError(f"term {term}, and this node is in term {self.term}")
         match message:
+            case PreVoteRequest(last_index=index) | VoteRequest(last_index=index) | SnapshotRequest(last_index=index):
+                pass
+            case AppendRequest(prev_index=prev, commit_index=commit):
+                index = max(prev, commit)
+            case _:
+                return
+        if index > self.log.last.index + INDEX_JUMP_MAX:
+            raise CorruptMessageError(f"index {index}, and the log of this node ends at {self.log.last.index}")
+
+    def _may_be_heard(self, peer: Peer, message: Message) -> bool:
+        """Requests for votes are answered, whoever asks; a request of an older term is, with our own."""
+        match message:
+            case PreVoteRequest() | VoteRequest():
+                return True
+            case AppendRequest(term=term) | SnapshotRequest(term=term) if term < self.term:
+                return True
+        if peer == self.leader and not isinstance(message, VotersNotice) and message.term == self.term:
+            return True
+        learner = self.replication.learner
+        if learner is not None and learner.node_id == peer.id and isinstance(message, AppendReply | SnapshotReply):
+            return True
+        return self.elections.may_lead(peer)
+
+    def _take(self, peer: Peer, message: Message) -> None:
+        match message:
+            case VotersNotice():
+                pass
             case AppendRequest():
                 self._append.on_request(peer, message)
             case AppendReply():
@@ -205,6 +251,14 @@ class HardenedSyncObj(Library):
         self._probe("quorum_voters", index=self.membership.index, voters=str(self.membership.voters))
         if self.role == Role.LEADER:
             self.replication.update_peers()
+        for peer in sorted(self.connected, key=lambda peer: peer.id):
+            self._send_notice(peer)
+
+    def _send_notice(self, peer: Peer) -> None:
+        """To those who may have to follow, or vote for, one of our voters: nobody else is told of them."""
+        learner = self.replication.learner
+        if self.membership.voters.get(peer.id) is not None or (learner is not None and learner.node_id == peer.id):
+            self.send(peer, self.membership.notice)
 
     # Where the library calls.
 

@@ -9,6 +9,9 @@ not know of it, because its configuration is the older one. Two young links of o
 the greater id dialled does. An older link gives way to a new one: the peer would not dial if it still had it.
 
 Any node that shows the right cluster may link, voter or not: who counts is decided by membership.
+
+A peer that sends what no node of the quorum can have sent loses its link, and is named in the log with its address:
+once, and again when it has gone on for REPEATED_S.
 """
 
 from __future__ import annotations
@@ -43,6 +46,10 @@ REFUSALS: Final = frozenset(
 """How a peer that is there says no."""
 FIRST_WAIT_S: Final = 0.2
 """What the smaller id of a pair waits at first: where both have just started, the greater one dials within this."""
+REPEATED_S: Final = 60.0
+"""Between two log lines about one peer's faults."""
+FAULTY_PEERS_MAX: Final = 64
+"""Remembered for that; a forger may call itself anything."""
 SETTLED_S: Final = 1.0
 """A link younger than this may be the twin of one that both sides dialled at the same time."""
 
@@ -62,9 +69,11 @@ class Receiver(Protocol):
 class Link:
     """One incarnation of a stream to a peer."""
 
-    def __init__(self, peer: BrokerId, dialled_by: BrokerId, now: float) -> None:
+    def __init__(self, peer: BrokerId, address: str, dialled_by: BrokerId, now: float) -> None:
         self.peer = peer
+        self.address = address  # of the other end, for logs
         self.dialled_by = dialled_by
+        self.fault = ""  # why it was ended, if for what the peer sent
         self.since = now
         self.over = asyncio.Event()
         self._queue: deque[bytes] = deque()
@@ -99,8 +108,10 @@ class Link:
                 message = wire.decode_message(data)
                 if message is not None:
                     await receiver.received(self.peer, message)
-        except (RpcError, CorruptMessageError):
+        except RpcError:
             pass
+        except CorruptMessageError as error:
+            self.fault = str(error)
         finally:
             self.over.set()
 
@@ -129,6 +140,7 @@ class Transport:
         self._reconnect_max_s = settings.reconnect_max_ms / 1000
         self._second_choice_s = settings.second_choice_ms / 1000
         self._links_max = settings.links_max
+        self._named: dict[BrokerId, float] = {}  # peers whose faults were logged, and when; the oldest first
         self._refusals: dict[BrokerId, str] = {}  # by peers that were dialled and did not want us: told once
         self._entries_encoder = wire.EntriesEncoder()
         self._links: dict[BrokerId, Link] = {}
@@ -142,6 +154,13 @@ class Transport:
         link = self._links.get(node_id)
         if link is not None:
             link.put(wire.encode_message(message, self._entries_encoder))
+
+    def end_link(self, node_id: BrokerId, fault: str) -> None:
+        """What came from it cannot be: the link it came by ends."""
+        link = self._links.get(node_id)
+        if link is not None:
+            link.fault = fault
+            link.over.set()
 
     def want(self, peers: Iterable[Voter]) -> None:
         """Keep links to these; others are kept as long as the other side wants them."""
@@ -198,7 +217,7 @@ class Transport:
                 if hello.node_id != peer.node_id:
                     raise InconsistentClusterError(f"{peer.address} is node {hello.node_id}, not {peer.node_id}")
                 there = True
-                await self._use(stream, hello, self._hello.node_id)
+                await self._use(stream, hello, self._hello.node_id, peer.address)
         except TimeoutError:
             pass
         except RpcError as error:
@@ -225,7 +244,7 @@ class Transport:
         if hello.node_id not in self._links and len(self._links) >= self._links_max:
             raise ThrottledError(f"{self._links_max} nodes are linked to the quorum already", limit=self._links_max)
         await stream.send(wire.encode_hello(self._hello))
-        await self._use(stream, hello, hello.node_id)
+        await self._use(stream, hello, hello.node_id, info.peer)
 
     async def _expect_hello(self, stream: Stream) -> Hello:
         """The peer's Hello, checked. TimeoutError, RpcError, CorruptMessageError, InconsistentClusterError."""
@@ -242,9 +261,9 @@ class Transport:
 
     # Links.
 
-    async def _use(self, stream: Stream, hello: Hello, dialled_by: BrokerId) -> None:
+    async def _use(self, stream: Stream, hello: Hello, dialled_by: BrokerId, address: str) -> None:
         """Exchange messages until one side ends it."""
-        link = Link(hello.node_id, dialled_by, self._clock.monotonic())
+        link = Link(hello.node_id, address, dialled_by, self._clock.monotonic())
         if not self._attach(link, hello.directory_id):
             return
         try:
@@ -255,6 +274,21 @@ class Transport:
                     task.cancel()
         finally:
             self._detach(link)
+            if link.fault:
+                self._name_fault(link)
+
+    def _name_fault(self, link: Link) -> None:
+        now = self._clock.monotonic()
+        if now < self._named.get(link.peer, float("-inf")) + REPEATED_S:
+            return
+        self._named.pop(link.peer, None)
+        if len(self._named) >= FAULTY_PEERS_MAX:
+            oldest = next(iter(self._named))
+            if now < self._named[oldest] + REPEATED_S:
+                return  # somebody makes up names
+            del self._named[oldest]
+        self._named[link.peer] = now
+        self._probe("quorum_peer_dropped", peer=link.peer, address=link.address, reason=link.fault)
 
     def _attach(self, link: Link, directory_id: DirectoryId) -> bool:
         """Make it the link to its peer; False when the one that is there stays."""

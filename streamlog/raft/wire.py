@@ -1,8 +1,9 @@
 """Values <-> protobuf: the messages of a stream, the payloads of entries, the small parts of the files.
 
 The only module that sees protobuf. `decode_*` trusts nothing: whatever does not make a valid value is a
-CorruptMessageError that names what is wrong. Lengths are bounded before this by the network port and by the records of
-the files. Unknown fields are ignored, an unknown kind of message is None: it comes from a newer version.
+CorruptMessageError that names what is wrong: numbers are bounded (bounds.py), and entries are of a kind and a content
+that this version can apply. Lengths are bounded before this by the network port and by the records of the files.
+Unknown fields are ignored, an unknown kind of message is None: it comes from a newer version.
 """
 
 from __future__ import annotations
@@ -16,12 +17,29 @@ from google.protobuf.message import Message as ProtoMessage
 from streamlog.errors import CorruptMessageError, InvalidRequestError
 from streamlog.model import BrokerId, RaftIndex, RaftTerm
 from streamlog.raft import messages as m
-from streamlog.raft.entries import Entry
+from streamlog.raft.bounds import (
+    CLUSTER_ID_BYTES_MAX,
+    ENTRIES_MAX,
+    INDEX_MAX,
+    ROUND_MAX,
+    SNAPSHOT_BYTES_MAX,
+    TERM_MAX,
+    bounded,
+)
+from streamlog.raft.entries import Entry, EntryKind
 from streamlog.raft.observed import Observed, ObservedCommands, ObservedSnapshot, WatchRequest
 from streamlog.raft.pb import raft_pb2 as pb
-from streamlog.raft.port import CLIENT_ID_BYTES_MAX, Applied
+from streamlog.raft.port import CLIENT_ID_BYTES_MAX, SEQUENCE_MAX, Applied
 from streamlog.raft.stored import Identity, Session, SnapshotHead
-from streamlog.raft.voters import DIRECTORY_ID_BYTES, DirectoryId, Voter, VoterSet
+from streamlog.raft.voters import (
+    ADDRESS_BYTES_MAX,
+    DIRECTORY_ID_BYTES,
+    NODE_ID_MAX,
+    VOTERS_MAX,
+    DirectoryId,
+    Voter,
+    VoterSet,
+)
 
 P = TypeVar("P", bound=ProtoMessage)
 
@@ -33,6 +51,27 @@ def _parse(kind: Callable[[], P], data: bytes) -> P:
     except DecodeError as error:
         raise CorruptMessageError(f"not a {message.DESCRIPTOR.name}: {error}") from None
     return message
+
+
+def _term(value: int) -> RaftTerm:
+    return RaftTerm(bounded(value, TERM_MAX, "term"))
+
+
+def _index(value: int) -> RaftIndex:
+    return RaftIndex(bounded(value, INDEX_MAX, "index"))
+
+
+def _round(value: int) -> int:
+    return bounded(value, ROUND_MAX, "round")
+
+
+def _node_id(value: int) -> BrokerId:
+    return BrokerId(bounded(value, NODE_ID_MAX, "node id"))
+
+
+def _cluster_id(value: str) -> str:
+    bounded(len(value.encode()), CLUSTER_ID_BYTES_MAX, "length of a cluster id")
+    return value
 
 
 # Streams: Hello and messages, each in an Envelope.
@@ -49,8 +88,8 @@ def decode_hello(data: bytes) -> m.Hello:
         raise CorruptMessageError("a stream must begin with a Hello")
     hello = envelope.hello
     return m.Hello(
-        cluster_id=hello.cluster_id,
-        node_id=BrokerId(hello.node_id),
+        cluster_id=_cluster_id(hello.cluster_id),
+        node_id=_node_id(hello.node_id),
         directory_id=_directory(hello.directory_id, known=True),
     )
 
@@ -97,7 +136,7 @@ def _encode_pre_vote_request(x: m.PreVoteRequest) -> pb.Envelope:
 
 def _decode_pre_vote_request(x: pb.PreVoteRequest) -> m.Message:
     return m.PreVoteRequest(
-        term=RaftTerm(x.term), last_index=RaftIndex(x.last_index), last_term=RaftTerm(x.last_term), named=x.named
+        term=_term(x.term), last_index=_index(x.last_index), last_term=_term(x.last_term), named=x.named
     )
 
 
@@ -106,7 +145,7 @@ def _encode_pre_vote_reply(x: m.PreVoteReply) -> pb.Envelope:
 
 
 def _decode_pre_vote_reply(x: pb.PreVoteReply) -> m.Message:
-    return m.PreVoteReply(asked_term=RaftTerm(x.asked_term), term=RaftTerm(x.term), granted=x.granted)
+    return m.PreVoteReply(asked_term=_term(x.asked_term), term=_term(x.term), granted=x.granted)
 
 
 def _encode_vote_request(x: m.VoteRequest) -> pb.Envelope:
@@ -117,7 +156,7 @@ def _encode_vote_request(x: m.VoteRequest) -> pb.Envelope:
 
 def _decode_vote_request(x: pb.VoteRequest) -> m.Message:
     return m.VoteRequest(
-        term=RaftTerm(x.term), last_index=RaftIndex(x.last_index), last_term=RaftTerm(x.last_term), named=x.named
+        term=_term(x.term), last_index=_index(x.last_index), last_term=_term(x.last_term), named=x.named
     )
 
 
@@ -126,7 +165,7 @@ def _encode_vote_reply(x: m.VoteReply) -> pb.Envelope:
 
 
 def _decode_vote_reply(x: pb.VoteReply) -> m.Message:
-    return m.VoteReply(term=RaftTerm(x.term), granted=x.granted)
+    return m.VoteReply(term=_term(x.term), granted=x.granted)
 
 
 def _encode_append_request(x: m.AppendRequest) -> pb.Envelope:  # but for the entries
@@ -142,19 +181,44 @@ def _encode_append_request(x: m.AppendRequest) -> pb.Envelope:  # but for the en
 
 
 def _decode_append_request(x: pb.AppendRequest) -> m.Message:
+    bounded(len(x.entries), ENTRIES_MAX, "append: number of entries")
+    bounded(x.prev_index, INDEX_MAX - ENTRIES_MAX, "append: index")
     entries = tuple([Entry(e.data, RaftIndex(e.index), RaftTerm(e.term)) for e in x.entries])
+    before = x.prev_term
     for place, entry in enumerate(entries, x.prev_index + 1):
-        if entry.index != place or not entry.data or not x.prev_term <= entry.term <= x.term:
+        if entry.index != place or not entry.data or not before <= entry.term <= x.term:
             raise CorruptMessageError(f"append: entry {entry.index} of term {entry.term} at the place of {place}")
+        before = entry.term
+        _check_entry(entry)
+    if x.prev_term > x.term:
+        raise CorruptMessageError(f"append: entry {x.prev_index} of term {x.prev_term} in a log of term {x.term}")
     return m.AppendRequest(
-        term=RaftTerm(x.term),
-        round=x.round,
-        commit_index=RaftIndex(x.commit_index),
-        prev_index=RaftIndex(x.prev_index),
-        prev_term=RaftTerm(x.prev_term),
+        term=_term(x.term),
+        round=_round(x.round),
+        commit_index=_index(x.commit_index),
+        prev_index=_index(x.prev_index),
+        prev_term=_term(x.prev_term),
         next_within_ms=x.next_within_ms,
         entries=entries,
     )
+
+
+def _check_entry(entry: Entry) -> None:
+    """It can be applied once it is committed: what cannot is refused before it is in the log, and not by a node that
+    stops over it at each start.
+    """
+    match entry.kind:
+        case EntryKind.COMMAND:
+            decode_command(entry.payload)
+        case EntryKind.VOTERS:
+            decode_voters(entry.payload)
+        case EntryKind.NO_OP:
+            pass
+        case unknown:
+            raise CorruptMessageError(
+                f"append: entry {entry.index} is of kind {unknown}, which this version does not know: if a newer one "
+                "wrote it, upgrade this node"
+            )
 
 
 def _encode_append_reply(x: m.AppendReply) -> pb.Envelope:
@@ -163,7 +227,7 @@ def _encode_append_reply(x: m.AppendReply) -> pb.Envelope:
 
 
 def _decode_append_reply(x: pb.AppendReply) -> m.Message:
-    return m.AppendReply(term=RaftTerm(x.term), round=x.round, matched=x.matched, next_index=RaftIndex(x.next_index))
+    return m.AppendReply(term=_term(x.term), round=_round(x.round), matched=x.matched, next_index=_index(x.next_index))
 
 
 def _encode_snapshot_request(x: m.SnapshotRequest) -> pb.Envelope:
@@ -180,13 +244,15 @@ def _encode_snapshot_request(x: m.SnapshotRequest) -> pb.Envelope:
 
 
 def _decode_snapshot_request(x: pb.SnapshotRequest) -> m.Message:
-    if not x.data or x.offset + len(x.data) > x.size:
+    if not x.data or x.offset + len(x.data) > bounded(x.size, SNAPSHOT_BYTES_MAX, "snapshot: size"):
         raise CorruptMessageError(f"snapshot: {len(x.data)} bytes at {x.offset} of {x.size}")
+    if x.last_term > x.term or not x.last_index:
+        raise CorruptMessageError(f"snapshot: of entry {x.last_index} and term {x.last_term}, in term {x.term}")
     return m.SnapshotRequest(
-        term=RaftTerm(x.term),
-        round=x.round,
-        last_index=RaftIndex(x.last_index),
-        last_term=RaftTerm(x.last_term),
+        term=_term(x.term),
+        round=_round(x.round),
+        last_index=_index(x.last_index),
+        last_term=_term(x.last_term),
         size=x.size,
         offset=x.offset,
         data=x.data,
@@ -200,10 +266,10 @@ def _encode_snapshot_reply(x: m.SnapshotReply) -> pb.Envelope:
 
 def _decode_snapshot_reply(x: pb.SnapshotReply) -> m.Message:
     return m.SnapshotReply(
-        term=RaftTerm(x.term),
-        round=x.round,
-        last_index=RaftIndex(x.last_index),
-        offset=x.offset,
+        term=_term(x.term),
+        round=_round(x.round),
+        last_index=_index(x.last_index),
+        offset=bounded(x.offset, SNAPSHOT_BYTES_MAX, "snapshot: offset"),
         installed=x.installed,
     )
 
@@ -213,7 +279,15 @@ def _encode_timeout_now(x: m.TimeoutNow) -> pb.Envelope:
 
 
 def _decode_timeout_now(x: pb.TimeoutNow) -> m.Message:
-    return m.TimeoutNow(term=RaftTerm(x.term))
+    return m.TimeoutNow(term=_term(x.term))
+
+
+def _encode_voters_notice(x: m.VotersNotice) -> pb.Envelope:
+    return pb.Envelope(voters_notice=pb.VotersNotice(index=x.index, voters=_voters_to_pb(x.voters)))
+
+
+def _decode_voters_notice(x: pb.VotersNotice) -> m.Message:
+    return m.VotersNotice(index=_index(x.index), voters=_voters_from_pb(x.voters))
 
 
 _ENCODERS: dict[type, Callable[..., pb.Envelope]] = {
@@ -226,6 +300,7 @@ _ENCODERS: dict[type, Callable[..., pb.Envelope]] = {
     m.SnapshotRequest: _encode_snapshot_request,
     m.SnapshotReply: _encode_snapshot_reply,
     m.TimeoutNow: _encode_timeout_now,
+    m.VotersNotice: _encode_voters_notice,
 }
 _DECODERS: dict[str, Callable[..., m.Message]] = {
     "pre_vote_request": _decode_pre_vote_request,
@@ -237,6 +312,7 @@ _DECODERS: dict[str, Callable[..., m.Message]] = {
     "snapshot_request": _decode_snapshot_request,
     "snapshot_reply": _decode_snapshot_reply,
     "timeout_now": _decode_timeout_now,
+    "voters_notice": _decode_voters_notice,
 }
 
 
@@ -252,6 +328,7 @@ def decode_command(data: bytes) -> tuple[bytes, str, int]:
     command = _parse(pb.Command, data)
     if len(command.client_id.encode()) > CLIENT_ID_BYTES_MAX:
         raise CorruptMessageError(f"command: a client id of more than {CLIENT_ID_BYTES_MAX} bytes")
+    bounded(command.sequence, SEQUENCE_MAX, "command: sequence")
     return command.payload, command.client_id, command.sequence
 
 
@@ -270,12 +347,13 @@ def _voters_to_pb(voters: VoterSet) -> pb.VoterSet:
 
 
 def _voters_from_pb(voters: pb.VoterSet) -> VoterSet:
+    bounded(len(voters.voters), VOTERS_MAX, "number of voters")
     try:
         return VoterSet(
             tuple(
                 Voter(
-                    node_id=BrokerId(v.node_id),
-                    address=v.address,
+                    node_id=_node_id(v.node_id),
+                    address=_address(v.address),
                     directory_id=_directory(v.directory_id, known=False),
                 )
                 for v in voters.voters
@@ -283,6 +361,11 @@ def _voters_from_pb(voters: pb.VoterSet) -> VoterSet:
         )
     except InvalidRequestError as error:
         raise CorruptMessageError(f"voters: {error}") from None
+
+
+def _address(text: str) -> str:
+    bounded(len(text.encode()), ADDRESS_BYTES_MAX, "length of a voter's address")
+    return text
 
 
 def _directory(data: bytes, *, known: bool) -> DirectoryId:
@@ -306,8 +389,8 @@ def encode_identity(identity: Identity) -> bytes:
 def decode_identity(data: bytes) -> Identity:
     identity = _parse(pb.Identity, data)
     return Identity(
-        cluster_id=identity.cluster_id,
-        node_id=BrokerId(identity.node_id),
+        cluster_id=_cluster_id(identity.cluster_id),
+        node_id=_node_id(identity.node_id),
         directory_id=_directory(identity.directory_id, known=True),
         bootstrap=_voters_from_pb(identity.bootstrap),
     )
@@ -325,9 +408,9 @@ def encode_snapshot_head(head: SnapshotHead) -> bytes:
 def decode_snapshot_head(data: bytes) -> SnapshotHead:
     head = _parse(pb.SnapshotHead, data)
     return SnapshotHead(
-        last_index=RaftIndex(head.last_index),
-        last_term=RaftTerm(head.last_term),
-        voters_index=RaftIndex(head.voters_index),
+        last_index=_index(head.last_index),
+        last_term=_term(head.last_term),
+        voters_index=_index(head.voters_index),
         voters=_voters_from_pb(head.voters),
     )
 
@@ -347,9 +430,12 @@ def decode_sessions(data: bytes) -> list[Session]:
     return [
         Session(
             client_id=session.client_id,
-            forgotten_end=session.forgotten_end,
+            forgotten_end=bounded(session.forgotten_end, SEQUENCE_MAX + 1, "session: sequence"),
             answers=tuple(
-                (answer.sequence, Applied(index=RaftIndex(answer.index), result=answer.result))
+                (
+                    bounded(answer.sequence, SEQUENCE_MAX, "session: sequence"),
+                    Applied(index=_index(answer.index), result=answer.result),
+                )
                 for answer in session.answers
             ),
         )
@@ -366,7 +452,7 @@ def encode_watch_request(request: WatchRequest) -> bytes:
 
 def decode_watch_request(data: bytes) -> WatchRequest:
     request = _parse(pb.WatchRequest, data)
-    return WatchRequest(cluster_id=request.cluster_id, applied_index=RaftIndex(request.applied_index))
+    return WatchRequest(cluster_id=_cluster_id(request.cluster_id), applied_index=_index(request.applied_index))
 
 
 def encode_observed(message: Observed) -> bytes:
@@ -391,12 +477,12 @@ def decode_observed(data: bytes) -> Observed | None:
         case "snapshot":
             snapshot = response.snapshot
             return ObservedSnapshot(
-                index=RaftIndex(snapshot.index), data=snapshot.data, first=snapshot.first, last=snapshot.last
+                index=_index(snapshot.index), data=snapshot.data, first=snapshot.first, last=snapshot.last
             )
         case "commands":
             return ObservedCommands(
-                commands=tuple((RaftIndex(c.index), c.payload) for c in response.commands.commands),
-                applied_index=RaftIndex(response.commands.applied_index),
+                commands=tuple((_index(c.index), c.payload) for c in response.commands.commands),
+                applied_index=_index(response.commands.applied_index),
             )
         case "voters":
             return _voters_from_pb(response.voters)

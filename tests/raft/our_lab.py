@@ -13,6 +13,7 @@ from streamlog.raft.library import Role
 from streamlog.raft.membership import Membership
 from streamlog.raft.outbox import Outbox
 from streamlog.raft.settings import QuorumSettings
+from streamlog.raft.snapshot_file import SnapshotContent
 from streamlog.raft.snapshot_store import SnapshotStore
 from streamlog.raft.syncobj import HardenedSyncObj
 from streamlog.raft.voters import DirectoryId, VoterSet
@@ -102,6 +103,9 @@ class OurLab(Lab):
             for peer in self.ids:
                 if node != peer:
                     self.connect(node, peer)
+        for node in self.ids:
+            self.settle(node)
+        self.flush()  # who votes in whose view
 
     def core(self, node: int) -> HardenedSyncObj:
         return self.nodes[node].core
@@ -180,9 +184,13 @@ class OurLab(Lab):
         """Put in place what has been received, if it is complete."""
         parts = self.nodes[node]
         if parts.store.has_received():
-            content = at_once(parts.store.finish_receiving())
-            if content is not None:
-                parts.core.snapshots.install(content, parts.machine.decode(content.machine))
+
+            async def decode(content: SnapshotContent) -> Any:
+                return parts.machine.decode(content.machine)
+
+            received = at_once(parts.store.finish_receiving(decode))
+            if received is not None:
+                parts.core.snapshots.install(*received)
             parts.core.snapshots.answer_sender()
             self.settle(node)
 

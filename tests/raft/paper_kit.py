@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from streamlog.model import RaftIndex, RaftTerm
+from streamlog.raft.elections import NEVER
 from streamlog.raft.entries import Entry
 from streamlog.raft.library import Role
 from streamlog.raft.messages import (
@@ -13,6 +14,7 @@ from streamlog.raft.messages import (
     VoteReply,
 )
 
+from .lab import FAR
 from .our_lab import OurLab
 
 
@@ -43,8 +45,12 @@ def append(lab: OurLab, leader: int, to: int, *, term: int, prev: tuple[int, int
 def fill(lab: OurLab, node: int, *terms: int) -> None:
     """Give a node a log with entries of these terms, behind the first entry, as a leader of the last term would."""
     entries = [entry(place, term) for place, term in enumerate(terms, 2)]
-    assert append(lab, 9, node, term=terms[-1], prev=(1, 0), entries=entries).matched
-    lab.disconnect(node, 9)
+    leader = next(peer for peer in lab.ids if peer != node)
+    assert append(lab, leader, node, term=terms[-1], prev=(1, 0), entries=entries).matched
+    core = lab.core(node)
+    core.elections.step_down(core.term)  # that leader is no more
+    core.elections._heard_at = NEVER
+    core.election_deadline = FAR
 
 
 def lead(lab: OurLab, node: int, term: int) -> None:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from streamlog.errors import OutcomeUnknownError
 from streamlog.model import BrokerId, RaftIndex, RaftTerm
 from streamlog.raft.library import Role
-from streamlog.raft.messages import PreVoteRequest, VoteReply, VoteRequest
+from streamlog.raft.messages import PreVoteRequest, VoteReply, VoteRequest, VotersNotice
 from streamlog.raft.voters import VoterSet
 
 from .kit import voter
@@ -147,19 +147,61 @@ def test_a_voter_without_its_disk_is_not_elected_by_who_knew_it() -> None:
     assert lab.state(1) == ["x"]
 
 
+def _replaced(lab: OurLab, node: int) -> VotersNotice:
+    """What those say who have got the change of voters by which a new directory has taken the place of the lost one."""
+    known = VoterSet.of(replace(voter(n), directory_id=lab.nodes[n].journal.directory_id) for n in lab.ids)
+    return VotersNotice(index=RaftIndex(9), voters=known)
+
+
 def test_a_voter_that_has_taken_the_place_of_another_is_elected() -> None:
-    """By one that has not got the change of voters yet, and knows another directory under its id."""
+    """By one that has not got the change of voters yet, and knows another directory under its id: another voter says
+    that it is one.
+    """
     lab = OurLab(3)
     lab.lose_disk(3)
     lab.heal()
+    lab.flush()
     request = PreVoteRequest(term=RaftTerm(8), last_index=RaftIndex(9), last_term=RaftTerm(7), named=True)
-    lab.hand(3, 1, request)
-    assert lab.queues[1, 3].pop().granted
-    lab.hand(3, 1, replace(request, named=False))
-    assert not lab.queues[1, 3].pop().granted
     vote = VoteRequest(term=RaftTerm(8), last_index=RaftIndex(9), last_term=RaftTerm(7), named=True)
-    lab.hand(3, 1, vote)
-    assert lab.queues[1, 3].pop().granted
+    lab.hand(3, 1, _replaced(lab, 3))  # for itself
+    for message in (request, vote):
+        lab.hand(3, 1, message)
+        assert not lab.queues[1, 3].pop().granted
+    assert lab.core(1).term == 0
+    lab.hand(2, 1, _replaced(lab, 3))
+    for message in (request, vote):
+        lab.hand(3, 1, message)
+        assert lab.queues[1, 3].pop().granted
+
+
+def test_all_voters_have_been_replaced_meanwhile() -> None:
+    """Node 1 was down; it is still a voter, and knows none of the others: a majority of them speaks for itself."""
+    lab = OurLab(5, bootstrap=VoterSet.of(map(voter, (1, 2, 3))))
+    lab.partition([1], [2, 3, 4, 5])
+    lab.heal()
+    lab.partition([1], [2, 3])
+    lab.queues.clear()
+    known = VoterSet.of(replace(voter(n), directory_id=directory(n)) for n in (1, 4, 5))
+    vote = VoteRequest(term=RaftTerm(8), last_index=RaftIndex(9), last_term=RaftTerm(7), named=True)
+    lab.hand(4, 1, VotersNotice(index=RaftIndex(9), voters=known.with_removed(BrokerId(1))))
+    lab.hand(4, 1, vote)
+    assert not lab.queues[1, 4].pop().granted  # one of two says so
+    lab.hand(4, 1, VotersNotice(index=RaftIndex(9), voters=known))
+    lab.hand(4, 1, vote)
+    assert lab.queues[1, 4].pop().granted  # two of three: the other is node 1
+
+
+def test_a_stranger_deposes_nobody_and_is_not_followed() -> None:
+    lab = OurLab(4, bootstrap=VoterSet.of(map(voter, (1, 2, 3))))
+    lab.elect(1, 1, 2, 3)
+    known = VoterSet.of(replace(voter(n), directory_id=directory(n)) for n in (1, 2, 3, 4))
+    term = lab.core(1).term
+    for node in (1, 2):
+        lab.hand(4, node, VotersNotice(index=RaftIndex(99), voters=known))
+        lab.hand(4, node, VoteRequest(term=RaftTerm(99), last_index=RaftIndex(99), last_term=RaftTerm(98), named=True))
+        lab.hand(4, node, VoteReply(term=RaftTerm(99), granted=False))
+    assert lab.leads(1)
+    assert (lab.core(1).term, lab.core(2).term, lab.core(2).leader_id) == (term, term, 1)
 
 
 def test_a_voter_without_its_disk_does_not_count() -> None:

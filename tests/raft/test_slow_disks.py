@@ -77,7 +77,6 @@ def test_a_heartbeat_is_answered_for_what_is_durable() -> None:
     lab = OurLab(3)
     fill(lab, 1, 1, 1)
     lab.slow_disks = {1}
-    lab.connect(1, 2)
     lab.nodes[1].journal.append(entry(4, 1))  # in the page cache, from an earlier message
     reply = append(lab, 2, 1, term=1, prev=(4, 1), commit=4)
     assert (reply.matched, reply.next_index) == (True, 4)
@@ -90,7 +89,6 @@ def test_entries_are_answered_when_they_are_durable() -> None:
     lab = OurLab(3)
     fill(lab, 1, 1, 1)
     lab.slow_disks = {1}
-    lab.connect(1, 2)
     assert append(lab, 2, 1, term=1, prev=(2, 1), entries=[entry(3, 1)]).next_index == 4  # it had them
     queue = lab.queues[1, 2]
     lab.hand(2, 1, _entries(4))
@@ -105,7 +103,6 @@ def test_a_term_is_not_spoken_of_before_it_is_durable() -> None:
     lab = OurLab(3)
     fill(lab, 1, 1, 1)
     lab.slow_disks = {1}
-    lab.connect(1, 2)
     lab.hand(2, 1, _entries(4, term=5, count=0))
     assert not lab.queues[1, 2]
     lab.sync_disk(1)
@@ -117,7 +114,6 @@ def test_what_was_cut_is_not_vouched_for() -> None:
     lab = OurLab(3)
     fill(lab, 1, 1, 1, 1)
     lab.slow_disks = {1}
-    lab.connect(1, 2)
     lab.core(1).set_term(RaftTerm(2), None)
     lab.sync_disk(1)
     lab.hand(2, 1, _entries(3, term=2))  # cuts 3 and 4

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from streamlog.errors import CorruptMessageError
 from streamlog.model import RaftIndex, RaftTerm
 from streamlog.raft import snapshot_file
 from streamlog.raft.messages import SnapshotRequest
+from streamlog.raft.snapshot_file import SnapshotContent
 from streamlog.raft.snapshot_store import SnapshotStore
 from streamlog.raft.stored import SnapshotHead
 from streamlog.sim import Killed, Machine
@@ -28,6 +32,10 @@ def head_at(index: int) -> SnapshotHead:
 
 def pieces(index: int) -> list[bytes]:
     return snapshot_file.encode(head_at(index), [], [b"state %d" % index])
+
+
+async def as_it_is(content: SnapshotContent) -> None:
+    """There is nothing to decode."""
 
 
 def chunk(index: int, offset: int, length: int = 1 << 20, *, spoil: bool = False) -> SnapshotRequest:
@@ -99,8 +107,9 @@ def test_chunks_come_in_order_and_repeated_ones_do_no_harm() -> None:
     assert store.receive(chunk(5, 30, 10)) == 10
     assert store.receive(chunk(5, 10)) == size
     assert store.has_received()
-    content = machine.run(store.finish_receiving())
-    assert content is not None
+    received = machine.run(store.finish_receiving(as_it_is))
+    assert received is not None
+    content, _ = received
     assert (content.head, content.machine) == (head_at(5), [b"state 5"])
     machine.power_cut()
     again = SnapshotStore(machine.fs, machine.workers, "/q", remedy="")
@@ -114,8 +123,9 @@ def test_another_snapshot_takes_the_place_of_one_under_way() -> None:
     store = make(machine)
     store.receive(chunk(5, 0, 10))
     assert store.receive(chunk(9, 0)) == len(b"".join(pieces(9)))
-    content = machine.run(store.finish_receiving())
-    assert content is not None
+    received = machine.run(store.finish_receiving(as_it_is))
+    assert received is not None
+    content, _ = received
     assert content.head == head_at(9)
 
 
@@ -125,7 +135,7 @@ def test_what_is_put_in_place_is_left_alone() -> None:
     store.receive(chunk(5, 0))
 
     async def receive_meanwhile() -> None:
-        finishing = asyncio.create_task(store.finish_receiving())
+        finishing = asyncio.create_task(store.finish_receiving(as_it_is))
         for _ in range(50):
             await asyncio.sleep(0.0002)
             if not finishing.done():
@@ -140,12 +150,27 @@ def test_an_unsound_or_older_one_is_refused() -> None:
     machine = Machine()
     store = make(machine)
     store.receive(chunk(5, 0, spoil=True))
-    assert machine.run(store.finish_receiving()) is None
+    assert machine.run(store.finish_receiving(as_it_is)) is None
     assert not store.has_received()
     machine.run(store.write(head_at(9), pieces(9)))
     store.receive(chunk(5, 0))
-    assert machine.run(store.finish_receiving()) is None
+    assert machine.run(store.finish_receiving(as_it_is)) is None
     assert store.head == head_at(9)
+
+
+def test_one_that_cannot_be_used_is_not_put_in_place() -> None:
+    machine = Machine()
+    store = make(machine)
+    store.receive(chunk(5, 0))
+
+    async def refuse(content: SnapshotContent) -> None:
+        raise CorruptMessageError("not a state")
+
+    with pytest.raises(CorruptMessageError):
+        machine.run(store.finish_receiving(refuse))
+    assert not store.has_received()
+    machine.power_cut()
+    assert machine.run(SnapshotStore(machine.fs, machine.workers, "/q", remedy="").load()) is None
 
 
 def test_a_write_that_is_cut_short_leaves_the_old_one() -> None:

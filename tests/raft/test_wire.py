@@ -48,6 +48,7 @@ MESSAGES: list[tuple[m.Message, str]] = [
     ),
     (m.SnapshotReply(term=T(3), round=7, last_index=N(9), offset=4, installed=True), "4a0a08031007180920042801"),
     (m.TimeoutNow(term=T(3)), "52020803"),
+    (m.VotersNotice(index=N(4), voters=voters(1)), "5a1108041" "20d0a0b0801120" "76e313a39303932"),
 ]  # fmt: skip
 
 
@@ -69,9 +70,9 @@ def test_entries_may_stand_within_the_message_or_behind_it() -> None:
 def test_each_batch_of_entries_is_its_own() -> None:
     encoder = wire.EntriesEncoder()
     batches = [
-        (Entry(b"\0a", N(6), T(3)),),
-        (Entry(b"\0b", N(6), T(4)),),
-        (Entry(b"\0b", N(6), T(4)), Entry(b"\0c", N(7), T(4))),
+        (Entry(b"\0\x1a\1a", N(6), T(3)),),
+        (Entry(b"\0\x1a\1b", N(6), T(4)),),
+        (Entry(b"\0\x1a\1b", N(6), T(4)), Entry(b"\0\x1a\1c", N(7), T(4))),
     ]
     for entries in [*batches, *batches[::-1]]:
         message = m.AppendRequest(

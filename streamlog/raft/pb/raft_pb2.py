@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n streamlog/internal/v1/raft.proto\x12\x15streamlog.internal.v1\"2\n\x05\x45ntry\x12\r\n\x05index\x18\x01 \x01(\x04\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"B\n\x05Hello\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\r\x12\x14\n\x0c\x64irectory_id\x18\x03 \x01(\x0c\"T\n\x0ePreVoteRequest\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12\x12\n\nlast_index\x18\x02 \x01(\x04\x12\x11\n\tlast_term\x18\x03 \x01(\x04\x12\r\n\x05named\x18\x04 \x01(\x08\"A\n\x0cPreVoteReply\x12\x12\n\nasked_term\x18\x01 \x01(\x04\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\x0f\n\x07granted\x18\x03 \x01(\x08\"Q\n\x0bVoteRequest\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12\x12\n\nlast_index\x18\x02 \x01(\x04\x12\x11\n\tlast_term\x18\x03 \x01(\x04\x12\r\n\x05named\x18\x04 \x01(\x08\"*\n\tVoteReply\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12\x0f\n\x07granted\x18\x02 \x01(\x08\"\xb0\x01\n\rAppendRequest\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12\r\n\x05round\x18\x02 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x04\x12\x12\n\nprev_index\x18\x04 \x01(\x04\x12\x11\n\tprev_term\x18\x05 \x01(\x04\x12-\n\x07\x65ntries\x18\x06 \x03(\x0b\x32\x1c.streamlog.internal.v1.Entry\x12\x16\n\x0enext_within_ms\x18\x07 \x01(\r\"O\n\x0b\x41ppendReply\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12\r\n\x05round\x18\x02 \x01(\x04\x12\x0f\n\x07matched\x18\x03 \x01(\x08\x12\x12\n\nnext_index\x18\x04 \x01(\x04\"\x81\x01\n\x0fSnapshotRequest\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12\r\n\x05round\x18\x02 \x01(\x04\x12\x12\n\nlast_index\x18\x03 \x01(\x04\x12\x11\n\tlast_term\x18\x04 \x01(\x04\x12\x0c\n\x04size\x18\x05 \x01(\x04\x12\x0e\n\x06offset\x18\x06 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x07 \x01(\x0c\"c\n\rSnapshotReply\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12\r\n\x05round\x18\x02 \x01(\x04\x12\x12\n\nlast_index\x18\x03 \x01(\x04\x12\x0e\n\x06offset\x18\x04 \x01(\x04\x12\x11\n\tinstalled\x18\x05 \x01(\x08\"\x1a\n\nTimeoutNow\x12\x0c\n\x04term\x18\x01 \x01(\x04\"\xf1\x04\n\x08\x45nvelope\x12-\n\x05hello\x18\x01 \x01(\x0b\x32\x1c.streamlog.internal.v1.HelloH\x00\x12\x41\n\x10pre_vote_request\x18\x02 \x01(\x0b\x32%.streamlog.internal.v1.PreVoteRequestH\x00\x12=\n\x0epre_vote_reply\x18\x03 \x01(\x0b\x32#.streamlog.internal.v1.PreVoteReplyH\x00\x12:\n\x0cvote_request\x18\x04 \x01(\x0b\x32\".streamlog.internal.v1.VoteRequestH\x00\x12\x36\n\nvote_reply\x18\x05 \x01(\x0b\x32 .streamlog.internal.v1.VoteReplyH\x00\x12>\n\x0e\x61ppend_request\x18\x06 \x01(\x0b\x32$.streamlog.internal.v1.AppendRequestH\x00\x12:\n\x0c\x61ppend_reply\x18\x07 \x01(\x0b\x32\".streamlog.internal.v1.AppendReplyH\x00\x12\x42\n\x10snapshot_request\x18\x08 \x01(\x0b\x32&.streamlog.internal.v1.SnapshotRequestH\x00\x12>\n\x0esnapshot_reply\x18\t \x01(\x0b\x32$.streamlog.internal.v1.SnapshotReplyH\x00\x12\x38\n\x0btimeout_now\x18\n \x01(\x0b\x32!.streamlog.internal.v1.TimeoutNowH\x00\x42\x06\n\x04\x62ody\"?\n\x07\x43ommand\x12\x11\n\tclient_id\x18\x01 \x01(\t\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x0f\n\x07payload\x18\x03 \x01(\x0c\"?\n\x05Voter\x12\x0f\n\x07node_id\x18\x01 \x01(\r\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x14\n\x0c\x64irectory_id\x18\x03 \x01(\x0c\"8\n\x08VoterSet\x12,\n\x06voters\x18\x01 \x03(\x0b\x32\x1c.streamlog.internal.v1.Voter\"y\n\x08Identity\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\r\x12\x14\n\x0c\x64irectory_id\x18\x03 \x01(\x0c\x12\x32\n\tbootstrap\x18\x04 \x01(\x0b\x32\x1f.streamlog.internal.v1.VoterSet\"|\n\x0cSnapshotHead\x12\x12\n\nlast_index\x18\x01 \x01(\x04\x12\x11\n\tlast_term\x18\x02 \x01(\x04\x12\x14\n\x0cvoters_index\x18\x03 \x01(\x04\x12/\n\x06voters\x18\x04 \x01(\x0b\x32\x1f.streamlog.internal.v1.VoterSet\"\xa6\x01\n\x07Session\x12\x11\n\tclient_id\x18\x01 \x01(\t\x12\x15\n\rforgotten_end\x18\x02 \x01(\x04\x12\x36\n\x07\x61nswers\x18\x03 \x03(\x0b\x32%.streamlog.internal.v1.Session.Answer\x1a\x39\n\x06\x41nswer\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\r\n\x05index\x18\x02 \x01(\x04\x12\x0e\n\x06result\x18\x03 \x01(\x0c\"@\n\x0cSessionBlock\x12\x30\n\x08sessions\x18\x01 \x03(\x0b\x32\x1e.streamlog.internal.v1.Session\"9\n\x0cWatchRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x15\n\rapplied_index\x18\x02 \x01(\x04\"\xae\x03\n\rWatchResponse\x12\x41\n\x08snapshot\x18\x01 \x01(\x0b\x32-.streamlog.internal.v1.WatchResponse.SnapshotH\x00\x12\x41\n\x08\x63ommands\x18\x02 \x01(\x0b\x32-.streamlog.internal.v1.WatchResponse.CommandsH\x00\x12\x31\n\x06voters\x18\x03 \x01(\x0b\x32\x1f.streamlog.internal.v1.VoterSetH\x00\x1a\x44\n\x08Snapshot\x12\r\n\x05index\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\r\n\x05\x66irst\x18\x03 \x01(\x08\x12\x0c\n\x04last\x18\x04 \x01(\x08\x1a\x95\x01\n\x08\x43ommands\x12G\n\x08\x63ommands\x18\x01 \x03(\x0b\x32\x35.streamlog.internal.v1.WatchResponse.Commands.Command\x12\x15\n\rapplied_index\x18\x02 \x01(\x04\x1a)\n\x07\x43ommand\x12\r\n\x05index\x18\x01 \x01(\x04\x12\x0f\n\x07payload\x18\x02 \x01(\x0c\x42\x06\n\x04\x62ody2\xb8\x01\n\x04Raft\x12P\n\x08\x45xchange\x12\x1f.streamlog.internal.v1.Envelope\x1a\x1f.streamlog.internal.v1.Envelope(\x01\x30\x01\x12^\n\rWatchMetadata\x12#.streamlog.internal.v1.WatchRequest\x1a$.streamlog.internal.v1.WatchResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n streamlog/internal/v1/raft.proto\x12\x15streamlog.internal.v1\"2\n\x05\x45ntry\x12\r\n\x05index\x18\x01 \x01(\x04\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"B\n\x05Hello\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\r\x12\x14\n\x0c\x64irectory_id\x18\x03 \x01(\x0c\"T\n\x0ePreVoteRequest\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12\x12\n\nlast_index\x18\x02 \x01(\x04\x12\x11\n\tlast_term\x18\x03 \x01(\x04\x12\r\n\x05named\x18\x04 \x01(\x08\"A\n\x0cPreVoteReply\x12\x12\n\nasked_term\x18\x01 \x01(\x04\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\x0f\n\x07granted\x18\x03 \x01(\x08\"Q\n\x0bVoteRequest\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12\x12\n\nlast_index\x18\x02 \x01(\x04\x12\x11\n\tlast_term\x18\x03 \x01(\x04\x12\r\n\x05named\x18\x04 \x01(\x08\"*\n\tVoteReply\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12\x0f\n\x07granted\x18\x02 \x01(\x08\"\xb0\x01\n\rAppendRequest\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12\r\n\x05round\x18\x02 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x04\x12\x12\n\nprev_index\x18\x04 \x01(\x04\x12\x11\n\tprev_term\x18\x05 \x01(\x04\x12-\n\x07\x65ntries\x18\x06 \x03(\x0b\x32\x1c.streamlog.internal.v1.Entry\x12\x16\n\x0enext_within_ms\x18\x07 \x01(\r\"O\n\x0b\x41ppendReply\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12\r\n\x05round\x18\x02 \x01(\x04\x12\x0f\n\x07matched\x18\x03 \x01(\x08\x12\x12\n\nnext_index\x18\x04 \x01(\x04\"\x81\x01\n\x0fSnapshotRequest\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12\r\n\x05round\x18\x02 \x01(\x04\x12\x12\n\nlast_index\x18\x03 \x01(\x04\x12\x11\n\tlast_term\x18\x04 \x01(\x04\x12\x0c\n\x04size\x18\x05 \x01(\x04\x12\x0e\n\x06offset\x18\x06 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x07 \x01(\x0c\"c\n\rSnapshotReply\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12\r\n\x05round\x18\x02 \x01(\x04\x12\x12\n\nlast_index\x18\x03 \x01(\x04\x12\x0e\n\x06offset\x18\x04 \x01(\x04\x12\x11\n\tinstalled\x18\x05 \x01(\x08\"\x1a\n\nTimeoutNow\x12\x0c\n\x04term\x18\x01 \x01(\x04\"N\n\x0cVotersNotice\x12\r\n\x05index\x18\x01 \x01(\x04\x12/\n\x06voters\x18\x02 \x01(\x0b\x32\x1f.streamlog.internal.v1.VoterSet\"\xaf\x05\n\x08\x45nvelope\x12-\n\x05hello\x18\x01 \x01(\x0b\x32\x1c.streamlog.internal.v1.HelloH\x00\x12\x41\n\x10pre_vote_request\x18\x02 \x01(\x0b\x32%.streamlog.internal.v1.PreVoteRequestH\x00\x12=\n\x0epre_vote_reply\x18\x03 \x01(\x0b\x32#.streamlog.internal.v1.PreVoteReplyH\x00\x12:\n\x0cvote_request\x18\x04 \x01(\x0b\x32\".streamlog.internal.v1.VoteRequestH\x00\x12\x36\n\nvote_reply\x18\x05 \x01(\x0b\x32 .streamlog.internal.v1.VoteReplyH\x00\x12>\n\x0e\x61ppend_request\x18\x06 \x01(\x0b\x32$.streamlog.internal.v1.AppendRequestH\x00\x12:\n\x0c\x61ppend_reply\x18\x07 \x01(\x0b\x32\".streamlog.internal.v1.AppendReplyH\x00\x12\x42\n\x10snapshot_request\x18\x08 \x01(\x0b\x32&.streamlog.internal.v1.SnapshotRequestH\x00\x12>\n\x0esnapshot_reply\x18\t \x01(\x0b\x32$.streamlog.internal.v1.SnapshotReplyH\x00\x12\x38\n\x0btimeout_now\x18\n \x01(\x0b\x32!.streamlog.internal.v1.TimeoutNowH\x00\x12<\n\rvoters_notice\x18\x0b \x01(\x0b\x32#.streamlog.internal.v1.VotersNoticeH\x00\x42\x06\n\x04\x62ody\"?\n\x07\x43ommand\x12\x11\n\tclient_id\x18\x01 \x01(\t\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x0f\n\x07payload\x18\x03 \x01(\x0c\"?\n\x05Voter\x12\x0f\n\x07node_id\x18\x01 \x01(\r\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x14\n\x0c\x64irectory_id\x18\x03 \x01(\x0c\"8\n\x08VoterSet\x12,\n\x06voters\x18\x01 \x03(\x0b\x32\x1c.streamlog.internal.v1.Voter\"y\n\x08Identity\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\r\x12\x14\n\x0c\x64irectory_id\x18\x03 \x01(\x0c\x12\x32\n\tbootstrap\x18\x04 \x01(\x0b\x32\x1f.streamlog.internal.v1.VoterSet\"|\n\x0cSnapshotHead\x12\x12\n\nlast_index\x18\x01 \x01(\x04\x12\x11\n\tlast_term\x18\x02 \x01(\x04\x12\x14\n\x0cvoters_index\x18\x03 \x01(\x04\x12/\n\x06voters\x18\x04 \x01(\x0b\x32\x1f.streamlog.internal.v1.VoterSet\"\xa6\x01\n\x07Session\x12\x11\n\tclient_id\x18\x01 \x01(\t\x12\x15\n\rforgotten_end\x18\x02 \x01(\x04\x12\x36\n\x07\x61nswers\x18\x03 \x03(\x0b\x32%.streamlog.internal.v1.Session.Answer\x1a\x39\n\x06\x41nswer\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\r\n\x05index\x18\x02 \x01(\x04\x12\x0e\n\x06result\x18\x03 \x01(\x0c\"@\n\x0cSessionBlock\x12\x30\n\x08sessions\x18\x01 \x03(\x0b\x32\x1e.streamlog.internal.v1.Session\"9\n\x0cWatchRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x15\n\rapplied_index\x18\x02 \x01(\x04\"\xe4\x03\n\rWatchResponse\x12\x41\n\x08snapshot\x18\x01 \x01(\x0b\x32-.streamlog.internal.v1.WatchResponse.SnapshotH\x00\x12\x41\n\x08\x63ommands\x18\x02 \x01(\x0b\x32-.streamlog.internal.v1.WatchResponse.CommandsH\x00\x12\x31\n\x06voters\x18\x03 \x01(\x0b\x32\x1f.streamlog.internal.v1.VoterSetH\x00\x1a\x44\n\x08Snapshot\x12\r\n\x05index\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\r\n\x05\x66irst\x18\x03 \x01(\x08\x12\x0c\n\x04last\x18\x04 \x01(\x08\x1a\xcb\x01\n\x08\x43ommands\x12G\n\x08\x63ommands\x18\x01 \x03(\x0b\x32\x35.streamlog.internal.v1.WatchResponse.Commands.Command\x12\x15\n\rapplied_index\x18\x02 \x01(\x04\x12\x1e\n\x11quorum_silence_ms\x18\x03 \x01(\rH\x00\x88\x01\x01\x1a)\n\x07\x43ommand\x12\r\n\x05index\x18\x01 \x01(\x04\x12\x0f\n\x07payload\x18\x02 \x01(\x0c\x42\x14\n\x12_quorum_silence_msB\x06\n\x04\x62ody2\xb8\x01\n\x04Raft\x12P\n\x08\x45xchange\x12\x1f.streamlog.internal.v1.Envelope\x1a\x1f.streamlog.internal.v1.Envelope(\x01\x30\x01\x12^\n\rWatchMetadata\x12#.streamlog.internal.v1.WatchRequest\x1a$.streamlog.internal.v1.WatchResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -53,34 +53,36 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SNAPSHOTREPLY']._serialized_end=950
   _globals['_TIMEOUTNOW']._serialized_start=952
   _globals['_TIMEOUTNOW']._serialized_end=978
-  _globals['_ENVELOPE']._serialized_start=981
-  _globals['_ENVELOPE']._serialized_end=1606
-  _globals['_COMMAND']._serialized_start=1608
-  _globals['_COMMAND']._serialized_end=1671
-  _globals['_VOTER']._serialized_start=1673
-  _globals['_VOTER']._serialized_end=1736
-  _globals['_VOTERSET']._serialized_start=1738
-  _globals['_VOTERSET']._serialized_end=1794
-  _globals['_IDENTITY']._serialized_start=1796
-  _globals['_IDENTITY']._serialized_end=1917
-  _globals['_SNAPSHOTHEAD']._serialized_start=1919
-  _globals['_SNAPSHOTHEAD']._serialized_end=2043
-  _globals['_SESSION']._serialized_start=2046
-  _globals['_SESSION']._serialized_end=2212
-  _globals['_SESSION_ANSWER']._serialized_start=2155
-  _globals['_SESSION_ANSWER']._serialized_end=2212
-  _globals['_SESSIONBLOCK']._serialized_start=2214
-  _globals['_SESSIONBLOCK']._serialized_end=2278
-  _globals['_WATCHREQUEST']._serialized_start=2280
-  _globals['_WATCHREQUEST']._serialized_end=2337
-  _globals['_WATCHRESPONSE']._serialized_start=2340
-  _globals['_WATCHRESPONSE']._serialized_end=2770
-  _globals['_WATCHRESPONSE_SNAPSHOT']._serialized_start=2542
-  _globals['_WATCHRESPONSE_SNAPSHOT']._serialized_end=2610
-  _globals['_WATCHRESPONSE_COMMANDS']._serialized_start=2613
-  _globals['_WATCHRESPONSE_COMMANDS']._serialized_end=2762
-  _globals['_WATCHRESPONSE_COMMANDS_COMMAND']._serialized_start=2721
-  _globals['_WATCHRESPONSE_COMMANDS_COMMAND']._serialized_end=2762
-  _globals['_RAFT']._serialized_start=2773
-  _globals['_RAFT']._serialized_end=2957
+  _globals['_VOTERSNOTICE']._serialized_start=980
+  _globals['_VOTERSNOTICE']._serialized_end=1058
+  _globals['_ENVELOPE']._serialized_start=1061
+  _globals['_ENVELOPE']._serialized_end=1748
+  _globals['_COMMAND']._serialized_start=1750
+  _globals['_COMMAND']._serialized_end=1813
+  _globals['_VOTER']._serialized_start=1815
+  _globals['_VOTER']._serialized_end=1878
+  _globals['_VOTERSET']._serialized_start=1880
+  _globals['_VOTERSET']._serialized_end=1936
+  _globals['_IDENTITY']._serialized_start=1938
+  _globals['_IDENTITY']._serialized_end=2059
+  _globals['_SNAPSHOTHEAD']._serialized_start=2061
+  _globals['_SNAPSHOTHEAD']._serialized_end=2185
+  _globals['_SESSION']._serialized_start=2188
+  _globals['_SESSION']._serialized_end=2354
+  _globals['_SESSION_ANSWER']._serialized_start=2297
+  _globals['_SESSION_ANSWER']._serialized_end=2354
+  _globals['_SESSIONBLOCK']._serialized_start=2356
+  _globals['_SESSIONBLOCK']._serialized_end=2420
+  _globals['_WATCHREQUEST']._serialized_start=2422
+  _globals['_WATCHREQUEST']._serialized_end=2479
+  _globals['_WATCHRESPONSE']._serialized_start=2482
+  _globals['_WATCHRESPONSE']._serialized_end=2966
+  _globals['_WATCHRESPONSE_SNAPSHOT']._serialized_start=2684
+  _globals['_WATCHRESPONSE_SNAPSHOT']._serialized_end=2752
+  _globals['_WATCHRESPONSE_COMMANDS']._serialized_start=2755
+  _globals['_WATCHRESPONSE_COMMANDS']._serialized_end=2958
+  _globals['_WATCHRESPONSE_COMMANDS_COMMAND']._serialized_start=2895
+  _globals['_WATCHRESPONSE_COMMANDS_COMMAND']._serialized_end=2936
+  _globals['_RAFT']._serialized_start=2969
+  _globals['_RAFT']._serialized_end=3153
 # @@protoc_insertion_point(module_scope)

@@ -357,6 +357,34 @@ class TimeoutNow(_message.Message):
 Global___TimeoutNow: _TypeAlias = TimeoutNow  # noqa: Y015
 
 @_typing.final
+class VotersNotice(_message.Message):
+    """The voters that the sender goes by: sent when the stream is up and whenever they change. A node that lags behind learns
+    from its own voters which newer ones may lead.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INDEX_FIELD_NUMBER: _builtins.int
+    VOTERS_FIELD_NUMBER: _builtins.int
+    index: _builtins.int
+    """Where in the log they were set."""
+    @_builtins.property
+    def voters(self) -> Global___VoterSet: ...
+    def __init__(
+        self,
+        *,
+        index: _builtins.int = ...,
+        voters: Global___VoterSet | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["voters", b"voters"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "voters", b"voters"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VotersNotice: _TypeAlias = VotersNotice  # noqa: Y015
+
+@_typing.final
 class Envelope(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -370,6 +398,7 @@ class Envelope(_message.Message):
     SNAPSHOT_REQUEST_FIELD_NUMBER: _builtins.int
     SNAPSHOT_REPLY_FIELD_NUMBER: _builtins.int
     TIMEOUT_NOW_FIELD_NUMBER: _builtins.int
+    VOTERS_NOTICE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     @_builtins.property
@@ -390,6 +419,8 @@ class Envelope(_message.Message):
     def snapshot_reply(self) -> Global___SnapshotReply: ...
     @_builtins.property
     def timeout_now(self) -> Global___TimeoutNow: ...
+    @_builtins.property
+    def voters_notice(self) -> Global___VotersNotice: ...
     def __init__(
         self,
         *,
@@ -403,12 +434,13 @@ class Envelope(_message.Message):
         snapshot_request: Global___SnapshotRequest | None = ...,
         snapshot_reply: Global___SnapshotReply | None = ...,
         timeout_now: Global___TimeoutNow | None = ...,
+        voters_notice: Global___VotersNotice | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["append_reply", b"append_reply", "append_request", b"append_request", "body", b"body", "hello", b"hello", "pre_vote_reply", b"pre_vote_reply", "pre_vote_request", b"pre_vote_request", "snapshot_reply", b"snapshot_reply", "snapshot_request", b"snapshot_request", "timeout_now", b"timeout_now", "vote_reply", b"vote_reply", "vote_request", b"vote_request"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["append_reply", b"append_reply", "append_request", b"append_request", "body", b"body", "hello", b"hello", "pre_vote_reply", b"pre_vote_reply", "pre_vote_request", b"pre_vote_request", "snapshot_reply", b"snapshot_reply", "snapshot_request", b"snapshot_request", "timeout_now", b"timeout_now", "vote_reply", b"vote_reply", "vote_request", b"vote_request", "voters_notice", b"voters_notice"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["append_reply", b"append_reply", "append_request", b"append_request", "body", b"body", "hello", b"hello", "pre_vote_reply", b"pre_vote_reply", "pre_vote_request", b"pre_vote_request", "snapshot_reply", b"snapshot_reply", "snapshot_request", b"snapshot_request", "timeout_now", b"timeout_now", "vote_reply", b"vote_reply", "vote_request", b"vote_request"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["append_reply", b"append_reply", "append_request", b"append_request", "body", b"body", "hello", b"hello", "pre_vote_reply", b"pre_vote_reply", "pre_vote_request", b"pre_vote_request", "snapshot_reply", b"snapshot_reply", "snapshot_request", b"snapshot_request", "timeout_now", b"timeout_now", "vote_reply", b"vote_reply", "vote_request", b"vote_request", "voters_notice", b"voters_notice"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "pre_vote_request", "pre_vote_reply", "vote_request", "vote_reply", "append_request", "append_reply", "snapshot_request", "snapshot_reply", "timeout_now"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "pre_vote_request", "pre_vote_reply", "vote_request", "vote_reply", "append_request", "append_reply", "snapshot_request", "snapshot_reply", "timeout_now", "voters_notice"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -706,8 +738,13 @@ class WatchResponse(_message.Message):
 
         COMMANDS_FIELD_NUMBER: _builtins.int
         APPLIED_INDEX_FIELD_NUMBER: _builtins.int
+        QUORUM_SILENCE_MS_FIELD_NUMBER: _builtins.int
         applied_index: _builtins.int
         """All up to here is applied at the voter; at least the index of the last command."""
+        quorum_silence_ms: _builtins.int
+        """How long ago the voter heard from the quorum: at the leader, from a majority; elsewhere, from the leader. Absent: the
+        voter is of an older release, which does not say.
+        """
         @_builtins.property
         def commands(self) -> _containers.RepeatedCompositeFieldContainer[Global___WatchResponse.Commands.Command]: ...
         def __init__(
@@ -715,12 +752,15 @@ class WatchResponse(_message.Message):
             *,
             commands: _abc.Iterable[Global___WatchResponse.Commands.Command] | None = ...,
             applied_index: _builtins.int = ...,
+            quorum_silence_ms: _builtins.int | None = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        _HasFieldArgType: _TypeAlias = _typing.Literal["_quorum_silence_ms", b"_quorum_silence_ms", "quorum_silence_ms", b"quorum_silence_ms"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "commands", b"commands"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["_quorum_silence_ms", b"_quorum_silence_ms", "applied_index", b"applied_index", "commands", b"commands", "quorum_silence_ms", b"quorum_silence_ms"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        _WhichOneofReturnType__quorum_silence_ms: _TypeAlias = _typing.Literal["quorum_silence_ms"]  # noqa: Y015
+        _WhichOneofArgType__quorum_silence_ms: _TypeAlias = _typing.Literal["_quorum_silence_ms", b"_quorum_silence_ms"]  # noqa: Y015
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__quorum_silence_ms) -> _WhichOneofReturnType__quorum_silence_ms | None: ...
 
     SNAPSHOT_FIELD_NUMBER: _builtins.int
     COMMANDS_FIELD_NUMBER: _builtins.int

@@ -21,7 +21,7 @@ from streamlog.raft.entries import Entry
 from streamlog.raft.journal import Journal
 from streamlog.raft.library import Library, Peer, Role
 from streamlog.raft.memory_log import MemoryLog
-from streamlog.raft.messages import AppendRequest, VoteReply
+from streamlog.raft.messages import AppendReply, AppendRequest, SnapshotReply, VoteReply
 from streamlog.raft.outbox import Outbox
 from streamlog.raft.proposals import Proposals
 from streamlog.raft.replication import Replication
@@ -142,7 +142,22 @@ def strangers_count() -> Any:
 
 def lost_disks_are_elected() -> Any:
     """A vote is given to a voter that has lost its disk."""
-    return patched(membership.Membership, "may_be_elected", lambda self, peer, *, named: True)
+    may_lead = membership.Membership.may_lead
+
+    def mutant(self: membership.Membership, peer: BrokerId, *, cut_off: bool) -> bool:
+        return self.voters.get(peer) is not None or may_lead(self, peer, cut_off=cut_off)
+
+    return patched(membership.Membership, "may_lead", mutant)
+
+
+def strangers_may_lead() -> Any:
+    """Terms, votes and entries are taken from anybody."""
+    return patched(membership.Membership, "may_lead", lambda self, peer, *, cut_off: True)
+
+
+def absurd_jumps_are_taken() -> Any:
+    """A voter's term is taken, however far above our own it is."""
+    return patched(syncobj.HardenedSyncObj, "_check_jumps", lambda self, message: None)
 
 
 def votes_for_any_log() -> Any:
@@ -217,10 +232,10 @@ def acknowledgements_of_any_term() -> Any:
     """An answer counts for a leader of a later term (T2)."""
     answering = Replication._answering
 
-    def mutant(self: Replication, peer: Peer, term: RaftTerm) -> Any:
-        if term < self._raft.term and self._raft.role == Role.LEADER:
+    def mutant(self: Replication, peer: Peer, reply: AppendReply | SnapshotReply) -> Any:
+        if reply.term < self._raft.term and self._raft.role == Role.LEADER:
             return self._peers.get(peer.id)
-        return answering(self, peer, term)
+        return answering(self, peer, reply)
 
     return patched(Replication, "_answering", mutant)
 
@@ -380,6 +395,8 @@ MUTANTS: dict[str, Callable[[], Any]] = {
         votes_counted_twice,
         strangers_count,
         lost_disks_are_elected,
+        strangers_may_lead,
+        absurd_jumps_are_taken,
         votes_for_any_log,
         library_append,
         no_conflict_check,

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final
 from streamlog.errors import StreamlogError
 from streamlog.raft.library import Role
 
+from ..hostile import forge
+from ..kit import PORT
 from .plan import LEADER, Fault, Kind
 
 if TYPE_CHECKING:
@@ -89,8 +91,18 @@ class Nemesis:
                 host.clock.jump_ms += int((fault.amount - 0.5) * 7_200_000)
             case Kind.TRANSFER:
                 await self._transfer()
+            case Kind.HOSTILE:
+                await self._forge(fault, target, other)
             case Kind.DEPOSE:
                 await self._depose(target)
+
+    async def _forge(self, fault: Fault, target: int, other: int) -> None:
+        forger = self._simulation.world.host("forger")
+        if not forger.alive:
+            forger.boot()
+        impersonated = f"n{other}:{PORT}" if fault.amount < 0.5 else None
+        rng = random.Random(f"forge/{self._plan.seed}/{fault.at_s}")
+        await forger.spawn(forge(forger.ports.network, f"n{target}:{PORT}", impersonated, rng))
 
     async def _depose(self, node_id: int) -> None:
         """A leader that hears nobody may answer reads for as long as nobody else is elected, and soon not at all."""

@@ -32,6 +32,7 @@ class Kind(enum.Enum):
     SNAPSHOT = "forced compaction"
     CLOCK_JUMP = "the wall clock"
     TRANSFER = "the leader hands over"
+    HOSTILE = "a program that speaks the protocol and is no node: as a stranger, or under a voter's name"
     DEPOSE = "the leader is alone with clients that read from it, for longer than it may lead"
 
 
@@ -89,13 +90,17 @@ def make_plan(seed: int) -> Plan:
         wipes=wipes,
         fifo=rng.random() < 0.5,
         settings=_settings(rng),
-        faults=tuple(_faults(rng, size + (1 if changes_voters else 0))),
+        faults=_with_hostile(seed, size, _faults(rng, size + (1 if changes_voters else 0))),
     )
 
 
 def for_untouched(plan: Plan) -> Plan:
     """Without what the library does not offer."""
-    faults = tuple(fault for fault in plan.faults if fault.target <= plan.size and fault.other <= plan.size)
+    faults = tuple(
+        fault
+        for fault in plan.faults
+        if fault.target <= plan.size and fault.other <= plan.size and fault.kind is not Kind.HOSTILE
+    )
     return replace(plan, spares=0, changes_voters=False, wipes=False, faults=faults)
 
 
@@ -136,3 +141,18 @@ def _faults(rng: random.Random, nodes: int) -> list[Fault]:
             )
         )
     return sorted(faults, key=lambda fault: fault.at_s)
+
+
+def _with_hostile(seed: int, size: int, faults: list[Fault]) -> tuple[Fault, ...]:
+    """In two of five seeds. From a stream of its own: the other faults of a seed are what they were without."""
+    rng = random.Random(f"hostile/{seed}")
+    if rng.random() < 0.4:
+        for _ in range(rng.randint(1, 6)):
+            target, other = rng.sample(range(1, size + 1), 2)
+            if rng.random() < 0.45:
+                target = LEADER
+            at_s = rng.uniform(0.2, FAULTS_S)
+            faults.append(
+                Fault(at_s=at_s, kind=Kind.HOSTILE, target=target, other=other, lasts_s=0.0, amount=rng.random())
+            )
+    return tuple(sorted(faults, key=lambda fault: fault.at_s))

@@ -11,6 +11,7 @@ from streamlog.raft.messages import AppendReply, Message, VoteReply, VoteRequest
 from streamlog.raft.voters import Voter
 from streamlog.sim.world import Host
 
+from ..hostile import FORGED_TERM
 from ..kit import Member
 from .truth import Promise, Truth
 
@@ -139,6 +140,8 @@ class Rules:
 
     def _check_member(self, member: Member) -> None:
         core, runner = member.core, member.raft._running
+        if core.term >= FORGED_TERM:
+            self.truth.wrong(f"node {member.node_id} has taken term {core.term} from a program that is no node")
         if runner._outbox.count() > OUTBOX_MAX:
             self.truth.wrong(f"node {member.node_id} has {runner._outbox.count()} messages waiting")
         if runner.callers and core.role != Role.LEADER:
