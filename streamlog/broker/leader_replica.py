@@ -25,10 +25,12 @@ from streamlog.api.requests import OffsetPlace
 from streamlog.broker import offset_lookup, preparation
 from streamlog.broker.collaborators import IsrChanges, Watcher
 from streamlog.broker.held_markers import HeldMarkers
+from streamlog.broker.repairs import Repairs, being_repaired
 from streamlog.broker.topic_settings import TopicSettings
 from streamlog.broker.verification import VerificationGuard, Verifications, transactional_header
 from streamlog.errors import (
     ConcurrentTransactionsError,
+    DamagedFileError,
     OffsetOutOfRangeError,
     OutcomeUnknownError,
     StreamlogError,
@@ -82,6 +84,7 @@ class LeaderReplica:
         isr_changes: IsrChanges,
         may_join: Callable[[BrokerId], bool],
         traffic: TopicTraffic,
+        repairs: Repairs | None = None,
     ) -> None:
         self.topic_id = topic_id
         self.log = log
@@ -92,6 +95,7 @@ class LeaderReplica:
         self._clock = clock
         self._workers = workers
         self._isr_changes = isr_changes
+        self._repairs = repairs
         self._watchers: dict[Watcher, None] = {}
         self._ended: StreamlogError | None = None
         self._slow_turn = asyncio.Lock()  # fair: first come, first served
@@ -378,9 +382,23 @@ class LeaderReplica:
         data = self.try_read(offset, size_max, isolation, at_least_one=at_least_one)
         if data is None:
             end = self.readable_end(isolation)
-            data = await self.log.read(offset, size_max, end_offset=end, at_least_one=at_least_one)
+            try:
+                data = await self.log.read(offset, size_max, end_offset=end, at_least_one=at_least_one)
+            except DamagedFileError:
+                if self._repairs is None or not await self._is_repaired(self._repairs):
+                    raise
+                data = await self.log.read(offset, size_max, end_offset=end, at_least_one=at_least_one)
             self._check()
         return data
+
+    async def _is_repaired(self, repairs: Repairs) -> bool:
+        """Wait a moment for it. BrokerNotAvailableError where it takes longer."""
+        if await repairs.wait(self.log):
+            return True
+        self._check()
+        if repairs.is_under_way(self.log):
+            raise being_repaired(self.log)
+        return False
 
     def out_of_range(self, offset: Offset) -> OffsetOutOfRangeError:
         return self.log.out_of_range(offset)

@@ -29,6 +29,7 @@ from streamlog.broker.collaborators import FollowerLinks, IsrChanges
 from streamlog.broker.follower_replica import FollowerReplica
 from streamlog.broker.identity import write_identity
 from streamlog.broker.leader_replica import LeaderReplica
+from streamlog.broker.repairs import Repairs
 from streamlog.broker.topic_settings import TopicSettings
 from streamlog.errors import NotLeaderError, StorageError, StreamlogError, UnknownTopicOrPartitionError
 from streamlog.metadata.records import Partition
@@ -53,6 +54,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     """What all replicas of a node share."""
 
     me: BrokerId
+    repairs: Repairs
     ports: Ports
     directories: LogDirectories
     links: FollowerLinks
@@ -152,6 +154,13 @@ class Replica:
         self._around.ports.probe("replica_offline", partition=str(self.partition), reason=str(error))
         self._end(error)
         self._around.went_offline()
+
+    def hand_over(self, error: StorageError) -> None:
+        """What is damaged here cannot be repaired, and another replica is in sync: it is to lead. As a follower this
+        one goes on being repaired.
+        """
+        if self.leader is not None and self.offline is None:
+            self._be_unfit(error)
 
     def stop(self, error: StreamlogError) -> None:
         """The node stops: end the role, and want nothing any more."""
@@ -335,6 +344,7 @@ class Replica:
             isr_changes=around.isr_changes,
             may_join=self._may_join,
             traffic=around.traffic.of(self.partition.topic),
+            repairs=around.repairs,
         )
         around.ports.probe("leading", partition=str(self.partition), leader_epoch=partition.leader_epoch)
         around.role_changed(self)

@@ -24,6 +24,8 @@ from streamlog.broker.identity import read_identity
 from streamlog.broker.leader_replica import LeaderReplica
 from streamlog.broker.log_dirs import LogDirDescription, describe
 from streamlog.broker.offline_reports import OfflineReports
+from streamlog.broker.range_fetch import RangeFetch
+from streamlog.broker.repairs import Repairs
 from streamlog.broker.replica import Assignment, Replica, Surroundings, not_leader
 from streamlog.broker.topic_settings import TopicSettings
 from streamlog.broker.upkeep import upkeep_of
@@ -81,7 +83,18 @@ class Replicas:
         self._reports = OfflineReports(controller, ports.probe, self._unreported)
         self._high_watermarks = HighWatermarks(ports.fs, directories, ports.probe, self._high_watermarks_of)
         self.traffic = Traffic()
+        self.repairs = Repairs(
+            me,
+            ports.fs,
+            view,
+            RangeFetch(view, ports.network),
+            ports.probe,
+            topic_id_of=self._topic_id_of,
+            hand_over=self._hand_over,
+            spawn=self._spawn,
+        )
         self._around = Surroundings(
+            repairs=self.repairs,
             me=me,
             ports=ports,
             directories=directories,
@@ -105,6 +118,7 @@ class Replicas:
         await self._directories.open_logs(lambda partition: self._settings_of(partition.topic).log)
         high_watermarks = self._high_watermarks.read()
         for directory in self._directories:
+            directory.on_damage = self.repairs.notice
             for partition, log in directory.logs.items():
                 replica = self._replicas[partition] = Replica(self._around, partition)
                 self._found(replica, directory, log, high_watermarks.get(partition, Offset(0)))
@@ -263,6 +277,33 @@ class Replicas:
         return await digest_of(
             replica.log, lambda: replica.high_watermark, self._ports.workers, start_offset, end_offset
         )
+
+    async def read_range(
+        self, topic_id: TopicId, partition: PartitionId, start: Offset, end: Offset, size_max: int
+    ) -> bytes:
+        """Committed batches of [start, end) for another replica, from a replica that leads or follows.
+
+        Raises UnknownTopicIdError, UnknownTopicOrPartitionError, NotLeaderError (it is not here),
+        OffsetOutOfRangeError, StorageError, DamagedFileError.
+        """
+        topic = self._topic("", topic_id)
+        replica = self._replicas.get(TopicPartition(topic.name, partition))
+        if replica is None or replica.log is None or replica.topic_id != topic_id or replica.refusal is not None:
+            state = require_partition(topic, partition)
+            raise not_leader(TopicPartition(topic.name, partition), state, self._view.address_of)
+        log = replica.log
+        if start < log.log_start_offset or end > min(replica.high_watermark, log.log_end_offset):
+            raise log.out_of_range(end)
+        return await log.read(start, size_max, end_offset=end)
+
+    def _topic_id_of(self, log: Log) -> TopicId | None:
+        replica = self._replicas.get(log.partition)
+        return None if replica is None or replica.log is not log or replica.closing else replica.topic_id
+
+    def _hand_over(self, log: Log, error: StorageError) -> None:
+        replica = self._replicas.get(log.partition)
+        if replica is not None and replica.log is log:
+            replica.hand_over(error)
 
     # -- the metadata's word
 

@@ -13,18 +13,19 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from streamlog.api.pb import replication_pb2 as pb
-from streamlog.api.service import Call, Method, Service
+from streamlog.api.service import Call, Method, Service, unary
 from streamlog.broker import replica_wire as wire
 from streamlog.broker.isr_changes import IsrChanges
 from streamlog.broker.leader_replica import LeaderReplica
 from streamlog.broker.leader_stream import LeaderStream
+from streamlog.broker.range_fetch import wanted
 from streamlog.broker.replica_wire import Hello
 from streamlog.broker.throttle import Throttle
 from streamlog.errors import InconsistentClusterError, InvalidRequestError, StaleBrokerEpochError
 from streamlog.metadata.delta import MetadataDelta
 from streamlog.metadata.image import MetadataImage
 from streamlog.metadata.view import MetadataView
-from streamlog.model import BrokerId, PartitionId, TopicId
+from streamlog.model import BrokerId, Offset, PartitionId, TopicId
 from streamlog.ports import Clock, Probe, RpcError, Stream
 
 HELLO_TIMEOUT_S: Final = 2.0
@@ -33,6 +34,12 @@ HELLO_TIMEOUT_S: Final = 2.0
 
 class Leaders(Protocol):
     """The partition table."""
+
+    async def read_range(
+        self, topic_id: TopicId, partition: PartitionId, start: Offset, end: Offset, size_max: int
+    ) -> bytes:
+        """Committed batches of a replica here, for another one."""
+        ...
 
     def leader(self, topic: str, topic_id: TopicId | None, partition: PartitionId) -> LeaderReplica:
         """UnknownTopicOrPartitionError, UnknownTopicIdError, NotLeaderError, StorageError."""
@@ -70,6 +77,7 @@ class ReplicationService:
         self._clock = clock
         self._probe = probe
         self._streams: dict[BrokerId, LeaderStream] = {}
+        self._reading_range = asyncio.Lock()
         view.listen(self._on_metadata)
 
     def service(self) -> Service:
@@ -83,7 +91,14 @@ class ReplicationService:
             on_unary=None,
             on_stream=self._serve,
         )
-        return Service(pb.DESCRIPTOR.services_by_name["Replication"], self._clock, [method])
+        fetch_range = unary("FetchRange", pb.FetchRangeRequest, pb.FetchRangeResponse, self._fetch_range)
+        return Service(pb.DESCRIPTOR.services_by_name["Replication"], self._clock, [method, fetch_range])
+
+    async def _fetch_range(self, request: pb.FetchRangeRequest, call: Call) -> pb.FetchRangeResponse:
+        """For a replica elsewhere that repairs itself. One at a time is read here: its turn costs others nothing."""
+        range_wanted = wanted(request)
+        async with self._reading_range:
+            return pb.FetchRangeResponse(batches=await self._leaders.read_range(*range_wanted))
 
     async def _serve(self, stream: Stream, call: Call) -> None:
         try:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from streamlog.api.service import stream_handlers
+from streamlog.api.service import stream_handlers, unary_handlers
 from streamlog.broker.follower_links import FollowerLinks
 from streamlog.broker.isr_changes import IsrChanges
 from streamlog.broker.leader_replica import LeaderReplica
@@ -100,7 +100,11 @@ class DataNode:
             clock=ports.clock,
             probe=ports.probe,
         )
-        await ports.network.listen(f"node{self.me}:9092", unary={}, streaming=stream_handlers([self.service.service()]))
+        await ports.network.listen(
+            f"node{self.me}:9092",
+            unary=unary_handlers([self.service.service()]),
+            streaming=stream_handlers([self.service.service()]),
+        )
         self.epoch = self.cluster.register(self.me)
         await self.view.wait_until(lambda image: image.index >= (self.epoch or 0))
         self.directories, self.replicas = directories, replicas
@@ -283,17 +287,13 @@ class Cluster:
     # -- what has come of it
 
     def values(self, node_id: int, partition: int = 0) -> list[tuple[int, bytes | None]]:
-        """(offset, value) of all that stands in the log of this node."""
+        """(offset, value) of all that stands in the log of this node, read from its files."""
         log = self.nodes[node_id].log(partition)
         found: list[tuple[int, bytes | None]] = []
-        offset = log.log_start_offset
-        while offset < log.log_end_offset:
-            data = None
-            while data is None:
-                data = log.try_read(offset, 1 << 20)
-            for position, header in scan_headers(data, 0, len(data)):
-                found += [(r.offset, r.value) for r in decode_batch(data, position) if r.offset >= offset]
-                offset = header.next_offset
+        for segment in log.segments:
+            data = segment.file.pread(segment.size_bytes, 0)
+            for position, _ in scan_headers(data, 0, len(data)):
+                found += [(r.offset, r.value) for r in decode_batch(data, position) if r.offset >= log.log_start_offset]
         return found
 
     def check(self, partitions: int = 1) -> None:

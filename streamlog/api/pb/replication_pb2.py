@@ -25,27 +25,31 @@ _sym_db = _symbol_database.Default()
 from streamlog.api.pb import common_pb2 as streamlog_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'streamlog/internal/v1/replication.proto\x12\x15streamlog.internal.v1\x1a\x19streamlog/v1/common.proto\"\\\n\x0cReplicaHello\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\r\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x04\x12\x11\n\tleader_id\x18\x04 \x01(\r\"\xe6\x01\n\x06\x46ollow\x12\x0c\n\x04slot\x18\x01 \x01(\r\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12\x11\n\tpartition\x18\x03 \x01(\r\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\r\x12\x14\n\x0c\x66\x65tch_offset\x18\x05 \x01(\x04\x12\x17\n\nlast_epoch\x18\x06 \x01(\rH\x00\x88\x01\x01\x12\x16\n\x0elog_end_offset\x18\x07 \x01(\x04\x12\x11\n\tlog_start\x18\x08 \x01(\x04\x12\x19\n\x0c\x63redit_bytes\x18\t \x01(\x04H\x01\x88\x01\x01\x42\r\n\x0b_last_epochB\x0f\n\r_credit_bytes\"\x82\x01\n\x08Position\x12\x0c\n\x04slot\x18\x01 \x01(\r\x12\x16\n\x0elog_end_offset\x18\x02 \x01(\x04\x12\x16\n\tlog_start\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x19\n\x0c\x63redit_bytes\x18\x04 \x01(\x04H\x01\x88\x01\x01\x42\x0c\n\n_log_startB\x0f\n\r_credit_bytes\"\xbb\x01\n\x10ReplicateRequest\x12\x32\n\x05hello\x18\x01 \x01(\x0b\x32#.streamlog.internal.v1.ReplicaHello\x12-\n\x06\x66ollow\x18\x02 \x03(\x0b\x32\x1d.streamlog.internal.v1.Follow\x12\x32\n\tpositions\x18\x03 \x03(\x0b\x32\x1f.streamlog.internal.v1.Position\x12\x10\n\x08unfollow\x18\x04 \x03(\r\";\n\x0fReplicaEpochEnd\x12\x14\n\x0cleader_epoch\x18\x01 \x01(\x11\x12\x12\n\nend_offset\x18\x02 \x01(\x04\"\xc8\x01\n\x0eReplicaBatches\x12\x0c\n\x04slot\x18\x01 \x01(\r\x12\x16\n\x0ehigh_watermark\x18\x02 \x01(\x04\x12\x11\n\tlog_start\x18\x03 \x01(\x04\x12?\n\x0f\x64iverging_epoch\x18\x04 \x01(\x0b\x32&.streamlog.internal.v1.ReplicaEpochEnd\x12+\n\x05\x65rror\x18\x05 \x01(\x0b\x32\x1c.streamlog.v1.StreamlogError\x12\x0f\n\x07\x62\x61tches\x18\x0f \x01(\x0c\"N\n\x11ReplicateResponse\x12\x39\n\npartitions\x18\x01 \x03(\x0b\x32%.streamlog.internal.v1.ReplicaBatches2q\n\x0bReplication\x12\x62\n\tReplicate\x12\'.streamlog.internal.v1.ReplicateRequest\x1a(.streamlog.internal.v1.ReplicateResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'streamlog/internal/v1/replication.proto\x12\x15streamlog.internal.v1\x1a\x19streamlog/v1/common.proto\"u\n\x11\x46\x65tchRangeRequest\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x14\n\x0cstart_offset\x18\x03 \x01(\x04\x12\x12\n\nend_offset\x18\x04 \x01(\x04\x12\x11\n\tmax_bytes\x18\x05 \x01(\r\"%\n\x12\x46\x65tchRangeResponse\x12\x0f\n\x07\x62\x61tches\x18\x01 \x01(\x0c\"\\\n\x0cReplicaHello\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\r\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x04\x12\x11\n\tleader_id\x18\x04 \x01(\r\"\xe6\x01\n\x06\x46ollow\x12\x0c\n\x04slot\x18\x01 \x01(\r\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12\x11\n\tpartition\x18\x03 \x01(\r\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\r\x12\x14\n\x0c\x66\x65tch_offset\x18\x05 \x01(\x04\x12\x17\n\nlast_epoch\x18\x06 \x01(\rH\x00\x88\x01\x01\x12\x16\n\x0elog_end_offset\x18\x07 \x01(\x04\x12\x11\n\tlog_start\x18\x08 \x01(\x04\x12\x19\n\x0c\x63redit_bytes\x18\t \x01(\x04H\x01\x88\x01\x01\x42\r\n\x0b_last_epochB\x0f\n\r_credit_bytes\"\x82\x01\n\x08Position\x12\x0c\n\x04slot\x18\x01 \x01(\r\x12\x16\n\x0elog_end_offset\x18\x02 \x01(\x04\x12\x16\n\tlog_start\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x19\n\x0c\x63redit_bytes\x18\x04 \x01(\x04H\x01\x88\x01\x01\x42\x0c\n\n_log_startB\x0f\n\r_credit_bytes\"\xbb\x01\n\x10ReplicateRequest\x12\x32\n\x05hello\x18\x01 \x01(\x0b\x32#.streamlog.internal.v1.ReplicaHello\x12-\n\x06\x66ollow\x18\x02 \x03(\x0b\x32\x1d.streamlog.internal.v1.Follow\x12\x32\n\tpositions\x18\x03 \x03(\x0b\x32\x1f.streamlog.internal.v1.Position\x12\x10\n\x08unfollow\x18\x04 \x03(\r\";\n\x0fReplicaEpochEnd\x12\x14\n\x0cleader_epoch\x18\x01 \x01(\x11\x12\x12\n\nend_offset\x18\x02 \x01(\x04\"\xc8\x01\n\x0eReplicaBatches\x12\x0c\n\x04slot\x18\x01 \x01(\r\x12\x16\n\x0ehigh_watermark\x18\x02 \x01(\x04\x12\x11\n\tlog_start\x18\x03 \x01(\x04\x12?\n\x0f\x64iverging_epoch\x18\x04 \x01(\x0b\x32&.streamlog.internal.v1.ReplicaEpochEnd\x12+\n\x05\x65rror\x18\x05 \x01(\x0b\x32\x1c.streamlog.v1.StreamlogError\x12\x0f\n\x07\x62\x61tches\x18\x0f \x01(\x0c\"N\n\x11ReplicateResponse\x12\x39\n\npartitions\x18\x01 \x03(\x0b\x32%.streamlog.internal.v1.ReplicaBatches2\xd4\x01\n\x0bReplication\x12\x62\n\tReplicate\x12\'.streamlog.internal.v1.ReplicateRequest\x1a(.streamlog.internal.v1.ReplicateResponse(\x01\x30\x01\x12\x61\n\nFetchRange\x12(.streamlog.internal.v1.FetchRangeRequest\x1a).streamlog.internal.v1.FetchRangeResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'streamlog.internal.v1.replication_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_REPLICAHELLO']._serialized_start=93
-  _globals['_REPLICAHELLO']._serialized_end=185
-  _globals['_FOLLOW']._serialized_start=188
-  _globals['_FOLLOW']._serialized_end=418
-  _globals['_POSITION']._serialized_start=421
-  _globals['_POSITION']._serialized_end=551
-  _globals['_REPLICATEREQUEST']._serialized_start=554
-  _globals['_REPLICATEREQUEST']._serialized_end=741
-  _globals['_REPLICAEPOCHEND']._serialized_start=743
-  _globals['_REPLICAEPOCHEND']._serialized_end=802
-  _globals['_REPLICABATCHES']._serialized_start=805
-  _globals['_REPLICABATCHES']._serialized_end=1005
-  _globals['_REPLICATERESPONSE']._serialized_start=1007
-  _globals['_REPLICATERESPONSE']._serialized_end=1085
-  _globals['_REPLICATION']._serialized_start=1087
-  _globals['_REPLICATION']._serialized_end=1200
+  _globals['_FETCHRANGEREQUEST']._serialized_start=93
+  _globals['_FETCHRANGEREQUEST']._serialized_end=210
+  _globals['_FETCHRANGERESPONSE']._serialized_start=212
+  _globals['_FETCHRANGERESPONSE']._serialized_end=249
+  _globals['_REPLICAHELLO']._serialized_start=251
+  _globals['_REPLICAHELLO']._serialized_end=343
+  _globals['_FOLLOW']._serialized_start=346
+  _globals['_FOLLOW']._serialized_end=576
+  _globals['_POSITION']._serialized_start=579
+  _globals['_POSITION']._serialized_end=709
+  _globals['_REPLICATEREQUEST']._serialized_start=712
+  _globals['_REPLICATEREQUEST']._serialized_end=899
+  _globals['_REPLICAEPOCHEND']._serialized_start=901
+  _globals['_REPLICAEPOCHEND']._serialized_end=960
+  _globals['_REPLICABATCHES']._serialized_start=963
+  _globals['_REPLICABATCHES']._serialized_end=1163
+  _globals['_REPLICATERESPONSE']._serialized_start=1165
+  _globals['_REPLICATERESPONSE']._serialized_end=1243
+  _globals['_REPLICATION']._serialized_start=1246
+  _globals['_REPLICATION']._serialized_end=1458
 # @@protoc_insertion_point(module_scope)

@@ -37,6 +37,66 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
+class FetchRangeRequest(_message.Message):
+    """What a replica lacks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    START_OFFSET_FIELD_NUMBER: _builtins.int
+    END_OFFSET_FIELD_NUMBER: _builtins.int
+    MAX_BYTES_FIELD_NUMBER: _builtins.int
+    topic_id: _builtins.bytes
+    """16 bytes."""
+    partition: _builtins.int
+    """Index of the partition."""
+    start_offset: _builtins.int
+    """First offset."""
+    end_offset: _builtins.int
+    """One past the last. OFFSET_OUT_OF_RANGE where the replica does not know all of it to be committed."""
+    max_bytes: _builtins.int
+    """Of the answer, at most; but one batch comes whole."""
+    def __init__(
+        self,
+        *,
+        topic_id: _builtins.bytes = ...,
+        partition: _builtins.int = ...,
+        start_offset: _builtins.int = ...,
+        end_offset: _builtins.int = ...,
+        max_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_offset", b"end_offset", "max_bytes", b"max_bytes", "partition", b"partition", "start_offset", b"start_offset", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FetchRangeRequest: _TypeAlias = FetchRangeRequest  # noqa: Y015
+
+@_typing.final
+class FetchRangeResponse(_message.Message):
+    """Whole batches, each right behind the one before."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BATCHES_FIELD_NUMBER: _builtins.int
+    batches: _builtins.bytes
+    """From the first one that has an offset in the range on. Empty: there is none in it, compaction has left a gap."""
+    def __init__(
+        self,
+        *,
+        batches: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FetchRangeResponse: _TypeAlias = FetchRangeResponse  # noqa: Y015
+
+@_typing.final
 class ReplicaHello(_message.Message):
     """Who follows."""
 

@@ -1,0 +1,207 @@
+"""Damage that was found in a log is repaired from another replica, without anybody asking for it.
+
+    damage found --> repairing --all segments sound again------------------------------> forgotten
+                        |  ^
+                        |  +-- after a pause that grows to a minute <--+
+                        +--no replica could be fetched from, or it failed--> left: readers get the error;
+                                                                             after HAND_OVER_AFTER attempts, where
+                                                                             another replica is in sync: it leads
+
+What is fetched is committed, of a replica in the ISR, the leader first. It is checked twice: by the node that gives it
+(its log verifies what it reads), and here, against the log's own table of epochs. One log of a node is repaired at a
+time. Readers that meet the damage meanwhile wait a moment (`wait`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from functools import partial
+from typing import Final, Protocol
+
+from msgspec import Struct
+
+from streamlog.errors import BrokerNotAvailableError, StorageError, StreamlogError
+from streamlog.metadata.view import MetadataView
+from streamlog.model import BrokerId, Offset, TopicId, TopicPartition
+from streamlog.ports import FileSystem, Probe
+from streamlog.storage.examination import DamagedRange, Examined
+from streamlog.storage.log import Log
+from streamlog.storage.repairing import repair_segment
+from streamlog.storage.segment import Segment
+
+FIRST_PAUSE_S: Final = 1.0
+LAST_PAUSE_S: Final = 60.0
+HAND_OVER_AFTER: Final = 4
+WAIT_S: Final = 5.0
+"""How long a reader waits for a repair before it is asked to come again."""
+
+
+class RangeSource(Protocol):
+    """`RangeFetch`."""
+
+    def batches(
+        self, node: BrokerId, topic_id: TopicId, at: TopicPartition, begin: Offset, end: Offset
+    ) -> AsyncIterator[bytes]: ...
+
+
+class Repaired(Struct, frozen=True, kw_only=True):
+    """What became of one damaged range."""
+
+    damage: DamagedRange
+    source: BrokerId | None  # that it was fetched from; None: it is damaged still
+    reason: str = ""  # why it is damaged still
+
+
+class _Work(Struct, eq=False, kw_only=True):
+    log: Log
+    attempts: int = 0
+    left: bool = False  # the last attempt failed
+    ended: asyncio.Event
+
+
+class Repairs:
+    """Owned by `Replicas`. One event loop."""
+
+    def __init__(
+        self,
+        me: BrokerId,
+        fs: FileSystem,
+        view: MetadataView,
+        source: RangeSource,
+        probe: Probe,
+        *,
+        topic_id_of: Callable[[Log], TopicId | None],
+        hand_over: Callable[[Log, StorageError], None],
+        spawn: Callable[[Coroutine[object, object, None]], None],
+    ) -> None:
+        """`topic_id_of`: None where the log is not this node's replica any more. `hand_over`: another replica is to
+        lead; this one is damaged.
+        """
+        self._me = me
+        self._fs = fs
+        self._view = view
+        self._source = source
+        self._probe = probe
+        self._topic_id_of = topic_id_of
+        self._hand_over = hand_over
+        self._spawn = spawn
+        self._works: dict[Log, _Work] = {}
+        self._turn = asyncio.Lock()
+        self.repaired_ranges = 0  # since the start
+
+    @property
+    def damaged_logs(self) -> int:
+        """Logs in which damage was found that is not repaired."""
+        return len(self._works)
+
+    def notice(self, log: Log) -> None:
+        """Damage was found in `log`: it is repaired from now on. Idempotent."""
+        if log not in self._works:
+            self._works[log] = work = _Work(log=log, ended=asyncio.Event())
+            self._spawn(self._keep(work))
+
+    async def wait(self, log: Log) -> bool:
+        """For a reader that has met damage, until it is repaired; False: it is still there, and may stay."""
+        work = self._works.get(log)
+        if work is None or work.left:
+            return not log.unsound
+        try:
+            async with asyncio.timeout(WAIT_S):
+                await work.ended.wait()
+        except TimeoutError:
+            pass
+        return not log.unsound
+
+    def is_under_way(self, log: Log) -> bool:
+        work = self._works.get(log)
+        return work is not None and not work.left
+
+    async def repair(self, log: Log) -> list[Repaired]:
+        """All damage in `log` that is known. StorageError."""
+        async with self._turn:
+            found: list[Repaired] = []
+            for segment, examined in list(log.unsound.items()):
+                found += await self._repair(log, segment, examined)
+            return found
+
+    # -- within
+
+    async def _keep(self, work: _Work) -> None:
+        pause_s = FIRST_PAUSE_S
+        try:
+            while work.log.unsound and self._topic_id_of(work.log) is not None:
+                left = [one for one in await self.repair(work.log) if one.source is None]
+                if not work.log.unsound:
+                    return
+                self._on_failure(work, left)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, LAST_PAUSE_S)
+        except StorageError:
+            pass  # its directory has failed, or it is being removed: whoever owns it knows
+        finally:
+            del self._works[work.log]
+            work.ended.set()
+
+    def _on_failure(self, work: _Work, left: Sequence[Repaired]) -> None:
+        work.attempts += 1
+        if not left:
+            return
+        if not work.left:
+            work.left = True
+            work.ended.set()
+            for one in left[:10]:
+                self._probe(
+                    "damage_left",
+                    partition=str(work.log.partition),
+                    begin=one.damage.begin_offset,
+                    end=one.damage.end_offset,
+                    reason=one.reason,
+                )
+        if work.attempts == HAND_OVER_AFTER and self._sources(work.log.partition):
+            self._hand_over(
+                work.log,
+                StorageError(f"{work.log.partition} is damaged and could not be repaired here: {left[0].damage}"),
+            )
+
+    def _sources(self, at: TopicPartition) -> list[BrokerId]:
+        """Replicas in sync on other nodes, the leader first."""
+        topic = self._view.image.topic_named(at.topic)
+        state = None if topic is None else topic.partitions.get(at.partition)
+        if state is None:
+            return []
+        nodes = [node for node in state.isr if node != self._me]
+        return sorted(nodes, key=lambda node: node != state.leader)
+
+    async def _repair(self, log: Log, segment: Segment, examined: Examined) -> list[Repaired]:
+        topic_id = self._topic_id_of(log)
+        sources = self._sources(log.partition)
+        reason = "no other replica is in sync"
+        for node in sources if topic_id is not None else []:
+            assert topic_id is not None
+            fetch = partial(self._source.batches, node, topic_id, log.partition)
+            try:
+                if not await repair_segment(self._fs, log, segment, examined, fetch):
+                    return []  # the log has changed: what is damaged in it is found again
+            except StorageError:
+                log.durability.check()
+                raise
+            except StreamlogError as error:
+                reason = f"node {node}: {error}"
+                continue
+            self.repaired_ranges += len(examined.damages)
+            for damage in examined.damages:
+                self._probe(
+                    "damage_repaired",
+                    partition=str(log.partition),
+                    begin=damage.begin_offset,
+                    end=damage.end_offset,
+                    source=node,
+                )
+            return [Repaired(damage=damage, source=node) for damage in examined.damages]
+        return [Repaired(damage=damage, source=None, reason=reason) for damage in examined.damages]
+
+
+def being_repaired(log: Log) -> BrokerNotAvailableError:
+    """For a reader that has waited long enough."""
+    return BrokerNotAvailableError(f"{log.partition} is being repaired from another replica: ask again")

@@ -1,0 +1,228 @@
+"""Damage in a closed segment: repaired from a replica that is in sync, by itself."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import AsyncIterator
+
+import pytest
+
+from streamlog.errors import BrokerNotAvailableError, DamagedFileError, OffsetOutOfRangeError
+from streamlog.model import BrokerId, IsolationLevel, Offset, PartitionId, TopicId, TopicPartition
+from streamlog.records import scan_headers
+from streamlog.records.header import HEADER_SIZE
+from streamlog.sim.inode import FileNode
+from streamlog.storage.repairing import ROOM_LEFT_BYTES
+from tests.broker.nodes import Cluster, tell
+from tests.broker.test_replication import three_nodes
+
+BATCHES = 30
+
+
+def path_of(cluster: Cluster, node_id: int) -> str:
+    return cluster.nodes[node_id].log().segments.first.path(".log")
+
+
+def place_of(cluster: Cluster, node_id: int, number: int) -> int:
+    segment = cluster.nodes[node_id].log().segments.first
+    data = segment.file.pread(segment.size_bytes, 0)
+    return [position for position, _ in scan_headers(data, 0, len(data))][number]
+
+
+def content_of(cluster: Cluster, node_id: int) -> bytes:
+    """All of the log, whatever its segments are."""
+    return b"".join(s.file.pread(s.size_bytes, 0) for s in cluster.nodes[node_id].log().segments)
+
+
+async def filled(cluster: Cluster) -> bytes:
+    await three_nodes(cluster)
+    for i in range(BATCHES):
+        await cluster.produce(*(b"%d %d" % (i, k) + bytes(700) for k in range(3)))
+    await cluster.settled()
+    return content_of(cluster, 1)
+
+
+def damage(cluster: Cluster, node_id: int, how: str, number: int = 7) -> None:
+    """As if the node had been started since it wrote this."""
+    place, path = place_of(cluster, node_id, number), path_of(cluster, node_id)
+    disk = cluster.host(node_id).disk
+    match how:
+        case "offset":
+            disk.damage(path, place, struct.pack(">q", 21 + 100_000))
+        case "length":
+            disk.damage(path, place + 8, struct.pack(">i", 50_000_000))
+        case "epoch":
+            disk.damage(path, place + 12, struct.pack(">i", 77))
+        case "records":
+            disk.damage(path, place + HEADER_SIZE + 20, b"??????")
+        case "zeros":
+            disk.damage(path, place, bytes(9_000))
+        case "cut":
+            node = disk.find(path)
+            assert isinstance(node, FileNode)
+            node.cache.resize(place + 30)
+            node.platter.resize(place + 30)
+    cluster.nodes[node_id].log().segments.first.verified.forget()
+
+
+HOW = ("offset", "length", "epoch", "records", "zeros")
+
+
+async def read_all(cluster: Cluster, node_id: int) -> dict[int, bytes]:
+    """As a consumer of the leader."""
+    found: dict[int, bytes] = {}
+    node = cluster.nodes[node_id]
+
+    async def reading() -> None:
+        replica, offset = node.leader(), Offset(0)
+        while offset < replica.high_watermark:
+            data = await replica.read(offset, 1 << 20, IsolationLevel.READ_UNCOMMITTED)
+            for position, header in scan_headers(data, 0, len(data)):
+                found[header.base_offset] = data[position : position + header.size_bytes]
+                offset = header.next_offset
+
+    await cluster.host(node_id).spawn(reading())
+    return found
+
+
+async def error_of(cluster: Cluster, node_id: int) -> DamagedFileError:
+    """What a reader gets in the end: it may be asked to come again while a repair is tried."""
+    while True:
+        try:
+            await read_all(cluster, node_id)
+        except DamagedFileError as error:
+            return error
+        except BrokerNotAvailableError:
+            continue
+        raise AssertionError("all could be read")
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_leader_repairs_what_a_consumer_wants(how: str) -> None:
+    async def story(cluster: Cluster) -> None:
+        whole = await filled(cluster)
+        damage(cluster, 1, how)
+        found = await read_all(cluster, 1)
+        assert b"".join(found.values()) == whole
+        assert content_of(cluster, 1) == whole
+        assert not cluster.nodes[1].log().unsound
+        assert [f["source"] for f in cluster.told("damage_repaired")] == [2]
+        assert len(cluster.told("damage_found")) == 1
+        assert cluster.partition().leader == 1
+        await cluster.produce(b"and goes on")
+        await cluster.settled()
+        cluster.check()
+
+    tell(story)
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_follower_repairs_what_is_found(how: str) -> None:
+    async def story(cluster: Cluster) -> None:
+        whole = await filled(cluster)
+        damage(cluster, 3, how)
+        log = cluster.nodes[3].log()
+
+        async def examining() -> None:
+            await log.examine(log.segments.first)
+
+        await cluster.host(3).spawn(examining())
+        await cluster.until(lambda: not log.unsound)
+        assert content_of(cluster, 3) == whole
+        assert [f["source"] for f in cluster.told("damage_repaired")] == [1], "the leader is asked first"
+
+    tell(story)
+
+
+def test_two_damaged_replicas_repair_each_other() -> None:
+    async def story(cluster: Cluster) -> None:
+        whole = await filled(cluster)
+        damage(cluster, 1, "records", 3)
+        damage(cluster, 2, "offset", 7)
+        damage(cluster, 3, "length", 12)
+        assert b"".join((await read_all(cluster, 1)).values()) == whole
+        assert content_of(cluster, 1) == whole
+
+    tell(story)
+
+
+def test_a_follower_that_copies_makes_the_leader_repair_itself() -> None:
+    async def story(cluster: Cluster) -> None:
+        whole = await filled(cluster)
+        cluster.host(3).crash()
+        cluster.fence(3)
+        await cluster.until(lambda: 3 not in cluster.partition().isr)
+        damage(cluster, 1, "offset")
+        cluster.host(3).disk.remove("/data/t-0/00000000000000000000.log")
+        cluster.start(3)
+        await cluster.settled()
+        assert content_of(cluster, 1) == content_of(cluster, 3) == whole
+
+    tell(story)
+
+
+def test_nobody_has_it_and_a_reader_hears_so() -> None:
+    async def story(cluster: Cluster) -> None:
+        await filled(cluster)
+        for node_id in (1, 2, 3):
+            damage(cluster, node_id, "records")
+        error = await error_of(cluster, 1)
+        assert "t-0 cannot be read at offset 21" in str(error)
+        assert "goes on at offset 24" in str(error)
+        assert cluster.told("damage_left")
+
+    tell(story)
+
+
+def test_without_room_nothing_is_written() -> None:
+    async def story(cluster: Cluster) -> None:
+        await filled(cluster)
+        damage(cluster, 1, "records")
+        disk = cluster.host(1).disk
+        free = disk.free_bytes
+        disk.free_bytes = lambda: min(free(), ROOM_LEFT_BYTES)  # type: ignore[method-assign]  # as good as full
+        await error_of(cluster, 1)
+        assert "no room" in str(cluster.told("damage_left")[0]["reason"])
+
+    tell(story)
+
+
+def test_it_hands_leadership_over_where_it_cannot_repair() -> None:
+    async def story(cluster: Cluster) -> None:
+        await filled(cluster)
+        damage(cluster, 1, "records")
+        node = cluster.nodes[1]
+        assert node.replicas is not None
+        node.replicas.repairs._source = Unreachable()
+        error = await error_of(cluster, 1)
+        assert "'streamlogctl partition repair t-0'" in str(error)
+        await cluster.until(lambda: cluster.partition().leader not in (1, -1))
+        assert len(await read_all(cluster, cluster.partition().leader)) == BATCHES
+
+    tell(story)
+
+
+class Unreachable:
+    async def batches(
+        self, node: BrokerId, topic_id: TopicId, at: TopicPartition, begin: Offset, end: Offset
+    ) -> AsyncIterator[bytes]:
+        raise BrokerNotAvailableError(f"node {node} does not answer")
+        yield b""
+
+
+def test_what_is_not_committed_is_not_given() -> None:
+    async def story(cluster: Cluster) -> None:
+        await filled(cluster)
+        node = cluster.nodes[2]
+        assert node.replicas is not None
+        topic = node.view.image.require_topic("t")
+
+        async def asking() -> bytes:
+            assert node.replicas is not None
+            end = Offset(node.log().log_end_offset + 1)
+            return await node.replicas.read_range(topic.topic_id, PartitionId(0), Offset(0), end, 1000)
+
+        with pytest.raises(OffsetOutOfRangeError):
+            await cluster.host(2).spawn(asking())
+
+    tell(story)
