@@ -84,9 +84,11 @@ ALLOWED = {
     },
     "daemon": {"printable", "model", "metrics", "errors", "release", "config", "ports", "node"},
     "spark": {"model", "errors", "config", "ports", "records", "client"},
+    "monitor": {"model", "errors", "client"},
     "cli": {
         "printable",
         "model",
+        "monitor",
         "errors",
         "config",
         "ports",

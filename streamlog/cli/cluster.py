@@ -1,4 +1,4 @@
-"""`streamlogctl cluster`: nodes, metadata quorum, disks; drain and forget nodes."""
+"""`streamlogctl cluster`: health, nodes, metadata quorum, disks; drain and forget nodes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Final
 import click
 from msgspec.structs import replace
 
+from streamlog.cli.cluster_health import health
 from streamlog.cli.failures import end_with
 from streamlog.cli.nouns import Noun
 from streamlog.cli.output import Output, Row, cell_text, output_option, say, show_facts, show_json, show_rows
@@ -30,6 +31,9 @@ _node_id = click.argument("node_id", metavar="NODE", type=click.IntRange(0))
 @click.group(cls=Noun)
 def cluster() -> None:
     """Nodes, quorum, disks; drain and forget nodes."""
+
+
+cluster.add_command(health)
 
 
 @cluster.command

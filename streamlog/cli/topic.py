@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import click
@@ -21,10 +21,12 @@ from streamlog.client.admin_values import (
     ConfigResource,
     CreatedTopic,
     NewTopic,
+    TopicDescription,
     TopicGrowth,
 )
 from streamlog.config import Operation
 from streamlog.errors import StreamlogError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
+from streamlog.monitor import min_insync_replicas
 
 _LIST_COLUMNS: Final = ("topic", "partitions", "replication_factor")
 
@@ -136,6 +138,8 @@ def list_(target: Target, output: Output, *, include_internal: bool) -> None:
 @topic.command
 @topics_argument
 @click.option("--under-replicated-partitions", is_flag=True, help="Only partitions with a replica out of sync.")
+@click.option("--under-min-isr-partitions", is_flag=True, help="Only partitions that refuse acks=all.")
+@click.option("--at-min-isr-partitions", is_flag=True, help="Only partitions that may not lose another replica.")
 @click.option("--unavailable-partitions", is_flag=True, help="Only partitions without a leader.")
 @click.option("--topics-with-overrides", is_flag=True, help="Only topics with configs of their own, and these alone.")
 @output_option
@@ -147,6 +151,8 @@ def describe(
     flag_names: tuple[str, ...],
     *,
     under_replicated_partitions: bool,
+    under_min_isr_partitions: bool,
+    at_min_isr_partitions: bool,
     unavailable_partitions: bool,
     topics_with_overrides: bool,
 ) -> None:
@@ -159,9 +165,16 @@ def describe(
       streamlogctl topic describe orders | grep 'Leader: none'
     """
     wanted = all_names(names, flag_names, required=False)
-    found = with_admin(target, lambda admin: admin.describe_topics(wanted))
+    wants_minima = under_min_isr_partitions or at_min_isr_partitions
+
+    async def work(admin: AsyncAdmin) -> tuple[Sequence[TopicDescription], Mapping[str, int]]:
+        described = await admin.describe_topics(wanted)
+        good = [one for one in described if one.error is None]
+        return described, await min_insync_replicas(admin, good) if wants_minima else {}
+
+    found, minima = with_admin(target, work)
     shown = [one for one in found if one.error is None and (one.configs or not topics_with_overrides)]
-    partial = under_replicated_partitions or unavailable_partitions
+    partial = under_replicated_partitions or unavailable_partitions or wants_minima
     kept = [
         (
             one,
@@ -170,6 +183,8 @@ def describe(
                 for at in one.partitions
                 if not topics_with_overrides
                 and (not under_replicated_partitions or len(at.isr) < len(at.replicas))
+                and (not under_min_isr_partitions or len(at.isr) < minima.get(one.name, 1))
+                and (not at_min_isr_partitions or len(at.isr) == minima.get(one.name, 1) < len(at.replicas))
                 and (not unavailable_partitions or at.leader is None)
             ],
         )

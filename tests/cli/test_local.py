@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -62,6 +63,24 @@ def test_a_cluster_from_its_start_to_its_stop(local: Local) -> None:
     assert local("stop").stdout == "Nodes 1, 2, 3 stopped.\n"
     assert [node["state"] for node in nodes(local)] == ["stopped"] * 3
     assert local("stop").exit_code == 0
+
+
+def test_health_says_what_is_wrong_and_what_to_do(local: Local) -> None:
+    assert local("start", "--nodes", "3", "--port", "0", "--override", "broker.session.timeout.ms=3000").exit_code == 0
+    servers = ",".join(node["address"] for node in nodes(local))
+
+    def health() -> Result:
+        return CliRunner().invoke(main, ["cluster", "health", "-o", "json", "--bootstrap-server", servers])
+
+    well = health()
+    assert (well.exit_code, json.loads(well.stdout)) == (0, [])
+    local("kill", "2")
+    deadline = time.monotonic() + 60
+    while not (found := json.loads(health().stdout)):
+        assert time.monotonic() < deadline
+    assert health().exit_code == 3
+    assert [one["subject"] for one in found] == ["node 2"]
+    assert "Start it" in found[0]["remedy"]
 
 
 def test_settings_are_made_once_and_then_the_users(local: Local, tmp_path: Path) -> None:

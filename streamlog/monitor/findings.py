@@ -1,0 +1,215 @@
+"""What is wrong with a cluster: each finding says what, why, and which command mends it. Pure.
+
+CRITICAL is what stops somebody from writing or reading now, or loses redundancy of the metadata; WARNING is what will
+become that if nobody acts. The worst come first. Many partitions with one cause are one finding.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from streamlog.client.admin_values import ClusterDescription, NodeDescription, NodeState, PartitionDescription
+from streamlog.monitor.looking import ClusterState
+
+DISK_USABLE_MIN: Final = 0.1
+"""Of a file system: less is a warning."""
+VOTER_LAG_MAX: Final = 1_000
+"""Entries of the metadata log that a voter may be behind."""
+NAMED_MAX: Final = 5
+"""Partitions that a finding names; of the rest it gives the number."""
+
+
+class Severity(enum.Enum):
+    CRITICAL = "critical"
+    WARNING = "warning"
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """Sentences. `remedy`: what to do, with the command where there is one."""
+
+    severity: Severity
+    subject: str  # what it is about: `node 2`, `orders-0`, `quorum`
+    problem: str
+    cause: str
+    remedy: str
+
+
+Partitions = Sequence[tuple[str, PartitionDescription]]
+
+
+def findings_of(state: ClusterState) -> list[Finding]:
+    """The worst first; empty: healthy."""
+    found = list(_all(state))
+    return sorted(found, key=lambda one: one.severity is not Severity.CRITICAL)
+
+
+def _all(state: ClusterState) -> Iterator[Finding]:
+    cluster = state.cluster
+    if cluster is None:
+        reason = next(iter(state.missing.values()))
+        yield Finding(
+            severity=Severity.CRITICAL,
+            subject="cluster",
+            problem="No node answers.",
+            cause=_sentence(reason.message),
+            remedy="Start the nodes, or name one that runs with --bootstrap-server.",
+        )
+        return
+    yield from _quorum(cluster)
+    for node in cluster.nodes:
+        yield from _node(node)
+    yield from _partitions(state, cluster)
+    yield from _disks(state)
+    yield from _transactions(state)
+    for what, error in state.missing.items():
+        yield Finding(
+            severity=Severity.WARNING,
+            subject=what,
+            problem=f"Could not be asked: {what}.",
+            cause=_sentence(error.message),
+            remedy="Ask again in a moment: streamlogctl cluster health.",
+        )
+
+
+def _quorum(cluster: ClusterDescription) -> Iterator[Finding]:
+    if cluster.controller is None:
+        yield Finding(
+            severity=Severity.CRITICAL,
+            subject="quorum",
+            problem="There is no active controller: nothing can be created, altered or elected.",
+            cause="No majority of the voters has elected a leader; what is shown of nodes may be out of date.",
+            remedy="Start the voters that are missing: streamlogctl cluster quorum.",
+        )
+    for voter in cluster.voters:
+        if voter.match_index is not None and cluster.commit_index - voter.match_index > VOTER_LAG_MAX:
+            yield Finding(
+                severity=Severity.WARNING,
+                subject=f"voter {voter.node_id}",
+                problem=f"Voter {voter.node_id} is {cluster.commit_index - voter.match_index} entries behind.",
+                cause="It is down, cut off, or its disk is slow; one more such voter may stop the metadata.",
+                remedy=f"See whether node {voter.node_id} ({voter.address}) runs, and what its log says.",
+            )
+
+
+def _node(node: NodeDescription) -> Iterator[Finding]:
+    if node.state is NodeState.FENCED:
+        yield Finding(
+            severity=Severity.CRITICAL if node.replica_count else Severity.WARNING,
+            subject=f"node {node.node_id}",
+            problem=f"Node {node.node_id} ({node.address}) is fenced: it leads nothing and is in no ISR.",
+            cause="The controller does not hear from it: it is down, cut off, or has just started.",
+            remedy=f"Start it; where it runs, its log says why it is fenced. If it is gone for good: streamlogctl "
+            f"cluster drain {node.node_id}, then unregister.",
+        )
+
+
+def _partitions(state: ClusterState, cluster: ClusterDescription) -> Iterator[Finding]:
+    everything = [(topic.name, one) for topic in state.topics for one in topic.partitions]
+    leaderless = [(name, one) for name, one in everything if one.leader is None]
+    led = [(name, one) for name, one in everything if one.leader is not None]
+    below = [(name, one) for name, one in led if len(one.isr) < state.min_insync_replicas.get(name, 1)]
+    lacking = [(name, one) for name, one in led if len(one.isr) < len(one.replicas) and (name, one) not in below]
+    if leaderless:
+        yield Finding(
+            severity=Severity.CRITICAL,
+            subject="partitions",
+            problem=f"{_count(leaderless)} no leader, and can be neither written nor read: {_named(leaderless)}.",
+            cause=f"None of their in-sync or eligible replicas lives; they are on {_nodes(_absent(leaderless))}.",
+            remedy="Start these nodes. Where they are gone for good: streamlogctl partition elect --election-type "
+            "unclean, which may lose records.",
+        )
+    if below:
+        yield Finding(
+            severity=Severity.CRITICAL,
+            subject="partitions",
+            problem=f"{_count(below)} fewer in-sync replicas than min.insync.replicas, and refuse acks=all: "
+            f"{_named(below)}.",
+            cause=_why_out_of_sync(below, cluster),
+            remedy="Start the nodes that are missing: streamlogctl topic describe --under-min-isr-partitions.",
+        )
+    if lacking:
+        yield Finding(
+            severity=Severity.WARNING,
+            subject="partitions",
+            problem=f"{_count(lacking)} a replica out of sync: {_named(lacking)}.",
+            cause=_why_out_of_sync(lacking, cluster),
+            remedy="Start the nodes that are missing, or wait until they have caught up: streamlogctl topic describe "
+            "--under-replicated-partitions.",
+        )
+
+
+def _why_out_of_sync(partitions: Partitions, cluster: ClusterDescription) -> str:
+    absent = _absent(partitions)
+    active = {node.node_id for node in cluster.nodes if node.state is NodeState.ACTIVE}
+    down = sorted(absent - active)
+    slow = sorted(absent & active)
+    parts = [f"{_nodes(down)} not active"] if down else []
+    parts += [f"{_nodes(slow)} not caught up yet, or too slow"] if slow else []
+    return f"{' and '.join(parts)}."
+
+
+def _disks(state: ClusterState) -> Iterator[Finding]:
+    for node in state.log_dirs:
+        for directory in node.log_dirs:
+            if directory.error is not None:
+                yield Finding(
+                    severity=Severity.CRITICAL,
+                    subject=f"node {node.node_id}",
+                    problem=f"Log directory {directory.path} of node {node.node_id} is offline.",
+                    cause=_sentence(directory.error.message),
+                    remedy="Replace the disk, empty the directory and start the node again: it copies its replicas "
+                    "from the others.",
+                )
+            elif directory.usable_bytes is not None and directory.total_bytes:
+                usable = directory.usable_bytes / directory.total_bytes
+                if usable < DISK_USABLE_MIN:
+                    yield Finding(
+                        severity=Severity.WARNING,
+                        subject=f"node {node.node_id}",
+                        problem=f"{usable:.1%} of the disk of {directory.path} on node {node.node_id} is free.",
+                        cause="Records, or other programs, fill the disk; a full one takes the directory offline.",
+                        remedy="Lower the retention of large topics (streamlogctl cluster log-dirs --replicas), or "
+                        "move replicas away: streamlogctl partition reassign.",
+                    )
+
+
+def _transactions(state: ClusterState) -> Iterator[Finding]:
+    partitions = sorted({str(one.partition) for one in state.hanging})
+    if partitions:
+        yield Finding(
+            severity=Severity.WARNING,
+            subject="transactions",
+            problem=f"Transactions hang in {_listed(partitions)}: readers of committed records wait there.",
+            cause="Their coordinator does not know them any more, so nobody will end them.",
+            remedy="See them with streamlogctl transaction find-hanging, end them with streamlogctl transaction abort.",
+        )
+
+
+def _absent(partitions: Partitions) -> set[int]:
+    return {broker for _, one in partitions for broker in one.replicas if broker not in one.isr}
+
+
+def _count(partitions: Partitions) -> str:
+    return "1 partition has" if len(partitions) == 1 else f"{len(partitions)} partitions have"
+
+
+def _named(partitions: Partitions) -> str:
+    return _listed([f"{name}-{one.partition}" for name, one in partitions])
+
+
+def _listed(names: Sequence[str]) -> str:
+    rest = len(names) - NAMED_MAX
+    return ", ".join(names[:NAMED_MAX]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _nodes(ids: Sequence[int] | set[int]) -> str:
+    text = ", ".join(str(one) for one in sorted(ids))
+    return f"node {text}" if len(ids) == 1 else f"nodes {text}"
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "?")) else f"{text}."

@@ -1,0 +1,198 @@
+"""What is called wrong with a cluster, and what is not."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from streamlog.cli.main import main
+from streamlog.client.admin_values import (
+    ClusterDescription,
+    LogDir,
+    NodeDescription,
+    NodeLogDirs,
+    NodeState,
+    PartitionDescription,
+    TopicDescription,
+    VoterDescription,
+)
+from streamlog.client.transaction_values import OpenTransaction
+from streamlog.errors import BrokerNotAvailableError, RequestTimedOutError, StorageError
+from streamlog.model import BrokerId, PartitionId, RaftIndex, TopicPartition
+from streamlog.monitor import ClusterState, Finding, Severity, findings_of
+from streamlog.monitor.looking import effective_min_isr
+
+
+def node(node_id: int, state: NodeState = NodeState.ACTIVE) -> NodeDescription:
+    return NodeDescription(
+        node_id=BrokerId(node_id),
+        host="h",
+        port=9092,
+        rack="",
+        state=state,
+        broker_epoch=1,  # type: ignore[arg-type]
+        draining=False,
+        replica_count=1,
+        leader_count=1,
+        metadata_version_min=1,
+        metadata_version_max=1,
+    )
+
+
+def cluster(*nodes: NodeDescription, controller: int | None = 1, held: tuple[int | None, ...] = (9,)) -> Any:
+    return ClusterDescription(
+        cluster_id="c",
+        controller=None if controller is None else BrokerId(controller),
+        nodes=nodes or (node(1), node(2), node(3)),
+        voters=tuple(
+            VoterDescription(
+                node_id=BrokerId(number), address="h:1", match_index=None if index is None else RaftIndex(index)
+            )
+            for number, index in enumerate(held, 1)
+        ),
+        quorum_term=1,  # type: ignore[arg-type]
+        commit_index=RaftIndex(5000),
+        metadata_version=1,
+        topic_count=1,
+        partition_count=1,
+        offline_partition_count=0,
+        under_replicated_partition_count=0,
+    )
+
+
+def topic(name: str, *isrs: tuple[int, ...], replicas: tuple[int, ...] = (1, 2, 3)) -> TopicDescription:
+    """A partition for each ISR; without one there is no leader."""
+    partitions = tuple(
+        PartitionDescription(
+            partition=PartitionId(number),
+            leader=BrokerId(isr[0]) if isr else None,
+            leader_epoch=0,  # type: ignore[arg-type]
+            partition_epoch=0,  # type: ignore[arg-type]
+            replicas=replicas,  # type: ignore[arg-type]
+            isr=isr,  # type: ignore[arg-type]
+            elr=(),
+            adding=(),
+            removing=(),
+            offline=(),
+        )
+        for number, isr in enumerate(isrs)
+    )
+    return TopicDescription(
+        name=name,
+        topic_id=b"",  # type: ignore[arg-type]
+        partition_count=len(isrs),
+        replication_factor=len(replicas),
+        configs={},
+        partitions=partitions,
+        internal=False,
+        error=None,
+    )
+
+
+def state(described: ClusterDescription, *topics: TopicDescription, **more: Any) -> ClusterState:
+    minima = {one.name: effective_min_isr(None, one.replication_factor) for one in topics}
+    return ClusterState(cluster=described, topics=topics, min_insync_replicas=minima, **more)
+
+
+def found(state: ClusterState) -> list[tuple[Severity, str]]:
+    return [(one.severity, one.problem) for one in findings_of(state)]
+
+
+HEALTHY = state(cluster(held=(5000, 5000, 4990)), topic("orders", (1, 2, 3)), topic("one", (1,), replicas=(1,)))
+
+
+def test_a_healthy_cluster_has_nothing_to_say() -> None:
+    assert findings_of(HEALTHY) == []
+
+
+def test_no_node_answers() -> None:
+    nobody = ClusterState(cluster=None, missing={"x": BrokerNotAvailableError("nobody listens at h:1")})
+    assert found(nobody) == [(Severity.CRITICAL, "No node answers.")]
+
+
+def test_partitions_of_one_kind_are_one_finding_and_the_worst_come_first() -> None:
+    dead = cluster(node(1), node(2, NodeState.FENCED), node(3), held=(5000,))
+    problems = found(state(dead, topic("a", (1, 3), (1,), ()), topic("b", *[(3, 1)] * 7)))
+    assert problems == [
+        (Severity.CRITICAL, "Node 2 (h:9092) is fenced: it leads nothing and is in no ISR."),
+        (Severity.CRITICAL, "1 partition has no leader, and can be neither written nor read: a-2."),
+        (
+            Severity.CRITICAL,
+            "1 partition has fewer in-sync replicas than min.insync.replicas, and refuse acks=all: a-1.",
+        ),
+        (Severity.WARNING, "8 partitions have a replica out of sync: a-0, b-0, b-1, b-2, b-3 and 3 more."),
+    ]
+
+
+def test_the_cause_names_who_is_missing() -> None:
+    dead = cluster(node(1), node(2, NodeState.FENCED), node(3), held=(5000,))
+    [_, finding] = findings_of(state(dead, topic("a", (1,), replicas=(1, 2))))
+    assert finding.cause == "node 2 not active."
+    [_, finding] = findings_of(state(dead, topic("a", (1,), replicas=(1, 2, 3))))
+    assert finding.cause == "node 2 not active and node 3 not caught up yet, or too slow."
+
+
+def test_the_quorum() -> None:
+    assert found(state(cluster(controller=None, held=(None, None, None)))) == [
+        (Severity.CRITICAL, "There is no active controller: nothing can be created, altered or elected.")
+    ]
+    assert found(state(cluster(held=(5000, 3999, 4000)))) == [(Severity.WARNING, "Voter 2 is 1001 entries behind.")]
+
+
+def directory(usable: int | None, error: StorageError | None = None) -> NodeLogDirs:
+    one = LogDir(path="/d", directory_id=b"", total_bytes=1000, usable_bytes=usable, replicas=(), error=error)
+    return NodeLogDirs(node_id=BrokerId(2), log_dirs=(one,), error=None)
+
+
+@pytest.mark.parametrize(
+    ("dirs", "expected"),
+    [
+        (directory(101), []),
+        (directory(None), []),
+        (directory(99), [(Severity.WARNING, "9.9% of the disk of /d on node 2 is free.")]),
+        (directory(500, StorageError("EIO")), [(Severity.CRITICAL, "Log directory /d of node 2 is offline.")]),
+    ],
+)
+def test_disks(dirs: NodeLogDirs, expected: list[tuple[Severity, str]]) -> None:
+    assert found(state(cluster(held=(5000,)), log_dirs=(dirs,))) == expected
+
+
+def test_hanging_transactions_and_what_could_not_be_asked() -> None:
+    hanging = OpenTransaction(
+        partition=TopicPartition("t", PartitionId(0)),
+        producer_id=1,  # type: ignore[arg-type]
+        producer_epoch=0,  # type: ignore[arg-type]
+        first_offset=0,  # type: ignore[arg-type]
+        since_ms=0,
+        transactional_id=None,
+        hanging=True,
+    )
+    missing = {"log directories": RequestTimedOutError("node 2 was not heard from")}
+    assert found(state(cluster(held=(5000,)), hanging=(hanging,), missing=missing)) == [
+        (Severity.WARNING, "Transactions hang in t-0: readers of committed records wait there."),
+        (Severity.WARNING, "Could not be asked: log directories."),
+    ]
+
+
+def every_finding() -> list[Finding]:
+    dead = cluster(node(1), node(2, NodeState.FENCED), controller=None, held=(1,))
+    bad = state(dead, topic("a", (), (1,), (1, 3)), log_dirs=(directory(1), directory(1, StorageError("EIO"))))
+    return [*findings_of(bad), *findings_of(ClusterState(cluster=None, missing={"x": StorageError("y")}))]
+
+
+@pytest.mark.parametrize("finding", every_finding(), ids=lambda one: one.subject)
+def test_findings_are_sentences_and_their_commands_exist(finding: Finding) -> None:
+    for text in (finding.problem, finding.cause, finding.remedy):
+        assert text.endswith((".", "?"))
+    for command in re.findall(r"streamlogctl ((?:[a-z-]+ ?){2})", finding.remedy):
+        assert CliRunner().invoke(main, [*command.split(), "--help"]).exit_code == 0, command
+
+
+@pytest.mark.parametrize(
+    ("text", "replicas", "expected"), [(None, 3, 2), (None, 2, 1), ("2", 3, 2), ("3", 2, 2), ("1", 5, 1)]
+)
+def test_the_effective_minimum(text: str | None, replicas: int, expected: int) -> None:
+    assert effective_min_isr(text, replicas) == expected
