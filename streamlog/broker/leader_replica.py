@@ -188,6 +188,7 @@ class LeaderReplica:
             return appended
         self.traffic.records_in += appended.next_offset - appended.first_offset
         self.traffic.bytes_in += appended.size_bytes
+        self.state.on_appended(appended.first_offset, self._now_ms)
         for watcher in tuple(self._watchers):
             watcher.on_appended(self, appended)
         if not self.log.config.syncs_each_append:
@@ -457,6 +458,11 @@ class LeaderReplica:
         self._tell()
         if broker not in state.isr.committed:
             self.review_isr()
+
+    def on_gone(self, broker: BrokerId) -> None:
+        """The stream on which this follower copied the partition is over."""
+        if self._ended is None:
+            self.state.on_gone(broker, self._now_ms())
 
     def on_isr(self, isr: tuple[BrokerId, ...], partition_epoch: int) -> None:
         """The controller's answer to a proposal."""

@@ -82,6 +82,7 @@ class LeaderStream:
         self._room = asyncio.Event()  # set where what was read off the loop has left
         self._over = asyncio.Event()
         self._error: StreamlogError | RpcError | None = None  # why it is over
+        self._superseded = False
 
     async def run(self) -> None:
         """Until the follower ends the stream (returns), it breaks (RpcError), or it is closed (the error of that)."""
@@ -99,6 +100,8 @@ class LeaderStream:
                 self._moved_timer.cancel()
             for slot in self._slots.values():
                 slot.close()
+                if not self._superseded:
+                    slot.replica.on_gone(self.follower)
             self._slots.clear()
         if self._error is not None:
             raise self._error
@@ -108,6 +111,11 @@ class LeaderStream:
         if not self._over.is_set():
             self._error = error
             self._over.set()
+
+    def supersede(self) -> None:
+        """End it, because the follower has opened another stream: it is not gone."""
+        self._superseded = True
+        self.close()
 
     # -- what the follower says
 

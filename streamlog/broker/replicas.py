@@ -47,11 +47,14 @@ from streamlog.metadata.view import MetadataView
 from streamlog.metrics import Traffic
 from streamlog.model import NO_BROKER, BrokerEpoch, BrokerId, Offset, PartitionId, TopicId, TopicPartition
 from streamlog.ports import Ports
+from streamlog.replication.leader import GONE_MAX_MS
 from streamlog.storage.directories import LogDirectories
 from streamlog.storage.directory import LogDirectory
 from streamlog.storage.log import Log
 
 REVIEWED_AT_ONCE: Final = 256
+REVIEW_PAUSE_S: Final = 0.02
+"""At least, between looking at all leaders: where a proposal cannot be made it is due all the time."""
 
 
 class Replicas:
@@ -444,14 +447,24 @@ class Replicas:
             await self._high_watermarks.write()
 
     async def _keep_reviewing(self) -> None:
-        """Each half of `replica.lag.time.max.ms`: who lags leaves the ISR (SEMANTICS 3)."""
+        """Who lags leaves the ISR when its time is over (SEMANTICS 3), not when it is looked at next by chance."""
         while True:
-            await asyncio.sleep(self._around.lag_max_ms() / 2000)
+            await asyncio.sleep(self._review_in_s())
             for number, leader in enumerate(self.leaders(), 1):
                 if leader.ended is None:
                     leader.review_isr()
                 if number % REVIEWED_AT_ONCE == 0:
                     await asyncio.sleep(0)  # thousands of partitions: let others in between
+
+    def _review_in_s(self) -> float:
+        """Until the first follower of this node's leaders has been behind for too long. What falls behind later has at
+        least as long as the longest pause, so it is not missed.
+        """
+        longest_ms = min(GONE_MAX_MS, self._around.lag_max_ms())
+        now_ms = int(self._ports.clock.monotonic() * 1000)
+        due = [leader.state.next_due_ms() for leader in self._leaders.values() if leader.ended is None]
+        first_ms = min((at_ms for at_ms in due if at_ms is not None), default=now_ms + longest_ms)
+        return max(REVIEW_PAUSE_S, min(first_ms - now_ms, longest_ms) / 1000)
 
 
 def _leaf(group: BaseExceptionGroup[StorageError]) -> StorageError:

@@ -115,7 +115,7 @@ class ReplicationService:
         )
         former = self._streams.get(hello.node_id)
         if former is not None:
-            former.close()
+            former.supersede()
         self._streams[hello.node_id] = one
         self._probe("follower_connected", follower=hello.node_id, broker_epoch=hello.broker_epoch)
         try:

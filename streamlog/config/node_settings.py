@@ -131,7 +131,7 @@ DRAIN_PARTITIONS_MAX: Final = Setting(
 # -- replication
 
 REPLICA_LAG_TIME_MAX_MS: Final = Setting(
-    "replica.lag.time.max.ms", duration_ms(10, INT64_MAX), 30_000,
+    "replica.lag.time.max.ms", duration_ms(10, INT64_MAX), 10_000,
     doc="How long a follower may be behind the leader before it is out of sync.")
 REPLICA_FETCH_MAX_BYTES: Final = Setting(
     "replica.fetch.max.bytes", size_bytes(1 << 10, 1 << 30), 1 << 20,

@@ -9,22 +9,34 @@ What it counts:
 What a follower is, and what moves it:
 
     out of the ISR --its end >= high watermark and >= the start of this leader epoch, and it may be in--> proposed
-    in the ISR     --not caught up for replica.lag.time.max.ms, or fenced-------------------------------> proposed out
+    in the ISR     --behind, and not caught up for replica.lag.time.max.ms, or fenced-------------------> proposed out
+    in the ISR     --behind, and following nobody for GONE_MAX_MS---------------------------------------> proposed out
 
 Caught up means that its end reached what the leader's end was at its previous report: a follower that keeps pace with
-a busy leader is never quite at the end, and need not be.
+a busy leader is never quite at the end, and need not be. One that is at the end is caught up until the next append,
+however long ago it reported: its time begins there (`on_appended`).
+
+A follower whose stream broke is not asked to wait for as long as a slow one: nothing that it could be doing brings it
+nearer. It has several times what making the connection again takes at most, and a stream that is there again within
+that time changes nothing. A follower that has not followed in
+this leadership yet is a slow one: it has to learn who leads first.
+
+`next_due_ms` says when the ISR has to be looked at again, so that nobody stays in it for longer because of how seldom
+it is looked at.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from streamlog.errors import (
     FencedLeaderEpochError,
+    InvalidRequestError,
     InvariantError,
     NotEnoughReplicasError,
     OutcomeUnknownError,
@@ -36,6 +48,9 @@ from streamlog.records import BatchHeader
 from streamlog.replication.acks import AckWaiters
 from streamlog.replication.isr import Isr, IsrProposal
 from streamlog.replication.replica_log import Appended, EpochEnd, ReplicaLog
+
+GONE_MAX_MS: Final = 3_000
+"""For a follower whose stream broke; it tries again each second or sooner."""
 
 
 class LeaderTerm(Struct, frozen=True, kw_only=True):
@@ -58,6 +73,7 @@ class _Follower(Struct):
     caught_up_ms: int  # when its end last equalled the leader's
     reported_ms: int
     leader_end_then: Offset  # the leader's end at its last report
+    gone_ms: int | None = None  # since when it has followed nobody here; None: it does, or has not yet
 
 
 class PartitionLeader:
@@ -187,21 +203,39 @@ class PartitionLeader:
         return end if end.epoch < last_epoch or end.end_offset < fetch_offset else None
 
     def on_position(self, broker: BrokerId, stable_end: Offset, now_ms: int) -> Offset:
-        """A follower tells what it holds on stable storage. The high watermark as it is now.
+        """A follower tells what it holds on stable storage. The high watermark as it is now. InvalidRequestError.
 
         A position is told on a slot whose beginning was checked by `divergence`, so it speaks of this log's records.
         """
         follower = self._followers.get(broker)
-        if follower is None or stable_end > self._log.log_end_offset:
-            raise InvariantError(f"{self._term.partition}: broker {broker} cannot hold records up to {stable_end}")
+        if follower is None or not 0 <= stable_end <= self._log.log_end_offset:
+            raise InvalidRequestError(
+                f"{self._term.partition}: broker {broker} cannot hold records up to {stable_end}, the log ends at"
+                f" {self._log.log_end_offset}",
+                field="log_end_offset",
+                limit=self._log.log_end_offset,
+            )
         if stable_end >= self._log.log_end_offset:
             follower.caught_up_ms = now_ms
         elif stable_end >= follower.leader_end_then:
             follower.caught_up_ms = max(follower.caught_up_ms, follower.reported_ms)
         follower.stable_end = stable_end
         follower.reported_ms, follower.leader_end_then = now_ms, self._log.log_end_offset
+        follower.gone_ms = None
         self._advance()
         return self._high_watermark
+
+    def on_appended(self, first_offset: Offset, now_ms: Callable[[], int]) -> None:
+        """The log has grown from `first_offset` on: who was at its end has been caught up until now."""
+        for follower in self._followers.values():
+            if follower.stable_end == first_offset:
+                follower.caught_up_ms = now_ms()
+
+    def on_gone(self, broker: BrokerId, now_ms: int) -> None:
+        """The follower's stream is over. Its next position says that it is back."""
+        follower = self._followers.get(broker)
+        if follower is not None and follower.gone_ms is None:
+            follower.gone_ms = now_ms
 
     def forget_position(self, broker: BrokerId) -> None:
         """A follower outside of the ISR has registered anew since it told its position: it may have lost its log."""
@@ -231,7 +265,7 @@ class PartitionLeader:
 
     def propose_isr(self, now_ms: int) -> IsrProposal | None:
         """What to ask of the quorum now: out with who lags, in with who has caught up. Call it when a follower has
-        reported, and each half of `replica.lag.time.max.ms`. None: nothing, or a proposal is in flight.
+        reported, and at `next_due_ms`. None: nothing, or a proposal is in flight.
         """
         if self._resigned or self._isr.pending is not None:
             return None
@@ -240,13 +274,30 @@ class PartitionLeader:
         joining = [b for b in self._followers if b not in self._isr.committed and self._has_caught_up(b)]
         return self._isr.propose((*kept, *joining))
 
+    def next_due_ms(self) -> int | None:
+        """When a member of the ISR will have been behind for too long, if nothing changes until then; None: none will,
+        or a proposal is in flight, whose answer brings the next look.
+        """
+        if self._resigned or self._isr.pending is not None:
+            return None
+        due = [self._out_at_ms(broker) for broker in self._isr.committed if broker != self._term.me]
+        return min((at_ms + 1 for at_ms in due if at_ms is not None), default=None)
+
     def _lags(self, broker: BrokerId, now_ms: int) -> bool:
-        follower = self._followers.get(broker)
+        out_at_ms = self._out_at_ms(broker)
+        return out_at_ms is not None and now_ms > out_at_ms
+
+    def _out_at_ms(self, broker: BrokerId) -> int | None:
+        """After when it is too long behind; None: it is at the end."""
+        follower, term = self._followers.get(broker), self._term
         if follower is None:
-            return True
+            return 0  # no replica any more
         if follower.stable_end is not None and follower.stable_end >= self._log.log_end_offset:
-            return False
-        return now_ms - follower.caught_up_ms > self._term.lag_max_ms
+            return None
+        out_at_ms = follower.caught_up_ms + term.lag_max_ms
+        if follower.gone_ms is not None:
+            out_at_ms = min(out_at_ms, max(follower.gone_ms, follower.caught_up_ms) + GONE_MAX_MS)
+        return out_at_ms
 
     def _has_caught_up(self, broker: BrokerId) -> bool:
         end = self._followers[broker].stable_end

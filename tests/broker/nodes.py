@@ -53,7 +53,7 @@ class DataNode:
         self.suspected: list[BrokerId] = []
         static = {
             "node.id": str(node_id),
-            "replica.lag.time.max.ms": str(LAG_MAX_MS),
+            "replica.lag.time.max.ms": str(cluster.lag_max_ms),
             "log.flush.interval.messages": "1",
             "log.index.size.max.bytes": "4096",
         }
@@ -150,6 +150,7 @@ class DataNode:
 class Cluster:
     def __init__(self, world: World, *, leader_rate: int = UNLIMITED, follower_rate: int = UNLIMITED) -> None:
         self.world = world
+        self.lag_max_ms = LAG_MAX_MS
         self.leader_rate = leader_rate
         self.follower_rate = follower_rate
         self.controller = Controller()

@@ -119,15 +119,51 @@ def test_a_replica_that_a_reassignment_brings_may_join(rig: Rig) -> None:
 def test_who_lags_is_proposed_out(rig: Rig) -> None:
     rig.create(replicas=(ME, OTHER, THIRD))
     rig.rest()
-    rig.append(b"a")
-    rig.rest()
     leader = rig.leader()
+    rig.append(b"a")
+    rig.rest(0.1)
     rig.do(lambda: leader.on_position(OTHER, Offset(1)))
-    rig.rest(61)  # replica.lag.time.max.ms is 30 s; looked at each half of it
+    rig.rest(8)  # replica.lag.time.max.ms is 10 s
+    assert not rig.isr.proposals
+    rig.rest(2)  # it is looked at when it is due
     assert [proposal.isr for proposal in rig.isr.proposals] == [(ME, OTHER)]
     assert leader.high_watermark == 0  # the larger set governs until the quorum has decided
     rig.do(lambda: leader.on_isr((ME, OTHER), 1))
     assert leader.high_watermark == 1
+
+
+def test_who_is_at_the_end_of_a_quiet_partition_has_its_whole_time_after_the_next_append(rig: Rig) -> None:
+    rig.create(replicas=(ME, OTHER))
+    rig.rest()
+    leader = rig.leader()
+    rig.do(lambda: leader.on_position(OTHER, Offset(0)))
+    rig.rest(100)
+    rig.append(b"a")
+    rig.do(leader.review_isr)
+    rig.rest(9.5)
+    assert not rig.isr.proposals
+    rig.rest(0.6)
+    assert [proposal.isr for proposal in rig.isr.proposals] == [(ME,)]
+
+
+def test_a_follower_that_is_gone_leaves_sooner_than_a_slow_one(rig: Rig) -> None:
+    rig.create(replicas=(ME, OTHER))
+    rig.rest()
+    leader = rig.leader()
+    rig.do(lambda: leader.on_position(OTHER, Offset(0)))
+    rig.do(lambda: leader.on_gone(OTHER))
+    rig.rest(100)
+    assert not rig.isr.proposals  # it has all there is
+    rig.append(b"a")
+    rig.rest(2.5)
+    rig.do(lambda: leader.on_position(OTHER, Offset(0)))  # it is back, and has still to copy
+    rig.rest(3)
+    assert not rig.isr.proposals
+    rig.do(lambda: leader.on_gone(OTHER))
+    rig.rest(2.8)
+    assert [proposal.isr for proposal in rig.isr.proposals] == []
+    rig.rest(0.4)
+    assert [proposal.isr for proposal in rig.isr.proposals] == [(ME,)]
 
 
 def test_the_end_of_a_leadership_leaves_the_outcome_open(rig: Rig) -> None:

@@ -17,6 +17,7 @@ from streamlog.errors import (
 )
 from streamlog.model import Acks, BrokerEpoch, BrokerId, Offset
 from streamlog.ports import RpcError
+from streamlog.replication.leader import GONE_MAX_MS
 from streamlog.sim.disk import DiskFaults
 from tests.broker.nodes import LAG_MAX_MS, Cluster, tell
 from tests.metadata.rig import CLUSTER
@@ -163,6 +164,45 @@ def test_a_follower_that_cannot_keep_up_leaves_the_isr_and_comes_back() -> None:
         fabric.heal()
         await cluster.settled()
         cluster.check()
+
+    tell(story)
+
+
+def test_a_cut_between_leader_and_one_follower_holds_writes_up_for_seconds_at_most() -> None:
+    """The setting of default; nobody is fenced, both reach the controller."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.lag_max_ms = 10_000
+        await three_nodes(cluster)
+        fabric, loop = cluster.world.fabric, cluster.world.loop
+        await asyncio.sleep(60)  # quiet for longer than the follower's time
+        for silently, wanted_s in ((True, 10.0), (False, GONE_MAX_MS / 1000)):
+            if not silently:  # the leader sees its connection end
+                fabric.reset("node1", "node3")
+            fabric.block("node1", "node3")
+            fabric.block("node3", "node1")
+            began_s = loop.now
+            append_alone(cluster, 1, b"waits for the ISR to shrink")
+            await cluster.until(lambda: cluster.partition().isr == (1, 2))
+            assert wanted_s - 0.1 < loop.now - began_s < wanted_s + 0.2
+            fabric.heal()
+            await cluster.settled()
+        cluster.check()
+
+    tell(story)
+
+
+def test_streams_that_come_back_do_not_move_the_isr() -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.lag_max_ms = 10_000
+        await three_nodes(cluster)
+        state = cluster.partition()
+        for number in range(20):
+            cluster.world.fabric.reset("node1", "node3")
+            await asyncio.sleep(GONE_MAX_MS / 2000)
+            append_alone(cluster, 1, b"%d" % number)
+        await cluster.settled()
+        assert cluster.partition().partition_epoch == state.partition_epoch
 
     tell(story)
 
