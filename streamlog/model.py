@@ -44,6 +44,8 @@ NO_TIMESTAMP: Final = -1
 
 # A batch's last offset delta and a segment's relative offsets are int32 (Kafka's format).
 INT32_MAX: Final = 2**31 - 1
+INT64_MAX: Final = 2**63 - 1
+PRODUCER_EPOCH_MAX: Final = 2**15 - 1
 
 
 class TopicPartition(Struct, frozen=True, order=True):

@@ -12,7 +12,7 @@ other. So a method that is forgotten fails at start and not when somebody calls 
 What holds for all methods is done here, once:
 
 - A request above the method's bound is refused before it is parsed (parsing may take thirty times its bytes).
-  What is no message, and text that is not UTF-8, is INVALID_REQUEST.
+  What is no message, text that is not UTF-8, and numbers that none of ours can be (`bounds`) are INVALID_REQUEST.
 - Work that has not begun when its deadline is over is dropped. Cancellation is the port's: it cancels the handler.
 - A StreamlogError ends the call with its status and google.rpc.Status (streamlog.api.errors); one that comes out of a
   TaskGroup too. An RpcError ends it as it is. Anything else is a bug, and the port's owner is told.
@@ -27,6 +27,7 @@ from google.protobuf.descriptor import FileDescriptor, MethodDescriptor, Service
 from google.protobuf.message import DecodeError, Message
 from msgspec import Struct
 
+from streamlog.api.bounds import check_bounds
 from streamlog.api.errors import to_rpc
 from streamlog.errors import InvalidRequestError, InvariantError, RequestTooLargeError, Status, StreamlogError
 from streamlog.ports import CallInfo, Clock, RpcError, Stream, StreamHandler, UnaryHandler
@@ -252,6 +253,7 @@ def parse(message_type: type[Request], data: bytes, bytes_max: int) -> Request:
         raise InvalidRequestError(
             f"the request is no {message_type.DESCRIPTOR.full_name}, or holds text that is not UTF-8", field="request"
         ) from None
+    check_bounds(message)
     return message
 
 

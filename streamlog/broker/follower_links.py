@@ -21,7 +21,7 @@ from streamlog.broker.follower_link import FollowerLink
 from streamlog.broker.follower_replica import FollowerReplica
 from streamlog.broker.replica_wire import METHOD, Hello
 from streamlog.broker.throttle import Throttle
-from streamlog.errors import CorruptMessageError, Status
+from streamlog.errors import Status, StreamlogError
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerEpoch, BrokerId
 from streamlog.ports import Clock, Network, Probe, Random, RpcError
@@ -149,7 +149,7 @@ class FollowerLinks:
                 self._probe("replication_refused", leader=leader, address=address, reason=error.message)
             elif link.has_worked:
                 self._on_broken(leader)
-        except CorruptMessageError as error:
+        except StreamlogError as error:  # what the leader says is no answer of a leader: drop it, and ask again later
             self._probe("replication_corrupt", leader=leader, address=address, reason=error.message)
         finally:
             await channel.close()

@@ -17,7 +17,7 @@ from streamlog.api.pb import replication_pb2 as pb
 from streamlog.api.service import parse
 from streamlog.api.wire_format import LENGTH_DELIMITED, VARINT, read_varint, tag, varint
 from streamlog.errors import CorruptMessageError, InvalidRequestError, StreamlogError
-from streamlog.model import NO_LEADER_EPOCH, BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionId, TopicId
+from streamlog.model import INT64_MAX, NO_LEADER_EPOCH, BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionId, TopicId
 from streamlog.ports import Buffer
 
 METHOD: Final = "/streamlog.internal.v1.Replication/Replicate"
@@ -188,7 +188,9 @@ def _head(item: News) -> bytes:
 
 
 def decode_response(data: bytes) -> list[News]:
-    """CorruptMessageError for what is no ReplicateResponse. Batches are views of `data`."""
+    """CorruptMessageError for what is no ReplicateResponse, or has offsets that none of ours can be. Batches are views
+    of `data`.
+    """
     view, position, found = memoryview(data), 0, []
     while position < len(data):
         what, position = read_varint(data, position, len(data))
@@ -198,7 +200,10 @@ def decode_response(data: bytes) -> list[News]:
         end = position + size
         if end > len(data):
             raise CorruptMessageError("a replication message is cut off", position=position)
-        found.append(_read_news(data, view, position, end))
+        news = _read_news(data, view, position, end)
+        if max(news.high_watermark, news.log_start, news.slot) > INT64_MAX:
+            raise CorruptMessageError(f"high watermark {news.high_watermark}, log start {news.log_start}", position=end)
+        found.append(news)
         position = end
     return found
 
@@ -230,8 +235,8 @@ def _parsed_news(data: memoryview) -> News:
     """With what the frame above does not know."""
     try:
         message = parse(pb.ReplicaBatches, bytes(data), len(data))
-    except InvalidRequestError:
-        raise CorruptMessageError("no message of a replication stream") from None
+    except InvalidRequestError as error:
+        raise CorruptMessageError(f"no message of a replication stream: {error.message}") from None
     divergence = None
     if message.HasField("diverging_epoch"):
         end = message.diverging_epoch

@@ -39,11 +39,13 @@ SENTENCES: Final[Mapping[str, str]] = {
     "damage_repaired": "{partition} is repaired: offsets {begin}..{end} were fetched from node {source}",
     "damage_left": "{partition} cannot be repaired: offsets {begin}..{end}: {reason}",
     "index_rebuilt": "rebuilt {path}: {reason}",
+    "call_failed": "a call ended with {error} at {place}: {reason}; this is a bug, please report it",
     "broker_gone": "node {broker} is gone, its epoch {epoch} is fenced",
 }
 WARNINGS: Final = frozenset(
     {
         "broker_gone",
+        "call_failed",
         "checkpoint_ignored",
         "controlled_shutdown_given_up",
         "controller_inactive",

@@ -34,7 +34,7 @@ async def serve(config: Loaded, beside: Beside, parent: Parent, lines: LogLines)
     """What `Node.run` raises."""
     nodes: list[Node] = []
     fs, workers = PosixFileSystem(), ThreadWorkers()
-    network = GrpcNetwork(on_crash=lambda error: nodes[0].fail(error), settings=_grpc_settings(config))
+    network = GrpcNetwork(on_crash=lambda error: nodes[0].call_failed(error), settings=_grpc_settings(config))
     ports = Ports(
         fs=fs,
         network=network,

@@ -40,6 +40,7 @@ from streamlog.model import BrokerEpoch, BrokerId, RaftIndex
 from streamlog.node import announced
 from streamlog.node.addresses import advertised_address, bootstrap_addresses, configured_voters, listen_address
 from streamlog.node.data_plane import DataPlane, directory_ids
+from streamlog.node.failed_calls import FailedCalls, is_invariant
 from streamlog.node.forming import Formation, Identity
 from streamlog.node.membership import DIRECTORY, Member, ObserverMember, VoterMember, addresses_of
 from streamlog.node.metrics import NodeMetrics
@@ -77,6 +78,7 @@ class Node:
         self._stopping = asyncio.Event()
         self._ready = asyncio.Event()
         self._failure: BaseException | None = None
+        self._failed_calls = FailedCalls()
         # Written into the log directories when they are closed; None: the stop is not a clean one.
         self._clean_epoch: BrokerEpoch | None = None
 
@@ -135,11 +137,23 @@ class Node:
             self._life.cancel()
 
     def fail(self, error: BaseException) -> None:
-        """Something that belongs to the node has failed: it ends at once. For `on_crash` of the network."""
+        """Something that belongs to the node has failed: it ends at once."""
         if self._failure is None:
             self._failure = error
         if self._life is not None:
             self._life.cancel()
+
+    def call_failed(self, error: BaseException) -> None:
+        """A handler raised what it must not: for `on_crash` of the network, which has ended the call.
+
+        What was sent cannot break an invariant of this node's own state: where one is broken, the node stops, since a
+        wrong log is worse than a stopped one. Anything else is a bug in how a request is read or answered: it costs
+        that call, and a line in the log, at most one a minute for each place in the code.
+        """
+        if is_invariant(error):
+            self.fail(error)
+        elif (line := self._failed_calls.line(error, self._ports.clock.monotonic())) is not None:
+            self._ports.probe("call_failed", error=type(error).__name__, place=line, reason=str(error))
 
     async def _end(self, life: asyncio.Task[None]) -> None:
         if not life.done():  # `run` itself is cancelled

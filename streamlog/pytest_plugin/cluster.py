@@ -216,7 +216,7 @@ class _RunningNode:
         """Until it has ended."""
         assert self._node is not None, "it runs"
         assert self._life is not None
-        self._node.fail(error)
+        self._node.call_failed(error)
         await asyncio.wait([self._life])
 
     async def stop(self) -> None:

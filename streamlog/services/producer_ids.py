@@ -10,7 +10,7 @@ from streamlog.api.requests import InitProducerIdRequest
 from streamlog.api.service import Call
 from streamlog.coordinator.transactions import TRANSACTIONS_TOPIC, TransactionCoordinator
 from streamlog.metadata.view import MetadataView
-from streamlog.model import NO_PRODUCER_ID, BrokerId, ProducerEpoch
+from streamlog.model import NO_PRODUCER_ID, PRODUCER_EPOCH_MAX, BrokerId, ProducerEpoch
 from streamlog.services.forwarding import Peers, is_forwarded, timeout_of
 from streamlog.services.leading import within
 from streamlog.services.needs import InternalTopics, ProducerIds
@@ -18,7 +18,6 @@ from streamlog.services.producer_token import ProducerToken
 from streamlog.transactions.deciding import Init, Producer
 from streamlog.transactions.records import TWO_PHASE
 
-PRODUCER_EPOCH_MAX: Final = 2**15 - 1
 WAIT_MS: Final = 10_000
 """For the end of an open transaction, which is aborted first."""
 

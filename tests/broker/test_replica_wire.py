@@ -22,7 +22,7 @@ from streamlog.broker.replica_wire import (
 from streamlog.errors import CorruptMessageError, InvalidRequestError, OffsetOutOfRangeError, RequestTooLargeError
 from streamlog.model import BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionId, TopicId
 
-uint32 = st.integers(0, 2**32 - 1)
+uint32 = st.integers(0, 2**31 - 1)
 uint64 = st.integers(0, 2**63 - 1)
 offsets = uint64.map(Offset)
 batches = st.lists(st.binary(min_size=1), max_size=3)

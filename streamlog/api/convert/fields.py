@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from streamlog.errors import InvalidRequestError, InvalidTopicError, StreamlogError
 from streamlog.metadata.topic_names import check_name
-from streamlog.model import LeaderEpoch, PartitionId, TopicId
+from streamlog.model import PRODUCER_EPOCH_MAX, LeaderEpoch, PartitionId, ProducerEpoch, TopicId
 from streamlog.printable import first_control
 
 if TYPE_CHECKING:
@@ -113,6 +113,15 @@ def partition_id(number: int, field: str = "partition") -> PartitionId:
 
 def leader_epoch(number: int, field: str = "leader_epoch") -> LeaderEpoch:
     return LeaderEpoch(at_least(number, 0, field))
+
+
+def producer_epoch(number: int, field: str = "producer_epoch") -> ProducerEpoch:
+    """int16 in every batch."""
+    if at_least(number, 0, field) > PRODUCER_EPOCH_MAX:
+        raise InvalidRequestError(
+            f"{field} is {number}, it is at most {PRODUCER_EPOCH_MAX}", field=field, limit=PRODUCER_EPOCH_MAX
+        )
+    return ProducerEpoch(number)
 
 
 def text(value: str, field: str, *, length_max: int) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from streamlog.api.convert.fields import (
     amount,
     at_least,
     distinct,
     each,
+    producer_epoch,
     text,
 )
 from streamlog.api.convert.partitions import (
@@ -39,11 +38,8 @@ from streamlog.model import (
     NO_TIMESTAMP,
     LeaderEpoch,
     Offset,
-    ProducerEpoch,
     ProducerId,
 )
-
-_PRODUCER_EPOCH_MAX: Final = 2**15 - 1
 
 
 def produce_request(message: pb.ProduceRequest) -> ProduceRequest:
@@ -112,23 +108,17 @@ def init_producer_id_request(message: pb.InitProducerIdRequest) -> InitProducerI
     has_id, has_epoch = message.HasField("producer_id"), message.HasField("producer_epoch")
     if has_id != has_epoch:
         raise InvalidRequestError("producer_id and producer_epoch come together", field="producer_epoch")
-    producer_id, producer_epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
+    producer_id, epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
     if has_id:
         producer_id = ProducerId(at_least(message.producer_id, 0, "producer_id"))
-        producer_epoch = ProducerEpoch(at_least(message.producer_epoch, 0, "producer_epoch"))
-        if producer_epoch > _PRODUCER_EPOCH_MAX:
-            raise InvalidRequestError(
-                f"producer_epoch is {producer_epoch}, at most {_PRODUCER_EPOCH_MAX} is allowed",
-                field="producer_epoch",
-                limit=_PRODUCER_EPOCH_MAX,
-            )
+        epoch = producer_epoch(message.producer_epoch)
     return InitProducerIdRequest(
         transactional_id=_transactional_id(message.transactional_id),
         transaction_timeout_ms=amount(
             message.transaction_timeout_ms, "transaction_timeout_ms", default=TRANSACTION_TIMEOUT_MS, high=INT32_MAX
         ),
         producer_id=producer_id,
-        producer_epoch=producer_epoch,
+        producer_epoch=epoch,
         two_phase=message.enable_two_phase_commit,
         keep_prepared=_keep_prepared(message),
     )

@@ -6,7 +6,15 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Final
 
-from streamlog.api.convert.fields import at_least, distinct, each, partition_id, topic_name, without_controls
+from streamlog.api.convert.fields import (
+    at_least,
+    distinct,
+    each,
+    partition_id,
+    producer_epoch,
+    topic_name,
+    without_controls,
+)
 from streamlog.api.convert.groups import PARTITIONS_MAX, committed, committer, group_id, to_commit
 from streamlog.api.errors import from_message, to_message
 from streamlog.api.pb import common_pb2
@@ -15,7 +23,7 @@ from streamlog.api.pb import transactions_pb2 as pb
 from streamlog.api.requests import TRANSACTIONAL_ID_LENGTH_MAX
 from streamlog.errors import InvalidRequestError, StreamlogError
 from streamlog.groups.committing import CommitOffsets
-from streamlog.model import ProducerEpoch, ProducerId, TopicPartition
+from streamlog.model import ProducerId, TopicPartition
 from streamlog.records import EndTransactionMarker
 from streamlog.transactions.deciding import AddPartitions, End, Ended
 from streamlog.transactions.markers import Grant, MarkerOutcome, PartitionMarker
@@ -38,10 +46,6 @@ def _producer_id(number: int) -> ProducerId:
     return ProducerId(at_least(number, 0, "producer_id"))
 
 
-def _producer_epoch(number: int) -> ProducerEpoch:
-    return ProducerEpoch(at_least(number, 0, "producer_epoch"))
-
-
 # -- for clients
 
 
@@ -50,7 +54,7 @@ def end_request(message: pb.EndTransactionRequest) -> End:
     return End(
         transactional_id=transactional_id(message.transactional_id),
         producer_id=_producer_id(message.producer_id),
-        producer_epoch=_producer_epoch(message.producer_epoch),
+        producer_epoch=producer_epoch(message.producer_epoch),
         commit=message.commit,
     )
 
@@ -72,7 +76,7 @@ def offsets_request(message: pb.CommitTransactionOffsetsRequest) -> tuple[AddPar
     transaction = AddPartitions(
         transactional_id=transactional_id(message.transactional_id),
         producer_id=_producer_id(message.producer_id),
-        producer_epoch=_producer_epoch(message.producer_epoch),
+        producer_epoch=producer_epoch(message.producer_epoch),
         partitions=frozenset(),
     )
     return transaction, CommitOffsets(group=group_id(message.group), member=committer(message), offsets=offsets)
@@ -100,7 +104,7 @@ def add_request(message: internal_pb.AddPartitionsRequest) -> AddPartitions:
     return AddPartitions(
         transactional_id=transactional_id(message.transactional_id),
         producer_id=_producer_id(message.producer_id),
-        producer_epoch=_producer_epoch(message.producer_epoch),
+        producer_epoch=producer_epoch(message.producer_epoch),
         partitions=frozenset(each(message.partitions, "partitions", _partition, count_min=1, count_max=PARTITIONS_MAX)),
     )
 
@@ -131,8 +135,10 @@ def markers(message: internal_pb.WriteMarkersRequest) -> tuple[PartitionMarker, 
             PartitionMarker(
                 partition=partition,
                 producer_id=_producer_id(marker.producer_id),
-                producer_epoch=_producer_epoch(marker.producer_epoch),
-                marker=EndTransactionMarker(commit=marker.commit, coordinator_epoch=marker.coordinator_epoch),
+                producer_epoch=producer_epoch(marker.producer_epoch),
+                marker=EndTransactionMarker(
+                    commit=marker.commit, coordinator_epoch=at_least(marker.coordinator_epoch, 0, "coordinator_epoch")
+                ),
                 opens_next=marker.opens_next,
             )
             for partition in partitions
@@ -168,7 +174,7 @@ def grant(message: internal_pb.TakeBackRequest) -> Grant:
     """InvalidRequestError, InvalidTopicError."""
     return Grant(
         producer_id=_producer_id(message.producer_id),
-        producer_epoch=_producer_epoch(message.producer_epoch),
+        producer_epoch=producer_epoch(message.producer_epoch),
         partitions=each(message.partitions, "partitions", _partition, count_min=1, count_max=MARKERS_MAX),
     )
 

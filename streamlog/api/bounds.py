@@ -1,0 +1,86 @@
+"""The numbers of a message, bounded to the types that they have here.
+
+Protobuf's unsigned fields reach to 2^32-1 and 2^64-1. Ids, epochs, indexes and offsets are Kafka's int32 and int64: on
+disk, in memory and in the metadata log. A number beyond them is a bug of another program, or an attack: it is refused
+where the message is decoded, so that nothing behind has to think of it (`struct.error`, comparisons that are always
+true, a log that cannot be written). Signed fields are what they say; which of them may be negative, and which are
+int16, is checked by `convert`, field by field.
+
+Only messages that have unsigned fields, at any depth, are walked: which these are is found once for each type. What
+clients send has none but correlation ids, which are given back as they came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, Final
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
+
+from streamlog.errors import InvalidRequestError
+from streamlog.model import INT32_MAX, INT64_MAX
+
+_LIMITS: Final = {
+    FieldDescriptor.TYPE_UINT32: INT32_MAX,
+    FieldDescriptor.TYPE_FIXED32: INT32_MAX,
+    FieldDescriptor.TYPE_UINT64: INT64_MAX,
+    FieldDescriptor.TYPE_FIXED64: INT64_MAX,
+}
+OPAQUE: Final = frozenset({"correlation_id"})
+"""Names of fields that nobody here calculates with."""
+
+
+def check_bounds(message: Message) -> None:
+    """InvalidRequestError for a number that none of ours can be."""
+    check = _check_of(message.DESCRIPTOR)
+    if check is not None:
+        check(message, "")
+
+
+@cache
+def _check_of(descriptor: Descriptor) -> Callable[[Any, str], None] | None:
+    return _check if _is_bounded(descriptor, frozenset()) else None
+
+
+def _is_bounded(descriptor: Descriptor, above: frozenset[str]) -> bool:
+    """Whether a message of this type can have a field with a limit; `above`: types that are being looked at."""
+    if descriptor.full_name in above:
+        return False
+    for field in descriptor.fields:
+        if field.type in _LIMITS and field.name not in OPAQUE:
+            return True
+        inner = field.message_type
+        if inner is not None and not _is_map(field) and _is_bounded(inner, above | {descriptor.full_name}):
+            return True
+    return False
+
+
+def _is_map(field: FieldDescriptor) -> bool:
+    """None of ours has numbers in it that are bounded."""
+    return field.message_type is not None and field.message_type.GetOptions().map_entry
+
+
+def _check(message: Any, path: str) -> None:
+    for field, value in message.ListFields():
+        limit = _LIMITS.get(field.type)
+        if limit is not None:
+            if field.name in OPAQUE:
+                continue
+            for number in value if field.is_repeated else (value,):
+                if number > limit:
+                    name = path + field.name
+                    raise InvalidRequestError(f"{name} is {number}, it is at most {limit}", field=name, limit=limit)
+        elif field.message_type is not None and not _is_map(field):
+            check = _check_of(field.message_type)
+            if check is not None:
+                for name, one in _messages(field.name, value, is_repeated=field.is_repeated):
+                    check(one, f"{path}{name}.")
+
+
+def _messages(name: str, value: Any, *, is_repeated: bool) -> Iterator[tuple[str, Any]]:
+    if is_repeated:
+        yield from ((f"{name}[{index}]", one) for index, one in enumerate(value))
+    else:
+        yield name, value
