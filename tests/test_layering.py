@@ -110,6 +110,7 @@ RESTRICTED = {
         "raft/pb",
         "metadata/convert.py",
         "metadata/pb",
+        "api/bounds.py",
         "api/calls.py",
         "api/convert",
         "api/errors.py",
