@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from streamlog.errors import StorageError
 from streamlog.model import Offset, TopicPartition
 from streamlog.ports import FileSystem
 from streamlog.storage.directories import LogDirectories
 from streamlog.storage.directory import LogDirectory
+from streamlog.storage.scrub_progress import ScrubProgress
 
 
 class ReplicaOnDisk(Struct, frozen=True, kw_only=True):
@@ -18,6 +19,7 @@ class ReplicaOnDisk(Struct, frozen=True, kw_only=True):
     size_bytes: int
     log_start: Offset
     log_end: Offset
+    damaged_ranges: int = 0  # found, and not repaired yet
 
 
 class LogDirDescription(Struct, frozen=True, kw_only=True):
@@ -27,6 +29,7 @@ class LogDirDescription(Struct, frozen=True, kw_only=True):
     usable_bytes: int  # what can still be written there; -1: not known
     replicas: tuple[ReplicaOnDisk, ...]  # by rising topic and partition
     error: StorageError | None  # None: it works
+    scrub: ScrubProgress = field(default_factory=ScrubProgress)
 
 
 def describe(fs: FileSystem, directories: LogDirectories, topics: frozenset[str]) -> list[LogDirDescription]:
@@ -48,6 +51,7 @@ def _describe(fs: FileSystem, directory: LogDirectory, topics: frozenset[str]) -
             size_bytes=log.size_bytes,
             log_start=log.log_start_offset,
             log_end=log.log_end_offset,
+            damaged_ranges=sum(len(found.damages) for found in log.unsound.values()) + (log.damage is not None),
         )
         for partition, log in sorted(directory.logs.items())
         if not topics or partition.topic in topics
@@ -65,6 +69,7 @@ def _describe(fs: FileSystem, directory: LogDirectory, topics: frozenset[str]) -
         usable_bytes=usable_bytes,
         replicas=replicas,
         error=directory.failure,
+        scrub=directory.scrub,
     )
 
 

@@ -53,6 +53,13 @@ class Repaired(Struct, frozen=True, kw_only=True):
     reason: str = ""  # why it is damaged still
 
 
+class ReplicaRepair(Struct, frozen=True, kw_only=True):
+    """What a reading of a whole replica has found, and what became of it."""
+
+    read_bytes: int
+    ranges: tuple[Repaired, ...]
+
+
 class _Work(Struct, eq=False, kw_only=True):
     log: Log
     attempts: int = 0
@@ -120,10 +127,22 @@ class Repairs:
     async def repair(self, log: Log) -> list[Repaired]:
         """All damage in `log` that is known. StorageError."""
         async with self._turn:
-            found: list[Repaired] = []
-            for segment, examined in list(log.unsound.items()):
-                found += await self._repair(log, segment, examined)
-            return found
+            return await self._repair_all(log)
+
+    async def examine(self, log: Log, *, dry_run: bool) -> ReplicaRepair:
+        """Read all of `log`, and repair what is damaged in it unless `dry_run`. StorageError."""
+        read_bytes = 0
+        async with self._turn:  # what is found is not repaired meanwhile, so it can be reported
+            for segment in list(log.segments):
+                if segment in log.segments:
+                    found = await log.examine(segment)
+                    read_bytes += 0 if found is None else found.read_bytes
+            damages = [damage for found in log.unsound.values() for damage in found.damages]
+            if dry_run:
+                ranges = [Repaired(damage=damage, source=None) for damage in damages]
+            else:
+                ranges = await self._repair_all(log)
+        return ReplicaRepair(read_bytes=read_bytes, ranges=tuple(ranges))
 
     # -- within
 
@@ -172,6 +191,12 @@ class Repairs:
             return []
         nodes = [node for node in state.isr if node != self._me]
         return sorted(nodes, key=lambda node: node != state.leader)
+
+    async def _repair_all(self, log: Log) -> list[Repaired]:
+        found: list[Repaired] = []
+        for segment, examined in list(log.unsound.items()):
+            found += await self._repair(log, segment, examined)
+        return found
 
     async def _repair(self, log: Log, segment: Segment, examined: Examined) -> list[Repaired]:
         topic_id = self._topic_id_of(log)

@@ -25,7 +25,7 @@ from streamlog.broker.leader_replica import LeaderReplica
 from streamlog.broker.log_dirs import LogDirDescription, describe
 from streamlog.broker.offline_reports import OfflineReports
 from streamlog.broker.range_fetch import RangeFetch
-from streamlog.broker.repairs import Repairs
+from streamlog.broker.repairs import Repairs, ReplicaRepair
 from streamlog.broker.replica import Assignment, Replica, Surroundings, not_leader
 from streamlog.broker.topic_settings import TopicSettings
 from streamlog.broker.upkeep import upkeep_of
@@ -280,6 +280,22 @@ class Replicas:
         return await digest_of(
             replica.log, lambda: replica.high_watermark, self._ports.workers, start_offset, end_offset
         )
+
+    async def repair(
+        self, topic: str, topic_id: TopicId | None, partition: PartitionId, *, dry_run: bool
+    ) -> ReplicaRepair:
+        """Read all of a replica that leads or follows, and repair what is damaged in it. As `digest`."""
+        return await self.repairs.examine(self._log_of(topic, topic_id, partition), dry_run=dry_run)
+
+    def _log_of(self, topic: str, topic_id: TopicId | None, partition: PartitionId) -> Log:
+        found = self._topic(topic, topic_id)
+        replica = self._replicas.get(TopicPartition(found.name, partition))
+        if replica is not None and replica.offline is not None:
+            raise replica.offline
+        if replica is None or replica.log is None or replica.topic_id != found.topic_id:
+            state = require_partition(found, partition)
+            raise not_leader(TopicPartition(found.name, partition), state, self._view.address_of)
+        return replica.log
 
     async def read_range(
         self, topic_id: TopicId, partition: PartitionId, start: Offset, end: Offset, size_max: int

@@ -1,7 +1,8 @@
-"""Retention and compaction of one log directory, as the node's configuration wants them. The work is storage's."""
+"""Retention, compaction and scrubbing of one log directory, as the configuration wants them. The work is storage's."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from streamlog.config import log_settings
@@ -13,6 +14,7 @@ from streamlog.storage.cleaner import Cleaner
 from streamlog.storage.directory import LogDirectory
 from streamlog.storage.log import Log
 from streamlog.storage.maintenance import Maintenance, MaintenanceConfig
+from streamlog.storage.scrubber import Scrubber
 
 
 async def upkeep_of(
@@ -37,7 +39,16 @@ async def upkeep_of(
         cleaner_backoff_ms=config[log_settings.LOG_CLEANER_BACKOFF_MS],
     )
     maintenance = Maintenance(directory, cleaner, ports.clock, bound_of, intervals, on_deleted=on_deleted)
+    scrubber = Scrubber(
+        ports.fs,
+        directory,
+        ports.clock,
+        interval_ms=lambda: configs.node[log_settings.LOG_SCRUB_INTERVAL_MS],
+        bytes_per_second=lambda: configs.node[log_settings.LOG_SCRUB_MAX_BYTES_PER_SECOND],
+    )
     try:
-        await maintenance.run()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(maintenance.run())
+            tasks.create_task(scrubber.run())
     except* StorageError:
         pass  # told by `LogDirectories.run`

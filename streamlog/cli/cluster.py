@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Final
 
 import click
@@ -16,12 +17,22 @@ from streamlog.cli.progress import counting
 from streamlog.cli.session import with_admin
 from streamlog.cli.target import Target, cluster_options
 from streamlog.client.admin import AsyncAdmin
-from streamlog.client.admin_values import ClusterDescription, DrainProgress, VoterDescription
+from streamlog.client.admin_values import ClusterDescription, DrainProgress, Scrub, VoterDescription
 
 _NODE_COLUMNS: Final = ("node", "address", "rack", "state", "controller", "draining", "replicas", "leaders")
 _VOTER_COLUMNS: Final = ("node", "address", "role", "match_index", "lag")
-_DISK_COLUMNS: Final = ("node", "path", "state", "replicas", "size_bytes", "usable_bytes", "total_bytes")
-_REPLICA_COLUMNS: Final = ("node", "path", "topic", "partition", "size_bytes", "log_start", "log_end")
+_DISK_COLUMNS: Final = (
+    "node",
+    "path",
+    "state",
+    "replicas",
+    "size_bytes",
+    "usable_bytes",
+    "total_bytes",
+    "damaged",
+    "scrub",
+)
+_REPLICA_COLUMNS: Final = ("node", "path", "topic", "partition", "size_bytes", "log_start", "log_end", "damaged")
 # A drain moves whole replicas: more often would only cost calls.
 _ASK_AGAIN_S: Final = 0.5
 
@@ -252,6 +263,7 @@ def log_dirs(target: Target, output: Output, node_ids: tuple[int, ...], topics: 
                         "size_bytes": replica.size_bytes,
                         "log_start": replica.log_start,
                         "log_end": replica.log_end,
+                        "damaged": replica.damaged_ranges,
                     }
                     for replica in directory.replicas
                 ]
@@ -264,10 +276,22 @@ def log_dirs(target: Target, output: Output, node_ids: tuple[int, ...], topics: 
                         "size_bytes": sum(replica.size_bytes for replica in directory.replicas),
                         "usable_bytes": "unknown" if directory.usable_bytes is None else directory.usable_bytes,
                         "total_bytes": "unknown" if directory.total_bytes is None else directory.total_bytes,
+                        "damaged": sum(replica.damaged_ranges for replica in directory.replicas),
+                        "scrub": _scrub(directory.scrub),
                     }
                 )
     show_rows(output, rows, columns=_REPLICA_COLUMNS if each else _DISK_COLUMNS)
     end_with((f"node {node.node_id}", node.error) for node in found)
+
+
+def _scrub(scrub: Scrub | None) -> str:
+    """How far the reading is that looks for damage, in few words."""
+    if scrub is None:
+        return "not yet"
+    since = time.strftime("%Y-%m-%d %H:%M", time.localtime((scrub.ended_ms or scrub.started_ms) / 1000))
+    if scrub.ended_ms is not None:
+        return f"done {since}"
+    return f"{min(100, 100 * scrub.read_bytes // max(1, scrub.total_bytes))}% since {since}"
 
 
 @cluster.command

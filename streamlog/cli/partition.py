@@ -1,4 +1,4 @@
-"""`streamlogctl partition`: elect leaders, move replicas, compare replicas."""
+"""`streamlogctl partition`: elect leaders, move replicas, compare and repair replicas."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ from streamlog.cli.session import with_admin
 from streamlog.cli.target import Target, cluster_options
 from streamlog.client.admin import AsyncAdmin
 from streamlog.client.admin_values import (
+    DamagedRange,
     Election,
     ElectionType,
     PartitionDigests,
+    PartitionRepairs,
     Reassignment,
     ReplicaDigest,
+    ReplicaRepair,
 )
 from streamlog.daemon.text_file import read_text
 from streamlog.errors import ElectionNotNeededError, InvalidConfigError, StreamlogError
@@ -31,6 +34,7 @@ from streamlog.model import PartitionId, TopicPartition
 _ELECTED_COLUMNS: Final = ("partition", "leader", "outcome")
 _MOVE_COLUMNS: Final = ("partition", "replicas", "adding", "removing", "isr")
 _DIGEST_COLUMNS: Final = ("partition", "node", "state", "offsets", "batches", "log_end", "digest")
+_REPAIR_COLUMNS: Final = ("partition", "node", "offsets", "outcome", "from", "file", "position", "reason")
 _ASK_AGAIN_S: Final = 0.5
 _PLAN_BYTES_MAX: Final = 64 << 20
 # Of one partition: its replicas are read from the disk.
@@ -39,7 +43,7 @@ _DIGEST_TIMEOUT_S: Final = 3_600.0
 
 @click.group(cls=Noun)
 def partition() -> None:
-    """Elect leaders, move replicas, compare replicas."""
+    """Elect leaders, move replicas, compare and repair replicas."""
 
 
 @partition.command
@@ -238,8 +242,9 @@ def verify(
     differing = [str(one.at) for one in found if not one.identical]
     if differing:
         say(
-            f"Error: the replicas of {', '.join(differing)} are not identical: see which node differs, and move its "
-            "replica elsewhere with 'streamlogctl partition reassign'.",
+            f"Error: the replicas of {', '.join(differing)} are not identical: 'streamlogctl partition repair' "
+            "finds and repairs what a disk has damaged; else see which node differs, and move its replica elsewhere "
+            "with 'streamlogctl partition reassign'.",
             err=True,
         )
     elif found and not failures and output is not Output.JSON:
@@ -314,4 +319,73 @@ def _digests_json(one: PartitionDigests) -> Row:
             }
             for replica in one.replicas
         ],
+    }
+
+
+@partition.command
+@click.argument("partitions", metavar="TOPIC-PARTITION...", nargs=-1, required=True)
+@click.option("--dry-run", is_flag=True, help="Only show what is damaged.")
+@output_option
+@cluster_options
+def repair(target: Target, output: Output, partitions: tuple[str, ...], *, dry_run: bool) -> None:
+    """Read all replicas of partitions from their disks, and repair what is damaged in one from another in sync.
+
+    Nodes repair by themselves what they find when they read it, or when they read everything
+    (log.scrub.interval.ms); this does it now. With --dry-run what is found is shown first, and repaired by
+    the node a moment later.
+
+    \b
+    Examples:
+      streamlogctl partition repair orders-0
+      streamlogctl partition repair orders-0 orders-1 --dry-run
+
+    \b
+    Exit code: 0 nothing is damaged any more, 1 something is, or a replica could not be read, 2 wrong usage.
+    """
+    named = [topic_partition(text) for text in dict.fromkeys(partitions)]
+    found = with_admin(target, lambda admin: _repairs(admin, named, dry_run=dry_run))
+    rows = [
+        _repair_row(one.at, replica, damage, dry_run=dry_run)
+        for one in found
+        for replica in one.replicas
+        for damage in replica.damages
+    ]
+    failures = [
+        (f"{one.at}, node {replica.node_id}", replica.error)
+        for one in found
+        for replica in one.replicas
+        if replica.error is not None
+    ]
+    if rows or output is Output.JSON:
+        show_rows(output, rows, columns=_REPAIR_COLUMNS)
+    elif not failures:
+        say(f"Nothing is damaged in the replicas of {', '.join(str(one.at) for one in found)}.")
+    for about, error in failures:
+        complain(error, about)
+    if failures or any(row["outcome"] != "repaired" for row in rows):
+        sys.exit(FAILED)
+
+
+async def _repairs(admin: AsyncAdmin, partitions: Sequence[TopicPartition], *, dry_run: bool) -> list[PartitionRepairs]:
+    found = []
+    with counting("reading replicas", len(partitions), "partitions") as advance:
+        for done, at in enumerate(partitions):
+            found.append(
+                await admin.repair_replicas(at.topic, at.partition, dry_run=dry_run, timeout_s=_DIGEST_TIMEOUT_S)
+            )
+            advance(done + 1)
+    return found
+
+
+def _repair_row(at: TopicPartition, replica: ReplicaRepair, damage: DamagedRange, *, dry_run: bool) -> Row:
+    outcome = "damaged" if dry_run else "not repaired"
+    return {
+        "partition": str(at),
+        "node": replica.node_id,
+        "offsets": f"{damage.begin_offset}..{damage.end_offset}",
+        "outcome": outcome if damage.repaired_from is None else "repaired",
+        "from": "" if damage.repaired_from is None else damage.repaired_from,
+        "file": damage.path,
+        "position": damage.position,
+        "reason": damage.failure or damage.reason,
     }

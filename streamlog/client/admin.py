@@ -52,6 +52,7 @@ _LIST_PARTITION_REASSIGNMENTS: Final = unary(
     f"{_ADMIN}/ListPartitionReassignments", pb.ListPartitionReassignmentsResponse
 )
 _DIGEST_REPLICAS: Final = unary(f"{_ADMIN}/DigestReplicas", pb.DigestReplicasResponse)
+_REPAIR_REPLICAS: Final = unary(f"{_ADMIN}/RepairReplicas", pb.RepairReplicasResponse)
 _DESCRIBE_CLUSTER: Final = unary(f"{_ADMIN}/DescribeCluster", pb.DescribeClusterResponse)
 _DESCRIBE_LOG_DIRS: Final = unary(f"{_ADMIN}/DescribeLogDirs", pb.DescribeLogDirsResponse)
 _DRAIN_NODE: Final = unary(f"{_ADMIN}/DrainNode", pb.DrainNodeResponse)
@@ -286,6 +287,16 @@ class AsyncAdmin(GroupAdmin, TransactionAdmin):
             timeout_s=timeout_s,
         )
         return answers.digests(at, response)
+
+    async def repair_replicas(
+        self, topic: str, partition: int, *, dry_run: bool = False, timeout_s: float | None = None
+    ) -> values.PartitionRepairs:
+        """Each replica reads its log from the disk; what is damaged in one is fetched from another that is in sync.
+        `dry_run`: only look (what is found is repaired by the nodes themselves a moment later).
+        """
+        at = TopicPartition(topic, PartitionId(partition))
+        request = pb.RepairReplicasRequest(topic=topic, partition=partition, dry_run=dry_run)
+        return answers.repairs(at, await self._nodes.ask(_REPAIR_REPLICAS, request, timeout_s=timeout_s))
 
     # -- nodes
 

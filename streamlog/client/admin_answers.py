@@ -256,8 +256,44 @@ def _log_dir(message: pb.LogDir) -> values.LogDir:
                 size_bytes=replica.size_bytes,
                 log_start=Offset(replica.log_start),
                 log_end=Offset(replica.log_end),
+                damaged_ranges=replica.damaged_ranges,
             )
             for replica in message.replicas
+        ),
+        error=_error(message),
+        scrub=_scrub(message.scrub) if message.HasField("scrub") else None,
+    )
+
+
+def _scrub(message: pb.ScrubProgress) -> values.Scrub:
+    return values.Scrub(
+        started_ms=message.started_ms,
+        ended_ms=message.ended_ms if message.HasField("ended_ms") else None,
+        read_bytes=message.read_bytes,
+        total_bytes=message.total_bytes,
+        damaged_ranges=message.damaged_ranges,
+    )
+
+
+def repairs(at: TopicPartition, response: pb.RepairReplicasResponse) -> values.PartitionRepairs:
+    return values.PartitionRepairs(at=at, replicas=tuple(_repair(replica) for replica in response.replicas))
+
+
+def _repair(message: pb.ReplicaRepair) -> values.ReplicaRepair:
+    return values.ReplicaRepair(
+        node_id=BrokerId(message.node_id),
+        read_bytes=message.read_bytes,
+        damages=tuple(
+            values.DamagedRange(
+                path=one.path,
+                position=one.position,
+                begin_offset=Offset(one.begin_offset),
+                end_offset=Offset(one.end_offset),
+                reason=one.reason,
+                repaired_from=BrokerId(one.repaired_from) if one.HasField("repaired_from") else None,
+                failure=one.failure,
+            )
+            for one in message.damages
         ),
         error=_error(message),
     )

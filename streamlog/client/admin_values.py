@@ -253,6 +253,17 @@ class LogDirReplica(Struct, frozen=True, kw_only=True):
     size_bytes: int
     log_start: Offset
     log_end: Offset
+    damaged_ranges: int = 0  # found, and not repaired yet
+
+
+class Scrub(Struct, frozen=True, kw_only=True):
+    """The reading of a log directory that looks for damage: the round under way, or the last one."""
+
+    started_ms: int
+    ended_ms: int | None  # None: it is under way
+    read_bytes: int
+    total_bytes: int  # when it began
+    damaged_ranges: int  # found in it, repaired or not
 
 
 class LogDir(Struct, frozen=True, kw_only=True):
@@ -262,6 +273,7 @@ class LogDir(Struct, frozen=True, kw_only=True):
     usable_bytes: int | None
     replicas: tuple[LogDirReplica, ...]  # by rising topic and partition
     error: StreamlogError | None
+    scrub: Scrub | None = None  # None: there was none yet
 
 
 class NodeLogDirs(Struct, frozen=True, kw_only=True):
@@ -294,6 +306,30 @@ class PartitionDigests(Struct, frozen=True, kw_only=True):
     end_offset: Offset
     replicas: tuple[ReplicaDigest, ...]  # in the order of the replicas
     identical: bool
+
+
+class DamagedRange(Struct, frozen=True, kw_only=True):
+    """Offsets [begin_offset, end_offset) that a replica could not read."""
+
+    path: str
+    position: int
+    begin_offset: Offset
+    end_offset: Offset
+    reason: str
+    repaired_from: BrokerId | None  # None: it is damaged still
+    failure: str  # why
+
+
+class ReplicaRepair(Struct, frozen=True, kw_only=True):
+    node_id: BrokerId
+    read_bytes: int
+    damages: tuple[DamagedRange, ...]  # by rising offset
+    error: StreamlogError | None
+
+
+class PartitionRepairs(Struct, frozen=True, kw_only=True):
+    at: TopicPartition
+    replicas: tuple[ReplicaRepair, ...]  # in the order of the replicas
 
 
 class Feature(Struct, frozen=True, kw_only=True):

@@ -58,6 +58,7 @@ class Admin:
     alter_partition_reassignments = blocking(AsyncAdmin.alter_partition_reassignments)
     list_partition_reassignments = blocking(AsyncAdmin.list_partition_reassignments)
     digest_replicas = blocking(AsyncAdmin.digest_replicas)
+    repair_replicas = blocking(AsyncAdmin.repair_replicas)
     describe_cluster = blocking(AsyncAdmin.describe_cluster)
     describe_node = blocking(AsyncAdmin.describe_node)
     describe_log_dirs = blocking(AsyncAdmin.describe_log_dirs)

@@ -30,6 +30,13 @@ LOG_CLEANER_BACKOFF_MS: Final = Setting(
 LOG_CLEANER_DEDUPE_BUFFER_SIZE: Final = Setting(
     "log.cleaner.dedupe.buffer.size", size_bytes(1 << 20, 64 << 30), 128 << 20,
     doc="How much memory compaction may take for its map of keys, for each log directory.")
+LOG_SCRUB_INTERVAL_MS: Final = Setting(
+    "log.scrub.interval.ms", duration_ms(-1, INT64_MAX), 7 * DAY_MS, ours=True, update=Update.PER_BROKER,
+    doc="How often everything in the logs is read to find damage while it can be repaired; -1: never.")
+LOG_SCRUB_MAX_BYTES_PER_SECOND: Final = Setting(
+    "log.scrub.max.bytes.per.second", size_bytes(1 << 10, 64 << 30), 16 << 20, ours=True,
+    update=Update.PER_BROKER,
+    doc="How fast that is read at most, in each log directory.")
 PRODUCER_ID_EXPIRATION_MS: Final = Setting(
     "producer.id.expiration.ms", duration_ms(1), DAY_MS, update=Update.CLUSTER_WIDE,
     doc="How long a partition remembers the sequence of a producer that no longer writes.")

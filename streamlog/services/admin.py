@@ -209,4 +209,5 @@ class Admin(Struct, frozen=True, kw_only=True):
                 "DescribeLogDirs", pb.DescribeLogDirsRequest, pb.DescribeLogDirsResponse, fresh(nodes.describe_log_dirs)
             ),
             unary("DigestReplicas", pb.DigestReplicasRequest, pb.DigestReplicasResponse, fresh(nodes.digest_replicas)),
+            unary("RepairReplicas", pb.RepairReplicasRequest, pb.RepairReplicasResponse, fresh(nodes.repair_replicas)),
         ]

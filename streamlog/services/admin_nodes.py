@@ -10,16 +10,18 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from streamlog.api.convert import replicas as convert
+from streamlog.api.convert.fields import partition_id, topic_name
 from streamlog.api.convert.replicas import DigestQuery
 from streamlog.api.errors import from_message
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.api.service import Call
 from streamlog.broker.digest import ReplicaDigest
 from streamlog.broker.log_dirs import LogDirDescription
+from streamlog.broker.repairs import ReplicaRepair
 from streamlog.errors import BrokerNotAvailableError, InvalidRequestError, StreamlogError
 from streamlog.metadata.image import require_partition
 from streamlog.metadata.view import MetadataView
-from streamlog.model import BrokerId, Offset, PartitionId, TopicId
+from streamlog.model import BrokerId, Offset, PartitionId, TopicId, TopicPartition
 from streamlog.services.forwarding import Peers, is_forwarded, timeout_of
 from streamlog.services.paging import PAGE_BYTES
 from streamlog.services.several import ask_each
@@ -27,6 +29,7 @@ from streamlog.services.topics import unknown_topic
 
 _DESCRIBE_LOG_DIRS: Final = "/streamlog.v1.Admin/DescribeLogDirs"
 _DIGEST_REPLICAS: Final = "/streamlog.v1.Admin/DigestReplicas"
+_REPAIR_REPLICAS: Final = "/streamlog.v1.Admin/RepairReplicas"
 _AT_ONCE: Final = 16
 """Nodes that are asked at the same time: each answers with up to 1 MiB."""
 
@@ -46,6 +49,10 @@ class Disks(Protocol):
     ) -> ReplicaDigest:
         """An empty range: what is known of the replica alone."""
         ...
+
+    async def repair(
+        self, topic: str, topic_id: TopicId | None, partition: PartitionId, *, dry_run: bool
+    ) -> ReplicaRepair: ...
 
 
 class NodeQuestions:
@@ -87,6 +94,14 @@ class NodeQuestions:
                 usable_bytes=found.usable_bytes,
                 error=found.error,
             )
+            convert.set_scrub(
+                row,
+                started_ms=found.scrub.started_ms,
+                ended_ms=found.scrub.ended_ms,
+                read_bytes=found.scrub.read_bytes,
+                total_bytes=found.scrub.total_bytes,
+                damaged_ranges=found.scrub.damaged_ranges,
+            )
             for replica in found.replicas:
                 convert.add_replica(
                     row,
@@ -94,6 +109,7 @@ class NodeQuestions:
                     size_bytes=replica.size_bytes,
                     log_start=replica.log_start,
                     log_end=replica.log_end,
+                    damaged_ranges=replica.damaged_ranges,
                 )
         return node
 
@@ -153,6 +169,50 @@ class NodeQuestions:
             log_end=found.log_end,
             epochs=found.epochs,
         )
+
+    # -- repairs
+
+    async def repair_replicas(self, request: pb.RepairReplicasRequest, call: Call) -> pb.RepairReplicasResponse:
+        """One replica after the other: what one has repaired another may need."""
+        at = TopicPartition(topic_name(request.topic), partition_id(request.partition))
+        topic = self._view.image.topic_named(at.topic)
+        if topic is None:
+            raise unknown_topic(at.topic)
+        partition = require_partition(topic, at.partition)
+        if is_forwarded(call):
+            return pb.RepairReplicasResponse(replicas=[await self._own_repair(topic.topic_id, request)])
+        rows = [await self._repair_of(node, topic.topic_id, request, call) for node in partition.replicas]
+        return pb.RepairReplicasResponse(replicas=rows)
+
+    async def _repair_of(
+        self, node: BrokerId, topic_id: TopicId, request: pb.RepairReplicasRequest, call: Call
+    ) -> pb.ReplicaRepair:
+        try:
+            if node == self._me:
+                return await self._own_repair(topic_id, request)
+            response_type = pb.RepairReplicasResponse
+            response = await self._peers.call(node, _REPAIR_REPLICAS, request, response_type, timeout_of(call))
+            return response.replicas[0]
+        except StreamlogError as error:
+            return convert.not_repaired(node, error)
+
+    async def _own_repair(self, topic_id: TopicId, request: pb.RepairReplicasRequest) -> pb.ReplicaRepair:
+        found = await self._disks.repair(
+            request.topic, topic_id, PartitionId(request.partition), dry_run=request.dry_run
+        )
+        row = pb.ReplicaRepair(node_id=self._me, read_bytes=found.read_bytes)
+        for one in found.ranges:
+            damage = row.damages.add(
+                path=one.damage.path,
+                position=one.damage.position,
+                begin_offset=one.damage.begin_offset,
+                end_offset=one.damage.end_offset,
+                reason=one.damage.reason,
+                failure=one.reason,
+            )
+            if one.source is not None:
+                damage.repaired_from = one.source
+        return row
 
 
 def _common_range(query: DigestQuery, facts: Sequence[pb.ReplicaDigest]) -> tuple[Offset, Offset]:

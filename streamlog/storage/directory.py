@@ -36,6 +36,7 @@ from streamlog.storage.meta_properties import MetaProperties, claim
 from streamlog.storage.open_log import OpenAt, open_log
 from streamlog.storage.reaper import Reaper
 from streamlog.storage.replace_file import read_file, replace_file
+from streamlog.storage.scrub_progress import ScrubProgress
 from streamlog.storage.segment import Segment
 
 # How often the recovery points are written. Kafka: log.flush.offset.checkpoint.interval.ms = 60 s. Ours is shorter,
@@ -73,6 +74,7 @@ class LogDirectory:
         self.clean_epoch = clean_epoch  # broker epoch at the clean stop before this start; None: it was not clean
         self.failure: StorageError | None = None
         self.logs: dict[TopicPartition, Log] = {}
+        self.scrub = ScrubProgress()  # the scrubber's, while there is one
         self.on_damage: Callable[[Log], None] | None = None  # something below a log's end cannot be read
         self._recovery_points: dict[TopicPartition, Offset] = {}  # as on disk
         self._log_starts: dict[TopicPartition, Offset] = {}  # as on disk

@@ -35,6 +35,7 @@ CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_STARTS: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
+SCRUB: Final = "scrub-checkpoint"
 CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 
 DELETE_SUFFIX: Final = "-delete"

@@ -68,8 +68,9 @@ def test_a_node_is_forgotten_once_it_is_stopped(served: ServedCluster) -> None:
 
 
 def test_log_directories(served: ServedCluster) -> None:
-    replica = pb.LogDirReplica(topic="t", partition=1, size_bytes=5, log_start=2, log_end=9)
-    works = pb.LogDir(path="/a", total_bytes=100, usable_bytes=-1, replicas=[replica])
+    replica = pb.LogDirReplica(topic="t", partition=1, size_bytes=5, log_start=2, log_end=9, damaged_ranges=2)
+    scrub = pb.ScrubProgress(started_ms=0, read_bytes=2, total_bytes=5)
+    works = pb.LogDir(path="/a", total_bytes=100, usable_bytes=-1, replicas=[replica], scrub=scrub)
     failed = pb.LogDir(path="/b", error=to_message(StorageError("/b: no space left")))
     served.cluster.log_dirs = [
         pb.NodeLogDirs(node_id=1, log_dirs=[works, failed]),
@@ -77,12 +78,12 @@ def test_log_directories(served: ServedCluster) -> None:
     ]
     done = served.run("cluster", "log-dirs")
     assert done.stdout.splitlines()[1:] == [
-        "1\t/a\tactive\t1\t5\tunknown\t100",
-        "1\t/b\toffline\t0\t0\t0\t0",
+        "1\t/a\tactive\t1\t5\tunknown\t100\t2\t40% since 1970-01-01 00:00",
+        "1\t/b\toffline\t0\t0\t0\t0\t0\tnot yet",
     ]
     assert "Error: node 2: gone." in refused(done)
     done = served.run("cluster", "log-dirs", "--broker", "1", "--replicas")
-    assert done.stdout.splitlines()[1:] == ["1\t/a\tt\t1\t5\t2\t9"]
+    assert done.stdout.splitlines()[1:] == ["1\t/a\tt\t1\t5\t2\t9\t2"]
 
 
 def test_release_and_level(served: ServedCluster) -> None:

@@ -115,9 +115,28 @@ def test_a_replica_that_cannot_be_read(served: ServedCluster) -> None:
     assert "topic 'missing' does not exist" in refused(served.run("partition", "verify", "missing"))
 
 
+def test_a_repair(served: ServedCluster) -> None:
+    found = pb.DamagedRange(path="/d/t-0/0.log", position=7, begin_offset=3, end_offset=5, reason="CRC mismatch")
+    mended = pb.DamagedRange(path="/d/t-0/0.log", position=9, begin_offset=6, end_offset=7, repaired_from=1)
+    rows = [pb.ReplicaRepair(node_id=1), pb.ReplicaRepair(node_id=2, damages=[found, mended])]
+    served.cluster.repairs["t", 0] = pb.RepairReplicasResponse(replicas=rows)
+    done = served.run("partition", "repair", "t-0", "--dry-run")
+    assert served.cluster.last.dry_run
+    assert done.exit_code == 1
+    assert done.stdout.splitlines()[1] == "t-0\t2\t3..5\tdamaged\t\t/d/t-0/0.log\t7\tCRC mismatch"
+    del rows[1].damages[0]
+    served.cluster.repairs["t", 0] = pb.RepairReplicasResponse(replicas=rows)
+    done = served.run("partition", "repair", "t-0")
+    assert done.exit_code == 0
+    assert "t-0\t2\t6..7\trepaired\t1\t" in done.stdout
+    served.cluster.repairs["t", 0] = pb.RepairReplicasResponse(replicas=rows[:1])
+    assert "Nothing is damaged in the replicas of t-0." in served.run("partition", "repair", "t-0").stdout
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
+        ("repair",),
         ("elect",),
         ("elect", "t-0", "--all"),
         ("elect", "t"),

@@ -38,6 +38,7 @@ class FakeCluster:
         self.entries: dict[tuple[int, str], list[pb.ConfigEntry]] = {}
         self.log_dirs: list[pb.NodeLogDirs] = []
         self.digests: dict[tuple[str, int], pb.DigestReplicasResponse] = {}
+        self.repairs: dict[tuple[str, int], pb.RepairReplicasResponse] = {}
         self.voters = {1: "node1:9092", 2: "node2:9092"}
         self.last: Any = None  # the last request
 
@@ -76,6 +77,7 @@ class FakeCluster:
             unary("RemoveVoter", pb.RemoveVoterRequest, pb.RemoveVoterResponse, self._remove_voter),
             unary("DescribeLogDirs", pb.DescribeLogDirsRequest, pb.DescribeLogDirsResponse, self._describe_log_dirs),
             unary("DigestReplicas", pb.DigestReplicasRequest, pb.DigestReplicasResponse, self._digest),
+            unary("RepairReplicas", pb.RepairReplicasRequest, pb.RepairReplicasResponse, self._repair),
         ]
         methods += [
             unary("ListGroups", pb.ListGroupsRequest, pb.ListGroupsResponse, self._no_groups),
@@ -264,6 +266,10 @@ class FakeCluster:
     async def _digest(self, request: pb.DigestReplicasRequest, call: Call) -> pb.DigestReplicasResponse:
         self._began("DigestReplicas", request)
         return self.digests[request.topic, request.partition]
+
+    async def _repair(self, request: pb.RepairReplicasRequest, call: Call) -> pb.RepairReplicasResponse:
+        self._began("RepairReplicas", request)
+        return self.repairs[request.topic, request.partition]
 
     async def _no_transactions(self, request: Any, call: Call) -> Any:
         raise UnsupportedVersionError("this cluster has no transactions")

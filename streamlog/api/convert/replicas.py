@@ -41,8 +41,27 @@ def set_log_dir(
         row.error.CopyFrom(to_message(error))
 
 
+def set_scrub(
+    row: pb.LogDir, *, started_ms: int, ended_ms: int, read_bytes: int, total_bytes: int, damaged_ranges: int
+) -> None:
+    """-1: it has not begun, it has not ended."""
+    if started_ms < 0:
+        return
+    row.scrub.started_ms = started_ms
+    if ended_ms >= 0:
+        row.scrub.ended_ms = ended_ms
+    row.scrub.read_bytes, row.scrub.total_bytes = read_bytes, total_bytes
+    row.scrub.damaged_ranges = damaged_ranges
+
+
 def add_replica(
-    row: pb.LogDir, partition: TopicPartition, *, size_bytes: int, log_start: Offset, log_end: Offset
+    row: pb.LogDir,
+    partition: TopicPartition,
+    *,
+    size_bytes: int,
+    log_start: Offset,
+    log_end: Offset,
+    damaged_ranges: int,
 ) -> None:
     row.replicas.add(
         topic=partition.topic,
@@ -50,6 +69,7 @@ def add_replica(
         size_bytes=size_bytes,
         log_start=log_start,
         log_end=log_end,
+        damaged_ranges=damaged_ranges,
     )
 
 
@@ -121,3 +141,7 @@ def are_identical(replicas: Sequence[pb.ReplicaDigest]) -> bool:
         (one.digest, one.batch_count, list(one.epochs)) == (first.digest, first.batch_count, list(first.epochs))
         for one in replicas
     )
+
+
+def not_repaired(node: BrokerId, error: StreamlogError) -> pb.ReplicaRepair:
+    return pb.ReplicaRepair(node_id=node, error=to_message(error))

@@ -2002,6 +2002,7 @@ class LogDirReplica(_message.Message):
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
     LOG_START_FIELD_NUMBER: _builtins.int
     LOG_END_FIELD_NUMBER: _builtins.int
+    DAMAGED_RANGES_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Name of the topic."""
     partition: _builtins.int
@@ -2012,6 +2013,8 @@ class LogDirReplica(_message.Message):
     """First offset that can be read."""
     log_end: _builtins.int
     """One past its last offset."""
+    damaged_ranges: _builtins.int
+    """Ranges of offsets in which damage was found that is not repaired yet."""
     def __init__(
         self,
         *,
@@ -2020,14 +2023,60 @@ class LogDirReplica(_message.Message):
         size_bytes: _builtins.int = ...,
         log_start: _builtins.int = ...,
         log_end: _builtins.int = ...,
+        damaged_ranges: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["log_end", b"log_end", "log_start", b"log_start", "partition", b"partition", "size_bytes", b"size_bytes", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["damaged_ranges", b"damaged_ranges", "log_end", b"log_end", "log_start", b"log_start", "partition", b"partition", "size_bytes", b"size_bytes", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LogDirReplica: _TypeAlias = LogDirReplica  # noqa: Y015
+
+@_typing.final
+class ScrubProgress(_message.Message):
+    """How far the reading of a log directory is that looks for damage (log.scrub.interval.ms)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STARTED_MS_FIELD_NUMBER: _builtins.int
+    ENDED_MS_FIELD_NUMBER: _builtins.int
+    READ_BYTES_FIELD_NUMBER: _builtins.int
+    TOTAL_BYTES_FIELD_NUMBER: _builtins.int
+    DAMAGED_RANGES_FIELD_NUMBER: _builtins.int
+    started_ms: _builtins.int
+    """Milliseconds since 1970. Absent: it has not begun yet."""
+    ended_ms: _builtins.int
+    """Absent: it is under way."""
+    read_bytes: _builtins.int
+    """What was read of the directory."""
+    total_bytes: _builtins.int
+    """Of all logs, when it began."""
+    damaged_ranges: _builtins.int
+    """Found in this round, repaired or not."""
+    def __init__(
+        self,
+        *,
+        started_ms: _builtins.int | None = ...,
+        ended_ms: _builtins.int | None = ...,
+        read_bytes: _builtins.int = ...,
+        total_bytes: _builtins.int = ...,
+        damaged_ranges: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_ended_ms", b"_ended_ms", "_started_ms", b"_started_ms", "ended_ms", b"ended_ms", "started_ms", b"started_ms"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ended_ms", b"_ended_ms", "_started_ms", b"_started_ms", "damaged_ranges", b"damaged_ranges", "ended_ms", b"ended_ms", "read_bytes", b"read_bytes", "started_ms", b"started_ms", "total_bytes", b"total_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__ended_ms: _TypeAlias = _typing.Literal["ended_ms"]  # noqa: Y015
+    _WhichOneofArgType__ended_ms: _TypeAlias = _typing.Literal["_ended_ms", b"_ended_ms"]  # noqa: Y015
+    _WhichOneofReturnType__started_ms: _TypeAlias = _typing.Literal["started_ms"]  # noqa: Y015
+    _WhichOneofArgType__started_ms: _TypeAlias = _typing.Literal["_started_ms", b"_started_ms"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ended_ms) -> _WhichOneofReturnType__ended_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__started_ms) -> _WhichOneofReturnType__started_ms | None: ...
+
+Global___ScrubProgress: _TypeAlias = ScrubProgress  # noqa: Y015
 
 @_typing.final
 class LogDir(_message.Message):
@@ -2041,6 +2090,7 @@ class LogDir(_message.Message):
     USABLE_BYTES_FIELD_NUMBER: _builtins.int
     REPLICAS_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    SCRUB_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     """Path on that node."""
     directory_id: _builtins.bytes
@@ -2057,6 +2107,10 @@ class LogDir(_message.Message):
     def error(self) -> _common_pb2.StreamlogError:
         """Absent: the directory works. STORAGE_ERROR: it is offline until the node starts again."""
 
+    @_builtins.property
+    def scrub(self) -> Global___ScrubProgress:
+        """Of the round under way, or the last one."""
+
     def __init__(
         self,
         *,
@@ -2066,10 +2120,11 @@ class LogDir(_message.Message):
         usable_bytes: _builtins.int = ...,
         replicas: _abc.Iterable[Global___LogDirReplica] | None = ...,
         error: _common_pb2.StreamlogError | None = ...,
+        scrub: Global___ScrubProgress | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "scrub", b"scrub"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["directory_id", b"directory_id", "error", b"error", "path", b"path", "replicas", b"replicas", "total_bytes", b"total_bytes", "usable_bytes", b"usable_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["directory_id", b"directory_id", "error", b"error", "path", b"path", "replicas", b"replicas", "scrub", b"scrub", "total_bytes", b"total_bytes", "usable_bytes", b"usable_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2291,6 +2346,146 @@ class DigestReplicasResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DigestReplicasResponse: _TypeAlias = DigestReplicasResponse  # noqa: Y015
+
+@_typing.final
+class RepairReplicasRequest(_message.Message):
+    """Which partition to repair."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Name of the topic."""
+    partition: _builtins.int
+    """Index of the partition, from 0."""
+    dry_run: _builtins.bool
+    """Only find out what is damaged."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        dry_run: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "partition", b"partition", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RepairReplicasRequest: _TypeAlias = RepairReplicasRequest  # noqa: Y015
+
+@_typing.final
+class DamagedRange(_message.Message):
+    """Offsets that a replica could not read."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    BEGIN_OFFSET_FIELD_NUMBER: _builtins.int
+    END_OFFSET_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    REPAIRED_FROM_FIELD_NUMBER: _builtins.int
+    FAILURE_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    """The file on that node."""
+    position: _builtins.int
+    """In the file, in bytes."""
+    begin_offset: _builtins.int
+    """First offset."""
+    end_offset: _builtins.int
+    """One past the last."""
+    reason: _builtins.str
+    """What is wrong there."""
+    repaired_from: _builtins.int
+    """Absent: it is damaged still. Else the node that it was fetched from."""
+    failure: _builtins.str
+    """Why it is damaged still; empty with `dry_run`."""
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        position: _builtins.int = ...,
+        begin_offset: _builtins.int = ...,
+        end_offset: _builtins.int = ...,
+        reason: _builtins.str = ...,
+        repaired_from: _builtins.int | None = ...,
+        failure: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_repaired_from", b"_repaired_from", "repaired_from", b"repaired_from"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_repaired_from", b"_repaired_from", "begin_offset", b"begin_offset", "end_offset", b"end_offset", "failure", b"failure", "path", b"path", "position", b"position", "reason", b"reason", "repaired_from", b"repaired_from"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__repaired_from: _TypeAlias = _typing.Literal["repaired_from"]  # noqa: Y015
+    _WhichOneofArgType__repaired_from: _TypeAlias = _typing.Literal["_repaired_from", b"_repaired_from"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__repaired_from) -> _WhichOneofReturnType__repaired_from | None: ...
+
+Global___DamagedRange: _TypeAlias = DamagedRange  # noqa: Y015
+
+@_typing.final
+class ReplicaRepair(_message.Message):
+    """One replica, read by its own node."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    READ_BYTES_FIELD_NUMBER: _builtins.int
+    DAMAGES_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    node_id: _builtins.int
+    """Which node."""
+    read_bytes: _builtins.int
+    """What was read."""
+    @_builtins.property
+    def damages(self) -> _containers.RepeatedCompositeFieldContainer[Global___DamagedRange]:
+        """By rising offset."""
+
+    @_builtins.property
+    def error(self) -> _common_pb2.StreamlogError:
+        """Absent: the replica was read."""
+
+    def __init__(
+        self,
+        *,
+        node_id: _builtins.int = ...,
+        read_bytes: _builtins.int = ...,
+        damages: _abc.Iterable[Global___DamagedRange] | None = ...,
+        error: _common_pb2.StreamlogError | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["damages", b"damages", "error", b"error", "node_id", b"node_id", "read_bytes", b"read_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplicaRepair: _TypeAlias = ReplicaRepair  # noqa: Y015
+
+@_typing.final
+class RepairReplicasResponse(_message.Message):
+    """Answers a RepairReplicasRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPLICAS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def replicas(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReplicaRepair]:
+        """In the order of the replicas."""
+
+    def __init__(
+        self,
+        *,
+        replicas: _abc.Iterable[Global___ReplicaRepair] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["replicas", b"replicas"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RepairReplicasResponse: _TypeAlias = RepairReplicasResponse  # noqa: Y015
 
 @_typing.final
 class ListGroupsRequest(_message.Message):
