@@ -27,6 +27,7 @@ from streamlog.broker.offline_reports import OfflineReports
 from streamlog.broker.range_fetch import RangeFetch
 from streamlog.broker.repairs import Repairs, ReplicaRepair
 from streamlog.broker.replica import Assignment, Replica, Surroundings, not_leader
+from streamlog.broker.replica_state import state_of
 from streamlog.broker.topic_settings import TopicSettings
 from streamlog.broker.upkeep import upkeep_of
 from streamlog.config import node_settings
@@ -42,6 +43,7 @@ from streamlog.metadata.delta import MetadataDelta
 from streamlog.metadata.image import MetadataImage, Topic, require_partition
 from streamlog.metadata.node_configs import NodeConfigs
 from streamlog.metadata.records import Partition
+from streamlog.metadata.replica_states import ReplicaState
 from streamlog.metadata.roles import PartitionKey, Role
 from streamlog.metadata.view import MetadataView
 from streamlog.metrics import Traffic
@@ -323,6 +325,14 @@ class Replicas:
         replica = self._replicas.get(log.partition)
         if replica is not None and replica.log is log:
             replica.hand_over(error)
+
+    def replica_state(self, key: PartitionKey, broker_epoch: BrokerEpoch) -> ReplicaState | None:
+        """How far the replica here reaches, for an election among replicas none of which leads. None: there is none."""
+        topic = self._image.topics.get(key[0])
+        replica = None if topic is None else self._replicas.get(TopicPartition(topic.name, key[1]))
+        if replica is None or replica.log is None or replica.topic_id != key[0] or replica.closing:
+            return None
+        return state_of(replica.log, self._me, broker_epoch, damaged=replica.refusal is not None)
 
     # -- the metadata's word
 

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from streamlog.api.convert import replica_states as convert
 from streamlog.api.pb import replication_pb2 as pb
 from streamlog.api.service import Call, Method, Service, unary
 from streamlog.broker import replica_wire as wire
@@ -21,11 +22,18 @@ from streamlog.broker.leader_stream import LeaderStream
 from streamlog.broker.range_fetch import wanted
 from streamlog.broker.replica_wire import Hello
 from streamlog.broker.throttle import Throttle
-from streamlog.errors import InconsistentClusterError, InvalidRequestError, StaleBrokerEpochError
+from streamlog.errors import (
+    BrokerIdNotRegisteredError,
+    InconsistentClusterError,
+    InvalidRequestError,
+    StaleBrokerEpochError,
+)
 from streamlog.metadata.delta import MetadataDelta
 from streamlog.metadata.image import MetadataImage
+from streamlog.metadata.replica_states import ReplicaState
+from streamlog.metadata.roles import PartitionKey
 from streamlog.metadata.view import MetadataView
-from streamlog.model import BrokerId, Offset, PartitionId, TopicId
+from streamlog.model import BrokerEpoch, BrokerId, Offset, PartitionId, TopicId
 from streamlog.ports import Clock, Probe, RpcError, Stream
 
 HELLO_TIMEOUT_S: Final = 2.0
@@ -45,6 +53,10 @@ class Leaders(Protocol):
         """UnknownTopicOrPartitionError, UnknownTopicIdError, NotLeaderError, StorageError."""
         ...
 
+    def replica_state(self, key: PartitionKey, broker_epoch: BrokerEpoch) -> ReplicaState | None:
+        """How far the replica here reaches; None: there is none."""
+        ...
+
 
 class ReplicationService:
     """Owned by the node; lives as long as its server."""
@@ -59,12 +71,14 @@ class ReplicationService:
         *,
         throttle: Throttle,
         fetch_bytes_max: Callable[[], int],
+        broker_epoch: Callable[[], BrokerEpoch | None],
         on_broken: Callable[[BrokerId], None],
         clock: Clock,
         probe: Probe,
     ) -> None:
         """`throttle`: leader.replication.throttled.rate, for all streams. `fetch_bytes_max`: replica.fetch.max.bytes,
-        asked for at the begin of each stream. `on_broken`: the stream of this follower broke.
+        asked for at the begin of each stream. `broker_epoch`: of this node's registration. `on_broken`: the stream of
+        this follower broke.
         """
         self._me = me
         self._cluster_id = cluster_id
@@ -73,6 +87,7 @@ class ReplicationService:
         self._isr = isr
         self._throttle = throttle
         self._fetch_bytes_max = fetch_bytes_max
+        self._broker_epoch = broker_epoch
         self._on_broken = on_broken
         self._clock = clock
         self._probe = probe
@@ -92,13 +107,29 @@ class ReplicationService:
             on_stream=self._serve,
         )
         fetch_range = unary("FetchRange", pb.FetchRangeRequest, pb.FetchRangeResponse, self._fetch_range)
-        return Service(pb.DESCRIPTOR.services_by_name["Replication"], self._clock, [method, fetch_range])
+        describe = unary(
+            "DescribeReplicas", pb.DescribeReplicasRequest, pb.DescribeReplicasResponse, self._describe_replicas
+        )
+        return Service(pb.DESCRIPTOR.services_by_name["Replication"], self._clock, [method, fetch_range, describe])
 
     async def _fetch_range(self, request: pb.FetchRangeRequest, call: Call) -> pb.FetchRangeResponse:
         """For a replica elsewhere that repairs itself. One at a time is read here: its turn costs others nothing."""
         range_wanted = wanted(request)
         async with self._reading_range:
             return pb.FetchRangeResponse(batches=await self._leaders.read_range(*range_wanted))
+
+    async def _describe_replicas(self, request: pb.DescribeReplicasRequest, call: Call) -> pb.DescribeReplicasResponse:
+        if request.cluster_id != self._cluster_id:
+            raise InconsistentClusterError(
+                f"the question is of cluster {request.cluster_id!r}, this node of {self._cluster_id!r}",
+                field="cluster_id",
+            )
+        keys = convert.request(request)
+        epoch = self._broker_epoch()
+        if epoch is None:
+            raise BrokerIdNotRegisteredError(f"node {self._me} is not registered", field="broker_id")
+        states = {key: state for key in keys if (state := self._leaders.replica_state(key, epoch)) is not None}
+        return convert.to_response(epoch, states)
 
     async def _serve(self, stream: Stream, call: Call) -> None:
         try:

@@ -20,6 +20,7 @@ from streamlog.client.admin import AsyncAdmin
 from streamlog.client.admin_values import (
     DamagedRange,
     Election,
+    ElectionCandidate,
     ElectionType,
     PartitionDigests,
     PartitionRepairs,
@@ -32,6 +33,16 @@ from streamlog.errors import ElectionNotNeededError, InvalidConfigError, Streaml
 from streamlog.model import PartitionId, TopicPartition
 
 _ELECTED_COLUMNS: Final = ("partition", "leader", "outcome")
+_CANDIDATE_COLUMNS: Final = (
+    "partition",
+    "replica",
+    "state",
+    "in_sync_last",
+    "last_epoch",
+    "log_end",
+    "lost_records",
+    "would_lead",
+)
 _MOVE_COLUMNS: Final = ("partition", "replicas", "adding", "removing", "isr")
 _DIGEST_COLUMNS: Final = ("partition", "node", "state", "offsets", "batches", "log_end", "digest")
 _REPAIR_COLUMNS: Final = ("partition", "node", "offsets", "outcome", "from", "file", "position", "reason")
@@ -56,8 +67,9 @@ def partition() -> None:
     type=click.Choice([one.value for one in ElectionType]),
     default=ElectionType.PREFERRED.value,
     show_default=True,
-    help="preferred: the first replica. unclean: any live one where there is no leader; records may be lost.",
+    help="preferred: the first replica. unclean: the longest live log where there is no leader; records may be lost.",
 )
+@click.option("--dry-run", is_flag=True, help="With unclean: change nothing, show what each choice would lose.")
 @output_option
 @cluster_options
 def elect(
@@ -69,19 +81,26 @@ def elect(
     *,
     everything: bool,
     election_type: str,
+    dry_run: bool,
 ) -> None:
-    """Elect leaders anew: give leadership back to the preferred replicas.
+    """Elect leaders again: give leadership back to the preferred replicas.
 
     \b
     Examples:
       streamlogctl partition elect --all
       streamlogctl partition elect orders-0 orders-1
+      streamlogctl partition elect orders-0 --election-type unclean --dry-run
       streamlogctl partition elect orders-0 --election-type unclean
     """
     named = _partitions(partitions, topic, index)
     if everything == bool(named):
         raise click.UsageError("Name partitions, such as orders-0, or give --all.")
     kind = ElectionType(election_type)
+    if dry_run:
+        if kind is not ElectionType.UNCLEAN:
+            raise click.UsageError("--dry-run goes with --election-type unclean.")
+        _preview(target, output, None if everything else named)
+        return
     found = with_admin(target, lambda admin: admin.elect_leaders(None if everything else named, kind=kind))
     rows = [_elected_row(one) for one in found]
     if rows or output is Output.JSON:
@@ -89,6 +108,39 @@ def elect(
     else:
         say("No partition needed it.")
     end_with(("", one.error) for one in found if not isinstance(one.error, ElectionNotNeededError))
+
+
+def _preview(target: Target, output: Output, named: Sequence[TopicPartition] | None) -> None:
+    found = with_admin(target, lambda admin: admin.preview_unclean_election(named))
+    rows = [_candidate_row(one, candidate) for one in found for candidate in one.candidates]
+    if output is not Output.JSON:
+        for row in (row for row in rows if row["log_end"] is None):
+            row |= dict.fromkeys(("last_epoch", "log_end", "lost_records"), "unknown")
+    if rows or output is Output.JSON:
+        show_rows(output, rows, columns=_CANDIDATE_COLUMNS)
+    else:
+        click.echo("Every partition has a leader, or no live replica.")
+    down = sorted({row.node_id for one in found for row in one.candidates if row.log_end is None})
+    if down:
+        click.echo(
+            f"Nodes {', '.join(map(str, down))} have not answered: what their logs hold is not known. Start them first "
+            "if you can.",
+            err=True,
+        )
+    end_with((str(one.at), one.error) for one in found if not isinstance(one.error, ElectionNotNeededError))
+
+
+def _candidate_row(one: Election, candidate: ElectionCandidate) -> Row:
+    return {
+        "partition": str(one.at),
+        "replica": candidate.node_id,
+        "state": candidate.state,
+        "in_sync_last": candidate.known,
+        "last_epoch": candidate.last_epoch,
+        "log_end": candidate.log_end,
+        "lost_records": candidate.lost_records,
+        "would_lead": candidate.would_lead,
+    }
 
 
 def _elected_row(one: Election) -> Row:

@@ -240,9 +240,21 @@ class AsyncAdmin(GroupAdmin, TransactionAdmin):
         for _ in range(_ELECTION_ROUNDS_MAX):
             some = await self._elect(kind, [])
             elected += some
-            if not some:
+            if not any(one.error is None for one in some):
                 break
         return tuple(elected)
+
+    async def preview_unclean_election(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> tuple[values.Election, ...]:
+        """What an unclean election would choose now, from what, and what each choice would lose; nothing is changed.
+        None: all partitions that have no leader, up to 2,000.
+        """
+        named = [] if partitions is None else list(partitions)
+        if partitions is not None and not named:
+            return ()
+        request = requests.elect_leaders(values.ElectionType.UNCLEAN, named, dry_run=True)
+        return answers.elections(await self._nodes.ask(_ELECT_LEADERS, request))
 
     async def _elect(self, kind: values.ElectionType, partitions: list[TopicPartition]) -> tuple[values.Election, ...]:
         request = requests.elect_leaders(kind, partitions)

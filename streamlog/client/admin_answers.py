@@ -167,8 +167,21 @@ def elections(response: pb.ElectLeadersResponse) -> tuple[values.Election, ...]:
             at=TopicPartition(row.topic, PartitionId(row.partition)),
             leader=BrokerId(row.leader) if row.HasField("leader") else None,
             error=_error(row),
+            candidates=tuple(_candidate(one) for one in row.candidates),
         )
         for row in response.results
+    )
+
+
+def _candidate(row: pb.ElectionCandidate) -> values.ElectionCandidate:
+    return values.ElectionCandidate(
+        node_id=BrokerId(row.node_id),
+        state=row.state,
+        known=row.known,
+        last_epoch=row.last_epoch if row.HasField("last_epoch") else None,
+        log_end=Offset(row.log_end) if row.HasField("log_end") else None,
+        lost_records=row.lost_records if row.HasField("lost_records") else None,
+        would_lead=row.would_lead,
     )
 
 

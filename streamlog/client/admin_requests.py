@@ -79,8 +79,11 @@ def alter_configs(alterations: Iterable[ConfigAlteration], *, validate_only: boo
     return pb.AlterConfigsRequest(alterations=messages, validate_only=validate_only)
 
 
-def elect_leaders(kind: ElectionType, partitions: Iterable[TopicPartition]) -> pb.ElectLeadersRequest:
-    return pb.ElectLeadersRequest(type=_ELECTION_TYPES[kind], partitions=topic_partitions(partitions))
+def elect_leaders(
+    kind: ElectionType, partitions: Iterable[TopicPartition], *, dry_run: bool = False
+) -> pb.ElectLeadersRequest:
+    named = topic_partitions(partitions)
+    return pb.ElectLeadersRequest(type=_ELECTION_TYPES[kind], partitions=named, dry_run=dry_run)
 
 
 def alter_reassignments(reassignments: Iterable[Reassignment]) -> pb.AlterPartitionReassignmentsRequest:

@@ -173,13 +173,26 @@ class AlteredConfig(Struct, frozen=True, kw_only=True):
 
 class ElectionType(enum.Enum):
     PREFERRED = "preferred"
-    UNCLEAN = "unclean"  # of a partition without a leader, any live replica; committed records may be lost
+    UNCLEAN = "unclean"  # of a partition without a leader, the live replica with the longest log; records may be lost
+
+
+class ElectionCandidate(Struct, frozen=True, kw_only=True):
+    """A replica that an unclean election could choose, if it is alive."""
+
+    node_id: BrokerId
+    state: str  # alive, no answer, fenced, stopping, unregistered, disk failed, damaged
+    known: bool  # it was in sync or eligible last
+    last_epoch: int | None  # of its last record; None: it has had none, or has not answered
+    log_end: Offset | None  # None: it has not answered
+    lost_records: int | None  # what it lacks of the longest log that is known; None: not known
+    would_lead: bool
 
 
 class Election(Struct, frozen=True, kw_only=True):
     at: TopicPartition
     leader: BrokerId | None  # that it has now
     error: StreamlogError | None  # ElectionNotNeededError where the right one leads already
+    candidates: tuple[ElectionCandidate, ...] = ()  # of a dry run, in the order of the replicas
 
 
 class Reassignment(Struct, frozen=True, kw_only=True):

@@ -42,6 +42,7 @@ def _default_of(setting: Setting[T], name: str) -> Setting[T]:
         setting.default,
         update=_CHANGES,
         kafka=setting.kafka,
+        ours=setting.ours,
         default_doc=setting.default_doc,
         doc=f"The default of the topics' {setting.name}: {setting.doc[0].lower()}{setting.doc[1:]}",
     )
@@ -103,6 +104,7 @@ LOG_CLEANER_MAX_COMPACTION_LAG_MS: Final = _default_of(
 MIN_INSYNC_REPLICAS: Final = _default_of(topic.MIN_INSYNC_REPLICAS, "min.insync.replicas")
 UNCLEAN_LEADER_ELECTION_ENABLE: Final = _default_of(
     topic.UNCLEAN_LEADER_ELECTION_ENABLE, "unclean.leader.election.enable")
+UNCLEAN_RECOVERY_STRATEGY: Final = _default_of(topic.UNCLEAN_RECOVERY_STRATEGY, "unclean.recovery.strategy")
 # fmt: on
 
 DEFAULTS: Final = section("Defaults of topics", globals())
@@ -134,5 +136,6 @@ SYNONYMS: Final[Mapping[str, tuple[Synonym, ...]]] = {
     topic.MAX_COMPACTION_LAG_MS.name: (Synonym(LOG_CLEANER_MAX_COMPACTION_LAG_MS),),
     topic.MIN_INSYNC_REPLICAS.name: (Synonym(MIN_INSYNC_REPLICAS),),
     topic.UNCLEAN_LEADER_ELECTION_ENABLE.name: (Synonym(UNCLEAN_LEADER_ELECTION_ENABLE),),
+    topic.UNCLEAN_RECOVERY_STRATEGY.name: (Synonym(UNCLEAN_RECOVERY_STRATEGY),),
 }
 """Topic setting -> the node's that stand for it, the first given one counts."""

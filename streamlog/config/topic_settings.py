@@ -16,6 +16,7 @@ NEVER: Final = INT64_MAX  # Kafka's Long.MAX_VALUE: a limit that is never reache
 SEGMENT_BYTES_MIN: Final = 1 << 20
 INDEX_BYTES_MIN: Final = 12  # one whole entry of the time index
 _CHANGES: Final = Update.CLUSTER_WIDE
+_STRATEGIES: Final = {"None": "none", "Balanced": "balanced", "Aggressive": "aggressive"}  # as KIP-966 spells them
 
 # A table reads best with an entry's facts on one line and its sentence below.
 # fmt: off
@@ -89,7 +90,16 @@ MIN_INSYNC_REPLICAS: Final[Setting[int | None]] = Setting(
     doc="How many replicas must be in sync for acks=all to be answered; never more than the topic has.")
 UNCLEAN_LEADER_ELECTION_ENABLE: Final = Setting(
     "unclean.leader.election.enable", Boolean(), False, update=_CHANGES,
-    doc="Whether a replica that may lack committed records may lead where there is no other: records are lost then.")
+    doc="Whether a replica that may lack committed records may lead where there is no other: records are lost then. "
+        "true stands for unclean.recovery.strategy=aggressive, false for balanced.")
+UNCLEAN_RECOVERY_STRATEGY: Final[Setting[str | None]] = Setting(
+    "unclean.recovery.strategy", Choice(("none", "balanced", "aggressive"), _STRATEGIES), None, update=_CHANGES,
+    ours=True,
+    default_doc="by unclean.leader.election.enable",
+    doc="What to do by itself when no replica in sync or eligible is alive. The nodes are asked for the ends of their "
+        "logs. none: a leader is elected only where it is proven that nothing acknowledged is lost. balanced: also "
+        "once all that were in sync last have answered, the longest log. aggressive: the longest log of those that "
+        "answer now; records may be lost.")
 # fmt: on
 
 TOPIC: Final = Table("topic", [section("Topics", globals())])

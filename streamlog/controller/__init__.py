@@ -2,6 +2,7 @@
 
     active      ActiveController: one a voter; decides while its node leads the quorum
     reign       one leadership: commands in, decisions looked ahead, committed in order, answered
+    recovery    what nodes say of partitions that nobody leads, and who leads then
     timers      sessions and the balance check, which die with the leadership
     settings    the node's settings as the decisions want them
     service     streamlog.internal.v1.Controller

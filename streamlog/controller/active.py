@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from streamlog.config import Config
 from streamlog.controller.identity import is_gone
+from streamlog.controller.recovery import UncleanRecovery
 from streamlog.controller.reign import Reign
 from streamlog.controller.settings import controller_settings
 from streamlog.errors import (
@@ -32,6 +33,7 @@ from streamlog.errors import (
 )
 from streamlog.metadata.controller import Command
 from streamlog.metadata.decision import Context
+from streamlog.metadata.leaders import ElectLeaders
 from streamlog.metadata.liveness import FenceBroker
 from streamlog.metadata.node_configs import NodeConfigs
 from streamlog.metadata.records import Broker
@@ -76,6 +78,9 @@ class ActiveController:
         self._random = random
         self._probe = probe
         self._reign: Reign | None = None
+        self.recovery = UncleanRecovery(
+            view=view, network=network, context_of=self._context_of, submit=self._submit, probe=probe
+        )
         self._resolved: tuple[Config, ControllerSettings] | None = None  # what the settings were made of
         self._looking: dict[tuple[BrokerId, BrokerEpoch], asyncio.Event] = {}  # second looks that go on; set at the end
 
@@ -126,10 +131,12 @@ class ActiveController:
     async def _reign_and_look(self, reign: Reign) -> None:
         async with asyncio.TaskGroup() as tasks:
             looking = tasks.create_task(self._look_around())
+            recovering = tasks.create_task(self.recovery.run())
             try:
                 await reign.run()
             finally:
                 looking.cancel()
+                recovering.cancel()
 
     def _context_of(self, sessions: Collection[BrokerId]) -> Context:
         config = self._configs.node
@@ -143,6 +150,12 @@ class ActiveController:
         NotControllerError (`leader`, `address`), ThrottledError: not carried out. OutcomeUnknownError: the leadership
         was lost meanwhile. And what the decision refuses.
         """
+        self._needed_reign()
+        if isinstance(command, ElectLeaders):
+            command = await self.recovery.answers_for(command)
+        return await self._submit(command)
+
+    async def _submit(self, command: Command) -> Any:
         return await self._needed_reign().ask(command)
 
     async def register(self, command: RegisterBroker) -> Registration:

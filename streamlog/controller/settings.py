@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from streamlog.config import Config, group_settings, topic_defaults
 from streamlog.config import node_settings as node
+from streamlog.metadata.replica_states import RecoveryStrategy
 from streamlog.metadata.settings import ControllerSettings
 
 
@@ -14,6 +15,7 @@ def controller_settings(config: Config) -> ControllerSettings:
         default_replication_factor=config[node.DEFAULT_REPLICATION_FACTOR],
         min_insync_replicas=config[topic_defaults.MIN_INSYNC_REPLICAS],
         unclean_leader_election_enable=config[topic_defaults.UNCLEAN_LEADER_ELECTION_ENABLE],
+        unclean_recovery_strategy=_strategy(config[topic_defaults.UNCLEAN_RECOVERY_STRATEGY]),
         delete_topic_enable=config[node.DELETE_TOPIC_ENABLE],
         strict_topic_names=config[node.TOPIC_NAMES_STRICT],
         auto_leader_rebalance_enable=config[node.AUTO_LEADER_REBALANCE_ENABLE],
@@ -28,3 +30,7 @@ def controller_settings(config: Config) -> ControllerSettings:
         transaction_state_log_min_isr=config[group_settings.TRANSACTION_STATE_LOG_MIN_ISR],
         drain_partitions_max=config[node.DRAIN_PARTITIONS_MAX],
     )
+
+
+def _strategy(text: str | None) -> RecoveryStrategy | None:
+    return None if text is None else RecoveryStrategy(text)

@@ -40,6 +40,10 @@ SENTENCES: Final[Mapping[str, str]] = {
     "damage_left": "{partition} cannot be repaired: offsets {begin}..{end}: {reason}",
     "index_rebuilt": "rebuilt {path}: {reason}",
     "call_failed": "a call ended with {error} at {place}: {reason}; this is a bug, please report it",
+    "partitions_wait_for_replicas": "{count} partitions have no leader, {first} among them, and wait for the logs of "
+    "nodes {nodes}: start these nodes, or see what would be lost without them: 'streamlogctl partition elect --all "
+    "--election-type unclean --dry-run'",
+    "replica_state_unanswered": "node {broker} did not say how far its replicas reach: {reason}",
     "broker_gone": "node {broker} is gone, its epoch {epoch} is fenced",
 }
 WARNINGS: Final = frozenset(
@@ -56,8 +60,10 @@ WARNINGS: Final = frozenset(
         "heartbeat_unanswered",
         "log_directory_offline",
         "quorum_peer_dropped",
+        "partitions_wait_for_replicas",
         "registration_lost",
         "registration_waits",
+        "replica_state_unanswered",
         "stray_directory",
         "suspected",
         "suspicion_untold",

@@ -163,13 +163,23 @@ def check_exists(resource: ConfigResource, image: MetadataImage) -> None:
 def _eligibility_lost(
     records: list[ConfigRecord], image: MetadataImage, context: Context
 ) -> Iterator[PartitionChangeRecord]:
-    """For each partition that has an ELR, and under the new configs enough in sync: it has none any more."""
+    """For each partition that has an ELR, known last or now, and under the new configs enough in sync: none."""
     if all(record.name != MIN_INSYNC_REPLICAS for record in records):
         return
     rulebook = Rulebook(look_ahead(image, records), context.settings)
-    keys = frozenset(key for broker_id in image.brokers for key in image.roles.partitions(Role.ELR, broker_id))
+    keys = frozenset(
+        key
+        for broker_id in image.brokers
+        for role in (Role.ELR, Role.LAST_KNOWN_ELR)
+        for key in image.roles.partitions(role, broker_id)
+    )
     for topic_id, partition_id in sorted(keys):
         topic = image.topics[topic_id]
         partition = topic.partitions[partition_id]
         if len(partition.isr) >= effective_min_isr(rulebook.of_topic(topic).min_insync_replicas, partition):
-            yield PartitionChangeRecord(topic_id=topic_id, partition_id=partition_id, elr=())
+            yield PartitionChangeRecord(
+                topic_id=topic_id,
+                partition_id=partition_id,
+                elr=() if partition.elr else None,
+                last_known_elr=() if partition.last_known_elr else None,
+            )

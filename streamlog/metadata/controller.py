@@ -37,6 +37,7 @@ from streamlog.metadata.isr import AlterPartition, ReportOfflineReplicas, alter_
 from streamlog.metadata.leaders import BalanceLeaders, ElectLeaders, balance_leaders, elect_leaders
 from streamlog.metadata.liveness import ExpireSession, FenceBroker, Heartbeat, expire_session, fence, heartbeat
 from streamlog.metadata.reassignment import AlterReassignments, alter_reassignments
+from streamlog.metadata.recovery import RecoverPartitions, recover
 from streamlog.metadata.registration import RegisterBroker, UnregisterBroker, register, unregister
 from streamlog.metadata.settle import Settle, settle
 from streamlog.metadata.topic_creation import CreateInternalTopic, CreateTopics, create_internal_topic, create_topics
@@ -59,6 +60,7 @@ Command: TypeAlias = (
     | ExpireSession
     | FenceBroker
     | Heartbeat
+    | RecoverPartitions
     | RegisterBroker
     | ReportOfflineReplicas
     | Settle
@@ -83,6 +85,7 @@ DECIDERS: Final[Mapping[type[Command], Callable[[Any, MetadataImage, Context], D
     ExpireSession: expire_session,
     FenceBroker: fence,
     Heartbeat: heartbeat,
+    RecoverPartitions: recover,
     RegisterBroker: register,
     ReportOfflineReplicas: report_offline_replicas,
     Settle: settle,

@@ -56,8 +56,8 @@ VERSION_MAX: Final[Mapping[str, int]] = {
     "unregister_broker": 0,
     "topic": 0,
     "remove_topic": 0,
-    "partition": 0,
-    "partition_change": 0,
+    "partition": 1,  # last_known_elr
+    "partition_change": 1,  # last_known_elr
     "config": 0,
     "producer_ids": 0,
 }
@@ -159,8 +159,10 @@ def _parsed(message: M, data: bytes) -> M:
 def _fill(message: pb.MetadataRecord, record: Record) -> None:
     match record:
         case PartitionChangeRecord():
+            message.version = int(record.last_known_elr is not None)
             _encode_partition_change(message.partition_change, record)
         case PartitionRecord():
+            message.version = int(bool(record.partition.last_known_elr))
             _encode_partition(message.partition, record)
         case TopicRecord(topic_id=topic_id, name=name):
             message.topic.MergeFrom(pb.TopicRecord(topic_id=topic_id, name=name))
@@ -219,8 +221,9 @@ def _encode_partition(partition: pb.PartitionRecord, record: PartitionRecord) ->
     partition.partition_epoch = state.partition_epoch
     partition.replicas.extend(state.replicas)
     partition.isr.extend(state.isr)
-    if state.elr or state.adding or state.removing or state.offline:
+    if state.elr or state.last_known_elr or state.adding or state.removing or state.offline:
         partition.unsettled.elr.extend(state.elr)
+        partition.unsettled.last_known_elr.extend(state.last_known_elr)
         partition.unsettled.adding.extend(state.adding)
         partition.unsettled.removing.extend(state.removing)
         partition.unsettled.offline.extend(state.offline)
@@ -235,7 +238,7 @@ def _encode_partition_change(change: pb.PartitionChangeRecord, record: Partition
     if record.elr is not None:
         change.elr.SetInParent()
         change.elr.ids.extend(record.elr)
-    for name in ("replicas", "adding", "removing", "offline"):
+    for name in ("replicas", "last_known_elr", "adding", "removing", "offline"):
         ids: Replicas | None = getattr(record, name)
         if ids is not None:
             field = getattr(change, name)
@@ -366,6 +369,7 @@ def _decode_partition(message: pb.PartitionRecord) -> Record:
         partition = replace(
             partition,
             elr=_ids(message.unsettled.elr),
+            last_known_elr=_ids(message.unsettled.last_known_elr),
             adding=_ids(message.unsettled.adding),
             removing=_ids(message.unsettled.removing),
             offline=_ids(message.unsettled.offline),
@@ -382,6 +386,7 @@ def _decode_partition_change(message: pb.PartitionChangeRecord) -> Record:
         replicas=_optional_ids(message, "replicas"),
         isr=_optional_ids(message, "isr"),
         elr=_optional_ids(message, "elr"),
+        last_known_elr=_optional_ids(message, "last_known_elr"),
         adding=_optional_ids(message, "adding"),
         removing=_optional_ids(message, "removing"),
         offline=_optional_ids(message, "offline"),

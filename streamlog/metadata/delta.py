@@ -265,6 +265,7 @@ def changed(partition: Partition, record: PartitionChangeRecord) -> Partition:
         elr=partition.elr if record.elr is None else record.elr,
         adding=partition.adding if record.adding is None else record.adding,
         removing=partition.removing if record.removing is None else record.removing,
+        last_known_elr=partition.last_known_elr if record.last_known_elr is None else record.last_known_elr,
         offline=partition.offline if record.offline is None else record.offline,
         leader=leader,
         last_leader=last_leader if record.last_leader is None else record.last_leader,

@@ -8,17 +8,20 @@ these steps:
     2   leader:  the valid one stays
                  else the first one in sync, in the order of the replicas
                  else the first eligible replica (ELR) that is active; it alone is in sync then
-                 else, nobody being in sync or eligible any more, the last leader, if it is active (KIP-966)
-                 else, if the topic allows it, the first active replica: committed records may be lost
+                 else, nobody being in sync or eligible any more, or known to have been so last, the last leader, if it
+                 is active (KIP-966)
+                 else the longest log of those that have answered, where that is proven to lose nothing, or the topic's
+                 strategy or an operator takes the loss (streamlog.metadata.replica_states)
                  else none
     3   a reassignment whose new replicas are all in sync is over
     4   ELR:     empty while enough are in sync; else who was in sync or eligible and did not stop uncleanly
+    5   last known ELR: empty likewise; else who was in sync or eligible, stopped uncleanly and has kept its disk
 
 Why the last leader is safe: acknowledged records are on stable storage (SEMANTICS 5), so a node that was killed has
 what it acknowledged; the rule that it leaves ISR and ELR covers those that run with Kafka's flush policy. When every
 replica was killed, the last leader is the one that was eligible last, and without this rule no partition would ever
-lead again after a power cut of the whole cluster. A node that lost a log directory is no last leader any more
-(streamlog.metadata.registration).
+lead again after a power cut of the whole cluster. A node that lost a log directory is no last leader any more, and not
+in the last known ELR (streamlog.metadata.registration).
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from streamlog.metadata.records import Partition, PartitionChangeRecord, Replicas
+from streamlog.metadata.replica_states import ReplicaState, chosen
 from streamlog.metadata.roles import PartitionKey
 from streamlog.metadata.rules import TopicRules, effective_min_isr
 from streamlog.model import NO_BROKER, BrokerId
@@ -44,6 +48,7 @@ class Occasion(Struct, frozen=True, kw_only=True):
     repaired: Collection[BrokerId] = ()  # whose log directories are sound again
     prefer_first: bool = False  # give the leadership to the first replica, if it is in sync
     allow_unclean: bool = False  # an operator takes the loss
+    states: tuple[ReplicaState, ...] = ()  # what the nodes say of their replicas
 
 
 NOTHING_SPECIAL = Occasion()
@@ -67,14 +72,27 @@ def revised(old: Partition, wanted: Partition, rules: TopicRules, occasion: Occa
     eligible = tuple(b for b in wanted.replicas if (b in old.isr or b in old.elr) and b not in lost)
     last_leader = NO_BROKER if wanted.last_leader in occasion.lost_disks else wanted.last_leader
     isr = tuple(b for b in fit if b in members)
-    target = _with(wanted, isr=isr, offline=offline, last_leader=last_leader)
+    known = _last_known(old, wanted, offline, rules, occasion)
+    target = _with(wanted, isr=isr, offline=offline, last_leader=last_leader, last_known_elr=known)
     target = _with_leader(target, fit, eligible, rules, occasion)
     completed = reassignment_completed(target, rules)
     if completed is not target:
         target = _with_leader(completed, completed.isr, (), rules, occasion)
     enough = len(target.isr) >= effective_min_isr(rules.min_insync_replicas, target)
     elr = () if enough else tuple(b for b in target.replicas if b in eligible and b not in target.isr)
-    return _with(target, elr=elr)
+    known = () if enough else tuple(b for b in target.replicas if b in target.last_known_elr)
+    known = without(known, (*target.isr, *elr))
+    return _with(target, elr=elr, last_known_elr=known)
+
+
+def _last_known(
+    old: Partition, wanted: Partition, offline: Replicas, rules: TopicRules, occasion: Occasion
+) -> Replicas:
+    if not rules.remembers:
+        return ()
+    stopped = [b for b in (*old.isr, *old.elr) if b in occasion.unclean_stops]
+    known = without((*old.last_known_elr, *stopped), (*occasion.lost_disks, *offline))
+    return tuple(b for b in wanted.replicas if b in known)
 
 
 def reassignment_completed(partition: Partition, rules: TopicRules) -> Partition:
@@ -114,6 +132,7 @@ def difference(key: PartitionKey, old: Partition, new: Partition) -> PartitionCh
         replicas=None if new.replicas == old.replicas else new.replicas,
         isr=None if new.isr == old.isr else new.isr,
         elr=None if new.elr == old.elr else new.elr,
+        last_known_elr=None if new.last_known_elr == old.last_known_elr else new.last_known_elr,
         adding=None if new.adding == old.adding else new.adding,
         removing=None if new.removing == old.removing else new.removing,
         offline=None if new.offline == old.offline else new.offline,
@@ -146,10 +165,11 @@ def _with_leader(
     for candidate in fit:
         if candidate in eligible:
             return replace(target, leader=candidate, isr=(candidate,))
-    if not eligible and target.last_leader in fit:
+    if not eligible and target.last_leader in fit and not without(target.last_known_elr, (target.last_leader,)):
         return replace(target, leader=target.last_leader, isr=(target.last_leader,))
-    if fit and (rules.unclean or occasion.allow_unclean):
-        # What a reassignment is bringing has the least of the log: it comes last.
-        leader = min(fit, key=lambda b: b in target.adding)
-        return replace(target, leader=leader, isr=(leader,))
-    return _with(target, leader=NO_BROKER)
+    choice = chosen(target, fit, eligible, occasion.states, rules.recovery, by_hand=occasion.allow_unclean)
+    if choice is None:
+        return _with(target, leader=NO_BROKER)
+    # After a loss the new leader's log is the truth, and nobody else is known to have all of it.
+    known = target.last_known_elr if choice.proven else ()
+    return replace(target, leader=choice.leader, isr=(choice.leader,), last_known_elr=known)

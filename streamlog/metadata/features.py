@@ -9,6 +9,7 @@ To add a record type, or a format version of an old one: raise METADATA_VERSION_
 say in the list below what the level brings.
 
     1   the first: nodes, topics, partitions with eligible leader replicas, configs, producer ids
+    2   partitions remember the eligible replicas that stopped uncleanly (last_known_elr)
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ from streamlog.metadata.records import (
 )
 
 METADATA_VERSION_MIN: Final = MetadataVersion(1)
-METADATA_VERSION_MAX: Final = MetadataVersion(1)
+METADATA_VERSION_MAX: Final = MetadataVersion(2)
+
+LAST_KNOWN_ELR: Final = MetadataVersion(2)
+"""The level from which on `last_known_elr` stands in records of partitions."""
 
 # The level that a record's type came with. 0: allowed in an empty log.
 LEVEL_OF_RECORD: Final[Mapping[type[Record], MetadataVersion]] = {
@@ -54,9 +58,19 @@ LEVEL_OF_RECORD: Final[Mapping[type[Record], MetadataVersion]] = {
 
 def require_allowed(record: Record, level: MetadataVersion) -> None:
     """InvariantError where a record stands in a log whose level does not know it: nobody may have written it."""
-    needed = LEVEL_OF_RECORD[type(record)]
+    needed = _level_of(record)
     if needed > level:
         raise InvariantError(f"{type(record).__name__} needs metadata.version {needed}, the log is at {level}")
+
+
+def _level_of(record: Record) -> MetadataVersion:
+    match record:
+        case PartitionChangeRecord() if record.last_known_elr is not None:
+            return LAST_KNOWN_ELR
+        case PartitionRecord() if record.partition.last_known_elr:
+            return LAST_KNOWN_ELR
+        case _:
+            return LEVEL_OF_RECORD[type(record)]
 
 
 def require_all_allowed(records: Iterable[Record], level: MetadataVersion) -> None:

@@ -8,9 +8,9 @@ number at a time, so that clients do not all look for new leaders at once.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
-from typing import Final
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 
@@ -24,7 +24,9 @@ from streamlog.errors import (
 from streamlog.metadata.decision import BATCH_RECORDS, BalanceTimer, Context, Decision, SetTimer, Then
 from streamlog.metadata.election import Occasion, revise
 from streamlog.metadata.image import MetadataImage, require_partition
-from streamlog.metadata.records import PartitionChangeRecord, Record
+from streamlog.metadata.records import Partition, PartitionChangeRecord, Record
+from streamlog.metadata.recovery import Candidate, PartitionAnswers, candidates, current_states, leaderless, silent
+from streamlog.metadata.replica_states import ReplicaState
 from streamlog.metadata.roles import PartitionKey, Role
 from streamlog.metadata.rules import Rulebook, TopicRules
 from streamlog.metadata.settle import revisions
@@ -38,12 +40,15 @@ BALANCE_STEP_MS: Final = 10_000
 
 class ElectionType(enum.Enum):
     PREFERRED = 0
-    UNCLEAN = 1  # of partitions without a leader, by an operator who accepts that committed records may be lost
+    UNCLEAN = 1  # of partitions without a leader, by an operator who accepts that committed records may be lost:
+    # the longest log among the live nodes, all of which must have answered
 
 
 class ElectLeaders(Struct, frozen=True, kw_only=True):
     type: ElectionType
     partitions: tuple[tuple[str, PartitionId], ...] | None = None  # topic and partition; None: all that need it
+    dry_run: bool = False  # unclean: say what would be chosen, from what, and change nothing
+    answers: tuple[PartitionAnswers, ...] = ()  # unclean: what the nodes say of their replicas
 
 
 class ElectionResult(Struct, frozen=True, kw_only=True):
@@ -51,6 +56,7 @@ class ElectionResult(Struct, frozen=True, kw_only=True):
     partition_id: PartitionId
     leader: BrokerId = NO_BROKER  # that it has now, elected or not
     error: StreamlogError | None = None
+    candidates: tuple[Candidate, ...] = ()  # of a dry run
 
 
 class BalanceLeaders(Struct, frozen=True, kw_only=True):
@@ -65,11 +71,12 @@ def elect_leaders(
     are in the answer, BATCH_RECORDS of them at most: ask again until there are none.
     """
     rulebook = Rulebook(image, context.settings)
-    occasion = _occasion(command.type)
-    if command.partitions is None:
-        changes = list(islice(revisions(image, rulebook, _all(command.type, image), occasion), BATCH_RECORDS))
+    states = _states(command, image)
+    if command.partitions is None and command.type is ElectionType.PREFERRED:
+        changes = list(islice(revisions(image, rulebook, _all_preferred(image), _PREFERRED), BATCH_RECORDS))
         return _decided([_elected(image, change) for change in changes], changes)
-    if len(command.partitions) > BATCH_RECORDS or len(frozenset(command.partitions)) != len(command.partitions):
+    named = _unclean_names(image, states) if command.partitions is None else command.partitions
+    if len(named) > BATCH_RECORDS or len(frozenset(named)) != len(named):
         raise InvalidRequestError(
             f"partitions in one request: distinct ones, at most {BATCH_RECORDS}",
             field="partitions",
@@ -77,9 +84,12 @@ def elect_leaders(
         )
     records: list[Record] = []
     results = []
-    for name, partition_id in command.partitions:
+    for name, partition_id in named:
         try:
-            record = _elect(name, partition_id, command.type, image, rulebook)
+            if command.dry_run:
+                results.append(_previewed(name, partition_id, image, rulebook, states))
+                continue
+            record = _elect(name, partition_id, command.type, image, rulebook, states)
             records.append(record)
             results.append(_elected(image, record))
         except StreamlogError as error:
@@ -97,7 +107,7 @@ def balance_leaders(command: BalanceLeaders, image: MetadataImage, context: Cont
     keys = chain.from_iterable(
         keys for keys, share in lacking if share * 100 > settings.leader_imbalance_per_broker_percentage
     )
-    moves = revisions(image, Rulebook(image, settings), keys, _occasion(ElectionType.PREFERRED))
+    moves = revisions(image, Rulebook(image, settings), keys, _PREFERRED)
     records = tuple(islice(moves, BALANCE_MAX))
     after_ms = min(BALANCE_STEP_MS, interval_ms) if len(records) == BALANCE_MAX else interval_ms
     return Decision(response=None, records=records, timers=(SetTimer(BalanceTimer(), after_ms),))
@@ -108,13 +118,22 @@ def _decided(results: Sequence[ElectionResult], records: Sequence[Record]) -> De
     return Decision(response=tuple(results), records=tuple(records), then=Then.SETTLE if records else Then.NOTHING)
 
 
-def _occasion(election: ElectionType) -> Occasion:
-    return Occasion(prefer_first=True) if election is ElectionType.PREFERRED else Occasion(allow_unclean=True)
+_PREFERRED: Final = Occasion(prefer_first=True)
+
+States: TypeAlias = Mapping[PartitionKey, tuple[ReplicaState, ...]]
 
 
-def _all(election: ElectionType, image: MetadataImage) -> Iterator[PartitionKey]:
-    if election is ElectionType.UNCLEAN:
-        return image.roles.partitions(Role.LEADERLESS)
+def _states(command: ElectLeaders, image: MetadataImage) -> States:
+    """What still holds of the answers."""
+    return {one.key: current_states(one, image) for one in command.answers if leaderless(one, image) is not None}
+
+
+def _unclean_names(image: MetadataImage, states: States) -> tuple[tuple[str, PartitionId], ...]:
+    """Of all partitions those that somebody has answered about."""
+    return tuple((image.topics[topic_id].name, partition_id) for topic_id, partition_id in states)
+
+
+def _all_preferred(image: MetadataImage) -> Iterator[PartitionKey]:
     return chain.from_iterable(_lacking(image, broker_id)[0] for broker_id in image.brokers)
 
 
@@ -126,14 +145,22 @@ def _lacking(image: MetadataImage, broker_id: BrokerId) -> tuple[list[PartitionK
 
 
 def _elect(
-    name: str, partition_id: PartitionId, election: ElectionType, image: MetadataImage, rulebook: Rulebook
+    name: str,
+    partition_id: PartitionId,
+    election: ElectionType,
+    image: MetadataImage,
+    rulebook: Rulebook,
+    states: States,
 ) -> PartitionChangeRecord:
     topic = image.require_topic(name)
     partition = require_partition(topic, partition_id)
     where = f"partition {name}-{partition_id}"
     rules: TopicRules = rulebook.of_topic(topic)
-    if election is ElectionType.UNCLEAN and partition.leader != NO_BROKER:
-        raise ElectionNotNeededError(f"{where} has a leader, {partition.leader}", leader=partition.leader)
+    occasion = _PREFERRED
+    if election is ElectionType.UNCLEAN:
+        found = states.get((topic.topic_id, partition_id), ())
+        _check_unclean(where, partition, rules, found)
+        occasion = Occasion(allow_unclean=True, states=found)
     preferred = partition.replicas[0]
     if election is ElectionType.PREFERRED:
         if partition.leader == preferred:
@@ -142,10 +169,36 @@ def _elect(
             raise PreferredLeaderNotAvailableError(
                 f"{where}: the preferred leader, {preferred}, is not in sync", leader=partition.leader
             )
-    record = revise((topic.topic_id, partition_id), partition, rules, _occasion(election))
+    record = revise((topic.topic_id, partition_id), partition, rules, occasion)
     if record is None or record.leader is None:
-        raise EligibleLeadersNotAvailableError(f"{where}: none of its replicas {list(partition.replicas)} is alive")
+        raise EligibleLeadersNotAvailableError(
+            f"{where}: none of its replicas {list(partition.replicas)} is alive with a sound log: start one "
+            "of these nodes"
+        )
     return record
+
+
+def _check_unclean(where: str, partition: Partition, rules: TopicRules, states: Sequence[ReplicaState]) -> None:
+    if partition.leader != NO_BROKER:
+        raise ElectionNotNeededError(f"{where} has a leader, {partition.leader}", leader=partition.leader)
+    missing = silent(partition, rules, states)
+    if missing:
+        raise EligibleLeadersNotAvailableError(
+            f"{where}: the live nodes {list(missing)} have not yet answered how far their logs reach, and the longest "
+            "log is to lead: try again"
+        )
+
+
+def _previewed(
+    name: str, partition_id: PartitionId, image: MetadataImage, rulebook: Rulebook, states: States
+) -> ElectionResult:
+    topic = image.require_topic(name)
+    partition = require_partition(topic, partition_id)
+    if partition.leader != NO_BROKER:
+        raise ElectionNotNeededError(f"partition {name}-{partition_id} has a leader", leader=partition.leader)
+    rows = candidates(partition, rulebook.of_topic(topic), image, states.get((topic.topic_id, partition_id), ()))
+    leader = next((row.broker_id for row in rows if row.would_lead), NO_BROKER)
+    return ElectionResult(topic=name, partition_id=partition_id, leader=leader, candidates=rows)
 
 
 def _elected(image: MetadataImage, record: PartitionChangeRecord) -> ElectionResult:

@@ -49,6 +49,9 @@ class Partition(Struct, frozen=True, kw_only=True):
     replicas: Replicas  # not empty; the preferred leader first; while reassigned, the old ones too
     isr: Replicas  # subset of replicas; at rest neither fenced, nor stopping, nor offline
     elr: Replicas = ()  # subset of replicas, none of them in isr; empty once |isr| >= min.insync.replicas
+    # subset of replicas, none of them in isr or elr: they were so, hold all that was committed, and stopped uncleanly
+    # since, on disks that they have kept; empty once |isr| >= min.insync.replicas. Since metadata.version 2.
+    last_known_elr: Replicas = ()
     adding: Replicas = ()  # subset of replicas: those that a reassignment brings
     removing: Replicas = ()  # subset of replicas: those that it will take away
     offline: Replicas = ()  # subset of replicas: those whose log directory has failed
@@ -153,6 +156,7 @@ class PartitionChangeRecord(Struct, frozen=True, kw_only=True):
     replicas: Replicas | None = None
     isr: Replicas | None = None
     elr: Replicas | None = None
+    last_known_elr: Replicas | None = None
     adding: Replicas | None = None
     removing: Replicas | None = None
     offline: Replicas | None = None

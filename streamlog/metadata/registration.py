@@ -152,8 +152,8 @@ def _check(command: RegisterBroker, image: MetadataImage) -> None:
 def _leaving(
     command: RegisterBroker, existing: Broker | None, image: MetadataImage, context: Context
 ) -> Iterator[PartitionChangeRecord]:
-    """What a node loses as it comes back: ISR and ELR if it stopped uncleanly, its place as last leader if a log
-    directory is gone. What it had offline is whole again, or will be reported anew.
+    """What a node loses as it comes back: ISR and ELR if it stopped uncleanly, its place as last leader
+    and in the last known ELR if a log directory is gone. What it had offline is whole again, or will be reported anew.
     """
     if existing is None:
         return
@@ -165,6 +165,7 @@ def _leaving(
     keys = chain.from_iterable(image.roles.partitions(role, command.broker_id) for role in roles)
     if lost_disk:
         keys = chain(keys, image.roles.partitions(Role.LEADERLESS))
+        keys = chain(keys, image.roles.partitions(Role.LAST_KNOWN_ELR, command.broker_id))
     occasion = Occasion(
         unclean_stops=(command.broker_id,) if unclean or lost_disk else (),
         lost_disks=(command.broker_id,) if lost_disk else (),

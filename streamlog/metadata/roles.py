@@ -35,6 +35,7 @@ class Role(enum.IntEnum):
     # What is true of the partition as such stands under NO_BROKER.
     LEADERLESS = 6
     REASSIGNED = 7
+    LAST_KNOWN_ELR = 8
 
 
 RoleKey: TypeAlias = tuple[Role, BrokerId]
@@ -121,6 +122,7 @@ def _players(partition: Partition | None) -> tuple[Replicas, ...]:
         () if leaderless else (partition.leader,),
         _THE_PARTITION if leaderless else (),
         _THE_PARTITION if partition.adding or partition.removing else (),
+        partition.last_known_elr,
     )
 
 

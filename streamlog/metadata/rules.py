@@ -9,19 +9,23 @@ from typing import Final
 
 from msgspec import Struct
 
+from streamlog.metadata.features import LAST_KNOWN_ELR
 from streamlog.metadata.image import MetadataImage, Topic
 from streamlog.metadata.records import ALL_BROKERS, ConfigResource, Partition, ResourceType
+from streamlog.metadata.replica_states import RecoveryStrategy
 from streamlog.metadata.settings import ControllerSettings
 from streamlog.model import BrokerId
 
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 UNCLEAN_LEADER_ELECTION_ENABLE: Final = "unclean.leader.election.enable"
+UNCLEAN_RECOVERY_STRATEGY: Final = "unclean.recovery.strategy"
 
 
 class TopicRules(Struct, frozen=True, kw_only=True):
     active: frozenset[BrokerId]  # neither fenced nor stopping: may lead and be in sync
     min_insync_replicas: int | None  # as configured; None: by the number of replicas
-    unclean: bool  # a replica that may lack committed records may lead, rather than none
+    recovery: RecoveryStrategy = RecoveryStrategy.BALANCED  # when nobody in sync or eligible is alive
+    remembers: bool = True  # metadata.version allows `last_known_elr`
 
 
 class Rulebook:
@@ -34,17 +38,33 @@ class Rulebook:
 
     def of_topic(self, topic: Topic) -> TopicRules:
         min_insync = self._config(topic.name, MIN_INSYNC_REPLICAS)
-        unclean = self._config(topic.name, UNCLEAN_LEADER_ELECTION_ENABLE)
         settings = self._settings
         return TopicRules(
             active=self.active,
             min_insync_replicas=settings.min_insync_replicas if min_insync is None else int(min_insync),
-            unclean=settings.unclean_leader_election_enable if unclean is None else unclean.lower() == "true",
+            recovery=self._recovery(topic.name),
+            remembers=self._image.metadata_version >= LAST_KNOWN_ELR,
         )
+
+    def _recovery(self, topic_name: str) -> RecoveryStrategy:
+        """The nearest that is given; `unclean.leader.election.enable` stands for a strategy, as in Kafka."""
+        for resource in (ConfigResource(ResourceType.TOPIC, topic_name), ALL_BROKERS):
+            configs = self._image.config(resource)
+            strategy, unclean = configs.get(UNCLEAN_RECOVERY_STRATEGY), configs.get(UNCLEAN_LEADER_ELECTION_ENABLE)
+            if strategy is not None:
+                return RecoveryStrategy(strategy.lower())
+            if unclean is not None:
+                return _strategy_of(unclean.lower() == "true")
+        given = self._settings.unclean_recovery_strategy
+        return _strategy_of(self._settings.unclean_leader_election_enable) if given is None else given
 
     def _config(self, topic_name: str, name: str) -> str | None:
         own = self._image.config(ConfigResource(ResourceType.TOPIC, topic_name)).get(name)
         return self._image.config(ALL_BROKERS).get(name) if own is None else own
+
+
+def _strategy_of(unclean: bool) -> RecoveryStrategy:
+    return RecoveryStrategy.AGGRESSIVE if unclean else RecoveryStrategy.BALANCED
 
 
 def effective_min_isr(configured: int | None, partition: Partition) -> int:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from streamlog.metadata.replica_states import RecoveryStrategy
+
 
 class ControllerSettings(Struct, frozen=True, kw_only=True):
     session_timeout_ms: int = 6_000  # broker.session.timeout.ms
@@ -15,6 +17,7 @@ class ControllerSettings(Struct, frozen=True, kw_only=True):
     default_replication_factor: int | None = None  # default.replication.factor; None: min(3, live nodes)
     min_insync_replicas: int | None = None  # min.insync.replicas; None: 2 where there are 3 replicas or more, else 1
     unclean_leader_election_enable: bool = False  # unclean.leader.election.enable
+    unclean_recovery_strategy: RecoveryStrategy | None = None  # unclean.recovery.strategy; None: by the one above
     delete_topic_enable: bool = True  # delete.topic.enable
     strict_topic_names: bool = False  # topic.names.strict (ours): neither '.' nor '_' in the names of users' topics
     auto_leader_rebalance_enable: bool = True  # auto.leader.rebalance.enable

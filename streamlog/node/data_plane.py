@@ -88,6 +88,7 @@ class DataPlane:
             self._isr_changes,
             throttle=self._sending,
             fetch_bytes_max=lambda: configs.node[settings.REPLICA_FETCH_MAX_BYTES],
+            broker_epoch=lambda: link.broker_epoch,
             on_broken=self._suspicions.suspect,
             clock=ports.clock,
             probe=ports.probe,

@@ -290,6 +290,14 @@ class SimDisk:
                 node.links = 1
                 self._used_pages += node.pages()
 
+    def replace(self) -> None:
+        """A new disk is in the machine, and empty. The processes must be dead."""
+        self.root = DirectoryNode(number=0)
+        self._dirty_files.clear()
+        self._dirty_directories.clear()
+        self.locks.clear()
+        self._used_pages = self._inodes = 0
+
     def damage(self, path: str, offset: int, data: bytes) -> None:
         """Overwrite bytes behind everybody's back, in the cache and on the platter: bit rot, a stray write."""
         node = self.find(path)

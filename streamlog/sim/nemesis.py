@@ -35,6 +35,7 @@ class Strike(Struct, frozen=True, kw_only=True):
 
     host: Host
     power: bool
+    disk_lost: bool = False  # it comes back with an empty one
 
 
 class Nemesis:
@@ -90,14 +91,16 @@ class Nemesis:
         (self.stops if error is not None and is_of_disk(error) else self.bad_stops).append(told)
         self._down(host.name, power=True, lasts=RESTART_S)
 
-    def _down(self, name: str, *, power: bool, lasts: float) -> None:
+    def _down(self, name: str, *, power: bool, lasts: float, disk_lost: bool = False) -> None:
         host = self._world.host(name)
-        if host.alive:
-            self._before_death(Strike(host=host, power=power))
+        if host.alive or disk_lost:
+            self._before_death(Strike(host=host, power=power, disk_lost=disk_lost))
         if power:
             host.power_cut()
         else:
             host.crash()
+        if disk_lost:
+            host.disk.replace()
         until = self._world.loop.now + lasts
         self._down_until[name] = max(self._down_until.get(name, 0.0), until)
         self._world.fabric.after(lasts, lambda: self._maybe_up(name))  # also when all is healed by then
@@ -132,6 +135,9 @@ class Nemesis:
             case Kind.POWER_ALL:
                 for name in self._nodes:
                     self._down(name, power=True, lasts=lasts)
+            case Kind.POWER_ALL_WIPE:
+                for name in self._nodes:
+                    self._down(name, power=True, lasts=lasts, disk_lost=name == target)
             case Kind.CRASH_THEN_POWER:
                 self._down(target, power=False, lasts=SOON_S)
                 self._later(2 * SOON_S + lasts / 4, lambda: self._down(target, power=True, lasts=lasts))

@@ -23,6 +23,8 @@ from streamlog.metadata.decision import SessionTimer
 from streamlog.metadata.isr import AlterPartition, IsrProposal, IsrResult, ReportOfflineReplicas
 from streamlog.metadata.node_configs import NodeConfigs
 from streamlog.metadata.records import Partition
+from streamlog.metadata.recovery import PartitionAnswers, RecoverPartitions, to_ask
+from streamlog.metadata.replica_states import ReplicaState
 from streamlog.metadata.roles import PartitionKey
 from streamlog.metadata.view import MetadataView
 from streamlog.model import Acks, BrokerEpoch, BrokerId, Offset, PartitionId, TopicPartition
@@ -96,6 +98,7 @@ class DataNode:
             self.isr,
             throttle=self.leader_throttle,
             fetch_bytes_max=lambda: 1 << 20,
+            broker_epoch=lambda: self.epoch,
             on_broken=self.suspected.append,
             clock=ports.clock,
             probe=ports.probe,
@@ -221,10 +224,28 @@ class Cluster:
     def heartbeat(self, node_id: int) -> None:
         if not self.cut.get(node_id):
             self.controller.heartbeat(node_id)
+            self.recover()
             self.publish()
+
+    def recover(self) -> None:
+        """The controller asks the live nodes about partitions that nobody leads."""
+        answers = []
+        for key, broker_ids in to_ask(self.controller.image):
+            states = tuple(state for b in broker_ids if (state := self._state_of(b, key)) is not None)
+            leader_epoch = self.controller.image.partition(key).leader_epoch
+            answers.append(PartitionAnswers(key=key, leader_epoch=leader_epoch, states=states))
+        if answers:
+            self.controller.do(RecoverPartitions(answers=tuple(answers)))
+
+    def _state_of(self, broker_id: BrokerId, key: PartitionKey) -> ReplicaState | None:
+        node = self.nodes.get(broker_id)
+        if node is None or node.replicas is None or node.epoch is None or not self.host(broker_id).alive:
+            return None
+        return node.replicas.replica_state(key, node.epoch)
 
     def fence(self, node_id: int) -> None:
         self.controller.fence(node_id)
+        self.recover()
         self.publish()
 
     async def ask(self, node_id: int, command: Command) -> Any:

@@ -13,6 +13,7 @@ from streamlog.broker.leader_replica import LeaderReplica
 from streamlog.broker.replicas import Replicas
 from streamlog.errors import StreamlogError
 from streamlog.metadata.convert import encode_batch
+from streamlog.metadata.features import METADATA_VERSION_MAX
 from streamlog.metadata.node_configs import NodeConfigs
 from streamlog.metadata.records import (
     EPOCH_FROM_INDEX,
@@ -275,7 +276,7 @@ def _broker(broker: BrokerId) -> Broker:
         host=f"node{broker}",
         port=9092,
         metadata_version_min=MetadataVersion(1),
-        metadata_version_max=MetadataVersion(1),
+        metadata_version_max=METADATA_VERSION_MAX,
     )
 
 

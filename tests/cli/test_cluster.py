@@ -88,7 +88,7 @@ def test_log_directories(served: ServedCluster) -> None:
 
 def test_release_and_level(served: ServedCluster) -> None:
     assert "version\t0.1.0\n" in served.run("cluster", "api").stdout
-    assert served.run("cluster", "upgrade").stdout == "metadata.version is 1.\n"
+    assert served.run("cluster", "upgrade").stdout == "metadata.version is 2.\n"
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,17 @@ def test_an_election_without_anybody_to_elect(served: ServedCluster) -> None:
     assert "t-0\tnone\tfailed" in done.stdout
     assert "t-0" in refused(done)
     served.cluster.rig.start(2, clean=False)
+    preview = served.run("partition", "elect", "t-0", "--election-type", "unclean", "--dry-run")
+    assert preview.stdout.splitlines() == [
+        "PARTITION\tREPLICA\tSTATE\tIN_SYNC_LAST\tLAST_EPOCH\tLOG_END\tLOST_RECORDS\tWOULD_LEAD",
+        "t-0\t1\tfenced\tyes\tunknown\tunknown\tunknown\tno",
+        "t-0\t2\talive\tno\t0\t10\t0\tyes",
+    ]
+    assert "Nodes 1 have not answered" in preview.stderr
+    assert "t-0\tnone\tfailed" in served.run("partition", "elect", "t-0").stdout, "nothing has changed"
     assert "t-0\t2\telected" in served.run("partition", "elect", "t-0", "--election-type", "unclean").stdout
+    for usage in (("--dry-run",), ("--election-type", "preferred", "--dry-run")):
+        assert served.run("partition", "elect", "t-0", *usage).exit_code == 2
 
 
 def test_replicas_are_moved_listed_and_the_move_called_off(served: ServedCluster) -> None:

@@ -316,7 +316,7 @@ def test_voters_come_and_go() -> None:
 
 def test_the_level_of_the_metadata() -> None:
     async def scenario(bench: Bench) -> None:
-        assert await bench.admin.update_metadata_version() == 1
+        assert await bench.admin.update_metadata_version() == 2
         assert bench.cluster.last.level == 0
 
     play(scenario)

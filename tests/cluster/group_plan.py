@@ -20,7 +20,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from streamlog.sim.faults import Fault, Hardware, Kind, draw_plan
+from streamlog.sim.faults import SURVIVABLE, Fault, Hardware, Kind, draw_plan
 
 from .plan import CONTROLLER, LEADER, PLAIN, Load, Plan, TopicPlan, make_plan
 
@@ -114,7 +114,7 @@ def _cluster(seed: int, hosts: Sequence[str]) -> Plan:
         hosts=[*NODES, *NODES, *hosts],
         from_s=BEGIN_S + 1.0,
         to_s=FAULTS_END_S,
-        kinds=tuple(Kind),
+        kinds=SURVIVABLE,
         kinds_max=4,
     )
     if rng.random() < 0.5:

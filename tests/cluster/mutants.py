@@ -17,8 +17,11 @@ from msgspec.structs import replace
 from streamlog.broker.follower_replica import FollowerReplica
 from streamlog.broker.leader_replica import LeaderReplica
 from streamlog.broker.replica import Assignment, Replica
+from streamlog.metadata import replica_states
 from streamlog.metadata.controller import DECIDERS
+from streamlog.metadata.records import Partition
 from streamlog.metadata.registration import RegisterBroker
+from streamlog.metadata.replica_states import ReplicaState
 from streamlog.model import BrokerId, LeaderEpoch, Offset
 from streamlog.replication.follower import FetchPosition, PartitionFollower
 from streamlog.replication.isr import Isr
@@ -211,6 +214,15 @@ def unclean_restart_unnoticed() -> AbstractContextManager[object]:
     return mock.patch.dict(DECIDERS, {RegisterBroker: mutant})
 
 
+def first_live_replica_leads() -> AbstractContextManager[object]:
+    """Where nobody is in sync any more, the first replica that answers leads, not the one with the longest log."""
+
+    def preference(partition: Partition, state: ReplicaState) -> int:
+        return -partition.replicas.index(state.broker_id)
+
+    return mock.patch.object(replica_states, "_preference", preference)
+
+
 MUTANTS: Final[Mapping[str, Mutant]] = {
     "ack_before_sync_on_leader": Mutant(plant=ack_before_sync_on_leader, seeds=10),
     "ack_before_sync_on_follower": Mutant(plant=ack_before_sync_on_follower, seeds=10),
@@ -234,6 +246,10 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         plant=truncation_by_high_watermark,
         masked="only a replica that has diverged cuts, and it is back at the leader's end a round trip later: the "
         "leader would have to die in between, with this one in the ISR",
+    ),
+    "first_live_replica_leads": Mutant(
+        plant=first_live_replica_leads,
+        masked="a disk must be lost while another replica lags: tests/cluster/test_recovery.py plants it there",
     ),
     "unclean_restart_unnoticed": Mutant(
         plant=unclean_restart_unnoticed,

@@ -19,7 +19,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from streamlog.sim.faults import Fault, Hardware, Kind, draw_plan
+from streamlog.sim.faults import SURVIVABLE, Fault, Hardware, Kind, draw_plan
 from streamlog.sim.loop import Order
 
 BEGIN_S: Final = 3.0
@@ -36,6 +36,9 @@ CONTROLLER: Final = "controller"
 
 FAULTS_MAX: Final = 16
 """Of a seed: more of them, and nothing is up for long enough to be struck."""
+
+LOST_DISK: Final = 0.4
+"""Share of the seeds that can bear it in which a disk is lost."""
 
 CLIENTS: Final = ("c0", "c1", "c2")
 """Hosts that clients run on."""
@@ -93,6 +96,10 @@ def make_plan(seed: int) -> Plan:
     size = rng.choice((3, 3, 3, 4, 5))
     nodes = tuple(f"n{number}" for number in range(1, size + 1))
     voters = rng.choice((3, 5)) if size == 5 else 3
+    topics = _topics(random.Random(f"cluster/{seed}/topics"))
+    faults = _faults(random.Random(f"cluster/{seed}/faults"), nodes)
+    if size > voters and all(topic.min_insync_replicas > 1 for topic in topics):
+        faults = _with_lost_disk(random.Random(f"cluster/{seed}/lost disk"), faults, nodes[voters:])
     return Plan(
         seed=seed,
         order=rng.choice(tuple(Order)),
@@ -100,11 +107,11 @@ def make_plan(seed: int) -> Plan:
         voters=voters,
         hardware=_hardware(random.Random(f"cluster/{seed}/hardware"), nodes),
         settings=_settings(random.Random(f"cluster/{seed}/settings")),
-        topics=_topics(random.Random(f"cluster/{seed}/topics")),
+        topics=topics,
         load=_load(random.Random(f"cluster/{seed}/load")),
         tunes=rng.random() < 0.3,
         moves=size > 3 and rng.random() < 0.6,
-        faults=tuple(_faults(random.Random(f"cluster/{seed}/faults"), nodes)),
+        faults=tuple(faults),
     )
 
 
@@ -119,9 +126,18 @@ def _hardware(rng: random.Random, nodes: Sequence[str]) -> Hardware:
 def _faults(rng: random.Random, nodes: Sequence[str]) -> list[Fault]:
     targets = [*nodes, LEADER, LEADER, LEADER, FOLLOWER, CONTROLLER, CONTROLLER]
     drawn = draw_plan(
-        rng, targets=targets, hosts=[*nodes, *CLIENTS], from_s=BEGIN_S, to_s=FAULTS_END_S, kinds=tuple(Kind)
+        rng, targets=targets, hosts=[*nodes, *CLIENTS], from_s=BEGIN_S, to_s=FAULTS_END_S, kinds=SURVIVABLE
     )
     return sorted(rng.sample(drawn, min(FAULTS_MAX, len(drawn))), key=lambda fault: fault.at)
+
+
+def _with_lost_disk(rng: random.Random, faults: Sequence[Fault], observers: Sequence[str]) -> list[Fault]:
+    """In some seeds one disk is lost, and all nodes lose power: what two replicas had, one has still."""
+    if rng.random() >= LOST_DISK:
+        return list(faults)
+    at = round(rng.uniform(BEGIN_S, FAULTS_END_S), 3)
+    lost = Fault(at, Kind.POWER_ALL_WIPE, rng.choice(observers), lasts=rng.choice((0.05, 0.5, 2.0)))
+    return sorted([*faults, lost], key=lambda fault: fault.at)
 
 
 def _settings(rng: random.Random) -> dict[str, str]:

@@ -99,9 +99,13 @@ class Simulation:
         host = strike.host
         self.tell(f"{host.process} {'loses power' if strike.power else 'is killed'}")
         assert host.process is not None
-        self.deaths.append((self.loop.now, host.name))
-        self.watch.dies(host.process, host.disk)
-        self.quorum.dies(host)
+        if host.alive:
+            self.deaths.append((self.loop.now, host.name))
+            self.watch.dies(host.process, host.disk)
+            self.quorum.dies(host)
+        if strike.disk_lost:
+            self.tell(f"{host.name} loses its disk")
+            self.watch.disk_lost(host.name)
 
     def _on_event(self, host: Host, event: str, fields: dict[str, object]) -> None:
         self.stats[event] += 1

@@ -126,6 +126,10 @@ class Watch:
                     self._promises[process.name, log.partition] = promise_of(log, directory.path)
         life.directories.clear()
 
+    def disk_lost(self, name: str) -> None:
+        """All that it has promised is gone with its disk."""
+        self._promises = {key: promise for key, promise in self._promises.items() if key[0] != name}
+
     def opened(self, process: Process, directory: LogDirectory) -> None:
         """Its logs are open, and nothing has been done to them yet."""
         self._life(process).directories.append(directory)

@@ -157,6 +157,7 @@ class TestDefaultsAgreeWithTheParts:
             "default_replication_factor": node_settings.DEFAULT_REPLICATION_FACTOR.default,
             "min_insync_replicas": topic_defaults.MIN_INSYNC_REPLICAS.default,
             "unclean_leader_election_enable": topic_defaults.UNCLEAN_LEADER_ELECTION_ENABLE.default,
+            "unclean_recovery_strategy": topic_defaults.UNCLEAN_RECOVERY_STRATEGY.default,
             "delete_topic_enable": node_settings.DELETE_TOPIC_ENABLE.default,
             "strict_topic_names": node_settings.TOPIC_NAMES_STRICT.default,
             "auto_leader_rebalance_enable": node_settings.AUTO_LEADER_REBALANCE_ENABLE.default,

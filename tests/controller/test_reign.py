@@ -15,6 +15,7 @@ from streamlog.errors import (
     ThrottledError,
 )
 from streamlog.metadata.convert import decode_batch, encode_batch
+from streamlog.metadata.features import METADATA_VERSION_MAX
 from streamlog.metadata.liveness import FenceBroker, Heartbeat
 from streamlog.metadata.records import MetadataVersion
 from streamlog.metadata.registration import RegisterBroker
@@ -44,7 +45,7 @@ def registration(incarnation: int = 1, node: int = 1) -> RegisterBroker:
         host=f"n{node}",
         port=9092,
         metadata_version_min=MetadataVersion(1),
-        metadata_version_max=MetadataVersion(1),
+        metadata_version_max=METADATA_VERSION_MAX,
         directory_ids=(bytes([node]) * 16,),
     )
 

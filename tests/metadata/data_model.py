@@ -23,6 +23,7 @@ from streamlog.metadata.isr import AlterPartition, ReportOfflineReplicas
 from streamlog.metadata.leaders import BalanceLeaders, ElectionType, ElectLeaders
 from streamlog.metadata.reassignment import AlterReassignments, Reassignment
 from streamlog.metadata.records import ConfigResource, Partition, ResourceType
+from streamlog.metadata.recovery import PartitionAnswers, RecoverPartitions, to_ask
 from streamlog.metadata.roles import PartitionKey
 from streamlog.metadata.rules import Rulebook, effective_min_isr
 from streamlog.metadata.settings import ControllerSettings
@@ -31,7 +32,7 @@ from streamlog.metadata.topic_deletion import DeleteTopics
 from streamlog.metadata.topic_growth import CreatePartitions, GrowTopic
 from streamlog.model import NO_BROKER, BrokerId
 from tests.metadata.examples import ids
-from tests.metadata.rig import Rig
+from tests.metadata.rig import Rig, replica_state
 
 NODES = (1, 2, 3, 4)
 TOPICS = ("t", "u", "v")
@@ -44,6 +45,7 @@ class Replicas(Struct):
     committed: list[int] = field(default_factory=list)
     epoch_start: int = 0  # where the leader's log ended when it was elected
     leader_epoch: int = -1
+    epochs: dict[int, int] = field(default_factory=dict)  # of each record
 
 
 class DataModel:
@@ -135,6 +137,7 @@ class DataModel:
             partition, replicas = served
             self.records += 1
             replicas.logs[partition.leader].append(self.records)
+            replicas.epochs[self.records] = partition.leader_epoch
             self.commit(key)
 
     def copy(self, key: PartitionKey, node: int) -> None:
@@ -189,6 +192,31 @@ class DataModel:
         )
         self.rig.do(command)
 
+    # --- recovery
+
+    def answers(self) -> tuple[PartitionAnswers, ...]:
+        """What the live nodes say of the partitions that nobody leads."""
+        found = []
+        for key, nodes in to_ask(self.rig.image):
+            replicas = self.replicas[key]
+            states = tuple(
+                replica_state(
+                    node,
+                    max((replicas.epochs[record] for record in replicas.logs[node]), default=-1),
+                    len(replicas.logs[node]),
+                    broker_epoch=self.rig.epoch(node),
+                    durable=self.synced,
+                )
+                for node in nodes
+                if self.alive[node]
+            )
+            leader_epoch = self.rig.image.partition(key).leader_epoch
+            found.append(PartitionAnswers(key=key, leader_epoch=leader_epoch, states=states))
+        return tuple(found)
+
+    def recover(self) -> None:
+        self.rig.do(RecoverPartitions(answers=self.answers()))
+
     # --- what the controller did
 
     def follow(self, before: MetadataImage, after: MetadataImage) -> None:
@@ -203,10 +231,27 @@ class DataModel:
                 self.count("by ELR" if partition.leader in old.elr else "by ISR")
             elif partition.leader == old.last_leader and self.synced:
                 self.count("last leader")
+            elif self.synced and any(self.alive[b] for b in old.last_known_elr):
+                self.count("last known")
             else:
                 self.count("unclean")
+                self.check_choice(key, partition)
                 log = replicas.logs[partition.leader]
                 replicas.committed = [a for a, b in zip(replicas.committed, log, strict=False) if a == b]
+
+    def check_choice(self, key: PartitionKey, partition: Partition) -> None:
+        """FAULTS I1: nothing that was acknowledged is lost where a live replica has all of it. Where logs lose their
+        ends without anybody's knowledge, a later epoch may stand on less.
+        """
+        if not self.synced:
+            return
+        replicas = self.replicas[key]
+        able = [b for b in partition.replicas if self.alive[b] and self.rig.broker(b).active]
+        full = [b for b in able if replicas.logs[b][: len(replicas.committed)] == replicas.committed]
+        log = replicas.logs[partition.leader]
+        assert not full or log[: len(replicas.committed)] == replicas.committed, (
+            f"{key[1]}: leader {partition.leader} lacks data"
+        )
 
     def old_state(self, before: MetadataImage, key: PartitionKey) -> Partition | None:
         topic = before.topics.get(key[0])
@@ -260,7 +305,7 @@ class DataModel:
             case 8:
                 command = CreatePartitions(topics=(GrowTopic(name="u", count=len(rig.topic("u").partitions) + 1),))
             case _:
-                command = ElectLeaders(type=ElectionType.UNCLEAN)
+                command = ElectLeaders(type=ElectionType.UNCLEAN, answers=self.answers())
         try:
             rig.do(command)
         except InvalidRequestError:
@@ -289,6 +334,8 @@ class DataModel:
             self.stop(node)
         elif chance < 0.93:
             self.lose_directory(node)
+        elif chance < 0.95:
+            self.recover()
         else:
             self.operate(self.random.randrange(9) if self.random.random() < 0.97 else 9, node)
 

@@ -22,6 +22,7 @@ def check_image(image: MetadataImage, settings: ControllerSettings) -> None:
         assert (partition.leader == NO_BROKER) == (not partition.isr)
         rules = rulebook.of_topic(image.topics[key[0]])
         if len(partition.isr) >= effective_min_isr(rules.min_insync_replicas, partition):
+            assert not partition.last_known_elr
             assert not partition.elr, "SEMANTICS 4: the ELR is cleared once enough are in sync"
     assert not list(unsettled(image, settings)), "the image is not at rest"
 
@@ -47,10 +48,12 @@ def check_partition(partition: Partition) -> None:
     replicas = set(partition.replicas)
     assert partition.replicas
     assert len(replicas) == len(partition.replicas)
-    for subset in (partition.isr, partition.elr, partition.adding, partition.removing, partition.offline):
+    subsets = (partition.isr, partition.elr, partition.last_known_elr, partition.adding, partition.removing)
+    for subset in (*subsets, partition.offline):
         assert len(set(subset)) == len(subset)
         assert set(subset) <= replicas
     assert not set(partition.isr) & set(partition.elr)
+    assert not set(partition.last_known_elr) & {*partition.isr, *partition.elr}
     assert not set(partition.adding) & set(partition.removing)
     if partition.leader != NO_BROKER:
         assert partition.leader in partition.isr

@@ -15,6 +15,7 @@ from streamlog.metadata.cluster import Bootstrap
 from streamlog.metadata.controller import Command, command_for, decide
 from streamlog.metadata.convert import encode_batch
 from streamlog.metadata.decision import Context, Decision, Then, Timer
+from streamlog.metadata.features import METADATA_VERSION_MAX
 from streamlog.metadata.image import MetadataImage, Topic
 from streamlog.metadata.isr import AlterPartition, IsrMember, IsrProposal, IsrResult
 from streamlog.metadata.liveness import FenceBroker, Heartbeat, HeartbeatResponse
@@ -25,12 +26,14 @@ from streamlog.metadata.records import (
     Partition,
     Record,
 )
+from streamlog.metadata.recovery import PartitionAnswers, RecoverPartitions
 from streamlog.metadata.registration import RegisterBroker
+from streamlog.metadata.replica_states import ReplicaState
 from streamlog.metadata.settings import ControllerSettings
 from streamlog.metadata.settle import Settle
 from streamlog.metadata.state_machine import MetadataStateMachine
 from streamlog.metadata.topic_creation import CreateTopics, NewTopic, TopicResult
-from streamlog.model import BrokerEpoch, BrokerId, PartitionId, RaftIndex, TopicId
+from streamlog.model import BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionId, RaftIndex, TopicId
 from tests.metadata.invariants import check_image, check_step
 
 CLUSTER = "cluster-of-tests"
@@ -50,6 +53,9 @@ class TestConfigs:
         elif name == "unclean.leader.election.enable":
             if given not in ("true", "false"):
                 raise InvalidConfigError(f"{name}={given!r}: true or false", field=name)
+        elif name == "unclean.recovery.strategy":
+            if given not in ("none", "balanced", "aggressive"):
+                raise InvalidConfigError(f"{name}={given!r}: none, balanced or aggressive", field=name)
         elif name not in ("cleanup.policy", "compression.type", "retention.ms", "segment.bytes"):
             raise InvalidConfigError(f"unknown config {name!r}", field=name)
         return given
@@ -137,7 +143,7 @@ class Rig:
                 port=9092,
                 rack=rack,
                 metadata_version_min=MetadataVersion(1),
-                metadata_version_max=MetadataVersion(1),
+                metadata_version_max=METADATA_VERSION_MAX,
                 directory_ids=tuple(directories),
                 previous_broker_epoch=known.epoch if known is not None and clean else EPOCH_FROM_INDEX,
             )
@@ -219,6 +225,37 @@ class Rig:
         assert isinstance(result, IsrResult)
         return result
 
+    # --- recovery
+
+    def answers(
+        self, logs: Mapping[int, tuple[int, int]], name: str = "t", partition_id: int = 0, **what: Any
+    ) -> PartitionAnswers:
+        """What these nodes say: last epoch and log end of each."""
+        key = self.key(name, partition_id)
+        states = tuple(
+            replica_state(node, epoch, end, broker_epoch=self.epoch(node), **what)
+            for node, (epoch, end) in logs.items()
+        )
+        leader_epoch = self.partition(name, partition_id).leader_epoch
+        return PartitionAnswers(key=key, leader_epoch=leader_epoch, states=states)
+
+    def recover(self, logs: Mapping[int, tuple[int, int]], name: str = "t", partition_id: int = 0, **what: Any) -> None:
+        self.do(RecoverPartitions(answers=(self.answers(logs, name, partition_id, **what),)))
+
+
+def replica_state(
+    node: int, epoch: int, end: int, *, broker_epoch: int = 1, durable: bool = True, damaged: bool = False
+) -> ReplicaState:
+    return ReplicaState(
+        broker_id=BrokerId(node),
+        broker_epoch=BrokerEpoch(broker_epoch),
+        log_start=Offset(0),
+        log_end=Offset(end),
+        last_epoch=LeaderEpoch(epoch),
+        durable=durable,
+        damaged=damaged,
+    )
+
 
 def broker(broker_id: int, rack: str = "") -> Broker:
     """A live node, where only its place matters."""
@@ -230,6 +267,6 @@ def broker(broker_id: int, rack: str = "") -> Broker:
         port=1,
         rack=rack,
         metadata_version_min=MetadataVersion(1),
-        metadata_version_max=MetadataVersion(1),
+        metadata_version_max=METADATA_VERSION_MAX,
         fenced=False,
     )

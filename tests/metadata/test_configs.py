@@ -23,6 +23,7 @@ from streamlog.metadata.configs import (
 from streamlog.metadata.decision import BATCH_RECORDS, Then
 from streamlog.metadata.reassignment import AlterReassignments, Reassignment
 from streamlog.metadata.records import ALL_BROKERS, ConfigRecord, ConfigResource, PartitionChangeRecord, ResourceType
+from streamlog.metadata.replica_states import RecoveryStrategy
 from streamlog.metadata.rules import Rulebook
 from streamlog.metadata.settings import ControllerSettings
 from streamlog.metadata.topic_creation import CreateInternalTopic
@@ -123,18 +124,31 @@ def test_requests_are_bounded(rig: Rig) -> None:
 class TestPrecedence:
     """Topic, then the cluster-wide dynamic config, then the controller's own setting."""
 
-    def rules(self, rig: Rig) -> tuple[int | None, bool]:
+    def rules(self, rig: Rig) -> tuple[int | None, str]:
         rules = Rulebook(rig.image, rig.settings).of_topic(rig.topic())
-        return rules.min_insync_replicas, rules.unclean
+        return rules.min_insync_replicas, rules.recovery.value
 
     def test_order(self, rig: Rig) -> None:
-        assert self.rules(rig) == (None, False)
+        assert self.rules(rig) == (None, "balanced")
         rig.settings = ControllerSettings(min_insync_replicas=1, unclean_leader_election_enable=True)
-        assert self.rules(rig) == (1, True)
+        assert self.rules(rig) == (1, "aggressive")
         alter(rig, ALL_BROKERS, change("min.insync.replicas", "3"), change("unclean.leader.election.enable", "false"))
-        assert self.rules(rig) == (3, False)
+        assert self.rules(rig) == (3, "balanced")
         alter(rig, TOPIC, change("min.insync.replicas", "2"), change("unclean.leader.election.enable", "true"))
-        assert self.rules(rig) == (2, True)
+        assert self.rules(rig) == (2, "aggressive")
+
+    def test_a_strategy_goes_before_the_switch_at_its_level(self, rig: Rig) -> None:
+        """KIP-966: unclean.leader.election.enable=true is aggressive, false is balanced."""
+        rig.settings = ControllerSettings(
+            unclean_leader_election_enable=True, unclean_recovery_strategy=RecoveryStrategy.NONE
+        )
+        assert self.rules(rig)[1] == "none"
+        alter(rig, ALL_BROKERS, change("unclean.leader.election.enable", "true"))
+        assert self.rules(rig)[1] == "aggressive"
+        alter(rig, ALL_BROKERS, change("unclean.recovery.strategy", "none"))
+        assert self.rules(rig)[1] == "none"
+        alter(rig, TOPIC, change("unclean.leader.election.enable", "false"))
+        assert self.rules(rig)[1] == "balanced"
 
 
 class TestMinInsyncReplicas:
@@ -186,12 +200,14 @@ class TestMinInsyncReplicas:
         assert rig.partition().elr == ids(2)
 
 
-def test_unclean_election_allowed_elects_at_once(rig: Rig) -> None:
+def test_unclean_election_allowed_elects_the_longest_that_answers(rig: Rig) -> None:
     rig.alter_isr([1, 2])
     rig.fence(2)
     rig.fence(1)
     assert (rig.partition().leader, rig.partition().elr) == (NO_BROKER, ids(1, 2))
     alter(rig, TOPIC, change("unclean.leader.election.enable", "true"))
+    assert rig.partition().leader == NO_BROKER, "nobody has said yet how far the logs reach"
+    rig.recover({3: (0, 5)})
     assert (rig.partition().leader, rig.partition().isr) == (3, ids(3))
 
 

@@ -13,6 +13,7 @@ from streamlog.metadata.configs import AlterConfigs, ConfigChange, ResourceChang
 from streamlog.metadata.controller import DECIDERS, Command, command_for, decide
 from streamlog.metadata.decision import BalanceTimer, SessionTimer, Then
 from streamlog.metadata.delta import look_ahead
+from streamlog.metadata.features import METADATA_VERSION_MAX
 from streamlog.metadata.leaders import BalanceLeaders
 from streamlog.metadata.liveness import ExpireSession, FenceBroker
 from streamlog.metadata.records import (
@@ -87,10 +88,10 @@ class TestLevels:
     def test_a_decision_beyond_the_level(self, monkeypatch: pytest.MonkeyPatch) -> None:
         rig = Rig()
         rig.start_all(1)
-        levels = {**features.LEVEL_OF_RECORD, ProducerIdsRecord: MetadataVersion(2)}
+        levels = {**features.LEVEL_OF_RECORD, ProducerIdsRecord: MetadataVersion(METADATA_VERSION_MAX + 1)}
         monkeypatch.setattr(features, "LEVEL_OF_RECORD", levels)
         command = AllocateProducerIds(broker_id=BrokerId(1), broker_epoch=rig.epoch(1))
-        with pytest.raises(InvariantError, match=r"ProducerIdsRecord needs metadata\.version 2, the log is at 1"):
+        with pytest.raises(InvariantError, match=r"ProducerIdsRecord needs metadata\.version 3, the log is at 2"):
             controller.decide(command, rig.image, rig.context)
 
     def test_a_level_that_rises_in_the_same_command_counts(self) -> None:

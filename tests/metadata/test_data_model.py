@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from streamlog.metadata import configs, election, registration
+from streamlog.metadata import configs, election, registration, replica_states
 from streamlog.metadata.records import Partition
 from streamlog.metadata.rules import TopicRules
 from tests.metadata import rig
@@ -30,7 +30,7 @@ def run(synced: bool, seeds: range) -> Counter[str]:
 def test_what_was_committed_is_at_the_leader() -> None:
     """With synced acknowledgements, whatever was killed, however often."""
     counts = run(True, range(SEEDS))
-    assert all(counts[what] for what in ("committed", "by ISR", "by ELR", "last leader")), counts
+    assert all(counts[what] for what in ("committed", "by ISR", "by ELR", "last leader", "last known")), counts
 
 
 def test_with_an_end_lost_at_each_unclean_stop() -> None:
@@ -62,6 +62,13 @@ def forget_lost_disks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registration, "Occasion", lambda **what: real(**{**what, "lost_disks": ()}))
 
 
+def take_the_first_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unclean election asks nobody how far the logs reach."""
+    monkeypatch.setattr(
+        replica_states, "_preference", lambda partition, state: -partition.replicas.index(state.broker_id)
+    )
+
+
 def keep_eligible_below_a_lower_minimum(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(configs, "_eligibility_lost", lambda records, image, context: iter(()))
 
@@ -89,6 +96,7 @@ def count_everybody_as_eligible(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (forget_unclean_stops, False),
         (forget_lost_disks, True),
+        (take_the_first_alive, True),
         (keep_eligible_below_a_lower_minimum, True),
         (end_reassignments_early, True),
         (count_everybody_as_eligible, True),

@@ -11,16 +11,25 @@ from hypothesis import strategies as st
 from streamlog.metadata.delta import changed
 from streamlog.metadata.election import Occasion, difference, revise, revised
 from streamlog.metadata.records import Partition, PartitionChangeRecord
+from streamlog.metadata.replica_states import RecoveryStrategy, ReplicaState
 from streamlog.metadata.rules import TopicRules, effective_min_isr
 from streamlog.model import NO_BROKER, BrokerId, LeaderEpoch, PartitionEpoch, PartitionId
 from tests.metadata.examples import TOPIC, ids
 from tests.metadata.invariants import check_partition
+from tests.metadata.rig import replica_state
 
 KEY = (TOPIC, PartitionId(0))
 
 
-def rules(*active: int, min_isr: int | None = None, unclean: bool = False) -> TopicRules:
-    return TopicRules(active=frozenset(ids(*active)), min_insync_replicas=min_isr, unclean=unclean)
+def rules(*active: int, min_isr: int | None = None, unclean: bool = False, **what: Any) -> TopicRules:
+    recovery = RecoveryStrategy.AGGRESSIVE if unclean else RecoveryStrategy.BALANCED
+    how = {"recovery": recovery, **what}
+    return TopicRules(active=frozenset(ids(*active)), min_insync_replicas=min_isr, **how)
+
+
+def states(**logs: tuple[int, int]) -> tuple[ReplicaState, ...]:
+    """`n2=(last epoch, log end)`: what node 2 says."""
+    return tuple(replica_state(int(name[1:]), *log) for name, log in logs.items())
 
 
 def partition(*replicas: int, **state: Any) -> Partition:
@@ -78,20 +87,24 @@ class TestOrder:
     def test_unclean_only_where_it_is_allowed(self) -> None:
         state = partition(1, 2, 3, isr=(1,), leader=1)
         assert after(state, rules(2, 3)).leader == NO_BROKER
-        new = after(state, rules(2, 3, unclean=True))
+        said = states(n2=(0, 5), n3=(0, 4))
+        assert after(state, rules(2, 3), states=said).leader == NO_BROKER
+        assert after(state, rules(2, 3, unclean=True)).leader == NO_BROKER, "not before they have answered"
+        new = after(state, rules(2, 3, unclean=True), states=said)
         assert (new.leader, new.isr) == (2, ids(2))
 
     def test_an_eligible_one_goes_before_an_unclean_one(self) -> None:
         state = partition(1, 2, 3, isr=(1,), elr=(3,), leader=1)
-        assert after(state, rules(2, 3, unclean=True)).leader == 3
+        assert after(state, rules(2, 3, unclean=True), states=states(n2=(9, 9), n3=(0, 0))).leader == 3
 
     def test_an_operator_may_ask_for_an_unclean_one(self) -> None:
         state = partition(1, 2, 3, isr=(), elr=(1,), leader=NO_BROKER)
-        assert after(state, rules(3), allow_unclean=True).leader == 3
+        assert after(state, rules(3), allow_unclean=True, states=states(n3=(0, 1))).leader == 3
 
     def test_an_unclean_leader_is_no_replica_that_has_just_begun_to_copy_if_there_is_another(self) -> None:
         state = partition(3, 1, 2, adding=(3,), removing=(1,), isr=(1,), leader=1)
-        assert after(state, rules(2, 3, unclean=True)).leader == 2
+        said = states(n2=(0, 5), n3=(0, 5))
+        assert after(state, rules(2, 3, unclean=True), states=said).leader == 2
 
     def test_the_preferred_leader_comes_back_when_it_is_asked_for(self) -> None:
         state = partition(1, 2, 3, leader=2)
@@ -135,8 +148,68 @@ class TestLastLeader:
             state = after(state, rules(*(b for b in (1, 2, 3) if b not in gone)))
             state = after(state, rules(), unclean_stops=ids(*gone))
         assert (state.isr, state.elr, state.leader) == ((), (), NO_BROKER)
-        new = after(state, rules(1, 2, 3))
-        assert new.leader == state.last_leader != NO_BROKER
+        assert state.last_known_elr == ids(1, 3), "2 left while there were enough"
+        assert after(state, rules(1, 2, 3)).leader == NO_BROKER, "the longest of their logs, and they have said nothing"
+        new = after(state, rules(1, 2, 3), states=states(n1=(0, 9), n2=(0, 8), n3=(0, 9)))
+        assert new.leader == 1
+
+
+class TestLastKnown:
+    """KIP-966: who was in sync or eligible and stopped uncleanly has all that was committed, if its disk has."""
+
+    def lost(self, *order: int, isr: tuple[int, ...] = (1, 3)) -> Partition:
+        """All are killed and come back in this order, node 1 without its disk; 2 has been out of the ISR."""
+        state = partition(1, 2, 3, isr=isr, leader=isr[0])
+        for node in order:
+            disks = ids(node) if node == 1 else ()
+            alive = [b for b in (1, 2, 3) if b != node]
+            state = after(state, rules(*alive), unclean_stops=ids(node), lost_disks=disks)
+        return state
+
+    @pytest.mark.parametrize("order", [(1, 2, 3), (1, 3, 2), (2, 1, 3), (2, 3, 1), (3, 1, 2), (3, 2, 1)])
+    def test_a_lost_disk_and_a_stale_replica_the_one_full_copy_leads(self, order: tuple[int, ...]) -> None:
+        state = after(self.lost(*order), rules(1, 2, 3), states=states(n1=(-1, 0), n2=(0, 600), n3=(0, 1200)))
+        assert (state.leader, state.isr) == (3, ids(3))
+
+    def test_it_needs_no_answer_of_anybody_else(self) -> None:
+        state = self.lost(3, 2, 1)
+        assert state.last_known_elr == ids(3)
+        assert after(state, rules(3), states=states(n3=(0, 1200))).leader == 3
+
+    def test_nobody_else_leads_without_it(self) -> None:
+        state = self.lost(3, 2, 1)
+        said = states(n1=(-1, 0), n2=(0, 600))
+        assert after(state, rules(1, 2), states=said).leader == NO_BROKER
+        assert after(state, rules(1, 2, unclean=True), states=said).leader == 2
+
+    def test_without_synced_appends_all_of_them_must_answer(self) -> None:
+        state = partition(1, 2, 3, isr=(), last_known_elr=(2, 3), leader=NO_BROKER, last_leader=NO_BROKER)
+        said = tuple(replica_state(node, 0, end, durable=False) for node, end in ((2, 70), (3, 80)))
+        assert after(state, rules(2, 3), states=said[:1]).leader == NO_BROKER
+        assert after(state, rules(2, 3, recovery=RecoveryStrategy.NONE), states=said).leader == NO_BROKER
+        new = after(state, rules(2, 3), states=said)
+        assert (new.leader, new.last_known_elr) == (3, ()), "its log is the truth now, whatever the other one had"
+
+    def test_a_damaged_log_neither_leads_nor_proves(self) -> None:
+        state = partition(1, 2, 3, isr=(), last_known_elr=(3,), leader=NO_BROKER, last_leader=NO_BROKER)
+        said = (*states(n2=(0, 60)), replica_state(3, 0, 100, damaged=True))
+        assert after(state, rules(2, 3), states=said).leader == NO_BROKER
+        assert after(state, rules(2, 3, unclean=True), states=said).leader == 2
+
+    def test_a_later_epoch_is_longer_than_more_offsets(self) -> None:
+        state = partition(1, 2, 3, isr=(), last_known_elr=(3,), leader=NO_BROKER, last_leader=NO_BROKER)
+        assert after(state, rules(2, 3), states=states(n2=(4, 900), n3=(5, 100))).leader == 3
+
+    def test_the_others_stay_known_until_enough_are_in_sync(self) -> None:
+        state = partition(1, 2, 3, isr=(), last_known_elr=(2, 3), leader=NO_BROKER, last_leader=NO_BROKER)
+        new = after(state, rules(2), states=states(n2=(0, 9)))
+        assert (new.leader, new.last_known_elr) == (2, ids(3))
+        assert after(new, rules(1, 2), isr=ids(2, 1)).last_known_elr == ()
+
+    def test_not_where_the_metadata_version_has_no_place_for_it(self) -> None:
+        assert after(partition(1, 2, 3, isr=(1,), elr=(2,)), rules(remembers=False), unclean_stops=ids(2)).elr == ids(1)
+        new = after(partition(1, 2, 3, isr=(1,), elr=(2,)), rules(remembers=False), unclean_stops=ids(2))
+        assert new.last_known_elr == ()
 
 
 class TestEligible:
@@ -263,6 +336,7 @@ def partitions(draw: st.DrawFn) -> Partition:
     replicas = draw(st.lists(BROKERS, min_size=1, max_size=5, unique=True))
     isr = [b for b in replicas if b in draw(SUBSETS)]
     elr = [b for b in replicas if b in draw(SUBSETS) and b not in isr]
+    known = [b for b in replicas if b in draw(SUBSETS) and b not in isr and b not in elr]
     adding: list[int] = []
     removing: list[int] = []
     if draw(st.booleans()) and len(replicas) > 1:
@@ -277,6 +351,7 @@ def partitions(draw: st.DrawFn) -> Partition:
         replicas=ids(*replicas),
         isr=ids(*isr),
         elr=ids(*elr),
+        last_known_elr=ids(*known),
         adding=ids(*adding),
         removing=ids(*removing),
         offline=ids(*[b for b in replicas if b in draw(SUBSETS)]) if draw(st.booleans()) else (),
@@ -295,12 +370,20 @@ def partitions(draw: st.DrawFn) -> Partition:
     st.booleans(),
     st.sets(BROKERS, max_size=1),
     st.booleans(),
+    st.dictionaries(BROKERS, st.tuples(st.integers(0, 3), st.integers(0, 9))),
 )
 def test_the_rules_hold_for_any_partition(
-    old: Partition, active: set[int], min_isr: int | None, unclean: bool, stopped: set[int], prefer: bool
+    old: Partition,
+    active: set[int],
+    min_isr: int | None,
+    unclean: bool,
+    stopped: set[int],
+    prefer: bool,
+    logs: dict[int, tuple[int, int]],
 ) -> None:
     topic_rules = rules(*active, min_isr=min_isr, unclean=unclean)
-    occasion = Occasion(unclean_stops=ids(*stopped), prefer_first=prefer)
+    said = tuple(replica_state(node, epoch, end) for node, (epoch, end) in logs.items())
+    occasion = Occasion(unclean_stops=ids(*stopped), prefer_first=prefer, states=said)
     record = revise(KEY, old, topic_rules, occasion)
     new = old if record is None else changed(old, record)
     check_partition(new)
@@ -327,7 +410,13 @@ def test_the_rules_hold_for_any_partition(
             assert new.leader == alive_and_eligible[0]
         else:
             last = not eligible.intersection(new.replicas) and new.leader == old.last_leader
-            assert last or unclean
+            answered = {state.broker_id for state in said}
+            assert last or new.leader in answered
+            if not last:
+                alive = [s for s in said if s.broker_id in fit]
+                assert max(s.length for s in alive) == next(s.length for s in alive if s.broker_id == new.leader)
+                proven = any(s.broker_id in (*old.last_known_elr, *stopped, old.last_leader) for s in alive)
+                assert proven or unclean
     # eligible
     if len(new.isr) >= effective_min_isr(min_isr, new):
         assert new.elr == ()

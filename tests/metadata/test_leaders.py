@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from msgspec.structs import replace
 
 from streamlog.errors import (
     ElectionNotNeededError,
@@ -22,6 +25,8 @@ from streamlog.metadata.leaders import (
     ElectionType,
     ElectLeaders,
 )
+from streamlog.metadata.recovery import PartitionAnswers
+from streamlog.metadata.replica_states import ReplicaState
 from streamlog.metadata.settings import ControllerSettings
 from streamlog.model import NO_BROKER, BrokerId, PartitionId
 from tests.metadata.examples import ids
@@ -31,6 +36,26 @@ from tests.metadata.rig import Rig
 def elect(rig: Rig, kind: ElectionType, *partition_ids: int, topic: str = "t") -> list[ElectionResult]:
     wanted = tuple((topic, PartitionId(p)) for p in partition_ids) or None
     return list(rig.do(ElectLeaders(type=kind, partitions=wanted)))
+
+
+def elect_unclean(rig: Rig, *wanted: tuple[str, int], dry_run: bool = False, **logs: tuple[int, int]) -> Any:
+    """`n2=(last epoch, log end)`: what node 2 says of each partition that has no leader."""
+    told = {int(name[1:]): log for name, log in logs.items()}
+    answers = [
+        rig.answers(told, topic.name, at)
+        for topic in rig.image.topics.values()
+        for at, partition in enumerate(topic.partitions)
+        if partition.leader == NO_BROKER
+    ]
+    answers = [replace(one, states=_of_replicas(rig, one)) for one in answers]
+    named = tuple((name, PartitionId(at)) for name, at in wanted) or None
+    command = ElectLeaders(type=ElectionType.UNCLEAN, partitions=named, dry_run=dry_run, answers=tuple(answers))
+    return list(rig.do(command))
+
+
+def _of_replicas(rig: Rig, answers: PartitionAnswers) -> tuple[ReplicaState, ...]:
+    replicas = rig.image.partition(answers.key).replicas
+    return tuple(state for state in answers.states if state.broker_id in replicas)
 
 
 def come_back(rig: Rig, node: int) -> None:
@@ -96,18 +121,45 @@ class TestUnclean:
         return rig
 
     def test_some(self, rig: Rig) -> None:
-        good, not_needed = elect(rig, ElectionType.UNCLEAN, 0, 1)
+        good, not_needed = elect_unclean(rig, ("t", 0), ("t", 1), n2=(0, 7))
         assert (good.leader, good.error) == (2, None)
         assert type(not_needed.error) is ElectionNotNeededError
         assert (rig.partition().leader, rig.partition().isr) == (2, ids(2))
 
     def test_nobody_is_alive(self, rig: Rig) -> None:
-        [result] = elect(rig, ElectionType.UNCLEAN, 0, topic="u")
+        [result] = elect_unclean(rig, ("u", 0), n2=(0, 7))
         assert type(result.error) is EligibleLeadersNotAvailableError
 
     def test_all(self, rig: Rig) -> None:
-        assert [(r.topic, r.leader) for r in elect(rig, ElectionType.UNCLEAN)] == [("t", 2)]
+        found = elect_unclean(rig, n2=(0, 7))
+        assert sorted((r.topic, r.leader) for r in found) == [("t", 2), ("u", NO_BROKER)]
         assert rig.partition("u").leader == NO_BROKER
+
+    def test_not_before_all_live_nodes_have_answered(self, rig: Rig) -> None:
+        [result] = elect_unclean(rig, ("t", 0))
+        assert type(result.error) is EligibleLeadersNotAvailableError
+        assert "[2] have not yet answered" in str(result.error)
+
+    def test_the_longest_log_and_not_the_first(self) -> None:
+        rig = Rig()
+        rig.start_all(1, 2, 3)
+        rig.create(assignments=(ids(1, 2, 3),), configs={"min.insync.replicas": "1"})
+        rig.alter_isr([1])
+        rig.fence(1)
+        [result] = elect_unclean(rig, ("t", 0), n2=(0, 50), n3=(0, 100))
+        assert (result.leader, rig.partition().leader) == (3, 3)
+
+    def test_a_dry_run_says_what_each_choice_would_lose_and_changes_nothing(self) -> None:
+        rig = Rig()
+        rig.start_all(1, 2, 3)
+        rig.create(assignments=(ids(1, 2, 3),), configs={"min.insync.replicas": "1"})
+        rig.alter_isr([1])
+        rig.fence(1)
+        before = rig.image
+        [result] = elect_unclean(rig, ("t", 0), n2=(0, 50), n3=(0, 100), dry_run=True)
+        rows = [(c.broker_id, c.condition, c.lost_records, c.known, c.would_lead) for c in result.candidates]
+        assert rows == [(1, "fenced", None, True, False), (2, "alive", 50, False, False), (3, "alive", 0, False, True)]
+        assert (result.leader, rig.image) == (3, before)
 
 
 class TestBalance:

@@ -16,6 +16,7 @@ from streamlog.errors import (
     UnsupportedVersionError,
 )
 from streamlog.metadata.decision import SessionTimer, SetTimer, Then
+from streamlog.metadata.features import METADATA_VERSION_MAX
 from streamlog.metadata.records import EPOCH_FROM_INDEX, BrokerRecord, MetadataVersion
 from streamlog.metadata.registration import RegisterBroker, UnregisterBroker
 from streamlog.model import NO_BROKER, BrokerEpoch, BrokerId
@@ -30,7 +31,7 @@ REQUEST = RegisterBroker(
     port=9092,
     rack="r",
     metadata_version_min=MetadataVersion(1),
-    metadata_version_max=MetadataVersion(1),
+    metadata_version_max=METADATA_VERSION_MAX,
     directory_ids=(b"b" * 16, b"a" * 16),
 )
 
@@ -88,7 +89,7 @@ def test_after_the_session_the_id_is_free() -> None:
         ({"incarnation_id": b"short"}, InvalidRequestError, "incarnation_id"),
         ({"directory_ids": (b"short",)}, InvalidRequestError, "directory_ids"),
         ({"directory_ids": (bytes(16),) * 1_001}, InvalidRequestError, "directory_ids"),
-        ({"metadata_version_min": 2, "metadata_version_max": 3}, UnsupportedVersionError, "metadata.version"),
+        ({"metadata_version_min": 3, "metadata_version_max": 4}, UnsupportedVersionError, "metadata.version"),
         ({"metadata_version_min": 0, "metadata_version_max": 0}, UnsupportedVersionError, "metadata.version"),
     ],
     ids=str,
@@ -143,6 +144,8 @@ class TestComingBack:
         rig = self.cluster()
         rig.start(1, clean=False)
         rig.start(2, clean=False)
+        assert (rig.partition().leader, rig.partition().last_known_elr) == (NO_BROKER, ids(1, 2))
+        rig.recover({1: (0, 9), 2: (1, 9)})
         assert (rig.partition().leader, rig.partition().isr) == (2, ids(2))
 
     def test_without_its_disk_it_is_not_even_the_last_leader(self) -> None:

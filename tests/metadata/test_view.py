@@ -11,6 +11,7 @@ from streamlog.config import Operation, Scope, node_settings, topic_settings
 from streamlog.errors import InvalidConfigError
 from streamlog.metadata.convert import encode_batch
 from streamlog.metadata.delta import MetadataDelta
+from streamlog.metadata.features import METADATA_VERSION_MAX
 from streamlog.metadata.image import MetadataImage
 from streamlog.metadata.node_configs import NodeConfigs
 from streamlog.metadata.records import (
@@ -69,7 +70,7 @@ class Feed:
                     host=host,
                     port=9092,
                     metadata_version_min=MetadataVersion(1),
-                    metadata_version_max=MetadataVersion(1),
+                    metadata_version_max=METADATA_VERSION_MAX,
                 )
             )
         )

@@ -13,10 +13,12 @@ from streamlog.api.convert.topics import replicas
 from streamlog.api.errors import to_message
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.api.pb import common_pb2
+from streamlog.errors import InvalidRequestError
 from streamlog.metadata.decision import BATCH_RECORDS
 from streamlog.metadata.drain_moves import DrainProgress
 from streamlog.metadata.leaders import ElectionResult, ElectionType, ElectLeaders
 from streamlog.metadata.reassignment import AlterReassignments, Reassignment, ReassignmentResult
+from streamlog.metadata.recovery import Candidate
 from streamlog.metadata.registration import UnregisterBroker
 from streamlog.model import NO_BROKER, BrokerId, TopicPartition
 
@@ -43,7 +45,10 @@ def elect_leaders(message: pb.ElectLeadersRequest) -> ElectLeaders:
     """InvalidRequestError, InvalidTopicError."""
     partitions = topic_partitions(message.partitions, "partitions")
     kind = enum_value(message.type, _ELECTION_TYPES, pb.ElectionType, "type", ElectionType.PREFERRED)
-    return ElectLeaders(type=kind, partitions=tuple((at.topic, at.partition) for at in partitions) or None)
+    if message.dry_run and kind is not ElectionType.UNCLEAN:
+        raise InvalidRequestError("a dry run is of an unclean election only", field="dry_run")
+    named = tuple((at.topic, at.partition) for at in partitions) or None
+    return ElectLeaders(type=kind, partitions=named, dry_run=message.dry_run)
 
 
 def elected(results: Iterable[ElectionResult]) -> pb.ElectLeadersResponse:
@@ -54,7 +59,24 @@ def elected(results: Iterable[ElectionResult]) -> pb.ElectLeadersResponse:
             row.leader = result.leader
         if result.error is not None:
             row.error.CopyFrom(to_message(result.error))
+        for candidate in result.candidates:
+            row.candidates.append(_candidate(candidate))
     return response
+
+
+def _candidate(candidate: Candidate) -> pb.ElectionCandidate:
+    row = pb.ElectionCandidate(
+        node_id=candidate.broker_id,
+        state=candidate.condition,
+        known=candidate.known,
+        lost_records=candidate.lost_records,
+        would_lead=candidate.would_lead,
+    )
+    if candidate.state is not None:
+        row.log_end = candidate.state.log_end
+        if candidate.state.last_epoch >= 0:
+            row.last_epoch = candidate.state.last_epoch
+    return row
 
 
 def alter_reassignments(message: pb.AlterPartitionReassignmentsRequest) -> AlterReassignments:

@@ -174,7 +174,7 @@ class _ElectionTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Election
     ELECTION_TYPE_PREFERRED: _ElectionType.ValueType  # 1
     """The first replica, if it is in sync."""
     ELECTION_TYPE_UNCLEAN: _ElectionType.ValueType  # 2
-    """Of a partition without a leader: any live replica. Committed records may be lost."""
+    """Of a partition without a leader: the live replica with the longest log. Committed records may be lost."""
 
 class ElectionType(_ElectionType, metaclass=_ElectionTypeEnumTypeWrapper):
     """Who may become leader."""
@@ -184,7 +184,7 @@ ELECTION_TYPE_UNSPECIFIED: ElectionType.ValueType  # 0
 ELECTION_TYPE_PREFERRED: ElectionType.ValueType  # 1
 """The first replica, if it is in sync."""
 ELECTION_TYPE_UNCLEAN: ElectionType.ValueType  # 2
-"""Of a partition without a leader: any live replica. Committed records may be lost."""
+"""Of a partition without a leader: the live replica with the longest log. Committed records may be lost."""
 Global___ElectionType: _TypeAlias = ElectionType  # noqa: Y015
 
 class _NodeState:
@@ -1265,12 +1265,15 @@ class ElectLeadersRequest(_message.Message):
 
     TYPE_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
     type: Global___ElectionType.ValueType
     """Default: ELECTION_TYPE_PREFERRED."""
+    dry_run: _builtins.bool
+    """Only with ELECTION_TYPE_UNCLEAN: change nothing, and say what each choice would lose."""
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.TopicPartition]:
         """At most 2,000, none twice. Empty: all partitions that need it; the answer then holds only those that got a leader,
-        2,000 at most: ask again until there are none.
+        2,000 at most: ask again until there are none. Of an unclean election also those that could not get one.
         """
 
     def __init__(
@@ -1278,14 +1281,72 @@ class ElectLeadersRequest(_message.Message):
         *,
         type: Global___ElectionType.ValueType = ...,
         partitions: _abc.Iterable[_common_pb2.TopicPartition] | None = ...,
+        dry_run: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "partitions", b"partitions", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ElectLeadersRequest: _TypeAlias = ElectLeadersRequest  # noqa: Y015
+
+@_typing.final
+class ElectionCandidate(_message.Message):
+    """A replica that an unclean election could choose."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    KNOWN_FIELD_NUMBER: _builtins.int
+    LAST_EPOCH_FIELD_NUMBER: _builtins.int
+    LOG_END_FIELD_NUMBER: _builtins.int
+    LOST_RECORDS_FIELD_NUMBER: _builtins.int
+    WOULD_LEAD_FIELD_NUMBER: _builtins.int
+    node_id: _builtins.int
+    """`node.id`."""
+    state: _builtins.str
+    """alive, no answer, fenced, stopping, unregistered, disk failed, damaged. Only those that are alive can be chosen."""
+    known: _builtins.bool
+    """It was in sync or eligible last: with synced appends it has all that was acknowledged."""
+    last_epoch: _builtins.int
+    """Leader epoch of its last record. Absent: it has had none, or has not answered."""
+    log_end: _builtins.int
+    """One past its last offset. Absent: it has not answered."""
+    lost_records: _builtins.int
+    """How many offsets of the longest log that is known it lacks. Absent: not known."""
+    would_lead: _builtins.bool
+    """It would be chosen."""
+    def __init__(
+        self,
+        *,
+        node_id: _builtins.int = ...,
+        state: _builtins.str = ...,
+        known: _builtins.bool = ...,
+        last_epoch: _builtins.int | None = ...,
+        log_end: _builtins.int | None = ...,
+        lost_records: _builtins.int | None = ...,
+        would_lead: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_last_epoch", b"_last_epoch", "_log_end", b"_log_end", "_lost_records", b"_lost_records", "last_epoch", b"last_epoch", "log_end", b"log_end", "lost_records", b"lost_records"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_epoch", b"_last_epoch", "_log_end", b"_log_end", "_lost_records", b"_lost_records", "known", b"known", "last_epoch", b"last_epoch", "log_end", b"log_end", "lost_records", b"lost_records", "node_id", b"node_id", "state", b"state", "would_lead", b"would_lead"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__last_epoch: _TypeAlias = _typing.Literal["last_epoch"]  # noqa: Y015
+    _WhichOneofArgType__last_epoch: _TypeAlias = _typing.Literal["_last_epoch", b"_last_epoch"]  # noqa: Y015
+    _WhichOneofReturnType__log_end: _TypeAlias = _typing.Literal["log_end"]  # noqa: Y015
+    _WhichOneofArgType__log_end: _TypeAlias = _typing.Literal["_log_end", b"_log_end"]  # noqa: Y015
+    _WhichOneofReturnType__lost_records: _TypeAlias = _typing.Literal["lost_records"]  # noqa: Y015
+    _WhichOneofArgType__lost_records: _TypeAlias = _typing.Literal["_lost_records", b"_lost_records"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__last_epoch) -> _WhichOneofReturnType__last_epoch | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__log_end) -> _WhichOneofReturnType__log_end | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__lost_records) -> _WhichOneofReturnType__lost_records | None: ...
+
+Global___ElectionCandidate: _TypeAlias = ElectionCandidate  # noqa: Y015
 
 @_typing.final
 class ElectionResult(_message.Message):
@@ -1297,6 +1358,7 @@ class ElectionResult(_message.Message):
     PARTITION_FIELD_NUMBER: _builtins.int
     LEADER_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    CANDIDATES_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Name of the topic."""
     partition: _builtins.int
@@ -1307,6 +1369,10 @@ class ElectionResult(_message.Message):
     def error(self) -> _common_pb2.StreamlogError:
         """ELECTION_NOT_NEEDED where it leads already. Absent: elected."""
 
+    @_builtins.property
+    def candidates(self) -> _containers.RepeatedCompositeFieldContainer[Global___ElectionCandidate]:
+        """Of a dry run, in the order of the replicas; `leader` is then who would lead."""
+
     def __init__(
         self,
         *,
@@ -1314,10 +1380,11 @@ class ElectionResult(_message.Message):
         partition: _builtins.int = ...,
         leader: _builtins.int | None = ...,
         error: _common_pb2.StreamlogError | None = ...,
+        candidates: _abc.Iterable[Global___ElectionCandidate] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_leader", b"_leader", "error", b"error", "leader", b"leader"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_leader", b"_leader", "error", b"error", "leader", b"leader", "partition", b"partition", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_leader", b"_leader", "candidates", b"candidates", "error", b"error", "leader", b"leader", "partition", b"partition", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__leader: _TypeAlias = _typing.Literal["leader"]  # noqa: Y015
     _WhichOneofArgType__leader: _TypeAlias = _typing.Literal["_leader", b"_leader"]  # noqa: Y015

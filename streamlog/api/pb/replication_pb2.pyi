@@ -24,6 +24,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from streamlog.api.pb import controller_pb2 as _controller_pb2
 from streamlog.api.pb import common_pb2 as _common_pb2
 import builtins as _builtins
 import sys
@@ -375,3 +376,137 @@ class ReplicateResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReplicateResponse: _TypeAlias = ReplicateResponse  # noqa: Y015
+
+@_typing.final
+class DescribeReplicasRequest(_message.Message):
+    """Which replicas of the node are meant."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    cluster_id: _builtins.str
+    """INCONSISTENT_CLUSTER_ID where it is another one."""
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[_controller_pb2.PartitionKey]:
+        """Distinct partitions, at most 2,000."""
+
+    def __init__(
+        self,
+        *,
+        cluster_id: _builtins.str = ...,
+        partitions: _abc.Iterable[_controller_pb2.PartitionKey] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "partitions", b"partitions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeReplicasRequest: _TypeAlias = DescribeReplicasRequest  # noqa: Y015
+
+@_typing.final
+class EpochStart(_message.Message):
+    """A leader epoch in a replica's log."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    START_OFFSET_FIELD_NUMBER: _builtins.int
+    leader_epoch: _builtins.int
+    """The leader epoch."""
+    start_offset: _builtins.int
+    """Its first offset."""
+    def __init__(
+        self,
+        *,
+        leader_epoch: _builtins.int = ...,
+        start_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["leader_epoch", b"leader_epoch", "start_offset", b"start_offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EpochStart: _TypeAlias = EpochStart  # noqa: Y015
+
+@_typing.final
+class ReplicaState(_message.Message):
+    """How far one replica reaches."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTITION_FIELD_NUMBER: _builtins.int
+    LOG_START_FIELD_NUMBER: _builtins.int
+    LOG_END_FIELD_NUMBER: _builtins.int
+    LAST_EPOCH_FIELD_NUMBER: _builtins.int
+    EPOCHS_FIELD_NUMBER: _builtins.int
+    DURABLE_FIELD_NUMBER: _builtins.int
+    DAMAGED_FIELD_NUMBER: _builtins.int
+    log_start: _builtins.int
+    """First offset of its log."""
+    log_end: _builtins.int
+    """One past its last offset."""
+    last_epoch: _builtins.int
+    """Leader epoch of its last record. Absent: it has had none."""
+    durable: _builtins.bool
+    """Each append is synced before it counts: an unclean stop has lost nothing that was acknowledged."""
+    damaged: _builtins.bool
+    """Its log lacks records that it had: it cannot lead."""
+    @_builtins.property
+    def partition(self) -> _controller_pb2.PartitionKey:
+        """Which one."""
+
+    @_builtins.property
+    def epochs(self) -> _containers.RepeatedCompositeFieldContainer[Global___EpochStart]:
+        """The latest epochs of its log, rising, at most 32."""
+
+    def __init__(
+        self,
+        *,
+        partition: _controller_pb2.PartitionKey | None = ...,
+        log_start: _builtins.int = ...,
+        log_end: _builtins.int = ...,
+        last_epoch: _builtins.int | None = ...,
+        epochs: _abc.Iterable[Global___EpochStart] | None = ...,
+        durable: _builtins.bool = ...,
+        damaged: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_last_epoch", b"_last_epoch", "last_epoch", b"last_epoch", "partition", b"partition"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_epoch", b"_last_epoch", "damaged", b"damaged", "durable", b"durable", "epochs", b"epochs", "last_epoch", b"last_epoch", "log_end", b"log_end", "log_start", b"log_start", "partition", b"partition"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__last_epoch: _TypeAlias = _typing.Literal["last_epoch"]  # noqa: Y015
+    _WhichOneofArgType__last_epoch: _TypeAlias = _typing.Literal["_last_epoch", b"_last_epoch"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__last_epoch) -> _WhichOneofReturnType__last_epoch | None: ...
+
+Global___ReplicaState: _TypeAlias = ReplicaState  # noqa: Y015
+
+@_typing.final
+class DescribeReplicasResponse(_message.Message):
+    """Answers a DescribeReplicasRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BROKER_EPOCH_FIELD_NUMBER: _builtins.int
+    REPLICAS_FIELD_NUMBER: _builtins.int
+    broker_epoch: _builtins.int
+    """Of the node's registration; what it says holds for that one. 0: it is not registered."""
+    @_builtins.property
+    def replicas(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReplicaState]:
+        """Of the partitions asked for those that the node has a log of."""
+
+    def __init__(
+        self,
+        *,
+        broker_epoch: _builtins.int = ...,
+        replicas: _abc.Iterable[Global___ReplicaState] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "replicas", b"replicas"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeReplicasResponse: _TypeAlias = DescribeReplicasResponse  # noqa: Y015

@@ -410,6 +410,7 @@ class UnsettledReplicas(_message.Message):
     ADDING_FIELD_NUMBER: _builtins.int
     REMOVING_FIELD_NUMBER: _builtins.int
     OFFLINE_FIELD_NUMBER: _builtins.int
+    LAST_KNOWN_ELR_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def elr(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Eligible leader replicas (KIP-966)."""
@@ -424,6 +425,10 @@ class UnsettledReplicas(_message.Message):
     def offline(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Those whose log directory has failed."""
 
+    @_builtins.property
+    def last_known_elr(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Were in sync or eligible, stopped uncleanly since, and have kept their disks (KIP-966). Since version 1 of the record."""
+
     def __init__(
         self,
         *,
@@ -431,10 +436,11 @@ class UnsettledReplicas(_message.Message):
         adding: _abc.Iterable[_builtins.int] | None = ...,
         removing: _abc.Iterable[_builtins.int] | None = ...,
         offline: _abc.Iterable[_builtins.int] | None = ...,
+        last_known_elr: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adding", b"adding", "elr", b"elr", "offline", b"offline", "removing", b"removing"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adding", b"adding", "elr", b"elr", "last_known_elr", b"last_known_elr", "offline", b"offline", "removing", b"removing"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -476,6 +482,7 @@ class PartitionChangeRecord(_message.Message):
     OFFLINE_FIELD_NUMBER: _builtins.int
     LEADER_FIELD_NUMBER: _builtins.int
     LAST_LEADER_FIELD_NUMBER: _builtins.int
+    LAST_KNOWN_ELR_FIELD_NUMBER: _builtins.int
     topic_id: _builtins.bytes
     partition_id: _builtins.int
     leader: _builtins.int
@@ -492,6 +499,10 @@ class PartitionChangeRecord(_message.Message):
     def removing(self) -> Global___BrokerIds: ...
     @_builtins.property
     def offline(self) -> Global___BrokerIds: ...
+    @_builtins.property
+    def last_known_elr(self) -> Global___BrokerIds:
+        """Since version 1 of this record."""
+
     def __init__(
         self,
         *,
@@ -505,10 +516,11 @@ class PartitionChangeRecord(_message.Message):
         offline: Global___BrokerIds | None = ...,
         leader: _builtins.int | None = ...,
         last_leader: _builtins.int | None = ...,
+        last_known_elr: Global___BrokerIds | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_last_leader", b"_last_leader", "_leader", b"_leader", "adding", b"adding", "elr", b"elr", "isr", b"isr", "last_leader", b"last_leader", "leader", b"leader", "offline", b"offline", "removing", b"removing", "replicas", b"replicas"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_last_leader", b"_last_leader", "_leader", b"_leader", "adding", b"adding", "elr", b"elr", "isr", b"isr", "last_known_elr", b"last_known_elr", "last_leader", b"last_leader", "leader", b"leader", "offline", b"offline", "removing", b"removing", "replicas", b"replicas"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_leader", b"_last_leader", "_leader", b"_leader", "adding", b"adding", "elr", b"elr", "isr", b"isr", "last_leader", b"last_leader", "leader", b"leader", "offline", b"offline", "partition_id", b"partition_id", "removing", b"removing", "replicas", b"replicas", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_leader", b"_last_leader", "_leader", b"_leader", "adding", b"adding", "elr", b"elr", "isr", b"isr", "last_known_elr", b"last_known_elr", "last_leader", b"last_leader", "leader", b"leader", "offline", b"offline", "partition_id", b"partition_id", "removing", b"removing", "replicas", b"replicas", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__last_leader: _TypeAlias = _typing.Literal["last_leader"]  # noqa: Y015
     _WhichOneofArgType__last_leader: _TypeAlias = _typing.Literal["_last_leader", b"_last_leader"]  # noqa: Y015

@@ -1,0 +1,161 @@
+"""Unclean recovery: the nodes are asked how far their replicas reach, and who may lead is decided by that (KIP-966).
+
+    nobody leads some partitions --all live replicas asked--> answers --RecoverPartitions--> elected, or still waiting
+         ^                                                                                        |
+         +------------------ the image has changed, or RETRY_S has passed ------------------------+
+
+One for each reign. The decision itself is pure (streamlog.metadata.recovery) and goes through the quorum like any
+other; where the answers would change nothing, nothing is submitted. Whom a partition waits for is logged when that
+changes. An operator's unclean election asks likewise, once (`answers_for`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from itertools import islice
+from typing import Any, Final
+
+from streamlog.api.convert import replica_states as convert
+from streamlog.api.pb import replication_pb2 as pb
+from streamlog.api.service import parse
+from streamlog.errors import StreamlogError
+from streamlog.metadata.controller import Command
+from streamlog.metadata.decision import BATCH_RECORDS, Context
+from streamlog.metadata.image import MetadataImage
+from streamlog.metadata.leaders import ElectionType, ElectLeaders
+from streamlog.metadata.records import Replicas
+from streamlog.metadata.recovery import PartitionAnswers, RecoverPartitions, recover, to_ask, waited_for
+from streamlog.metadata.replica_states import ReplicaState
+from streamlog.metadata.roles import PartitionKey, Role
+from streamlog.metadata.view import MetadataView, address
+from streamlog.model import NO_BROKER, BrokerId, PartitionId, RaftIndex
+from streamlog.ports import Network, Probe, RpcError
+
+DESCRIBE: Final = "/streamlog.internal.v1.Replication/DescribeReplicas"
+ANSWER_S: Final = 1.5
+"""A node that lives answers within milliseconds: it reads nothing from its disk."""
+RETRY_S: Final = 1.0
+"""Between two rounds while partitions wait and nothing changes."""
+SETTLE_S: Final = 0.05
+"""After a change of the image: those that come together are answered together."""
+_RESPONSE_BYTES_MAX: Final = 4 << 20
+
+
+class UncleanRecovery:
+    """`waiting` is how many partitions have no leader that live replicas could prove to be safe."""
+
+    def __init__(
+        self,
+        *,
+        view: MetadataView,
+        network: Network,
+        context_of: Callable[[Collection[BrokerId]], Context],
+        submit: Callable[[Command], Awaitable[Any]],
+        probe: Probe,
+    ) -> None:
+        self._view = view
+        self._network = network
+        self._context_of = context_of
+        self._submit = submit
+        self._probe = probe
+        self._after: PartitionKey | None = None  # asked about last: the next round begins behind it
+        self._told: tuple[int, Replicas] = (0, ())  # what was logged last
+        self.waiting = 0
+
+    async def run(self) -> None:
+        """As long as the reign; ends with what its commands raise when it ends."""
+        while True:
+            await self._view.wait_until(lambda image: image.roles.any(Role.LEADERLESS))
+            await asyncio.sleep(SETTLE_S)
+            image = self._view.image
+            await self._round(image)
+            await self._news(self._view.image.index)
+
+    async def _news(self, index: RaftIndex) -> None:
+        try:
+            async with asyncio.timeout(RETRY_S):
+                await self._view.wait_until(lambda image: image.index != index)
+        except TimeoutError:
+            pass
+
+    async def _round(self, image: MetadataImage) -> None:
+        asked = dict(islice(to_ask(image, self._after), BATCH_RECORDS))
+        self._after = max(asked, default=None)
+        answers = await self._ask(image, asked)
+        command = RecoverPartitions(answers=answers)
+        if recover(command, self._view.image, self._context_of(())).records:
+            await self._submit(command)
+        self._tell(answers)
+
+    async def answers_for(self, command: ElectLeaders) -> ElectLeaders:
+        """The command of an operator with what the nodes say now."""
+        if command.type is not ElectionType.UNCLEAN:
+            return command
+        image = self._view.image
+        wanted = None if command.partitions is None else _keys(command.partitions, image)
+        partitions = ((key, nodes) for key, nodes in to_ask(image) if wanted is None or key in wanted)
+        answers = await self._ask(image, dict(islice(partitions, BATCH_RECORDS)))
+        return ElectLeaders(type=command.type, partitions=command.partitions, dry_run=command.dry_run, answers=answers)
+
+    async def _ask(
+        self, image: MetadataImage, partitions: Mapping[PartitionKey, Replicas]
+    ) -> tuple[PartitionAnswers, ...]:
+        """All nodes at once; who does not answer in time has no row."""
+        by_node: dict[BrokerId, list[PartitionKey]] = {}
+        for key, replicas in partitions.items():
+            for replica in replicas:
+                by_node.setdefault(replica, []).append(key)
+        told = await asyncio.gather(*(self._describe(image, node, keys) for node, keys in by_node.items()))
+        found: dict[PartitionKey, list[ReplicaState]] = {key: [] for key in partitions}
+        for states in told:
+            for key, state in states.items():
+                found[key].append(state)
+        return tuple(
+            PartitionAnswers(key=key, leader_epoch=image.partition(key).leader_epoch, states=tuple(states))
+            for key, states in found.items()
+        )
+
+    async def _describe(
+        self, image: MetadataImage, node: BrokerId, keys: list[PartitionKey]
+    ) -> dict[PartitionKey, ReplicaState]:
+        broker = image.brokers[node]
+        channel = self._network.connect(address(broker.host, broker.port))
+        try:
+            request = convert.to_request(image.cluster_id, keys).SerializeToString()
+            data = await channel.unary(DESCRIBE, request, timeout_s=ANSWER_S)
+            return convert.response(node, parse(pb.DescribeReplicasResponse, data, _RESPONSE_BYTES_MAX), keys)
+        except (RpcError, StreamlogError) as error:
+            self._probe("replica_state_unanswered", broker=node, partitions=len(keys), reason=str(error))
+            return {}
+        finally:
+            await channel.close()
+
+    def _tell(self, answers: Iterable[PartitionAnswers]) -> None:
+        """What waits, and for whom, where that has changed."""
+        image = self._view.image
+        waiting = [one for one in answers if image.topics.get(one.key[0]) is not None]
+        waiting = [one for one in waiting if image.partition(one.key).leader == NO_BROKER]
+        nodes = {node for one in waiting for node in waited_for(image.partition(one.key), one.states)}
+        self.waiting = len(waiting)
+        told = (len(waiting), tuple(sorted(nodes)))
+        if told == self._told:
+            return
+        self._told = told
+        if waiting:
+            topic_id, partition_id = waiting[0].key
+            self._probe(
+                "partitions_wait_for_replicas",
+                count=len(waiting),
+                first=f"{image.topics[topic_id].name}-{partition_id}",
+                nodes=list(told[1]),
+            )
+
+
+def _keys(partitions: Iterable[tuple[str, PartitionId]], image: MetadataImage) -> frozenset[PartitionKey]:
+    found = []
+    for name, partition_id in partitions:
+        topic = image.topic_named(name)
+        if topic is not None:
+            found.append((topic.topic_id, partition_id))
+    return frozenset(found)

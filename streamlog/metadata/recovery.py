@@ -1,0 +1,162 @@
+"""Unclean recovery (KIP-966): partitions that nobody leads get a leader by what the nodes say of their logs.
+
+The shell asks the nodes (streamlog.controller.recovery) and hands their answers in; who leads then is decided here, by
+the rules of streamlog.metadata.replica_states, and recorded like every other election. Answers are of one leader epoch
+and of one registration each: those of another are passed over, and the shell asks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from streamlog.metadata.decision import BATCH_RECORDS, Context, Decision, Then
+from streamlog.metadata.election import Occasion, revise
+from streamlog.metadata.image import MetadataImage
+from streamlog.metadata.records import Partition, PartitionChangeRecord, Replicas
+from streamlog.metadata.replica_states import (
+    ReplicaState,
+    chosen,
+    known_complete,
+    longest,
+    lost_records,
+)
+from streamlog.metadata.roles import PartitionKey, Role
+from streamlog.metadata.rules import Rulebook, TopicRules
+from streamlog.model import NO_BROKER, BrokerId, LeaderEpoch
+
+
+class PartitionAnswers(Struct, frozen=True, kw_only=True):
+    key: PartitionKey
+    leader_epoch: LeaderEpoch  # of the image that was asked by
+    states: tuple[ReplicaState, ...]
+
+
+class RecoverPartitions(Struct, frozen=True, kw_only=True):
+    """The nodes have been asked; at most BATCH_RECORDS partitions."""
+
+    answers: tuple[PartitionAnswers, ...]
+
+
+class Candidate(Struct, frozen=True, kw_only=True):
+    """A row of what an unclean election would choose from."""
+
+    broker_id: BrokerId
+    condition: str  # alive, fenced, stopping, unregistered; or of its replica: disk failed, damaged
+    state: ReplicaState | None = None  # None: it has not answered
+    lost_records: int | None = None  # against the longest log that is known; None: not known
+    known: bool = False  # it was in sync or eligible last
+    would_lead: bool = False
+
+
+class Waiting(Struct, frozen=True, kw_only=True):
+    """A partition that could not be recovered, and the nodes that would help."""
+
+    key: PartitionKey
+    nodes: Replicas
+
+
+def recover(command: RecoverPartitions, image: MetadataImage, context: Context) -> Decision[None]:
+    rulebook = Rulebook(image, context.settings)
+    records = tuple(_changes(command, image, rulebook))[:BATCH_RECORDS]
+    return Decision(response=None, records=records, then=Then.SETTLE if records else Then.NOTHING)
+
+
+def _changes(command: RecoverPartitions, image: MetadataImage, rulebook: Rulebook) -> Iterator[PartitionChangeRecord]:
+    for answers in command.answers:
+        partition = leaderless(answers, image)
+        if partition is None:
+            continue
+        rules = rulebook.of_topic(image.topics[answers.key[0]])
+        record = revise(answers.key, partition, rules, Occasion(states=current_states(answers, image)))
+        if record is not None and record.leader is not None:
+            yield record
+
+
+def leaderless(answers: PartitionAnswers, image: MetadataImage) -> Partition | None:
+    """The partition, if nobody leads it and nobody has since it was asked about."""
+    topic = image.topics.get(answers.key[0])
+    partition = None if topic is None else topic.partitions.get(answers.key[1])
+    if partition is None or partition.leader != NO_BROKER or partition.leader_epoch != answers.leader_epoch:
+        return None
+    return partition
+
+
+def current_states(answers: PartitionAnswers, image: MetadataImage) -> tuple[ReplicaState, ...]:
+    """Those whose node has not registered since."""
+    return tuple(
+        state
+        for state in answers.states
+        if (broker := image.brokers.get(state.broker_id)) is not None and broker.epoch == state.broker_epoch
+    )
+
+
+def to_ask(image: MetadataImage, after: PartitionKey | None = None) -> Iterator[tuple[PartitionKey, Replicas]]:
+    """The partitions that nobody leads, and the replicas on live nodes with sound disks; those behind `after` first."""
+    keys = list(image.roles.partitions(Role.LEADERLESS))
+    start = 0 if after is None else sum(1 for key in keys if key <= after)
+    active = frozenset(broker.broker_id for broker in image.brokers.values() if broker.active)
+    for key in (*keys[start:], *keys[:start]):
+        partition = image.partition(key)
+        nodes = tuple(b for b in partition.replicas if b in active and b not in partition.offline)
+        if nodes:
+            yield key, nodes
+
+
+def silent(partition: Partition, rules: TopicRules, states: Sequence[ReplicaState]) -> Replicas:
+    """Live nodes with a sound disk that have not answered."""
+    answered = {state.broker_id for state in states}
+    return tuple(
+        b for b in partition.replicas if b in rules.active and b not in partition.offline and b not in answered
+    )
+
+
+def waited_for(partition: Partition, states: Sequence[ReplicaState]) -> Replicas:
+    """The nodes that could prove a choice, or are needed for the best one: those in sync, eligible or known last that
+    have not answered. Nobody: the others, since nothing is known.
+    """
+    able = {state.broker_id for state in states if not state.damaged}
+    wanted = (*partition.isr, *partition.elr, *known_complete(partition))
+    found = tuple(b for b in partition.replicas if b in wanted and b not in able)
+    return found or tuple(b for b in partition.replicas if b not in able)
+
+
+def candidates(
+    partition: Partition, rules: TopicRules, image: MetadataImage, states: Sequence[ReplicaState]
+) -> tuple[Candidate, ...]:
+    """What an operator's election would choose from, in the order of the replicas."""
+    reference = longest(states)
+    by_id: Mapping[BrokerId, ReplicaState] = {state.broker_id: state for state in states}
+    fit = tuple(b for b in partition.replicas if b in rules.active and b not in partition.offline)
+    choice = chosen(partition, fit, (), states, rules.recovery, by_hand=True)
+    known = (*partition.isr, *partition.elr, *known_complete(partition))
+    rows = []
+    for broker_id in partition.replicas:
+        state = by_id.get(broker_id)
+        row = Candidate(
+            broker_id=broker_id,
+            condition=_condition(broker_id, partition, image, state),
+            known=broker_id in known,
+            would_lead=choice is not None and choice.leader == broker_id,
+        )
+        if state is not None and reference is not None:
+            row = replace(row, state=state, lost_records=lost_records(state, reference))
+        rows.append(row)
+    return tuple(rows)
+
+
+def _condition(broker_id: BrokerId, partition: Partition, image: MetadataImage, state: ReplicaState | None) -> str:
+    broker = image.brokers.get(broker_id)
+    if broker is None:
+        return "unregistered"
+    if broker.fenced:
+        return "fenced"
+    if broker.stopping:
+        return "stopping"
+    if broker_id in partition.offline:
+        return "disk failed"
+    if state is None:
+        return "no answer"
+    return "damaged" if state.damaged else "alive"
