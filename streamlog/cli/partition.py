@@ -43,6 +43,7 @@ _CANDIDATE_COLUMNS: Final = (
     "lost_records",
     "would_lead",
 )
+_UNKNOWN: Final = dict.fromkeys(("last_epoch", "log_end", "lost_records"), "unknown")
 _MOVE_COLUMNS: Final = ("partition", "replicas", "adding", "removing", "isr")
 _DIGEST_COLUMNS: Final = ("partition", "node", "state", "offsets", "batches", "log_end", "digest")
 _REPAIR_COLUMNS: Final = ("partition", "node", "offsets", "outcome", "from", "file", "position", "reason")
@@ -114,8 +115,7 @@ def _preview(target: Target, output: Output, named: Sequence[TopicPartition] | N
     found = with_admin(target, lambda admin: admin.preview_unclean_election(named))
     rows = [_candidate_row(one, candidate) for one in found for candidate in one.candidates]
     if output is not Output.JSON:
-        for row in (row for row in rows if row["log_end"] is None):
-            row |= dict.fromkeys(("last_epoch", "log_end", "lost_records"), "unknown")
+        rows = [{**row, **_UNKNOWN} if row["log_end"] is None else row for row in rows]
     if rows or output is Output.JSON:
         show_rows(output, rows, columns=_CANDIDATE_COLUMNS)
     else:
