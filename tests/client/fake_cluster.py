@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import structs
+
 from streamlog.api.convert import configs, placement, topics, view
 from streamlog.api.convert.placement import DrainAction
 from streamlog.api.errors import to_message
@@ -173,7 +175,8 @@ class FakeCluster:
 
     async def _elect(self, request: pb.ElectLeadersRequest, call: Call) -> pb.ElectLeadersResponse:
         self._began("ElectLeaders", request)
-        return placement.elected(self.rig.do(placement.elect_leaders(request)))
+        command = structs.replace(placement.elect_leaders(request), answers=self.rig.equal_answers())
+        return placement.elected(self.rig.do(command))
 
     async def _reassign(
         self, request: pb.AlterPartitionReassignmentsRequest, call: Call

@@ -26,7 +26,7 @@ from streamlog.metadata.records import (
     Partition,
     Record,
 )
-from streamlog.metadata.recovery import PartitionAnswers, RecoverPartitions
+from streamlog.metadata.recovery import PartitionAnswers, RecoverPartitions, to_ask
 from streamlog.metadata.registration import RegisterBroker
 from streamlog.metadata.replica_states import ReplicaState
 from streamlog.metadata.settings import ControllerSettings
@@ -238,6 +238,17 @@ class Rig:
         )
         leader_epoch = self.partition(name, partition_id).leader_epoch
         return PartitionAnswers(key=key, leader_epoch=leader_epoch, states=states)
+
+    def equal_answers(self) -> tuple[PartitionAnswers, ...]:
+        """All live replicas of partitions that nobody leads are of equal length."""
+        return tuple(
+            PartitionAnswers(
+                key=key,
+                leader_epoch=self.image.partition(key).leader_epoch,
+                states=tuple(replica_state(node, 0, 10, broker_epoch=self.epoch(node)) for node in nodes),
+            )
+            for key, nodes in to_ask(self.image)
+        )
 
     def recover(self, logs: Mapping[int, tuple[int, int]], name: str = "t", partition_id: int = 0, **what: Any) -> None:
         self.do(RecoverPartitions(answers=(self.answers(logs, name, partition_id, **what),)))

@@ -33,7 +33,6 @@ from streamlog.metadata.decision import Context
 from streamlog.metadata.leaders import ElectLeaders
 from streamlog.metadata.node_configs import NodeConfigs
 from streamlog.metadata.records import PartitionChangeRecord
-from streamlog.metadata.recovery import PartitionAnswers, to_ask
 from streamlog.metadata.topic_creation import CreateInternalTopic
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerEpoch, BrokerId, Offset, PartitionId, ProducerId, RaftIndex, RaftTerm, TopicId
@@ -46,7 +45,7 @@ from streamlog.services.marking import LocalMarkers, MarkerLinks
 from streamlog.sim import Order, SimLoop, World, run
 from streamlog.storage.directories import LogDirectories
 from tests.broker.rig import FakeController, FakeIsrChanges, FakeLinks
-from tests.metadata.rig import Rig, replica_state
+from tests.metadata.rig import Rig
 from tests.storage.batches import batch
 
 if TYPE_CHECKING:
@@ -255,21 +254,10 @@ class Cluster:
     async def decide(self, command: Command) -> Any:
         """By the controller, and applied everywhere."""
         if isinstance(command, ElectLeaders):  # as the controller's shell does (streamlog.controller.recovery)
-            command = structs.replace(command, answers=self._answers())
+            command = structs.replace(command, answers=self.rig.equal_answers())
         response = self.rig.do(command)
         await self.spread()
         return response
-
-    def _answers(self) -> tuple[PartitionAnswers, ...]:
-        """All live replicas are of equal length."""
-        return tuple(
-            PartitionAnswers(
-                key=key,
-                leader_epoch=self.rig.image.partition(key).leader_epoch,
-                states=tuple(replica_state(node, 0, 10, broker_epoch=self.rig.epoch(node)) for node in nodes),
-            )
-            for key, nodes in to_ask(self.rig.image)
-        )
 
     async def spread(self) -> None:
         """What the rig has committed, to all nodes."""
