@@ -19,6 +19,7 @@ from streamlog.errors import StreamlogError, UnsupportedVersionError, VoterNotFo
 from streamlog.metadata.cluster import UpdateMetadataVersion
 from streamlog.metadata.drain import DrainBroker
 from streamlog.metadata.drain_moves import progress
+from streamlog.metadata.features import METADATA_VERSION_MAX
 from streamlog.metadata.records import MetadataVersion
 from streamlog.model import PartitionId
 from streamlog.ports import Clock
@@ -235,7 +236,7 @@ class FakeCluster:
         self, request: pb.UpdateMetadataVersionRequest, call: Call
     ) -> pb.UpdateMetadataVersionResponse:
         self._began("UpdateMetadataVersion", request)
-        self.rig.do(UpdateMetadataVersion(level=MetadataVersion(request.level or 1)))
+        self.rig.do(UpdateMetadataVersion(level=MetadataVersion(request.level or METADATA_VERSION_MAX)))
         return pb.UpdateMetadataVersionResponse(level=self.rig.image.metadata_version)
 
     async def _add_voter(self, request: pb.AddVoterRequest, call: Call) -> pb.AddVoterResponse:
