@@ -42,6 +42,7 @@
     ├── CoordinatorLoadInProgressError / CoordinatorNotAvailableError
     ├── BrokerNotAvailableError        a node that a call concerns is not alive; on clients: no node could be reached
     ├── NetworkError / RequestTimedOutError    only on clients: no answer, so the outcome is unknown
+    ├── CorruptBatchError              a stored batch that cannot be decoded: names it, and the offset behind it
     ├── LogTruncatedError              only on consumers: what was read is no longer in the log
     ├── NoOffsetForPartitionError / MaxPollIntervalError    only on consumers of a group
     ├── ClientClosedError              only on clients: they were closed before, or meanwhile
@@ -150,6 +151,37 @@ class CorruptMessageError(StreamlogError):
 class InvalidRecordError(StreamlogError):
     code = "INVALID_RECORD"
     status = Status.INVALID_ARGUMENT
+
+
+class CorruptBatchError(StreamlogError):
+    """A stored batch that no reader can decode. Reading it again is of no use: go on at `next_offset`.
+
+    Details: `topic`, `partition`, `offset` (of the batch), `next_offset` (behind it; missing where it is not known),
+    `reason`.
+    """
+
+    code = "CORRUPT_BATCH"
+    status = Status.DATA_LOSS
+
+    @property
+    def topic(self) -> str:
+        return self._text("topic") or ""
+
+    @property
+    def partition(self) -> int:
+        return self._number("partition") or 0
+
+    @property
+    def offset(self) -> int:
+        return self._number("offset") or 0
+
+    @property
+    def next_offset(self) -> int | None:
+        return self._number("next_offset")
+
+    @property
+    def reason(self) -> str:
+        return self._text("reason") or self.message
 
 
 class InvalidTimestampError(StreamlogError):

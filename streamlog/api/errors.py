@@ -127,6 +127,11 @@ def _cut(text: str, bytes_max: int) -> str:
     return data[: bytes_max - len(_ELLIPSIS.encode())].decode("utf-8", "ignore") + _ELLIPSIS
 
 
+def cut(message: str) -> str:
+    """As long as a message may be."""
+    return _cut(message, MESSAGE_BYTES_MAX)
+
+
 def _pack(status: RpcStatus, detail: Message) -> None:
     status.details.add().Pack(detail, deterministic=True)
 

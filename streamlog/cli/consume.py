@@ -64,6 +64,11 @@ _ENDS: Final = {"earliest": EARLIEST, "latest": LATEST}
     default="read_uncommitted",
     show_default=True,
 )
+@click.option(
+    "--on-corrupt-batch",
+    type=click.Choice(["fail", "skip"]),
+    help="At a stored batch that cannot be decoded: end with an error, as by default, or pass over it and say so.",
+)
 @click.option("--consumer-property", "settings", metavar="NAME=VALUE", multiple=True, help="A setting of the consumer.")
 @cluster_options
 def consume(
@@ -79,6 +84,7 @@ def consume(
     properties: tuple[str, ...],
     output: str,
     isolation_level: str,
+    on_corrupt_batch: str | None,
     settings: tuple[str, ...],
     *,
     raw: bool,
@@ -117,13 +123,14 @@ def consume(
         "auto.offset.reset": "none" if isinstance(start, int) else "latest" if start is LATEST else "earliest",
         "default.api.timeout.ms": target.request_timeout_ms,
         **({} if group is None else {"group.id": group}),
+        **({} if on_corrupt_batch is None else {"on.corrupt.batch": on_corrupt_batch}),
         **key_values(settings, "--consumer-property"),
     }
-    printed = 0
+    printed = skipped = 0
     began = False
 
     async def run() -> None:
-        nonlocal printed, began
+        nonlocal printed, skipped, began
         form = OutputFormat.of(form_texts, escape=not raw and sys.stdout.isatty())
         with telling_warnings():
             consumer = AsyncConsumer(target.settings | given)
@@ -146,6 +153,7 @@ def consume(
                 some = _wanted(batch, ends, None if max_messages is None else max_messages - printed)
                 _write(form, output, topic, batch, some)
                 printed += len(some)
+                skipped = consumer.corrupt_batches_skipped
                 if some and Offset(some[-1][0] + 1) < batch.next_offset and group is not None:
                     # Only what was printed is committed.
                     consumer.seek(TopicPartition(topic, batch.partition), some[-1][0] + 1)
@@ -156,7 +164,8 @@ def consume(
         finish(_until_nobody_reads(run()))
     finally:
         if began:
-            click.echo(f"Processed a total of {printed} messages", err=True)
+            without = f"; corrupt batches skipped: {skipped}" if skipped else ""
+            click.echo(f"Processed a total of {printed} messages{without}", err=True)
 
 
 def _start(offset: str | None, timestamp: str | None, partitions: tuple[int, ...], *, from_beginning: bool) -> Start:

@@ -52,6 +52,7 @@ _REMEDIES: Final[dict[type[StreamlogError], str]] = {
     errors.NoOffsetForPartitionError: "begin with --from-beginning, or 'streamlogctl group reset-offsets'",
     errors.InvalidRegularExpressionError: "see RE2's syntax",
     errors.OffsetOutOfRangeError: "begin inside the log: --from-beginning, or another --offset",
+    errors.CorruptBatchError: "begin behind it with --partition and --offset, or give --on-corrupt-batch skip",
     errors.OutcomeUnknownError: "look whether it was done before you ask again",
     errors.ThrottledError: "ask again in a moment",
 }

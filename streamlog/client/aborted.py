@@ -32,13 +32,20 @@ class Aborted:
             heapq.heappush(self._starts, start)
 
     def passes_over(self, data: Buffer, position: int, header: BatchHeader) -> bool:
-        """Whether the batch here, the next one, is none of committed records. A control batch never is."""
+        """Whether the batch here, the next one, is none of committed records. A control batch never is.
+
+        What `decode_batch` raises, of a control batch.
+        """
         while self._starts and self._starts[0][0] <= header.last_offset:
             self._aborting.add(heapq.heappop(self._starts)[1])
         if header.is_control:
             self._on_control(data, position, header)
             return True
         return header.is_transactional and header.producer_id in self._aborting
+
+    def on_unreadable(self, header: BatchHeader) -> None:
+        """A control batch that cannot be decoded is passed over: whatever it said, its producer's transaction ended."""
+        self._aborting.discard(header.producer_id)
 
     def _on_control(self, data: Buffer, position: int, header: BatchHeader) -> None:
         for record in decode_batch(data, position):

@@ -29,6 +29,7 @@ from streamlog.client.client_ports import ClientPorts, RealPorts, real_ports
 from streamlog.client.connections import Connections
 from streamlog.client.consumer_records import ConsumerBatch, ConsumerRecord
 from streamlog.client.consumer_rules import fetch_rules, isolation_of
+from streamlog.client.corrupt_batches import CorruptBatches
 from streamlog.client.fetcher import Fetcher
 from streamlog.client.metadata import MetadataCache
 from streamlog.client.offset_finder import AtTime, Bound, Found, OffsetFinder, Place
@@ -74,6 +75,7 @@ class AssignedConsumer:
         self._polling = False  # somebody waits for records
         self._interrupted = False  # `_settle` has something to do: a loop that is in a batch shall come by
         self._tracks = False  # keep what is in flight
+        self._corrupt = self._corrupt_batches(skip=self._config[consuming.ON_CORRUPT_BATCH] == "skip")
         # Where the records in flight begin, and the epoch of the record before: the positions of whoever asks for more.
         self._in_flight: dict[TopicPartition, tuple[Offset, LeaderEpoch | None]] = {}
 
@@ -102,13 +104,19 @@ class AssignedConsumer:
             request_timeout_s=self._config[client_settings.REQUEST_TIMEOUT_MS] / 1000,
         )
         rules = fetch_rules(self._config, own_ports=self._own_ports is not None)
-        self._fetcher = Fetcher(self._connections, self._metadata, self._finder, ports.clock, backoff, rules)
+        self._fetcher = Fetcher(
+            self._connections, self._metadata, self._finder, ports.clock, backoff, rules, self._corrupt
+        )
         self._loop = asyncio.get_running_loop()
         self._prepare()
         self._background = asyncio.ensure_future(self._run())  # sim: awaited by `close`
         self._background.add_done_callback(self._on_background_end)
         self._state = "open"
         return self
+
+    def _corrupt_batches(self, *, skip: bool) -> CorruptBatches:
+        """What is done about them."""
+        return CorruptBatches(skip=skip)
 
     def _prepare(self) -> None:
         """The last step before what goes on behind begins."""
@@ -245,6 +253,11 @@ class AssignedConsumer:
         end = reader.last_stable_offset if committed else reader.high_watermark
         return None if reader.position is None or end == NO_OFFSET else max(0, end - reader.position)
 
+    @property
+    def corrupt_batches_skipped(self) -> int:
+        """Batches that could not be decoded and were passed over, since the consumer was made (on.corrupt.batch)."""
+        return self._corrupt.skipped_count
+
     def pause(self, partitions: Iterable[Partition]) -> None:
         """Hand out nothing of these until `resume`; what was fetched ahead is fetched again then."""
         for partition in partitions:
@@ -292,7 +305,8 @@ class AssignedConsumer:
     async def poll(self, max_records: int | None = None, *, timeout_s: float | None = 0.0) -> list[ConsumerRecord]:
         """Up to `max_records` (None: max.poll.records); waits up to `timeout_s` (None: for ever) for the first.
 
-        An error of a partition is raised when nothing else is there to be handed out.
+        An error of a partition is raised when nothing else is there to be handed out; CorruptBatchError when its turn
+        has come, and again until the partition is sought beyond it (on.corrupt.batch=skip does so by itself).
         """
         wanted = self._max_poll_records if max_records is None else max_records
         begin = self._loop.time()

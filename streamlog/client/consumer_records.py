@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from streamlog.errors import CorruptMessageError, StreamlogError
+from streamlog.client.corrupt_batches import UNREADABLE, CorruptBatches, corrupt_batch
 from streamlog.model import Offset, TopicPartition
 from streamlog.ports import Buffer
 from streamlog.records import (
@@ -25,6 +25,7 @@ from streamlog.records import (
     decode_columns,
     iter_fields,
 )
+from streamlog.records.columnar import columns_of
 from streamlog.records.decode import Fields
 from streamlog.records.lazy_numpy import np
 
@@ -47,9 +48,17 @@ class ConsumerBatch:
     """The records of one batch, from the consumer's position on; at least one, unless compaction took them all."""
 
     def __init__(
-        self, partition: TopicPartition, data: Buffer, at: int, header: BatchHeader, *, first: Offset, check: bool
+        self,
+        partition: TopicPartition,
+        data: Buffer,
+        at: int,
+        header: BatchHeader,
+        *,
+        first: Offset,
+        check: bool,
+        corrupt: CorruptBatches | None = None,
     ) -> None:
-        """`first`: the position."""
+        """`first`: the position. `corrupt`: what is done if it cannot be decoded; None: it is an error."""
         self.topic = partition.topic
         self.partition = partition.partition
         self.header = header
@@ -58,6 +67,7 @@ class ConsumerBatch:
         self._at = at
         self._first = first
         self._check = check
+        self._corrupt = corrupt
 
     @property
     def next_offset(self) -> Offset:
@@ -71,7 +81,9 @@ class ConsumerBatch:
 
     def from_offset(self, first: Offset) -> ConsumerBatch:
         """The same from a later offset on."""
-        return ConsumerBatch(self._where, self._data, self._at, self.header, first=first, check=self._check)
+        return ConsumerBatch(
+            self._where, self._data, self._at, self.header, first=first, check=self._check, corrupt=self._corrupt
+        )
 
     @property
     def timestamp_type(self) -> TimestampType:
@@ -80,9 +92,11 @@ class ConsumerBatch:
     def fields(self) -> Iterator[Fields]:
         """(offset, timestamp, key, value, headers) each: the fastest way to all of them, one by one.
 
-        CorruptMessageError and the other errors of `records.decode`.
+        CorruptBatchError; with on.corrupt.batch=skip nothing instead.
         """
         fields = self._checked(iter_fields)
+        if fields is None:
+            return iter(())
         if self.header.base_offset >= self._first:
             return fields
         return dropwhile(lambda each: each[0] < self._first, fields)
@@ -94,6 +108,8 @@ class ConsumerBatch:
     def columns(self) -> RecordColumns:
         """By the column, for Arrow and numpy. As `fields`."""
         columns = self._checked(decode_columns)
+        if columns is None:
+            return columns_of(b"", self.header._replace(record_count=0))
         row = int(np.searchsorted(columns.offsets, self._first))
         if row == 0:
             return columns
@@ -108,16 +124,16 @@ class ConsumerBatch:
             headers=None if columns.headers is None else columns.headers[row:],
         )
 
-    def _checked(self, decode: Callable[[Buffer, int], T]) -> T:
-        """Errors say which batch of which partition is meant."""
+    def _checked(self, decode: Callable[[Buffer, int], T]) -> T | None:
+        """None: it cannot be decoded, and is skipped. CorruptBatchError."""
         try:
             if self._check:
                 check_crc(self._data, self._at, self.header)
                 self._check = False
             return decode(self._data, self._at)
-        except StreamlogError as error:
+        except UNREADABLE as error:
             # Where in the response it stood means nothing to anybody.
-            reason = error.reason if isinstance(error, CorruptMessageError) else error.message
-            where = f"{self._where}: the batch at offset {self.header.base_offset}: {reason}"
-            details = {**error.details, "topic": self.topic, "partition": self.partition}
-            raise error.restored(where, {**details, "offset": self.header.base_offset}) from error
+            found = corrupt_batch(self._where, self.header.base_offset, self.next_offset, error)
+            if self._corrupt is not None and self._corrupt.skips(found):
+                return None
+            raise found from error

@@ -25,6 +25,7 @@ from streamlog.api.errors import from_message
 from streamlog.api.pb import batches_pb2 as pb
 from streamlog.client.backoff import Backoff
 from streamlog.client.connections import Connections
+from streamlog.client.corrupt_batches import CorruptBatches, corrupt_batch
 from streamlog.client.fetch_link import FetchLink
 from streamlog.client.metadata import MetadataCache
 from streamlog.client.offset_finder import AtTime, Bound, Found, OffsetFinder, Place
@@ -45,6 +46,8 @@ from streamlog.ports import Buffer, Clock
 
 # How long one attempt to find positions may take before it is begun anew; there is no end to the attempts.
 _LOCATE_S: Final = 60.0
+# So often a node is asked again that cannot read its own log: it may be mended, or another node may lead.
+_CORRUPT_READS_MAX: Final = 8
 
 
 class FetchRules(Struct, frozen=True, kw_only=True):
@@ -65,6 +68,7 @@ class Fetcher:
         clock: Clock,
         backoff: Backoff,
         rules: FetchRules,
+        corrupt: CorruptBatches,
     ) -> None:
         self._connections = connections
         self._metadata = metadata
@@ -72,6 +76,7 @@ class Fetcher:
         self._clock = clock
         self._backoff = backoff
         self._rules = rules
+        self._corrupt = corrupt
         self._loop = asyncio.get_running_loop()
         self.readers: dict[TopicPartition, PartitionReader] = {}
         self.ready: dict[PartitionReader, None] = {}  # those that have something to hand out, in turn
@@ -300,15 +305,18 @@ class Fetcher:
             return
         aborted = [(one.first_offset, one.producer_id) for one in part.aborted_transactions]
         rules = self._rules
-        try:
-            self._changed(
-                reader,
-                lambda: reader.add(batches, aborted, read_committed=rules.read_committed, check_crcs=rules.check_crcs),
-            )
-        except CorruptMessageError as error:
-            where = f"{reader.partition}: from offset {reader.fetch_offset} on: {error.reason}"
-            self.fail(reader, CorruptMessageError(where))
-            return
+        self._changed(
+            reader,
+            lambda: reader.add(
+                batches,
+                aborted,
+                read_committed=rules.read_committed,
+                check_crcs=rules.check_crcs,
+                corrupt=self._corrupt,
+            ),
+        )
+        if reader.error is not None:
+            self._leave(reader)  # what comes before the batch that cannot be read is handed out first
         if reader.at_end and reader.link is not None:
             reader.link.ended(reader)
         if reader.batches:
@@ -327,6 +335,8 @@ class Fetcher:
             self._loop.call_later(self._backoff.delay_s(1), self._again, reader, reader.generation)
         elif not error.retriable and error.details.get("retriable") is not True:
             self.fail(reader, error)
+        elif isinstance(error, CorruptMessageError) and reader.failures >= _CORRUPT_READS_MAX:
+            self.fail(reader, corrupt_batch(reader.partition, reader.fetch_offset, None, error))
         else:
             reader.failures += 1
             generation = reader.generation

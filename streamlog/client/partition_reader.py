@@ -7,7 +7,8 @@
 With each offset goes the leader epoch of the record before it, so that the leader can tell when that record is no
 longer in its log (KIP-320).
 
-A reader of committed records passes over aborted transactions (`aborted`). Control batches are never handed out.
+A reader of committed records passes over aborted transactions (`aborted`). Control batches are never handed out. At a
+batch that cannot be decoded it stops, or passes over it (`corrupt_batches`).
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from typing import TYPE_CHECKING
 
 from streamlog.client.aborted import Aborted
 from streamlog.client.consumer_records import ConsumerBatch
+from streamlog.client.corrupt_batches import UNREADABLE, CorruptBatches, corrupt_batch
 from streamlog.client.offset_finder import Place
-from streamlog.errors import StreamlogError
+from streamlog.errors import CorruptBatchError, CorruptMessageError, StreamlogError
 from streamlog.model import NO_OFFSET, LeaderEpoch, Offset, TopicPartition
 from streamlog.ports import Buffer
-from streamlog.records import scan_headers
+from streamlog.records import BatchHeader, check_crc, scan_headers
 from streamlog.records.decode import Fields
 
 if TYPE_CHECKING:
@@ -98,23 +100,59 @@ class PartitionReader:
 
     # What comes in.
 
-    def add(self, data: Buffer, aborted: Iterable[tuple[int, int]], *, read_committed: bool, check_crcs: bool) -> int:
-        """Batches from `fetch_offset` on; returns their bytes. CorruptMessageError."""
+    def add(
+        self,
+        data: Buffer,
+        aborted: Iterable[tuple[int, int]],
+        *,
+        read_committed: bool,
+        check_crcs: bool,
+        corrupt: CorruptBatches,
+    ) -> int:
+        """Batches from `fetch_offset` on; returns their bytes. Where one cannot be read at all, `error` stands, to be
+        reported when those before it have been handed out.
+        """
         before = self.buffered_bytes
         self._aborted.add(aborted)
-        for at, header in scan_headers(data, 0, len(data)):
-            if header.next_offset <= self.fetch_offset:
-                continue
-            passed_over = self._aborted.passes_over(data, at, header) if read_committed else header.is_control
-            if not passed_over:
-                first = Offset(max(self.fetch_offset, header.base_offset))
-                self.batches.append(ConsumerBatch(self.partition, data, at, header, first=first, check=check_crcs))
-                self.buffered_bytes += header.size_bytes
-            self.fetch_offset = header.next_offset
-            self.fetch_epoch = header.leader_epoch
+        try:
+            for at, header in scan_headers(data, 0, len(data)):
+                if header.next_offset <= self.fetch_offset:
+                    continue
+                if read_committed:
+                    passed_over = self._passes_over(data, at, header, check_crcs=check_crcs, corrupt=corrupt)
+                else:
+                    passed_over = header.is_control
+                if not passed_over:
+                    first = Offset(max(self.fetch_offset, header.base_offset))
+                    batch = ConsumerBatch(
+                        self.partition, data, at, header, first=first, check=check_crcs, corrupt=corrupt
+                    )
+                    self.batches.append(batch)
+                    self.buffered_bytes += header.size_bytes
+                self.fetch_offset = header.next_offset
+                self.fetch_epoch = header.leader_epoch
+        except CorruptMessageError as error:
+            self.error = corrupt_batch(self.partition, self.fetch_offset, None, error)
+        except CorruptBatchError as error:
+            self.error = error
         if not self.batches and self.position is not None:
             self.position, self.epoch = self.fetch_offset, self.fetch_epoch
         return self.buffered_bytes - before
+
+    def _passes_over(
+        self, data: Buffer, at: int, header: BatchHeader, *, check_crcs: bool, corrupt: CorruptBatches
+    ) -> bool:
+        """As `Aborted.passes_over`. CorruptBatchError of a control batch that cannot be decoded."""
+        try:
+            if check_crcs and header.is_control:
+                check_crc(data, at, header)
+            return self._aborted.passes_over(data, at, header)
+        except UNREADABLE as error:
+            found = corrupt_batch(self.partition, header.base_offset, header.next_offset, error)
+            if not corrupt.skips(found):
+                raise found from error
+            self._aborted.on_unreadable(header)
+            return True
 
     # What goes out.
 

@@ -153,6 +153,11 @@ class Consumer:
         """As the coordinator said last; None: no member now."""
         return self._thread.run(lambda: self._client.member_epoch)
 
+    @property
+    def corrupt_batches_skipped(self) -> int:
+        """As of AsyncConsumer."""
+        return self._client.corrupt_batches_skipped
+
     def commit(self, offsets: ToCommit | ConsumerRecord | None = None, *, timeout_s: float | None = None) -> None:
         """As of AsyncConsumer."""
         self._thread.call(self._commit(offsets, timeout_s))

@@ -61,6 +61,10 @@ ISOLATION_LEVEL: Final = Setting(
 CHECK_CRCS: Final = Setting(
     "check.crcs", Boolean(), True,
     doc="Whether the checksums of batches are checked.")
+ON_CORRUPT_BATCH: Final = Setting(
+    "on.corrupt.batch", Choice(("fail", "skip")), "fail",
+    doc="What happens at a stored batch that cannot be decoded: an error that names it and the offset behind it, or "
+    "the batch is passed over, reported in the log and counted (corrupt_batches_skipped).")
 CLIENT_RACK: Final = Setting(
     "client.rack", Text(253, may_be_empty=True), "",
     doc="The rack, or the zone, that this consumer stands in: partitions near it are given to it rather.")

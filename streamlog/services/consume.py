@@ -29,10 +29,11 @@ from streamlog.api.service import Call, Requests, Responses
 from streamlog.client.backoff import Backoff
 from streamlog.client.consumer import AsyncConsumer
 from streamlog.client.consumer_records import ConsumerBatch
+from streamlog.client.corrupt_batches import CorruptBatches
 from streamlog.client.group_offsets import OffsetAndMetadata
-from streamlog.errors import InvalidRequestError, StreamlogError
+from streamlog.errors import CorruptBatchError, InvalidRequestError, StreamlogError
 from streamlog.metadata.view import MetadataView
-from streamlog.model import BrokerId, LeaderEpoch, Offset, TopicPartition
+from streamlog.model import BrokerId, LeaderEpoch, Offset, PartitionId, TopicPartition
 from streamlog.ports import Ports
 from streamlog.records.decode import Fields
 from streamlog.services.consume_sent import Sent
@@ -102,6 +103,7 @@ class Membership(AsyncConsumer):
                 "isolation.level": wanted.isolation_level.name.lower(),
                 "max.poll.interval.ms": wanted.processing_timeout_ms,
                 "fetch.max.bytes": _FETCH_BYTES,
+                "on.corrupt.batch": "skip" if wanted.skip_corrupt else "fail",
                 **{name: value for name, value in optional.items() if value},
             },
             ports=ports,
@@ -109,6 +111,16 @@ class Membership(AsyncConsumer):
         self._give_up = give_up
         self._heard = 0
         self.idle = True  # nothing is with the client, so it cannot be too slow
+
+    def _corrupt_batches(self, *, skip: bool) -> CorruptBatches:
+        """The client is told, not this node's log."""
+        self._skipped: list[CorruptBatchError] = []
+        return CorruptBatches(skip=skip, report=self._skipped.append)
+
+    def take_skipped(self) -> list[CorruptBatchError]:
+        """Those since the last time."""
+        taken, self._skipped[:] = self._skipped[:], []
+        return taken
 
     def wake(self) -> None:
         """`next_batch` shall look again."""
@@ -227,6 +239,8 @@ class _Stream:
 
     async def _send_records(self) -> None:
         while True:
+            for skipped in self._member.take_skipped():
+                await self._tell_skipped(skipped)
             if self._left is None:
                 batch = await self._member.next_batch(lambda: self._credits > 0)
                 if batch is not None:
@@ -258,6 +272,27 @@ class _Stream:
         self._sent.add(partition, offsets, batch.header.leader_epoch, in_order=self._wanted.by_credit)
         self._member.idle = False
         await self._send(pb.ConsumeResponse(records=self._records(partition, batch, some)))
+
+    async def _tell_skipped(self, skipped: CorruptBatchError) -> None:
+        """The place behind it is committed, unless something before it is still to be acknowledged."""
+        partition = TopicPartition(skipped.topic, PartitionId(skipped.partition))
+        following = Offset(skipped.next_offset or 0)
+        if partition not in self._member.assignment:
+            return
+        self._sent.skip(partition, following)
+        self._acknowledged.set()
+        reader = self._member._fetcher.readers.get(partition)
+        end = following if reader is None else reader.high_watermark
+        news = partition_news(
+            partition,
+            leader_epoch=LeaderEpoch(0),
+            position=following,
+            high_watermark=end,
+            log_start=Offset(0) if reader is None else reader.log_start,
+            readable_end=end,
+            skipped=[skipped],
+        )
+        await self._send(pb.ConsumeResponse(records=news))
 
     def _records(self, partition: TopicPartition, batch: ConsumerBatch, some: Sequence[Fields]) -> pb.PartitionRecords:
         reader = self._member._fetcher.readers.get(partition)

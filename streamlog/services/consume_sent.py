@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from streamlog.errors import InvalidRequestError
-from streamlog.model import LeaderEpoch, Offset, TopicPartition
+from streamlog.model import NO_LEADER_EPOCH, LeaderEpoch, Offset, TopicPartition
 
 
 class _Partition(Struct):
@@ -65,6 +65,15 @@ class Sent:
         if known is not None and known.acknowledged <= last < known.sent:
             known.acknowledged, known.is_new = Offset(last + 1), True
 
+    def skip(self, partition: TopicPartition, following: Offset) -> None:
+        """Nothing up to there will be sent. It counts as acknowledged where all that was sent is."""
+        known = self._partitions.get(partition)
+        if known is None:
+            self._partitions[partition] = _Partition(following, following, NO_LEADER_EPOCH, is_new=True)
+        elif known.acknowledged == known.sent < following:
+            known.sent = known.acknowledged = following
+            known.epoch, known.is_new = NO_LEADER_EPOCH, True
+
     def acknowledge_oldest(self, count: int) -> None:
         """By credits. Those beyond what was sent are for what is to come."""
         while count and self._in_flight:
@@ -95,7 +104,8 @@ class Sent:
         for partition, one in self._partitions.items():
             if one.is_new:
                 one.is_new = False
-                found[partition] = one.acknowledged, one.epoch if one.acknowledged == one.sent else None
+                is_known = one.acknowledged == one.sent and one.epoch != NO_LEADER_EPOCH
+                found[partition] = one.acknowledged, one.epoch if is_known else None
         return found
 
     def put_back(self, partitions: Iterable[TopicPartition]) -> None:

@@ -24,7 +24,9 @@ from streamlog.api.pb import records_pb2 as pb
 from streamlog.api.requests import RECEIVE_BYTES, OffsetPlace
 from streamlog.api.service import Call, Responses
 from streamlog.client.backoff import Backoff
+from streamlog.client.corrupt_batches import UNREADABLE, corrupt_batch
 from streamlog.errors import (
+    CorruptMessageError,
     LogTruncatedError,
     MessageTooLargeError,
     OffsetOutOfRangeError,
@@ -44,7 +46,7 @@ from streamlog.model import (
     TopicPartition,
 )
 from streamlog.ports import Buffer, Clock, Workers
-from streamlog.records import BatchHeader, Codec, codec_of, iter_fields, scan_headers
+from streamlog.records import BatchHeader, Codec, check_crc, codec_of, iter_fields, scan_headers
 from streamlog.records.decode import Fields
 from streamlog.services.auto_create import AutoCreate
 from streamlog.services.feeds import Feed, FeedSource
@@ -55,6 +57,8 @@ from streamlog.services.topics import unknown_topic
 
 _LIST_OFFSETS: Final = calls.unary("streamlog.v1.Batches/ListOffsets", batches_pb2.ListOffsetsResponse)
 _OFFSETS_TIMEOUT_S: Final = 10.0
+# So often a leader is asked again that cannot read its own log: it may be mended, or another node may lead.
+_CORRUPT_READS_MAX: Final = 8
 _QUEUE: Final = 4  # partitions' news that wait for the writer
 _LEVELS: Final = {
     IsolationLevel.READ_UNCOMMITTED: common_pb2.ISOLATION_LEVEL_READ_UNCOMMITTED,
@@ -239,6 +243,10 @@ class _Reading:
             return  # another attempt follows
         for (place, is_start, _), found in zip(questions, response.offsets, strict=True):
             if found.HasField("error"):
+                error = from_message(found.error)
+                if not error.retriable:
+                    self._unplaced.pop(place, None)
+                    await self._fetched.put((place, error))
                 continue
             if found.offset < 0:  # no record is of that time or later: the end, which is asked for next
                 target: Position = OffsetPlace.LATEST
@@ -340,6 +348,9 @@ class _Reading:
         except StreamlogError as error:
             if place.topic_id not in self._owner.view.image.topics:
                 await self._finish(place, deleted(place), responses)
+            elif isinstance(error, CorruptMessageError) and place.attempt > _CORRUPT_READS_MAX:
+                found = corrupt_batch(place.partition, place.position or Offset(0), None, error)
+                await self._finish(place, found, responses)
             elif error.retriable:
                 self._lose(place)
             else:
@@ -381,13 +392,19 @@ class _Reading:
             place.aborted.clear()
             place.told_generation = part.correlation_id
         place.aborted.add((one.first_offset, one.producer_id) for one in part.aborted_transactions)
-        for position, header in scan_headers(batches, 0, len(batches)):
+        for position, header in _headers(place, batches):
             if place.end_reached:
                 break
             place.leader_epoch = header.leader_epoch
-            passed_over = place.aborted.passes_over(batches, position, header) if committed else header.is_control
-            if not passed_over:
-                await self._tell_batch(place, batches, position, header, responses)
+            try:
+                if committed and header.is_control:
+                    check_crc(batches, position, header)
+                passed_over = place.aborted.passes_over(batches, position, header) if committed else header.is_control
+                records = iter(()) if passed_over else await self._decoded(batches, position, header)
+            except UNREADABLE as error:
+                await self._skip(place, header, error, responses)
+            else:
+                await self._tell_batch(place, records, header, responses)
             following = header.next_offset
             if isinstance(place.end, AtOffset):
                 following = min(following, place.end.offset)
@@ -395,11 +412,23 @@ class _Reading:
         if place.end_reached:
             await self._finish(place, None, responses)
 
+    async def _skip(
+        self, place: Place, header: BatchHeader, error: StreamlogError, responses: Responses[pb.SubscribeResponse]
+    ) -> None:
+        """The batch cannot be decoded. CorruptBatchError unless the client wants to go on behind it."""
+        found = corrupt_batch(place.partition, header.base_offset, header.next_offset, error)
+        if not self._query.skip_corrupt:
+            raise found from error
+        if header.is_control:
+            place.aborted.on_unreadable(header)
+        place.position = max(place.position or Offset(0), header.next_offset)
+        news = place.news(skipped=[found])
+        await self._put(news, NEWS_OVERHEAD + len(found.reason), responses)
+
     async def _tell_batch(
         self,
         place: Place,
-        batches: Buffer,
-        position: int,
+        records: Iterator[Fields],
         header: BatchHeader,
         responses: Responses[pb.SubscribeResponse],
     ) -> None:
@@ -409,7 +438,7 @@ class _Reading:
         first = place.position or Offset(0)
         end = place.end.offset if isinstance(place.end, AtOffset) else header.next_offset
         news: pb.PartitionRecords | None = None
-        for fields in await self._decoded(batches, position, header):
+        for fields in records:
             if fields[0] < first:
                 continue
             if fields[0] >= end:
@@ -435,7 +464,8 @@ class _Reading:
             news.position, news.lag = place.position, max(0, place.readable_end - place.position)
 
     async def _decoded(self, batches: Buffer, position: int, header: BatchHeader) -> Iterator[Fields]:
-        """Packed ones are unpacked off the loop."""
+        """Packed ones are unpacked off the loop. UNREADABLE errors."""
+        check_crc(batches, position, header)
         if codec_of(header.attributes) is Codec.NONE:
             return iter_fields(batches, position)
         return await self._owner.workers.run(iter_fields, batches, position)
@@ -450,3 +480,11 @@ class _Reading:
         message, self._message, self._message_bytes = self._message, pb.SubscribeResponse(), 0
         if message.partitions:
             await responses.send(message)
+
+
+def _headers(place: Place, batches: Buffer) -> Iterator[tuple[int, BatchHeader]]:
+    """Of whole batches. CorruptBatchError where they cannot be told apart: it is of no use to ask for them again."""
+    try:
+        yield from scan_headers(batches, 0, len(batches))
+    except CorruptMessageError as error:
+        raise corrupt_batch(place.partition, place.position or Offset(0), None, error) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from streamlog.api.convert import subscribe as convert
@@ -10,7 +11,7 @@ from streamlog.api.pb import batches_pb2, common_pb2
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.api.requests import OffsetPlace
 from streamlog.client.aborted import Aborted
-from streamlog.errors import StreamlogError, UnknownTopicIdError
+from streamlog.errors import CorruptBatchError, StreamlogError, UnknownTopicIdError
 from streamlog.model import NO_BROKER, NO_LEADER_EPOCH, LeaderEpoch, Offset, TopicId, TopicPartition
 from streamlog.records.decode import Fields
 
@@ -45,7 +46,9 @@ class Place:
     def end_reached(self) -> bool:
         return isinstance(self.end, AtOffset) and self.position is not None and self.position >= self.end.offset
 
-    def news(self, error: StreamlogError | None = None) -> pb.PartitionRecords:
+    def news(
+        self, error: StreamlogError | None = None, *, skipped: Iterable[CorruptBatchError] = ()
+    ) -> pb.PartitionRecords:
         self.was_told = True
         return convert.partition_news(
             self.partition,
@@ -56,6 +59,7 @@ class Place:
             readable_end=self.readable_end,
             end_reached=self.end_reached,
             error=error,
+            skipped=skipped,
         )
 
 

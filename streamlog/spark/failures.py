@@ -15,6 +15,7 @@ from typing import Final, ParamSpec, TypeVar
 
 from streamlog.errors import (
     BrokerNotAvailableError,
+    CorruptBatchError,
     NetworkError,
     RequestTimedOutError,
     StreamlogError,
@@ -31,6 +32,7 @@ _REMEDIES: Final[dict[type[StreamlogError], str]] = {
     BrokerNotAvailableError: "see that the nodes run and streamlog.bootstrap.servers names them",
     NetworkError: "see that the nodes run and streamlog.bootstrap.servers names them",
     RequestTimedOutError: "see that the nodes run and streamlog.bootstrap.servers names them",
+    CorruptBatchError: "with option streamlog.on.corrupt.batch=skip the query goes on without such batches",
     UnknownTopicOrPartitionError: "see what there is with 'streamlogctl topic list'",
 }
 

@@ -16,9 +16,15 @@ import struct
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from streamlog.errors import CorruptMessageError, DamagedFileError
+from streamlog.errors import (
+    CorruptMessageError,
+    DamagedFileError,
+    InvalidRecordError,
+    MessageTooLargeError,
+    UnsupportedCompressionError,
+)
 from streamlog.model import LeaderEpoch, Offset
-from streamlog.records import check_crc, read_header
+from streamlog.records import BatchHeader, Record, check_crc, read_header
 from streamlog.records.decode import decode_batch
 from streamlog.records.header import HEADER_SIZE
 from streamlog.storage import names
@@ -301,9 +307,19 @@ def _find_timestamp(segment: Segment, timestamp_ms: int, log_start: Offset) -> S
             if header.max_timestamp >= timestamp_ms:
                 batch = yield ReadAt(size, position + at)
                 check_crc(batch, 0, header)
-                for record in decode_batch(batch):
+                for record in _records_of(batch, header):
                     if record.timestamp >= timestamp_ms and record.offset >= log_start:
                         return FoundOffset(Offset(record.offset), record.timestamp, header.leader_epoch)
             at += size
         position = segment.further(position, at)
     return None
+
+
+def _records_of(batch: bytes, header: BatchHeader) -> list[Record]:
+    """Of a batch whose CRC is right. What no reader can decode counts as one record at its beginning: who reads from
+    there is told about it.
+    """
+    try:
+        return decode_batch(batch)
+    except (CorruptMessageError, InvalidRecordError, MessageTooLargeError, UnsupportedCompressionError):
+        return [Record(header.base_offset, header.max_timestamp, None, None)]

@@ -9,9 +9,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+import grpc
 import pytest
 
+from streamlog.api.pb import batches_pb2, common_pb2
 from streamlog.pytest_plugin.cluster import InProcessCluster
+from tests.storage.batches import poison
 
 COMMAND = [sys.executable, "-c", "from streamlog.cli.main import main; main()"]
 
@@ -135,6 +138,36 @@ def test_a_line_that_is_no_record_is_named(cluster: InProcessCluster) -> None:
     long = run(cluster, "produce", "bad-lines", stdin=b"x" * ((1 << 20) + 1))
     assert long.returncode == 1
     assert b"max.request.size" in long.stderr
+
+
+def test_a_batch_that_cannot_be_decoded(cluster: InProcessCluster) -> None:
+    made = run(
+        cluster, "topic", "create", "bad-batch", "--partitions", "1", "--config", "record.validation.enable=false"
+    )
+    assert made.returncode == 0, made.stderr
+    run(cluster, "produce", "bad-batch", stdin="before\n")
+    part = batches_pb2.PartitionBatches(topic="bad-batch", partition=0, batches=poison(codec=1))
+    request = batches_pb2.ProduceRequest(acks=common_pb2.ACKS_ALL, partitions=[part])
+    codes = set()
+    for address in cluster.bootstrap_servers.split(","):  # one of them leads
+        with grpc.insecure_channel(address) as channel:
+            answer = channel.unary_unary("/streamlog.v1.Batches/Produce")(request.SerializeToString(), timeout=10)
+        codes.add(batches_pb2.ProduceResponse.FromString(answer).results[0].error.code)
+    assert codes == {"", "NOT_LEADER"}
+    run(cluster, "produce", "bad-batch", stdin="after\n")
+    done = run(cluster, "consume", "bad-batch", "--from-beginning", "--until-end")
+    assert done.returncode == 1
+    assert done.stdout == b"before\n"
+    assert b"bad-batch-0: the batch at offset 1 cannot be decoded: gzip: " in done.stderr
+    assert b"go on at offset 2" in done.stderr
+    assert b"--on-corrupt-batch skip" in done.stderr
+    assert b"Traceback" not in done.stderr
+    done = run(cluster, "consume", "bad-batch", "--partition", "0", "--offset", "2", "--until-end")
+    assert done.stdout == b"after\n"
+    done = run(cluster, "consume", "bad-batch", "--from-beginning", "--until-end", "--on-corrupt-batch", "skip")
+    assert (done.returncode, done.stdout) == (0, b"before\nafter\n")
+    assert done.stderr.count(b"bad-batch-0: the batch at offset 1 cannot be decoded and is skipped") == 1
+    assert b"Processed a total of 2 messages; corrupt batches skipped: 1" in done.stderr
 
 
 HEEDS_CTRL_C = (

@@ -11,7 +11,7 @@ from streamlog.client.consumer import AsyncConsumer
 from streamlog.client.offset_finder import AtTime
 from streamlog.errors import (
     ClientClosedError,
-    CorruptMessageError,
+    CorruptBatchError,
     InvalidRequestError,
     LogTruncatedError,
     OffsetOutOfRangeError,
@@ -20,6 +20,7 @@ from streamlog.errors import (
 )
 from streamlog.model import Offset, PartitionId, ProducerEpoch, ProducerId, TopicPartition
 from streamlog.records import BatchFields, EndTransactionMarker, encode_batch, encode_end_transaction
+from tests.storage.batches import batch, poison
 
 from .fake_broker import FakeCluster, FakeLog
 from .stage import Stage, play
@@ -324,10 +325,137 @@ def test_a_damaged_batch_is_told_and_can_be_passed() -> None:
             await consumer.assign([T0])
             assert await take(consumer, 10) == lines(10)
             for _ in range(2):
-                with pytest.raises(CorruptMessageError, match="t-0: the batch at offset 10: CRC mismatch"):
+                with pytest.raises(CorruptBatchError, match=r"t-0: the batch at offset 10 .* CRC mismatch") as caught:
                     await consumer.poll(timeout_s=5)
+                assert (caught.value.offset, caught.value.next_offset) == (10, 20)
             consumer.seek(T0, 20)
             assert await take(consumer, 10) == lines(30)[20:]
+
+    play(story)
+
+
+BAD = {
+    "CRC": bytes([*batch([b"x"])[:-1], 0xEE]),
+    "gzip": poison(codec=1),
+    "snappy": poison(codec=2),
+    "lz4": poison(codec=3),
+    "zstd": poison(codec=4),
+    "codec": poison(codec=7),
+    "varint": poison(),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_batch_that_cannot_be_decoded_is_an_error_at_each_poll_and_fetched_no_more(name: str) -> None:
+    async def story(stage: Stage) -> None:
+        [log] = stage.cluster.create("t")
+        log.append(encode_batch([b"before"], timestamps=1))
+        log.append(BAD[name])
+        log.append(encode_batch([b"after"], timestamps=1))
+        async with stage.consumer(auto_offset_reset="earliest") as consumer:
+            await consumer.assign([T0])
+            assert await take(consumer, 1) == [b"before"]
+            for _ in range(3):
+                with pytest.raises(CorruptBatchError) as caught:
+                    await consumer.poll(timeout_s=5)
+                error = caught.value
+                assert (error.topic, error.partition, error.offset, error.next_offset) == ("t", 0, 1, 2)
+                assert not error.retriable
+                assert "go on at offset 2" in error.message
+            assert await consumer.position(T0) == 1
+            consumer.seek(T0, 2)
+            assert await take(consumer, 1) == [b"after"]
+            assert consumer.corrupt_batches_skipped == 0
+
+    play(story)
+
+
+@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("way", ["poll", "records", "batches"])
+def test_it_is_skipped_by_choice_and_reported_once(name: str, way: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def story(stage: Stage) -> None:
+        caplog.clear()
+        [log] = stage.cluster.create("t")
+        for value in (b"1", b"2", b"3"):
+            log.append(encode_batch([value], timestamps=1))
+            log.append(BAD[name])
+        async with stage.consumer(auto_offset_reset="earliest", on_corrupt_batch="skip") as consumer:
+            await consumer.assign([T0])
+            values: list[bytes | None] = []
+            if way == "poll":
+                while await consumer.position(T0) < 6:
+                    values += [record.value for record in await consumer.poll(timeout_s=5)]
+            elif way == "records":
+                async for record in consumer:
+                    values.append(record.value)
+                    if len(values) == 3:
+                        break
+                assert await consumer.poll(timeout_s=5) == []
+            else:
+                while await consumer.position(T0) < 6:
+                    one = await consumer.poll_batch(timeout_s=5)
+                    assert one is not None
+                    assert len(one.columns()) == len(one.records())
+                    values += [record.value for record in one.records()]
+            assert values == [b"1", b"2", b"3"]
+            assert consumer.corrupt_batches_skipped == 3
+            assert await consumer.position(T0) == 6
+        reports = [record.getMessage() for record in caplog.records if "is skipped" in record.getMessage()]
+        assert len(reports) == 3
+        assert reports[0].startswith("t-0: the batch at offset 1 cannot be decoded and is skipped, reading goes on at")
+
+    play(story)
+
+
+@pytest.mark.parametrize("is_sound", [True, False])
+@pytest.mark.parametrize("skip", [True, False])
+def test_a_marker_that_cannot_be_decoded(*, skip: bool, is_sound: bool) -> None:
+    """A reader of committed records must know what a control batch says; whatever it said, a transaction ended."""
+
+    async def story(stage: Stage) -> None:
+        [log] = stage.cluster.create("t")
+        log.append(encode_batch([b"plain"], timestamps=1))
+        log.append(transactional(1, [b"aborted"], 0))
+        marker = poison(attributes=0x30, producer=(1, 0, -1))
+        log.append(marker if is_sound else marker[:-1] + b"\xee")
+        log.append(transactional(1, [b"committed"], 1))
+        log.aborted = [(1, Offset(1))]
+        policy = "skip" if skip else "fail"
+        async with stage.consumer(
+            isolation_level="read_committed", auto_offset_reset="earliest", on_corrupt_batch=policy
+        ) as consumer:
+            await consumer.assign([T0])
+            assert await take(consumer, 1) == [b"plain"]
+            if skip:
+                assert await take(consumer, 1) == [b"committed"]
+                assert consumer.corrupt_batches_skipped == 1
+                return
+            for _ in range(2):
+                with pytest.raises(CorruptBatchError) as caught:
+                    await consumer.poll(timeout_s=5)
+                assert (caught.value.offset, caught.value.next_offset) == (2, 3)
+            consumer.seek(T0, 3)
+            log.aborted = []
+            assert await take(consumer, 1) == [b"committed"]
+
+    play(story)
+
+
+def test_bytes_that_are_no_batch_at_all_are_an_error_behind_what_is_sound() -> None:
+    async def story(stage: Stage) -> None:
+        [log] = stage.cluster.create("t")
+        log.append(encode_batch([b"before"], timestamps=1))
+        log.append(encode_batch([b"x"], timestamps=1))
+        bad = bytearray(log.batches[1].data)
+        bad[16] = 9
+        log.batches[1].data = bytes(bad)
+        async with stage.consumer(auto_offset_reset="earliest", on_corrupt_batch="skip") as consumer:
+            await consumer.assign([T0])
+            assert await take(consumer, 1) == [b"before"]
+            for _ in range(2):
+                with pytest.raises(CorruptBatchError, match=r"offset 1 .* not known") as caught:
+                    await consumer.poll(timeout_s=5)
+                assert caught.value.next_offset is None
 
     play(story)
 

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from streamlog.api import calls
-from streamlog.api.pb import common_pb2
+from streamlog.api.pb import batches_pb2, common_pb2
 from streamlog.api.pb import records_pb2 as pb
-from streamlog.errors import NetworkError, StreamlogError
+from streamlog.client import AsyncAdmin
+from streamlog.errors import CorruptBatchError, NetworkError, StreamlogError
 from tests.client.group_stage import GroupStage, perform
+from tests.storage.batches import batch, poison
 
 METHOD = "streamlog.v1.Records/Consume"
 
@@ -27,6 +29,7 @@ class Client:
         self.owned: set[int] = set()
         self.news: list[str] = []
         self.committed: dict[int, int] = {}
+        self.skipped: list[tuple[int, int]] = []
 
     async def join(self, credits: int = 0, **fields: Any) -> None:
         values = {"group": "g", "topics": ["t"], "offset_reset": pb.OFFSET_RESET_EARLIEST, **fields}
@@ -62,7 +65,9 @@ class Client:
             case "records":
                 news = response.records
                 assert news.partition in self.owned
-                assert news.position == news.records[-1].offset + 1
+                self.skipped += [(one.offset, one.next_offset) for one in news.skipped_batches]
+                last = news.records[-1].offset + 1 if news.records else news.skipped_batches[-1].next_offset
+                assert news.position == last
                 self.got += [(news.partition, record.offset) for record in news.records]
             case "committed":
                 self.committed[response.committed.partition] = response.committed.offset
@@ -99,6 +104,48 @@ def tell(story: Callable[[GroupStage], Awaitable[None]], *, nodes: int = 1, seed
         await stage.client.spawn(work())
 
     perform(on_client, nodes=nodes, seeds=seeds)
+
+
+async def poisoned(stage: GroupStage) -> None:
+    """Topic `p`, of one partition: a batch that cannot be decoded at offset 1, one record before it and one behind."""
+    async with AsyncAdmin(ports=stage.ports, bootstrap_servers=stage.bootstrap) as admin:
+        await admin.create_topic("p", 1, configs={"record.validation.enable": "false"})
+    channel = stage.ports.network.connect("n1:9092")
+    produce = calls.unary("streamlog.v1.Batches/Produce", batches_pb2.ProduceResponse)
+    for data in (batch([b"before"]), poison(codec=1), batch([b"after"])):
+        part = batches_pb2.PartitionBatches(topic="p", partition=0, batches=data)
+        request = batches_pb2.ProduceRequest(acks=common_pb2.ACKS_ALL, partitions=[part])
+        async with asyncio.timeout(30):
+            while (await produce(channel, request, timeout_s=10)).results[0].HasField("error"):  # noqa: ASYNC110  virtual time
+                await asyncio.sleep(0.1)  # it has no leader yet
+    await channel.close()
+
+
+def test_a_batch_that_cannot_be_decoded_ends_the_call() -> None:
+    async def story(stage: GroupStage) -> None:
+        await poisoned(stage)
+        for _ in range(2):
+            async with consuming(stage) as client:
+                await client.join(credits=9, topics=["p"])
+                with pytest.raises(CorruptBatchError) as caught:
+                    await client.until(lambda: False)
+                error = caught.value
+                assert (error.topic, error.partition, error.offset, error.next_offset) == ("p", 0, 1, 2)
+                assert client.got == [(0, 0)]
+
+    tell(story)
+
+
+def test_it_is_skipped_by_choice() -> None:
+    async def story(stage: GroupStage) -> None:
+        await poisoned(stage)
+        async with consuming(stage) as client:
+            await client.join(credits=9, topics=["p"], on_corrupt_batch=pb.CORRUPT_BATCH_POLICY_SKIP)
+            await client.until(lambda: len(client.got) == 2)
+            assert client.got == [(0, 0), (0, 2)]
+            assert client.skipped == [(1, 2)]
+
+    tell(story)
 
 
 @pytest.mark.parametrize("node", [1, 2, 3])

@@ -86,3 +86,17 @@ def test_never_more_than_was_sent_and_acknowledged(steps: list[tuple[TopicPartit
         for one, (at, _) in sent.take().items():
             assert at == done[one]
         assert sent.is_idle == (not order)
+
+
+def test_what_is_skipped_counts_as_acknowledged_where_all_before_it_is() -> None:
+    sent = Sent()
+    sent.skip(A, Offset(3))
+    assert sent.take() == {A: (3, None)}
+    sent.add(A, offsets(3, 5), E3, in_order=False)
+    sent.skip(A, Offset(6))  # the records before it are not acknowledged
+    assert sent.take() == {}
+    sent.acknowledge(A, Offset(4))
+    assert sent.take() == {A: (5, E3)}
+    sent.skip(A, Offset(7))
+    assert sent.is_idle
+    assert sent.take() == {A: (7, None)}

@@ -15,12 +15,14 @@ from streamlog.api.pb import records_pb2 as pb
 from streamlog.api.requests import PartitionFetch
 from streamlog.broker.leader_replica import LeaderReplica
 from streamlog.errors import StreamlogError
-from streamlog.model import BrokerId, LeaderEpoch, Offset
+from streamlog.model import Acks, BrokerId, LeaderEpoch, Offset
+from streamlog.records import read_header
 from tests.services.world import Calls, Cluster, simulate
-from tests.storage.batches import batch
+from tests.storage.batches import batch, poison
 
 SUBSCRIBE = "/streamlog.v1.Records/Subscribe"
 EARLIEST = pb.StartPosition(bound=common_pb2.OFFSET_BOUND_EARLIEST)
+READ_COMMITTED = common_pb2.ISOLATION_LEVEL_READ_COMMITTED
 LATEST = pb.EndPosition(bound=common_pb2.OFFSET_BOUND_LATEST)
 
 
@@ -354,6 +356,100 @@ def test_headers_keys_and_nulls_arrive_as_they_were_written() -> None:
                 assert [(one.key, one.HasField("value")) for one in record.headers] == [("h", True), ("h", False)]
                 assert record.timestamp_type == common_pb2.TIMESTAMP_TYPE_CREATE_TIME
             assert len(records) == 2
+
+    simulate(story)
+
+
+POISON = [
+    poison(),
+    poison(codec=1),
+    poison(codec=2),
+    poison(codec=4),
+    bytes([*batch([b"x"])[:-1], 0xEE]),  # damaged since it was written
+]
+
+
+async def poisoned(cluster: Cluster, *bad: bytes) -> None:
+    """One record before, and one behind them. They are put into the log as an older release would have."""
+    await cluster.start(1)
+    await cluster.create(record_validation_enable="false")
+    await cluster.produce(b"before")
+    for one in bad:
+        await cluster.on(lambda one=one: append_unchecked(cluster.node.leader(), one))
+    await cluster.produce(b"after")
+
+
+def append_unchecked(leader: LeaderReplica, data: bytes) -> None:
+    leader._write(data, [(0, read_header(data, 0))], 1000, Acks.LEADER)
+
+
+@pytest.mark.parametrize("bad", POISON)
+@pytest.mark.parametrize("isolation", [common_pb2.ISOLATION_LEVEL_READ_UNCOMMITTED, READ_COMMITTED])
+def test_a_batch_that_cannot_be_decoded_ends_its_partition(bad: bytes, isolation: Any) -> None:
+    async def story(cluster: Cluster) -> None:
+        await poisoned(cluster, bad)
+        await cluster.create("u")
+        await cluster.produce(b"other", topic="u")
+        wanted = [everything(), everything("u", end=LATEST)]
+        async with subscribing(cluster, *wanted, isolation_level=isolation, heartbeat_interval_ms=100) as reader:
+            errors = []
+            while (response := await reader.next()) is not None:
+                errors += [news.error for news in response.partitions if news.HasField("error")]
+            [error] = errors
+            assert error.code == "CORRUPT_BATCH"
+            assert not error.retriable
+            details = dict(error.details)
+            assert (details["topic"], details["partition"]) == ("t", "0")
+            assert (details["offset"], details["next_offset"]) == ("1", "2")
+            assert details["reason"]
+            assert b"before" in reader.values[0]
+        start = pb.StartPosition(offset=2)
+        async with subscribing(cluster, everything(start=start, end=LATEST)) as reader:
+            assert await reader.to_the_end() == {0: [b"after"]}
+
+    simulate(story)
+
+
+def test_it_is_skipped_by_choice() -> None:
+    async def story(cluster: Cluster) -> None:
+        await poisoned(cluster, *POISON)
+        skip = pb.CORRUPT_BATCH_POLICY_SKIP
+        async with subscribing(cluster, everything(end=LATEST), on_corrupt_batch=skip) as reader:
+            skipped: list[pb.SkippedBatch] = []
+            while (response := await reader.next()) is not None:
+                for news in response.partitions:
+                    skipped += news.skipped_batches
+                    assert not news.skipped_batches or news.position == news.skipped_batches[-1].next_offset
+            assert reader.values[0] == [b"before", b"after"]
+            assert [(one.offset, one.next_offset) for one in skipped] == [(1, 2), (2, 3), (3, 4), (4, 5), (5, 6)]
+            assert all(one.reason for one in skipped)
+
+    simulate(story)
+
+
+@pytest.mark.parametrize("skip", [True, False])
+def test_a_marker_that_cannot_be_decoded(*, skip: bool) -> None:
+    async def story(cluster: Cluster) -> None:
+        await poisoned(cluster, poison(attributes=0x20))
+        policy = pb.CORRUPT_BATCH_POLICY_SKIP if skip else pb.CORRUPT_BATCH_POLICY_FAIL
+        wanted = everything(end=LATEST)
+        async with subscribing(cluster, wanted, isolation_level=READ_COMMITTED, on_corrupt_batch=policy) as reader:
+            values = await reader.to_the_end()
+            assert values == {0: [b"before", b"after"] if skip else [b"before"]}
+            assert reader.last[0].error.code == ("" if skip else "CORRUPT_BATCH")
+
+    simulate(story)
+
+
+def test_a_time_is_found_in_front_of_a_batch_that_cannot_be_decoded() -> None:
+    """And not asked for again and again: the batch itself is where reading begins, and what is reported."""
+
+    async def story(cluster: Cluster) -> None:
+        await poisoned(cluster, poison(codec=1))
+        start = pb.StartPosition(timestamp_ms=1)
+        async with subscribing(cluster, everything(start=start)) as reader:
+            await reader.to_the_end()
+            assert reader.last[0].error.code == "CORRUPT_BATCH"
 
     simulate(story)
 

@@ -10,10 +10,14 @@ from hypothesis import given  # noqa: E402  after what may skip the module
 from hypothesis import strategies as st  # noqa: E402
 
 from streamlog.client import ConsumerBatch  # noqa: E402
+from streamlog.client.corrupt_batches import CorruptBatches  # noqa: E402
+from streamlog.errors import CorruptBatchError  # noqa: E402
 from streamlog.model import Offset, PartitionId, TopicPartition  # noqa: E402
 from streamlog.records import BatchFields, Codec, TimestampType, encode_batch, read_header  # noqa: E402
+from streamlog.spark.failures import sentence  # noqa: E402
 from streamlog.spark.rows import BATCH_BYTES, BATCH_ROWS, Rows  # noqa: E402
 from streamlog.spark.schema import COLUMNS, arrow_schema  # noqa: E402
+from tests.storage.batches import poison  # noqa: E402
 
 WHERE = TopicPartition("orders", PartitionId(3))
 
@@ -51,6 +55,25 @@ def test_rows_are_the_records(batches: list, codec: Codec, skip: int, drop: int)
     ]
     skipped = [row for row in expected if start <= row[4] < end or (row[4] >= 10 + len(batches[0]) and row[4] < end)]
     assert found == [(*row[:5], row[5] * 1_000, *row[6:]) for row in skipped]
+
+
+def test_a_batch_that_cannot_be_decoded_is_an_error_or_no_rows() -> None:
+    data = poison(codec=1)
+    header = read_header(data, 0)
+    for skip in (False, True):
+        corrupt = CorruptBatches(skip=skip)
+        bad = ConsumerBatch(WHERE, data, 0, header, first=Offset(0), check=True, corrupt=corrupt)
+        assembled = Rows(WHERE, tuple(COLUMNS))
+        if skip:
+            assert list(assembled.add(bad, 9)) == []
+            assert list(assembled.rest()) == []
+            assert (corrupt.skipped_count, assembled.next_offset) == (1, 1)
+            continue
+        with pytest.raises(CorruptBatchError) as caught:
+            list(assembled.add(bad, 9))
+        said = sentence(caught.value)
+        assert said.startswith("orders-3: the batch at offset 0 cannot be decoded: gzip: ")
+        assert said.endswith("with option streamlog.on.corrupt.batch=skip the query goes on without such batches")
 
 
 def test_a_batch_is_bounded_and_small_ones_are_put_together() -> None:

@@ -41,3 +41,9 @@ def batch(
         struct.pack(">hiqqqhii", attributes, len(values) - 1, timestamp, timestamp, *producer, len(values)) + records
     )
     return struct.pack(">qiibI", base_offset, len(covered) + 9, epoch, 2, crc32c(covered)) + covered
+
+
+def poison(*, codec: int = 0, attributes: int = 0, producer: tuple[int, int, int] = (-1, -1, -1)) -> bytes:
+    """A batch of one record with a right header and CRC, whose records no reader can decode."""
+    covered = struct.pack(">hiqqqhii", attributes | codec, 0, 1000, 1000, *producer, 1) + b"\xff" * 100
+    return struct.pack(">qiibI", 0, len(covered) + 9, -1, 2, crc32c(covered)) + covered

@@ -10,6 +10,7 @@ from msgspec import Struct
 from streamlog.api.convert import groups
 from streamlog.api.convert.fields import amount, at_least, each, enum_value, inside, partition_id, text, topic_name
 from streamlog.api.convert.partitions import isolation_level
+from streamlog.api.convert.subscribe import skips_corrupt
 from streamlog.api.pb import common_pb2
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.api.requests import RESPONSE_BYTES
@@ -42,6 +43,7 @@ class ConsumeJoin(Struct, frozen=True, kw_only=True):
     rack: str
     client_id: str
     response_bytes_max: int
+    skip_corrupt: bool  # batches that cannot be decoded
 
 
 class ConsumeUp(Struct, frozen=True, kw_only=True):
@@ -85,6 +87,7 @@ def _join(wanted: pb.ConsumeJoin) -> ConsumeJoin:
         response_bytes_max=amount(
             wanted.response_bytes_max, "response_bytes_max", default=RESPONSE_BYTES, high=RESPONSE_BYTES_MAX
         ),
+        skip_corrupt=skips_corrupt(wanted.on_corrupt_batch),
     )
 
 

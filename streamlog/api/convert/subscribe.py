@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from msgspec import Struct
 
 from streamlog.api.convert.fields import amount, at_least, each, enum_value, partition_id, topic_name
 from streamlog.api.convert.partitions import isolation_level
-from streamlog.api.errors import to_message
+from streamlog.api.errors import cut, to_message
 from streamlog.api.pb import common_pb2
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.api.requests import (
@@ -20,7 +20,7 @@ from streamlog.api.requests import (
     RESPONSE_BYTES,
     OffsetPlace,
 )
-from streamlog.errors import InvalidRequestError, StreamlogError
+from streamlog.errors import CorruptBatchError, InvalidRequestError, StreamlogError
 from streamlog.model import INT32_MAX, IsolationLevel, LeaderEpoch, Offset, PartitionId, TopicPartition
 from streamlog.records import TimestampType
 from streamlog.records.decode import Fields
@@ -60,6 +60,7 @@ class SubscribeQuery(Struct, frozen=True, kw_only=True):
     response_bytes_max: int
     receive_bytes_max: int
     heartbeat_interval_ms: int
+    skip_corrupt: bool  # batches that cannot be decoded
 
 
 _RESETS: Final[Mapping[int, OffsetReset]] = {
@@ -67,6 +68,7 @@ _RESETS: Final[Mapping[int, OffsetReset]] = {
     pb.OFFSET_RESET_EARLIEST: OffsetReset.EARLIEST,
     pb.OFFSET_RESET_LATEST: OffsetReset.LATEST,
 }
+_SKIPS: Final[Mapping[int, bool]] = {pb.CORRUPT_BATCH_POLICY_FAIL: False, pb.CORRUPT_BATCH_POLICY_SKIP: True}
 _BOUNDS: Final[Mapping[int, OffsetPlace]] = {
     common_pb2.OFFSET_BOUND_EARLIEST: OffsetPlace.EARLIEST,
     common_pb2.OFFSET_BOUND_LATEST: OffsetPlace.LATEST,
@@ -92,7 +94,13 @@ def subscribe_query(message: pb.SubscribeRequest) -> SubscribeQuery:
         response_bytes_max=response,
         receive_bytes_max=receive,
         heartbeat_interval_ms=max(interval_ms, HEARTBEAT_INTERVAL_MS_MIN),
+        skip_corrupt=skips_corrupt(message.on_corrupt_batch),
     )
+
+
+def skips_corrupt(policy: int) -> bool:
+    """InvalidRequestError."""
+    return enum_value(policy, _SKIPS, pb.CorruptBatchPolicy, "on_corrupt_batch", default=False)
 
 
 def _subscription(message: pb.SubscribePartitions) -> Subscription:
@@ -181,6 +189,7 @@ def partition_news(
     readable_end: Offset,
     end_reached: bool = False,
     error: StreamlogError | None = None,
+    skipped: Iterable[CorruptBatchError] = (),
 ) -> pb.PartitionRecords:
     """Without records: a heartbeat."""
     news = pb.PartitionRecords(
@@ -195,4 +204,6 @@ def partition_news(
     )
     if error is not None:
         news.error.CopyFrom(to_message(error))
+    for one in skipped:
+        news.skipped_batches.add(offset=one.offset, next_offset=one.next_offset or 0, reason=cut(one.reason))
     return news

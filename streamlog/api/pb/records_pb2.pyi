@@ -137,6 +137,34 @@ OFFSET_RESET_LATEST: OffsetReset.ValueType  # 3
 """Go on at the end."""
 Global___OffsetReset: _TypeAlias = OffsetReset  # noqa: Y015
 
+class _CorruptBatchPolicy:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _CorruptBatchPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CorruptBatchPolicy.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CORRUPT_BATCH_POLICY_UNSPECIFIED: _CorruptBatchPolicy.ValueType  # 0
+    """The default: CORRUPT_BATCH_POLICY_FAIL."""
+    CORRUPT_BATCH_POLICY_FAIL: _CorruptBatchPolicy.ValueType  # 1
+    """Report CORRUPT_BATCH, and read no further. The error's details have `topic`, `partition`, `offset` (of the batch),
+    `next_offset` (where to go on to step over it) and `reason`.
+    """
+    CORRUPT_BATCH_POLICY_SKIP: _CorruptBatchPolicy.ValueType  # 2
+    """Go on behind it. PartitionRecords reports each by `skipped_batches`."""
+
+class CorruptBatchPolicy(_CorruptBatchPolicy, metaclass=_CorruptBatchPolicyEnumTypeWrapper):
+    """What to do at a stored batch that cannot be decoded."""
+
+CORRUPT_BATCH_POLICY_UNSPECIFIED: CorruptBatchPolicy.ValueType  # 0
+"""The default: CORRUPT_BATCH_POLICY_FAIL."""
+CORRUPT_BATCH_POLICY_FAIL: CorruptBatchPolicy.ValueType  # 1
+"""Report CORRUPT_BATCH, and read no further. The error's details have `topic`, `partition`, `offset` (of the batch),
+`next_offset` (where to go on to step over it) and `reason`.
+"""
+CORRUPT_BATCH_POLICY_SKIP: CorruptBatchPolicy.ValueType  # 2
+"""Go on behind it. PartitionRecords reports each by `skipped_batches`."""
+Global___CorruptBatchPolicy: _TypeAlias = CorruptBatchPolicy  # noqa: Y015
+
 class _ConsumeMode:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -640,6 +668,36 @@ class EndPosition(_message.Message):
 Global___EndPosition: _TypeAlias = EndPosition  # noqa: Y015
 
 @_typing.final
+class SkippedBatch(_message.Message):
+    """A stored batch that cannot be decoded, and was passed over."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OFFSET_FIELD_NUMBER: _builtins.int
+    NEXT_OFFSET_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    offset: _builtins.int
+    """Its first offset."""
+    next_offset: _builtins.int
+    """One past its last offset."""
+    reason: _builtins.str
+    """Why it cannot be decoded."""
+    def __init__(
+        self,
+        *,
+        offset: _builtins.int = ...,
+        next_offset: _builtins.int = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_offset", b"next_offset", "offset", b"offset", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SkippedBatch: _TypeAlias = SkippedBatch  # noqa: Y015
+
+@_typing.final
 class SubscribePartitions(_message.Message):
     """Partitions of one topic that are read alike. Name a topic twice to read its partitions from different places."""
 
@@ -691,6 +749,7 @@ class SubscribeRequest(_message.Message):
     RESPONSE_BYTES_MAX_FIELD_NUMBER: _builtins.int
     RECEIVE_BYTES_MAX_FIELD_NUMBER: _builtins.int
     HEARTBEAT_INTERVAL_MS_FIELD_NUMBER: _builtins.int
+    ON_CORRUPT_BATCH_FIELD_NUMBER: _builtins.int
     isolation_level: _common_pb2.IsolationLevel.ValueType
     """Default: READ_UNCOMMITTED."""
     offset_reset: Global___OffsetReset.ValueType
@@ -703,6 +762,8 @@ class SubscribeRequest(_message.Message):
     """
     heartbeat_interval_ms: _builtins.int
     """Where there is nothing to read, say so this often, in ms. Default 5,000; raised to 100."""
+    on_corrupt_batch: Global___CorruptBatchPolicy.ValueType
+    """Default: CORRUPT_BATCH_POLICY_FAIL, which ends its partition; the others go on."""
     @_builtins.property
     def subscriptions(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubscribePartitions]:
         """At least one. At most 10,000 partitions together, none of them twice."""
@@ -716,10 +777,11 @@ class SubscribeRequest(_message.Message):
         response_bytes_max: _builtins.int = ...,
         receive_bytes_max: _builtins.int = ...,
         heartbeat_interval_ms: _builtins.int = ...,
+        on_corrupt_batch: Global___CorruptBatchPolicy.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["heartbeat_interval_ms", b"heartbeat_interval_ms", "isolation_level", b"isolation_level", "offset_reset", b"offset_reset", "receive_bytes_max", b"receive_bytes_max", "response_bytes_max", b"response_bytes_max", "subscriptions", b"subscriptions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["heartbeat_interval_ms", b"heartbeat_interval_ms", "isolation_level", b"isolation_level", "offset_reset", b"offset_reset", "on_corrupt_batch", b"on_corrupt_batch", "receive_bytes_max", b"receive_bytes_max", "response_bytes_max", b"response_bytes_max", "subscriptions", b"subscriptions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -791,6 +853,7 @@ class PartitionRecords(_message.Message):
     LAG_FIELD_NUMBER: _builtins.int
     END_REACHED_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    SKIPPED_BATCHES_FIELD_NUMBER: _builtins.int
     RECORDS_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Name of the topic."""
@@ -813,6 +876,10 @@ class PartitionRecords(_message.Message):
         """Nothing more comes of this partition, for this reason. The others go on."""
 
     @_builtins.property
+    def skipped_batches(self) -> _containers.RepeatedCompositeFieldContainer[Global___SkippedBatch]:
+        """With CORRUPT_BATCH_POLICY_SKIP: what was passed over since the last news of the partition."""
+
+    @_builtins.property
     def records(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReceivedRecord]:
         """Empty in a heartbeat."""
 
@@ -828,11 +895,12 @@ class PartitionRecords(_message.Message):
         lag: _builtins.int = ...,
         end_reached: _builtins.bool = ...,
         error: _common_pb2.StreamlogError | None = ...,
+        skipped_batches: _abc.Iterable[Global___SkippedBatch] | None = ...,
         records: _abc.Iterable[Global___ReceivedRecord] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_reached", b"end_reached", "error", b"error", "high_watermark", b"high_watermark", "lag", b"lag", "leader_epoch", b"leader_epoch", "log_start", b"log_start", "partition", b"partition", "position", b"position", "records", b"records", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_reached", b"end_reached", "error", b"error", "high_watermark", b"high_watermark", "lag", b"lag", "leader_epoch", b"leader_epoch", "log_start", b"log_start", "partition", b"partition", "position", b"position", "records", b"records", "skipped_batches", b"skipped_batches", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -881,6 +949,7 @@ class ConsumeJoin(_message.Message):
     RACK_FIELD_NUMBER: _builtins.int
     CLIENT_ID_FIELD_NUMBER: _builtins.int
     RESPONSE_BYTES_MAX_FIELD_NUMBER: _builtins.int
+    ON_CORRUPT_BATCH_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     """1 to 249 characters."""
     pattern: _builtins.str
@@ -914,6 +983,8 @@ class ConsumeJoin(_message.Message):
     """Name and release of the client, such as `orders/1.4`, for `group describe`. At most 200 characters."""
     response_bytes_max: _builtins.int
     """How large a response may be, in bytes. Default 1 MiB, lowered to 3 MiB. A single record may exceed it."""
+    on_corrupt_batch: Global___CorruptBatchPolicy.ValueType
+    """Default: CORRUPT_BATCH_POLICY_FAIL, which ends the call. A batch that is skipped need not be acknowledged."""
     @_builtins.property
     def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of topics. At most 10,000."""
@@ -934,10 +1005,11 @@ class ConsumeJoin(_message.Message):
         rack: _builtins.str = ...,
         client_id: _builtins.str = ...,
         response_bytes_max: _builtins.int = ...,
+        on_corrupt_batch: Global___CorruptBatchPolicy.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignor", b"assignor", "client_id", b"client_id", "group", b"group", "instance_id", b"instance_id", "isolation_level", b"isolation_level", "mode", b"mode", "offset_reset", b"offset_reset", "pattern", b"pattern", "processing_timeout_ms", b"processing_timeout_ms", "rack", b"rack", "response_bytes_max", b"response_bytes_max", "session_timeout_ms", b"session_timeout_ms", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignor", b"assignor", "client_id", b"client_id", "group", b"group", "instance_id", b"instance_id", "isolation_level", b"isolation_level", "mode", b"mode", "offset_reset", b"offset_reset", "on_corrupt_batch", b"on_corrupt_batch", "pattern", b"pattern", "processing_timeout_ms", b"processing_timeout_ms", "rack", b"rack", "response_bytes_max", b"response_bytes_max", "session_timeout_ms", b"session_timeout_ms", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
