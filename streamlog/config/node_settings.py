@@ -154,6 +154,10 @@ SOCKET_REQUEST_MAX_BYTES: Final = Setting(
 QUEUED_MAX_REQUEST_BYTES: Final = Setting(
     "queued.max.request.bytes", size_bytes(1 << 20, INT64_MAX), 64 << 20, kafka="without limit",
     doc="How many bytes of records may wait to be appended before further ones are refused.")
+QUEUED_MAX_RESPONSE_BYTES: Final = Setting(
+    "queued.max.response.bytes", size_bytes(4 << 20, INT64_MAX), 64 << 20, ours=True,
+    doc="How many bytes a node holds for all who read from it, until they have taken them; beyond it readers wait, and "
+        "those that do not take theirs are ended with THROTTLED.")
 FETCH_MAX_BYTES: Final = Setting(
     "fetch.max.bytes", size_bytes(1 << 10), 55 << 20,
     doc="The most that a fetch is answered with, whatever it asks for, unless a single batch is larger.")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote
 
 import grpc
@@ -91,8 +92,13 @@ class Handlers(grpc.GenericRpcHandler):
             return await work
         except RpcError as error:
             refusal = error
+            forget_frames(error)
         except StreamlogError as error:
             refusal = RpcError.of(error)
+            forget_frames(error)
+        except asyncio.CancelledError as error:
+            forget_frames(error)
+            raise
         except Exception as error:  # noqa: BLE001  told to the owner, not hidden
             refusal = RpcError(Status.UNKNOWN, CRASHED)
             self._on_crash(error)
@@ -107,7 +113,47 @@ class Handlers(grpc.GenericRpcHandler):
             metadata={key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)},
             identity=_identity(context) if self._verified else None,
             deadline=None if left_s is None else time.monotonic() + left_s,
+            transport=_Transport(context),
         )
+
+
+class _Transport:
+    """Of one call; for its handler's task, in which gRPC also sends the answer."""
+
+    __slots__ = ("_context", "_task")
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._task = asyncio.current_task()
+
+    def when_over(self, work: Callable[[], object], /) -> None:
+        def over(_: Context) -> None:
+            work()
+
+        self._context.add_done_callback(cast(Any, over))
+
+    def abandon(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+
+def forget_frames(error: BaseException) -> None:
+    """Of an error that has become an answer, and of all that led to it.
+
+    A traceback holds the frames that it came through with all their variables, and where one of these is the error
+    itself, or a group that holds it, that is a cycle: the request and whatever was read for it would stay in memory
+    until the collector comes by. (asyncio.TaskGroup makes one of every cancellation.)
+    """
+    left, seen = [error], set[int]()
+    while left:
+        one = left.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        one.__traceback__ = None
+        left += [other for other in (one.__cause__, one.__context__) if other is not None]
+        if isinstance(one, BaseExceptionGroup):
+            left += one.exceptions
 
 
 def _identity(context: Context) -> str | None:

@@ -56,6 +56,26 @@ class CallInfo(Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, str] = field(default_factory=dict)
     identity: str | None = None  # subject of the verified client certificate
     deadline: float | None = None  # on Clock.monotonic(); None: the caller waits for ever
+    # What the transport has to say of the call beyond its handler; None: nothing, the call is over with its handler.
+    transport: CallTransport | None = None
+
+    def when_over(self, work: Callable[[], object]) -> bool:
+        """`work` is called once nothing of the call is held any more, its answer neither; False: it never is."""
+        if self.transport is None:
+            return False
+        self.transport.when_over(work)
+        return True
+
+    def abandon(self) -> None:
+        """Let go of the call, and of an answer that is not taken: the caller gets CANCELLED, if anything."""
+        if self.transport is not None:
+            self.transport.abandon()
+
+
+class CallTransport(Protocol):
+    def when_over(self, work: Callable[[], object], /) -> None: ...
+
+    def abandon(self) -> None: ...
 
 
 class Stream(Protocol):

@@ -18,6 +18,7 @@ from streamlog.client.backoff import Backoff
 from streamlog.config.node_settings import (
     MAX_CONCURRENT_CALLS,
     QUEUED_MAX_REQUEST_BYTES,
+    QUEUED_MAX_RESPONSE_BYTES,
     SOCKET_REQUEST_MAX_BYTES,
 )
 from streamlog.coordinator.groups import GroupCoordinator
@@ -50,6 +51,7 @@ from streamlog.services.marking import LocalMarkers
 from streamlog.services.metadata import Metadata
 from streamlog.services.needs import Controller, InternalTopics, Link, ProducerIds, Quorum
 from streamlog.services.offsets import Offsets
+from streamlog.services.outgoing import OutgoingBytes
 from streamlog.services.own_node import OwnNode
 from streamlog.services.paging import TopicNames
 from streamlog.services.produce import Produce
@@ -92,19 +94,20 @@ def all_services(parts: Parts) -> list[Service]:
     node = parts.configs.node
     slots = CallSlots(node[MAX_CONCURRENT_CALLS])
     queued = QueuedBytes(node[QUEUED_MAX_REQUEST_BYTES])
+    outgoing = OutgoingBytes(node[QUEUED_MAX_RESPONSE_BYTES])
     names = TopicNames()
     peers = parts.peers
     admin = _admin(parts, names, peers)
     auto_create = AutoCreate(parts.view, parts.configs, admin.commands.create_topics)
     verifier = Verifier(parts.node_id, parts.transactions, peers)
-    batches = _batches(parts, names, queued, auto_create, verifier)
+    batches = _batches(parts, names, queued, outgoing, auto_create, verifier)
     cluster = Cluster(parts.node_id, parts.release, parts.view, parts.configs, parts.ports.probe)
 
     groups = Groups(parts.groups, parts.view, parts.internal_topics)
     transactions = Transactions(
         parts.node_id, parts.transactions, parts.groups, verifier, parts.view, parts.internal_topics, peers
     )
-    records = _records(parts, batches, transactions, auto_create, queued, verifier)
+    records = _records(parts, batches, transactions, auto_create, queued, outgoing, verifier)
     coordination = Coordination(parts.transactions, parts.local_markers)
 
     def bounded(methods: list[Method]) -> list[Method]:
@@ -147,7 +150,12 @@ def _admin(parts: Parts, names: TopicNames, peers: Peers) -> Admin:
 
 
 def _batches(
-    parts: Parts, names: TopicNames, queued: QueuedBytes, auto_create: AutoCreate, verifier: Verifier
+    parts: Parts,
+    names: TopicNames,
+    queued: QueuedBytes,
+    outgoing: OutgoingBytes,
+    auto_create: AutoCreate,
+    verifier: Verifier,
 ) -> Batches:
     view, leaders = parts.view, Leaders(parts.partitions, parts.view)
     openings = Openings(verifier, leaders)
@@ -156,8 +164,8 @@ def _batches(
         watch=WatchMetadata(view, names),
         produce=Produce(leaders, queued, openings),
         produce_streams=ProduceStreams(leaders, queued, openings),
-        fetch=Fetch(leaders, parts.configs),
-        fetch_streams=FetchStreams(leaders, view, parts.configs),
+        fetch=Fetch(leaders, parts.configs, outgoing),
+        fetch_streams=FetchStreams(leaders, view, parts.configs, outgoing),
         offsets=Offsets(leaders),
         producer_ids=InitProducerId(
             parts.node_id, parts.producer_ids, parts.transactions, view, parts.internal_topics, parts.peers
@@ -171,6 +179,7 @@ def _records(
     transactions: Transactions,
     auto_create: AutoCreate,
     queued: QueuedBytes,
+    outgoing: OutgoingBytes,
     verifier: Verifier,
 ) -> Records:
     view, ports, peers = parts.view, parts.ports, parts.peers
@@ -192,7 +201,16 @@ def _records(
         publish=Publish(preparation, writer, ports.clock),
         publish_streams=PublishStreams(preparation, writer, parts.producer_ids, ports.clock, means.stream),
         subscribe=Subscribe(
-            parts.node_id, view, auto_create, feeds, batches.offsets, peers, ports.clock, ports.workers, backoff
+            parts.node_id,
+            view,
+            auto_create,
+            feeds,
+            batches.offsets,
+            peers,
+            ports.clock,
+            ports.workers,
+            backoff,
+            outgoing,
         ),
         consume=Consume(parts.node_id, view, ports, backoff),
     )

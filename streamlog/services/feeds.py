@@ -2,6 +2,8 @@
 
 A feed is a FetchStream, to another node over the network, or to this one without a hop. It hands on what comes to one
 receiver, and reads no further while that is busy; so a slow reader is felt by the leaders as a stream that is not read.
+A message counts as outgoing (`services.outgoing`) until the receiver has passed on all that is in it: on the account of
+the feed's reader, whichever node it came from.
 Whatever ends a feed is told to the receiver once, and the feed is over.
 """
 
@@ -14,11 +16,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 from streamlog.api import calls, fetched
 from streamlog.api.fetched import Fetched
 from streamlog.api.pb import batches_pb2 as pb
-from streamlog.api.service import Call, Requests, Responses
+from streamlog.api.service import Requests, Responses
 from streamlog.errors import BrokerNotAvailableError, StreamlogError
 from streamlog.model import BrokerId
 from streamlog.services.fetch_stream import FetchStreams
 from streamlog.services.forwarding import Peers
+from streamlog.services.outgoing import Reader
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -34,8 +37,8 @@ class _Exchange(Protocol):
 
 
 class Receiver(Protocol):
-    async def on_fetched(self, got: Fetched) -> None:
-        """Waits while the reader is busy."""
+    async def on_fetched(self, answer: list[Fetched]) -> None:
+        """Until all of it has been passed on."""
         ...
 
     def on_feed_lost(self, leader: BrokerId, error: StreamlogError) -> None: ...
@@ -47,29 +50,29 @@ class FeedSource:
         self._fetch_streams = fetch_streams
         self._peers = peers
 
-    def open(self, leader: BrokerId, call: Call) -> AbstractAsyncContextManager[_Exchange]:
+    def open(self, leader: BrokerId, reader: Reader) -> AbstractAsyncContextManager[_Exchange]:
         """Leaving the block ends it. StreamlogError."""
-        return self._here(call) if leader == self._me else self._there(leader)
+        return self._here(reader) if leader == self._me else self._there(leader, reader)
 
     @asynccontextmanager
-    async def _there(self, leader: BrokerId) -> AsyncIterator[_Exchange]:
+    async def _there(self, leader: BrokerId, reader: Reader) -> AsyncIterator[_Exchange]:
         channel = await self._peers.channel(leader)
         async with calls.decoded_stream(channel, _FETCH_STREAM, fetched.decode) as stream:
-            yield stream
+            yield _Counted(stream, reader)
 
     @asynccontextmanager
-    async def _here(self, call: Call) -> AsyncIterator[_Exchange]:
+    async def _here(self, reader: Reader) -> AsyncIterator[_Exchange]:
         pipe = _Pipe()
         async with asyncio.TaskGroup() as tasks:
-            serving = tasks.create_task(self._serve(pipe, call))
+            serving = tasks.create_task(self._serve(pipe, reader))
             try:
                 yield pipe
             finally:
                 serving.cancel()
 
-    async def _serve(self, pipe: _Pipe, call: Call) -> None:
+    async def _serve(self, pipe: _Pipe, reader: Reader) -> None:
         try:
-            await self._fetch_streams.fetch_stream(_PipeRequests(pipe), _PipeResponses(pipe), call)
+            await self._fetch_streams.serve(_PipeRequests(pipe), _PipeResponses(pipe), reader)
         except* StreamlogError:
             pass  # the feed is told that the stream is over, and asks anew
         finally:
@@ -79,11 +82,14 @@ class FeedSource:
 class Feed:
     """One node's. `run` it; `add` partitions at any time."""
 
-    def __init__(self, leader: BrokerId, source: FeedSource, settings: pb.FetchSettings, receiver: Receiver) -> None:
+    def __init__(
+        self, leader: BrokerId, source: FeedSource, settings: pb.FetchSettings, receiver: Receiver, reader: Reader
+    ) -> None:
         self._leader = leader
         self._source = source
         self._settings = settings
         self._receiver = receiver
+        self._reader = reader
         self._wanted: list[pb.FetchPartition] = []
         self._news = asyncio.Event()
 
@@ -92,13 +98,12 @@ class Feed:
         self._wanted.append(part)
         self._news.set()
 
-    async def run(self, call: Call) -> None:
+    async def run(self) -> None:
         try:
-            async with self._source.open(self._leader, call) as exchange, asyncio.TaskGroup() as tasks:
+            async with self._source.open(self._leader, self._reader) as exchange, asyncio.TaskGroup() as tasks:
                 sending = tasks.create_task(self._send(exchange))
                 while (answer := await exchange.recv()) is not None:
-                    for got in answer:
-                        await self._receiver.on_fetched(got)
+                    await self._receiver.on_fetched(answer)
                 sending.cancel()
             trouble: StreamlogError = BrokerNotAvailableError(f"node {self._leader} has ended the stream")
         except StreamlogError as error:
@@ -121,22 +126,43 @@ class Feed:
                 settings = None
 
 
+class _Counted:
+    """The stream to another node. What came of it is counted until the next is asked for."""
+
+    def __init__(self, stream: calls.CallStream[list[Fetched]], reader: Reader) -> None:
+        self._stream = stream
+        self._reader = reader
+
+    async def send(self, request: pb.FetchStreamRequest, /) -> None:
+        await self._stream.send(request)
+
+    async def recv(self) -> list[Fetched] | None:
+        self._reader.release()
+        answer = await self._stream.recv()
+        if answer is not None:
+            size = sum(len(got.batches) for got in answer)
+            await self._reader.room(size, size)
+        return answer
+
+
 class _Pipe:
-    """Both directions between a feed and a handler of this process. One message waits down, the rest at its sender."""
+    """Both directions between a feed and a handler of this process. A message is taken once the next is asked for."""
 
     def __init__(self) -> None:
         self.up: asyncio.Queue[pb.FetchStreamRequest] = asyncio.Queue()  # bounded by the partitions of a call
-        # None: the handler has ended. Room is counted by itself, so that this last word always fits.
-        self.down: asyncio.Queue[list[Fetched] | None] = asyncio.Queue()
-        self.room = asyncio.Semaphore(1)
+        self.down: asyncio.Queue[list[Fetched] | None] = asyncio.Queue()  # one at most, and None: the handler has ended
+        self.taken = asyncio.Semaphore(0)
+        self._has_one = False
 
     async def send(self, request: pb.FetchStreamRequest, /) -> None:
         self.up.put_nowait(request)
 
     async def recv(self) -> list[Fetched] | None:
         """None when the handler has ended, after all that it had sent."""
+        if self._has_one:
+            self.taken.release()
         answer = await self.down.get()
-        self.room.release()
+        self._has_one = answer is not None
         return answer
 
     def close(self) -> None:
@@ -156,5 +182,5 @@ class _PipeResponses(Responses[pb.FetchStreamResponse]):
         self._pipe = pipe
 
     async def send_encoded(self, data: bytes) -> None:
-        await self._pipe.room.acquire()
         self._pipe.down.put_nowait(fetched.decode(data))
+        await self._pipe.taken.acquire()

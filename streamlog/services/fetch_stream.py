@@ -6,6 +6,9 @@
 
 A cursor is due once, however much has happened to it: what a slow reader costs is its place in the queue. Cursors take
 turns, so one partition with much to read does not keep the others waiting.
+
+A message is read once the node has room for it (`services.outgoing`), and the next one when gRPC has taken it: a stream
+that nobody reads holds one message, and a small one, since messages grow while they are taken.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from streamlog.metadata.node_configs import NodeConfigs
 from streamlog.metadata.view import MetadataView
 from streamlog.model import Offset, PartitionId, TopicPartition
 from streamlog.services.leading import Leaders
+from streamlog.services.outgoing import MESSAGE_BYTES_MIN, OutgoingBytes, Reader
 from streamlog.services.reading import (
     PARTITION_OVERHEAD,
     diverging,
@@ -37,10 +41,11 @@ from streamlog.storage.log import Appended
 
 
 class FetchStreams:
-    def __init__(self, leaders: Leaders, view: MetadataView, configs: NodeConfigs) -> None:
+    def __init__(self, leaders: Leaders, view: MetadataView, configs: NodeConfigs, outgoing: OutgoingBytes) -> None:
         self._leaders = leaders
         self._view = view
         self._configs = configs
+        self._outgoing = outgoing
 
     async def fetch_stream(
         self,
@@ -48,7 +53,18 @@ class FetchStreams:
         responses: Responses[pb.FetchStreamResponse],
         call: Call,
     ) -> None:
-        stream = _Stream(self._leaders, self._view, self._configs)
+        """ThrottledError for a stream that is not read while others wait for room."""
+        async with self._outgoing.reader() as reader:
+            await self.serve(requests, responses, reader)
+
+    async def serve(
+        self,
+        requests: Requests[pb.FetchStreamRequest],
+        responses: Responses[pb.FetchStreamResponse],
+        reader: Reader,
+    ) -> None:
+        """On the account of `reader`."""
+        stream = _Stream(self._leaders, self._view, self._configs, reader)
         try:
             async with asyncio.TaskGroup() as tasks:
                 writing = tasks.create_task(stream.write(responses))
@@ -87,10 +103,12 @@ class _Cursor:
 
 
 class _Stream:
-    def __init__(self, leaders: Leaders, view: MetadataView, configs: NodeConfigs) -> None:
+    def __init__(self, leaders: Leaders, view: MetadataView, configs: NodeConfigs, reader: Reader) -> None:
         self._leaders = leaders
         self._view = view
         self._configs = configs
+        self._reader = reader
+        self._least = 0  # bytes that the next message has to have room for: of a batch that did not fit
         self._settings: FetchSettings | None = None  # None: the first message has not come
         self._cursors: dict[TopicPartition, _Cursor] = {}
         self._due: deque[_Cursor] = deque()
@@ -161,15 +179,25 @@ class _Stream:
             await self._news.wait()
             self._news.clear()
             while self._told or self._due:
-                partitions = await self._collect()
-                if partitions:
-                    await responses.send_encoded(encode(partitions))
+                await self._write_some(responses)
 
-    async def _collect(self) -> list[Fetched]:
-        """What one message holds. A cursor with more to read goes to the end of the queue."""
-        settings = self._settings
+    async def _write_some(self, responses: Responses[pb.FetchStreamResponse]) -> None:
+        settings, reader = self._settings, self._reader
         assert settings is not None  # cursors come with it
-        room = min(settings.response_bytes_max, self._configs.node[FETCH_MAX_BYTES])
+        least, self._least = max(self._least, MESSAGE_BYTES_MIN), 0
+        wanted = max(least, min(settings.response_bytes_max, self._configs.node[FETCH_MAX_BYTES]))
+        room = await reader.next_room(wanted, least)
+        try:
+            message = encode(await self._collect(settings, room))
+            if message:
+                reader.try_keep(len(message))
+                await responses.send_encoded(message)
+                reader.sent()
+        finally:
+            reader.release()
+
+    async def _collect(self, settings: FetchSettings, room: int) -> list[Fetched]:
+        """What one message holds. A cursor with more to read goes to the end of the queue."""
         partitions: list[Fetched] = []
         while self._told and room > 0:
             told = self._told.popleft()
@@ -206,7 +234,8 @@ class _Stream:
         if cursor.removed:  # while the disk was waited for
             return None
         data = batches.data
-        if data and batches.size_bytes > room and not is_first:
+        if data and batches.size_bytes > room and not (is_first and self._reader.try_keep(batches.size_bytes)):
+            self._least = batches.size_bytes if is_first else 0
             self._due.appendleft(cursor)
             cursor.is_due = True
             return None

@@ -4,8 +4,9 @@
        ^                                                  |
        '--------the leader moved, its feed broke----------'      (goes on at `position`)
 
-One task places partitions, one a feed receives, one writes to the client; between feeds and writer stands a queue of a
-few messages, so what a slow client leaves lying is bounded.
+One task places partitions, one a feed receives, one writes to the client. A feed asks for its next message when all of
+the one before has been sent, so a slow client leaves one small message of each feed lying; they count as outgoing
+(`services.outgoing`).
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ from streamlog.services.auto_create import AutoCreate
 from streamlog.services.feeds import Feed, FeedSource
 from streamlog.services.forwarding import Peers
 from streamlog.services.offsets import Offsets
+from streamlog.services.outgoing import SUBSCRIBE_COPIES, OutgoingBytes, Reader
 from streamlog.services.subscribed import NEWS_OVERHEAD, Place, add_query, deleted, size_of
 from streamlog.services.topics import unknown_topic
 
@@ -59,7 +61,7 @@ _LIST_OFFSETS: Final = calls.unary("streamlog.v1.Batches/ListOffsets", batches_p
 _OFFSETS_TIMEOUT_S: Final = 10.0
 # So often a leader is asked again that cannot read its own log: it may be mended, or another node may lead.
 _CORRUPT_READS_MAX: Final = 8
-_QUEUE: Final = 4  # partitions' news that wait for the writer
+_FEED_BYTES: Final = 256 << 10  # of a feed's message: the records of it cost more than the message
 _LEVELS: Final = {
     IsolationLevel.READ_UNCOMMITTED: common_pb2.ISOLATION_LEVEL_READ_UNCOMMITTED,
     IsolationLevel.READ_COMMITTED: common_pb2.ISOLATION_LEVEL_READ_COMMITTED,
@@ -78,7 +80,9 @@ class Subscribe:
         clock: Clock,
         workers: Workers,
         backoff: Backoff,
+        outgoing: OutgoingBytes,
     ) -> None:
+        self.outgoing = outgoing
         self.node_id = node_id
         self.view = view
         self.feeds = feeds
@@ -98,7 +102,8 @@ class Subscribe:
                 await self._auto_create.ensure(subscription.topic, call)
         reading = _Reading(self, query, call)
         try:
-            async with asyncio.TaskGroup() as tasks:
+            async with self.outgoing.reader() as reader, asyncio.TaskGroup() as tasks:
+                reading.reader = reader
                 placing = tasks.create_task(reading.place_all(tasks))
                 await reading.write(responses)
                 placing.cancel()
@@ -115,6 +120,16 @@ class Subscribe:
         return await _LIST_OFFSETS(await self._peers.channel(leader), request, timeout_s=_OFFSETS_TIMEOUT_S)
 
 
+class _News:
+    """For the writer; `told` once the transport has taken all of it."""
+
+    __slots__ = ("of", "told")
+
+    def __init__(self, of: list[tuple[Place, Fetched | StreamlogError]]) -> None:
+        self.of = of
+        self.told = asyncio.Event()
+
+
 class _Reading:
     """One call. A `feeds.Receiver`."""
 
@@ -127,7 +142,8 @@ class _Reading:
         self._unplaced: dict[Place, None] = {}
         self._feeds: dict[BrokerId, tuple[Feed, asyncio.Task[None]]] = {}
         self._news = asyncio.Event()  # something is unplaced, or the topics have changed
-        self._fetched: asyncio.Queue[tuple[Place, Fetched | StreamlogError]] = asyncio.Queue(_QUEUE)
+        self._fetched: asyncio.Queue[_News] = asyncio.Queue()  # one of each feed at most, and those of deleted topics
+        self.reader: Reader | None = None  # who is ended when the client does not read
         self._message = pb.SubscribeResponse()  # being filled
         self._message_bytes = 0
         image = owner.view.image
@@ -190,7 +206,7 @@ class _Reading:
                 seen = image
                 for place in self._follow_topics(image):
                     self._unplaced.pop(place, None)
-                    await self._fetched.put((place, deleted(place)))
+                    self._fetched.put_nowait(_News([(place, deleted(place))]))
             if self._unplaced:
                 await self._place_some(image, tasks)
 
@@ -246,7 +262,7 @@ class _Reading:
                 error = from_message(found.error)
                 if not error.retriable:
                     self._unplaced.pop(place, None)
-                    await self._fetched.put((place, error))
+                    self._fetched.put_nowait(_News([(place, error)]))
                 continue
             if found.offset < 0:  # no record is of that time or later: the end, which is asked for next
                 target: Position = OffsetPlace.LATEST
@@ -263,10 +279,14 @@ class _Reading:
         known = self._feeds.get(leader)
         if known is None:
             settings = batches_pb2.FetchSettings(
-                isolation_level=_LEVELS[self._query.isolation_level], receive_bytes_max=RECEIVE_BYTES
+                isolation_level=_LEVELS[self._query.isolation_level],
+                response_bytes_max=_FEED_BYTES,
+                receive_bytes_max=RECEIVE_BYTES,
             )
-            feed = Feed(leader, self._owner.feeds, settings, self)
-            known = self._feeds[leader] = (feed, tasks.create_task(feed.run(self._call)))
+            account = self._owner.outgoing.reader(SUBSCRIBE_COPIES)
+            account.on_end = None if self.reader is None else self.reader.end
+            feed = Feed(leader, self._owner.feeds, settings, self, account)
+            known = self._feeds[leader] = (feed, tasks.create_task(feed.run()))
         place.leader = leader
         place.generation += 1
         part = batches_pb2.FetchPartition(
@@ -280,10 +300,14 @@ class _Reading:
             part.last_fetched_epoch = place.leader_epoch
         known[0].add(part)
 
-    async def on_fetched(self, got: Fetched) -> None:
-        place = self._places[TopicPartition(got.part.topic, PartitionId(got.part.partition))]
-        if got.part.correlation_id == place.generation and place.leader != NO_BROKER:
-            await self._fetched.put((place, got))
+    async def on_fetched(self, answer: list[Fetched]) -> None:
+        news = _News([])
+        for got in answer:
+            place = self._places[TopicPartition(got.part.topic, PartitionId(got.part.partition))]
+            if got.part.correlation_id == place.generation and place.leader != NO_BROKER:
+                news.of.append((place, got))
+        self._fetched.put_nowait(news)
+        await news.told.wait()
 
     def on_feed_lost(self, leader: BrokerId, error: StreamlogError) -> None:
         self._feeds.pop(leader, None)
@@ -306,14 +330,16 @@ class _Reading:
         while self._open:
             try:
                 async with asyncio.timeout_at(heartbeat_at):
-                    place, got = await self._fetched.get()
+                    news = await self._fetched.get()
             except TimeoutError:
                 heartbeat_at = asyncio.get_running_loop().time() + interval_s
                 await self._beat(responses)
                 continue
-            await self._tell(place, got, responses)
-            if self._fetched.empty():
-                await self._flush(responses)
+            for place, got in news.of:
+                await self._tell(place, got, responses)
+            news.of.clear()
+            await self._flush(responses)
+            news.told.set()
         await self._flush(responses)
 
     async def _beat(self, responses: Responses[pb.SubscribeResponse]) -> None:
