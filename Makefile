@@ -8,7 +8,7 @@ OUTPUT ?= table
 NOISE_TESTS := $(addprefix tests/,cli client daemon demo e2e pytest_plugin raft/test_processes.py requirements services)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check fmt test test-long test-rounds test-noise test-spark test-lowest sim sim-raft bench bench-peers demo interop proto docs clean
+.PHONY: help setup check fmt test test-long test-rounds test-noise test-spark test-lowest fuzz sim sim-raft bench bench-peers demo interop proto docs clean
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -58,6 +58,9 @@ sim: $(STAMP)    ## the cluster in simulation: SEED=7 tells one run, SEEDS=2000 
 
 sim-raft: $(STAMP)  ## the quorum in simulation: SEEDS=20000 of them, FROM=0 on
 	$(BIN)/python -m tests.raft.simulation $(or $(FROM),0) $(or $(SEEDS),2000)
+
+fuzz: $(STAMP)   ## hostile messages to every method of real nodes, MINUTES=5 of them; SEED=7 the same ones again
+	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),5) $(if $(SEED),--seed $(SEED))
 
 interop: $(STAMP)  ## read what a real Kafka writes and the other way round (Java 17 and Maven, skipped without)
 	$(BIN)/python -m pytest -q -m interop tests/interop
