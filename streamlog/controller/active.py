@@ -27,6 +27,7 @@ from streamlog.controller.settings import controller_settings
 from streamlog.errors import (
     DuplicateBrokerIdError,
     NotControllerError,
+    QuorumUnavailableError,
     StaleBrokerEpochError,
     StreamlogError,
     TopicAlreadyExistsError,
@@ -87,6 +88,14 @@ class ActiveController:
     @property
     def is_active(self) -> bool:
         return self._reign is not None and not self._reign.is_over
+
+    @property
+    def hears_leader(self) -> bool:
+        """Whether this node's part of the quorum knows who leads; if not, the node may still meet the controller."""
+        try:
+            return self._quorum.leadership().leader is not None
+        except QuorumUnavailableError:
+            return False
 
     async def run(self) -> None:
         """As long as the quorum runs. An InvariantError of a decision ends the node."""

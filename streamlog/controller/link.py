@@ -285,7 +285,7 @@ class ControllerLink:
 
     def _met(self, where: str) -> None:
         """The controller, at this address."""
-        if self._active is None and where != self._view.controller_address:
+        if self._finds_out() and where != self._view.controller_address:
             for voter in self._voters_and_hint():
                 if voter.address == where:
                     self._view.set_controller(voter.node_id, where)
@@ -293,8 +293,14 @@ class ControllerLink:
 
     def _missed(self, where: str | None) -> None:
         """The controller, at this address: somebody else is there, or nobody."""
-        if self._active is None and where == self._view.controller_address:
+        if self._finds_out() and where == self._view.controller_address:
             self._view.set_controller(None, None)
+
+    def _finds_out(self) -> bool:
+        """Whether who the controller is is known from whom this node meets. A voter knows it from the quorum, but one
+        that was voted out hears nothing of that any more.
+        """
+        return self._active is None or not self._active.hears_leader
 
     def _channel(self, where: str) -> Channel:
         if where not in self._channels:

@@ -23,7 +23,9 @@ from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
+from streamlog.controller.horizon import Horizon
 from streamlog.controller.timers import Timers
 from streamlog.errors import InvariantError, NotControllerError, OutcomeUnknownError, StreamlogError, ThrottledError
 from streamlog.metadata.cluster import Bootstrap, TakeOver
@@ -112,6 +114,7 @@ class Reign:
         self._context_of = context_of
         self._probe = probe
         self._timers = Timers(self._timer_due)
+        self._horizon = Horizon(lambda: view.image.index)
         self._queue: deque[_Asked] = deque()  # to be decided
         self._in_flight: deque[_Group] = deque()  # decided, in the order of their commit
         self._alone = False  # what is in flight must be applied before anything is decided
@@ -196,7 +199,7 @@ class Reign:
     def _decide(self, asked: _Asked, group: _Group) -> bool:
         """False: the group has no room for it."""
         try:
-            decision = decide(asked.command, self._ahead, self._context_of(self._timers.sessions))
+            decision = decide(asked.command, self._ahead, self._context())
             data = encode_batch(decision.records) if decision.records else b""
         except StreamlogError as error:
             group.decided.append((asked, error))
@@ -213,6 +216,11 @@ class Reign:
             # There is nothing to commit: a node that was heard from must not lapse while its answer waits for others.
             self._set_timers(decision)
         return True
+
+    def _context(self) -> Context:
+        context = self._context_of(self._timers.sessions)
+        horizon = self._horizon.before(asyncio.get_running_loop().time(), context.settings.session_timeout_ms / 1000)
+        return replace(context, horizon=horizon)
 
     def _set_timers(self, decision: Decision[Any]) -> None:
         for timer in decision.timers:

@@ -31,6 +31,11 @@ SENTENCES: Final[Mapping[str, str]] = {
     "node_ready": "ready at {address}, cluster {cluster}",
     "node_stopped": "closed its logs (clean stop: {clean})",
     "node_stopping": "stopping",
+    "observer_stream_lost": "does not follow the metadata: lost the stream from node {voter} ({reason}), tries another",
+    "quorum_leader_ignored": "does not follow node {peer}, which says that it leads term {term}: none of the voters "
+    "known here ({voters}) names it a voter. If it is one, all these were replaced while this node was down: remove "
+    "its vote, move its metadata directory away, set controller.quorum.voters, start it, and restore its vote",
+    "observer_stream_found": "follows the metadata again, from node {voter}",
     "quorum_peer_dropped": "ended the stream of the quorum from {address}, which says that it is node {peer}: {reason}",
     "leadership": "the quorum's leader is {leader}, term {term}",
     "suspected": "suspects node {broker}, epoch {epoch}: its stream broke",
@@ -59,6 +64,7 @@ WARNINGS: Final = frozenset(
         "fenced",
         "heartbeat_unanswered",
         "log_directory_offline",
+        "quorum_leader_ignored",
         "quorum_peer_dropped",
         "partitions_wait_for_replicas",
         "registration_lost",

@@ -25,7 +25,7 @@ from msgspec import Struct
 from streamlog.config import Operation, Scope
 from streamlog.metadata.records import Record
 from streamlog.metadata.settings import ControllerSettings
-from streamlog.model import BrokerId
+from streamlog.model import BrokerId, RaftIndex
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -92,3 +92,4 @@ class Context(Struct, frozen=True, kw_only=True):
     configs: ConfigRules
     random: RandomBits  # for topic ids alone
     sessions: Collection[BrokerId]  # those whose SessionTimer runs
+    horizon: RaftIndex = RaftIndex(0)  # where the image was a session ago: a node that follows has got there

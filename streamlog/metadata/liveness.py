@@ -5,6 +5,9 @@ or a node whose stream broke and cannot be made again (the shell takes a short s
 ISR, its leaderships moved. Sessions are timers of the active controller alone: whoever takes over starts them anew for
 every node that is not fenced, so a fail-over fences nobody.
 
+A heartbeat says that a node lives, not that it follows. One whose image is older than its session (`Context.horizon`)
+knows neither its leaderships nor its topics: it is fenced like one that is silent, until it has caught up.
+
 A node that stops asks for it in its heartbeats. From the first one on it is barred from ISRs, and it is told to stop
 once it leads nothing; at that moment it is fenced as well, and its session is over.
 """
@@ -56,7 +59,8 @@ def heartbeat(command: Heartbeat, image: MetadataImage, context: Context) -> Dec
     if command.want_shut_down or broker.stopping:
         return _stop(broker, image, context)
     caught_up = command.applied_index >= broker.epoch
-    fenced = command.want_fence or (broker.fenced and not caught_up)
+    lags = command.applied_index < context.horizon
+    fenced = command.want_fence or lags or (broker.fenced and not caught_up)
     response = HeartbeatResponse(caught_up=caught_up, fenced=fenced, should_shut_down=False)
     session = SetTimer(SessionTimer(broker.broker_id), context.settings.session_timeout_ms)
     if fenced == broker.fenced:

@@ -13,6 +13,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
+from msgspec.structs import replace
+
 from streamlog.config import Config
 from streamlog.config import node_settings as settings
 from streamlog.controller import ActiveController
@@ -77,6 +79,7 @@ class VoterMember:
         self._raft = RaftNode(config, view.machine, ports)
         self._up = False
         self._running: asyncio.Task[None] | None = None
+        self._observer: Observer | None = None  # while it hears of no leader
         self.active: ActiveController = ActiveController(
             owner.node_id,
             owner.cluster_id,
@@ -115,7 +118,11 @@ class VoterMember:
         await asyncio.sleep(ALONE_S)
         others = tuple(voter for voter in self._raft.voters() if voter.node_id != self._owner.node_id)
         if others:
-            await observer_of(self._owner, VoterSet(others), self._view, self._ports).run()
+            self._observer = observer_of(self._owner, VoterSet(others), self._view, self._ports)
+            try:
+                await self._observer.run()
+            finally:
+                self._observer = None
 
     async def stop(self) -> None:
         """Hand over the leadership, then end `run` in good order."""
@@ -138,10 +145,15 @@ class VoterMember:
         return max(self._raft.applied_index, self._view.image.index)
 
     def leadership(self) -> Leadership:
-        return self._raft.leadership()
+        """One that hears nothing of the quorum, for it was voted out, knows the controller as an observer does."""
+        known = self._raft.leadership()
+        if known.leader is None and self._observer is not None:
+            return replace(known, leader=self._view.controller, address=self._view.controller_address)
+        return known
 
     def voters(self) -> VoterSet:
-        return self._raft.voters() if self._up else self._owner.voters
+        told = None if self._observer is None else self._observer.told_voters
+        return told or (self._raft.voters() if self._up else self._owner.voters)
 
     def held(self) -> Mapping[BrokerId, RaftIndex]:
         return self._raft.held() if self._up else {}

@@ -55,7 +55,8 @@ class Elections:
         self._lost_backoff_s = settings.leader_lost_backoff_ms / 1000  # the moment, too
         self._settings = settings
         self._patience_s = 0.0  # what the leader's announced silence adds to the time-outs
-        self._heard_at = NEVER  # when a leader's message was last accepted
+        self._heard_at = NEVER  # when a leader's message was last accepted, or NEVER to doubt it
+        self.followed_at = raft.now()  # likewise, but it is not doubted; or when the node started
         self._asked_term: RaftTerm | None = None  # of the pre-vote that is open
         self._asked_at = NEVER  # when it was opened, while nobody has refused it
         self._granted: set[BrokerId] = set()  # who would vote for us in it
@@ -107,7 +108,9 @@ class Elections:
         raft = self._raft
         silence_s = raft.now() - self._heard_at
         hears_leader = raft.role == Role.LEADER or silence_s < self._shortest_s + self._patience_s
-        wins = self.may_lead(peer) and self._is_up_to_date(request) and not self._goes_first(peer, request)
+        wins = (
+            self._membership.may_lead(peer.id) and self._is_up_to_date(request) and not self._goes_first(peer, request)
+        )
         granted = request.term > raft.term and not hears_leader and wins
         if granted:
             raft.election_deadline = max(raft.election_deadline, raft.now() + self._lost_backoff_s)
@@ -118,16 +121,6 @@ class Elections:
         raft, last = self._raft, self._raft.log.last
         equal = (request.last_term, request.last_index, request.term) == (last.term, last.index, self._asked_term)
         return equal and raft.me.id > peer.id and raft.now() < self._asked_at + self._lost_backoff_s
-
-    def may_lead(self, peer: Peer) -> bool:
-        """Whether terms, votes and entries are taken from it."""
-        return self._membership.may_lead(peer.id, cut_off=self._is_cut_off())
-
-    def _is_cut_off(self) -> bool:
-        raft, membership = self._raft, self._membership
-        if raft.role == Role.LEADER or (raft.leader is not None and raft.leader in raft.connected):
-            return False
-        return membership.is_voter + sum(membership.counts(p.id) for p in raft.connected) < membership.majority
 
     def _is_up_to_date(self, request: PreVoteRequest | VoteRequest) -> bool:
         last = self._raft.log.last
@@ -174,7 +167,7 @@ class Elections:
         if request.term < raft.term:
             raft.send(peer, VoteReply(term=raft.term, granted=False))
             return
-        if not self.may_lead(peer):
+        if not self._membership.may_lead(peer.id):
             raft.send(peer, VoteReply(term=raft.term, granted=False))
             return
         raft.give_message(
@@ -225,7 +218,7 @@ class Elections:
         raft.set_role(Role.FOLLOWER)
         raft.leader = peer
         self._met_leader = True
-        self._heard_at = raft.now()
+        self._heard_at = self.followed_at = raft.now()
         self._close_pre_vote()
         self._restart_timer()
 

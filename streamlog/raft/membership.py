@@ -11,17 +11,18 @@ it takes itself for a voter, for it has nothing but the settings to go by (`may_
 
 Any program that reaches the port may link (transport), so a term, a vote or a log is taken only from who may lead:
 
-    a voter of the set in effect, with its directory                      always
-    who a voter, or anybody who may lead, names as a voter (VotersNotice) always: our set may be the older one
-    the leader that this node follows, in its own term                    it leads until its own removal is committed
-    a majority of the voters that one notice names, all saying the same   while this node is cut off from its own set
-    anybody who names itself a voter                                      while cut off, and this node has no vote
+    a voter of the set in effect, with its directory
+    who such a voter, or anybody who may lead, names as a voter (VotersNotice): our set may be the older one
+    the leader that this node follows, in its own term: it leads until its own removal is committed
+    anybody who names itself, to a node whose set is empty: it waits to be added, and has nothing to lose
 
 The thesis (4.1) takes a leader and a candidate from outside the set, so that a server that lags behind stays available.
 The notices are for that: a voter that has not got the entry that lets node 4 vote hears of node 4 from another old
 voter, for a majority of the new set, without which nothing can be decided, has an old one that has got it, or else does
-without the entry. If no voter of our set is left (all were replaced while this node was down), the majority of the new
-ones vouch for themselves. A notice moves no term and no log; it is kept in memory alone.
+without the entry. A notice moves no term and no log; it is kept in memory alone.
+
+A node all of whose voters were replaced while it was down knows nobody who could name the new ones. It says so (core),
+and does not believe them: they could be anybody. It is brought back as one that has lost its disk.
 """
 
 from __future__ import annotations
@@ -138,13 +139,11 @@ class Membership:
         if not self.counts(peer):
             self._notices.pop(peer, None)
 
-    def may_lead(self, peer: BrokerId, *, cut_off: bool) -> bool:
-        """Whether terms, votes and entries are taken from it (see the head). `cut_off`: this node follows nobody, and
-        reaches no majority of its own voters.
-        """
+    def may_lead(self, peer: BrokerId) -> bool:
+        """Whether terms, votes and entries are taken from it (see the head)."""
         if self.counts(peer) or self._is_introduced(peer):
             return True
-        return cut_off and self._speaks_for_itself(peer)
+        return not self.voters.voters and peer in self._notices and self._names(self._notices[peer], peer)
 
     def _is_introduced(self, peer: BrokerId) -> bool:
         """By our voters, or by those whom they have introduced, and so on."""
@@ -156,16 +155,6 @@ class Membership:
                 return True
             speakers = {who for who in unheard if any(self._names(self._notices[s], who) for s in speakers)}
         return False
-
-    def _speaks_for_itself(self, peer: BrokerId) -> bool:
-        claim = self._notices.get(peer)
-        if claim is None or not self._names(claim, peer):
-            return False
-        if not self.is_voter:
-            return True
-        agreeing = [who for who, notice in self._notices.items() if notice == claim and self._names(claim, who)]
-        count = len(agreeing) + self._names(claim, self._node_id)
-        return claim.index > self.index and count >= claim.voters.majority
 
     def _names(self, notice: VotersNotice, peer: BrokerId) -> bool:
         """With the directory that it shows: a set from the settings, which knows no directories, names nobody."""

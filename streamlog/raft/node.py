@@ -44,7 +44,12 @@ class RaftNode:
         self._machine = machine
         self._ports = ports
         self._hub = ObserverHub(
-            machine, ports.workers, self.voters, cluster_id=config.owner.cluster_id, settings=config.settings
+            machine,
+            ports.workers,
+            self.voters,
+            self._quorum_silence_s,
+            cluster_id=config.owner.cluster_id,
+            settings=config.settings,
         )
         self._running: Runner | None = None
         self._stopping = asyncio.Event()
@@ -91,6 +96,9 @@ class RaftNode:
         if self._running is None:
             raise RpcError(Status.UNAVAILABLE, "the quorum of this node is not up")
         await self._hub.serve(stream, info)
+
+    def _quorum_silence_s(self) -> float:
+        return float("inf") if self._running is None else self._running.core.quorum_silence_s()
 
     # The port.
 

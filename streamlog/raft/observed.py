@@ -29,6 +29,7 @@ class ObservedCommands(Struct, frozen=True, kw_only=True):
 
     commands: tuple[tuple[RaftIndex, bytes], ...]
     applied_index: RaftIndex  # at least the last command's: other kinds of entries move it too
+    quorum_silence_ms: int | None = None  # since the voter heard from the quorum; None: an older release sent it
 
 
 # What an observer is sent; the voters: those in effect, first of all and whenever they have changed.

@@ -23,10 +23,10 @@ they are put together, and the library's own calls are led to them:
 
 from __future__ import annotations
 
-from typing import Any, assert_never
+from typing import Any, Final, assert_never
 
 from streamlog.errors import CorruptMessageError, InvariantError
-from streamlog.model import BrokerId
+from streamlog.model import BrokerId, RaftTerm
 from streamlog.ports import Clock, Probe, Random
 from streamlog.raft.append import FollowerAppend
 from streamlog.raft.applying import Applier, Listener
@@ -60,6 +60,8 @@ from streamlog.raft.snapshots import Snapshots
 from streamlog.raft.voter_changes import VoterChanges
 from streamlog.raft.voters import DirectoryId
 
+REMINDER_S: Final = 60.0
+
 
 class HardenedSyncObj(Library):
     """Owned by one node and called from its event loop, one call at a time."""
@@ -83,6 +85,7 @@ class HardenedSyncObj(Library):
         self._outbox = outbox
         self._probe = probe
         super().__init__(Peer(node_id), journal=journal, now=clock.monotonic, random=random, settings=settings)
+        self._ignored_at = float("-inf")  # when it was last said that somebody's entries are not taken
         self._term_change = journal.written  # the change by which the term came into the journal
         self.elections = Elections(self, membership, settings)
         self._append = FollowerAppend(self, self.elections, membership)
@@ -106,7 +109,7 @@ class HardenedSyncObj(Library):
         self.connected.add(peer)
         self.membership.forget_notice(node_id)
         self.replication.on_connected(peer, other_directory=other)
-        self._send_notice(peer)
+        self.send(peer, self.membership.notice)
         self.elections.on_connected()
 
     @on_own_clock
@@ -154,7 +157,17 @@ class HardenedSyncObj(Library):
         learner = self.replication.learner
         if learner is not None and learner.node_id == peer.id and isinstance(message, AppendReply | SnapshotReply):
             return True
-        return self.elections.may_lead(peer)
+        if self.membership.may_lead(peer.id):
+            return True
+        if isinstance(message, AppendRequest | SnapshotRequest):
+            self._say_ignored(peer, message.term)
+        return False
+
+    def _say_ignored(self, peer: Peer, term: RaftTerm) -> None:
+        """Now and then: a leader that is none sends ten times a second."""
+        if self.now() >= self._ignored_at + REMINDER_S:
+            self._ignored_at = self.now()
+            self._probe("quorum_leader_ignored", peer=peer.id, term=term, voters=str(self.membership.voters))
 
     def _take(self, peer: Peer, message: Message) -> None:
         match message:
@@ -224,6 +237,10 @@ class HardenedSyncObj(Library):
         if furthest is not None:
             self.send(furthest.peer, TimeoutNow(term=self.term))
 
+    def quorum_silence_s(self) -> float:
+        """How long ago this node heard from the quorum: a leader hears a majority, and steps down when it does not."""
+        return 0.0 if self.role == Role.LEADER else self.now() - self.elections.followed_at
+
     @property
     def is_ready(self) -> bool:
         """It leads, and has applied an entry of its own term: its state is that of the last leader, or later."""
@@ -252,12 +269,6 @@ class HardenedSyncObj(Library):
         if self.role == Role.LEADER:
             self.replication.update_peers()
         for peer in sorted(self.connected, key=lambda peer: peer.id):
-            self._send_notice(peer)
-
-    def _send_notice(self, peer: Peer) -> None:
-        """To those who may have to follow, or vote for, one of our voters: nobody else is told of them."""
-        learner = self.replication.learner
-        if self.membership.voters.get(peer.id) is not None or (learner is not None and learner.node_id == peer.id):
             self.send(peer, self.membership.notice)
 
     # Where the library calls.

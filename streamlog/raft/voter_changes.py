@@ -96,7 +96,6 @@ class VoterChanges:
         if change.add is not None:
             change.catching_up_until = self._raft.now() + self._settings.catch_up_timeout_ms / 1000
             self._replication.add_learner(change.add)
-            self._raft.send(self._raft.peer(change.add.node_id), self._membership.notice)  # from whom it may learn
 
     # The leader's turn.
 

@@ -466,6 +466,7 @@ def encode_observed(message: Observed) -> bytes:
     commands = pb.WatchResponse.Commands(
         commands=[pb.WatchResponse.Commands.Command(index=i, payload=payload) for i, payload in message.commands],
         applied_index=message.applied_index,
+        quorum_silence_ms=message.quorum_silence_ms,
     )
     return pb.WatchResponse(commands=commands).SerializeToString()
 
@@ -483,6 +484,9 @@ def decode_observed(data: bytes) -> Observed | None:
             return ObservedCommands(
                 commands=tuple((_index(c.index), c.payload) for c in response.commands.commands),
                 applied_index=_index(response.commands.applied_index),
+                quorum_silence_ms=(
+                    response.commands.quorum_silence_ms if response.commands.HasField("quorum_silence_ms") else None
+                ),
             )
         case "voters":
             return _voters_from_pb(response.voters)

@@ -103,6 +103,7 @@ class Deposed:
     """This node's own controller, which has lost its leadership a moment ago."""
 
     is_active = True
+    hears_leader = True
 
     def __init__(self) -> None:
         self.asked = 0
@@ -186,6 +187,19 @@ def test_a_voter_is_told_by_the_quorum_alone() -> None:
         assert view.controller is None
 
     tell(network, story, active=Deposed())
+
+
+def test_a_voter_that_hears_no_leader_knows_whom_it_meets() -> None:
+    """It was voted out: the quorum says nothing to it any more."""
+    network = ScriptedNetwork(a=gone, b=topic_made)
+
+    async def story(link: ControllerLink, view: MetadataView) -> None:
+        await link.create_internal_topic("t")
+        assert view.controller == 2
+
+    active = Deposed()
+    active.hears_leader = False
+    tell(network, story, active=active)
 
 
 def test_while_there_is_none_all_are_asked_again_until_the_time_is_over() -> None:

@@ -20,7 +20,7 @@ from streamlog.metadata.liveness import FenceBroker, Heartbeat
 from streamlog.metadata.records import MetadataVersion
 from streamlog.metadata.registration import RegisterBroker
 from streamlog.metadata.topic_creation import CreateTopics, NewTopic
-from streamlog.model import BrokerEpoch, BrokerId, RaftIndex
+from streamlog.model import BrokerEpoch, BrokerId
 from streamlog.sim import SimLoop, run
 from tests.metadata.examples import EXAMPLES
 
@@ -52,7 +52,7 @@ def registration(incarnation: int = 1, node: int = 1) -> RegisterBroker:
 
 def heartbeat(rule: Rule, node: int = 1) -> Heartbeat:
     epoch = rule.view.image.brokers[BrokerId(node)].epoch
-    return Heartbeat(broker_id=BrokerId(node), broker_epoch=epoch, applied_index=RaftIndex(epoch))
+    return Heartbeat(broker_id=BrokerId(node), broker_epoch=epoch, applied_index=rule.view.image.index)
 
 
 async def join(rule: Rule, *nodes: int) -> None:
@@ -197,6 +197,24 @@ def test_silence_ends_a_session_and_a_heartbeat_renews_it() -> None:
         assert rule.view.image.brokers[NODE].fenced
         await rule.reign.ask(heartbeat(rule))
         assert not rule.view.image.brokers[NODE].fenced
+
+    tell(story)
+
+
+def test_a_node_whose_image_is_older_than_its_session_is_fenced() -> None:
+    """It is heard from, and follows nobody: its source was voted out, and does not say so."""
+
+    async def story(rule: Rule) -> None:
+        await join(rule)
+        frozen = heartbeat(rule)
+        await rule.ask(topic("t"))
+        for _ in range(5):
+            await asyncio.sleep(0.5)
+            assert not (await rule.reign.ask(frozen)).fenced
+        await asyncio.sleep(1.5)
+        assert (await rule.reign.ask(frozen)).fenced
+        assert rule.view.image.brokers[NODE].fenced
+        assert not (await rule.reign.ask(heartbeat(rule))).fenced
 
     tell(story)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
@@ -280,3 +281,57 @@ def test_an_observer_of_another_cluster_is_refused() -> None:
         assert caught.value.status is Status.FAILED_PRECONDITION
 
     tell(story)
+
+
+def test_a_voter_that_was_voted_out_is_left() -> None:
+    """It lives on, and hears nothing any more: its keepalives would hold the observer at an old state for good."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.put("k=0")
+        leader = await cluster.wait_for_leader()
+        out = next(member.node_id for member in cluster.members() if member is not leader)
+        follower = follow(cluster, "b", out)
+        await caught_up(cluster, follower)
+        told = watch(cluster)
+        await cluster.call(leader, leader.raft.remove_voter(BrokerId(out)))
+        await cluster.put("k=1")
+        assert cluster.host(out).alive
+        await caught_up(cluster, follower)
+        assert told["observer_stream_lost"] == told["observer_stream_found"] == 1
+
+    tell(story)
+
+
+def test_nobody_follows_a_voter_that_hears_no_leader() -> None:
+    """Two of three voters are gone: their observers say once that nobody can be followed, and follow again later."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.put("k=0")
+        follower = follow(cluster, "b")
+        await caught_up(cluster, follower)
+        told = watch(cluster)
+        for gone in (1, 2):
+            cluster.host(gone).crash()
+        await asyncio.sleep(40)
+        assert follower.observer.told_voters is None
+        assert told["observer_stream_lost"] == 1
+        cluster.start(1, 2)
+        await cluster.put("k=1")
+        await caught_up(cluster, follower)
+        assert told["observer_stream_found"] == 1
+
+    tell(story)
+
+
+def test_a_source_that_says_that_it_hears_nothing_is_left() -> None:
+    news = ObservedCommands(commands=(), applied_index=RaftIndex(9), quorum_silence_ms=10**6)
+    assert wire.decode_observed(wire.encode_observed(news)) == news
+    old = ObservedCommands(commands=(), applied_index=RaftIndex(9))
+    assert wire.decode_observed(wire.encode_observed(old)) == old
+
+
+def watch(cluster: Cluster) -> Counter[str]:
+    """What is said from now on, by event."""
+    told: Counter[str] = Counter()
+    cluster.world.listeners.append(lambda host, event, fields: told.update([event]))
+    return told

@@ -144,15 +144,15 @@ def lost_disks_are_elected() -> Any:
     """A vote is given to a voter that has lost its disk."""
     may_lead = membership.Membership.may_lead
 
-    def mutant(self: membership.Membership, peer: BrokerId, *, cut_off: bool) -> bool:
-        return self.voters.get(peer) is not None or may_lead(self, peer, cut_off=cut_off)
+    def mutant(self: membership.Membership, peer: BrokerId) -> bool:
+        return self.voters.get(peer) is not None or may_lead(self, peer)
 
     return patched(membership.Membership, "may_lead", mutant)
 
 
 def strangers_may_lead() -> Any:
     """Terms, votes and entries are taken from anybody."""
-    return patched(membership.Membership, "may_lead", lambda self, peer, *, cut_off: True)
+    return patched(membership.Membership, "may_lead", lambda self, peer: True)
 
 
 def absurd_jumps_are_taken() -> Any:
