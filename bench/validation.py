@@ -1,7 +1,8 @@
 """Benchmark part "validation": what it costs that leaders check the records of what producers send.
 
-Three real nodes as in the part "cluster"; two topics, one with `record.validation.enable=false`, which leaves the check
-out. The same values are sent to one and to the other in turns, and each pair of turns gives a ratio.
+First by itself: `validate` on one batch, with the check and without, the least of many times. Then three real nodes as
+in the part "cluster", and two topics, one with `record.validation.enable=false`, which leaves the check out. The same
+values are sent to one and to the other in turns, and each pair of turns gives a ratio. These want a quiet machine.
 """
 
 from __future__ import annotations
@@ -17,12 +18,16 @@ from bench.figures import Figure
 from bench.scratch import scratch
 from streamlog.client import AsyncProducer
 from streamlog.ports.system import run as run_loop
+from streamlog.records import BatchFields, Codec, ProduceLimits, encode_batch, validate
 
 PAIRS: Final = 9
 TURN_BYTES: Final = 24 << 20
 VALUES: Final = 10_000
 BATCH_BYTES: Final = (16 << 10, 256 << 10)
 TARGET: Final = 10.0
+ALONE_BYTES: Final = 256 << 10
+ALONE_ROUNDS: Final = 300
+NOW_MS: Final = 1_700_000_000_000
 
 
 def run() -> list[Figure]:
@@ -45,7 +50,7 @@ def _values() -> dict[str, tuple[str, list[bytes]]]:
 
 
 async def _measure(base: Path) -> list[Figure]:
-    figures: list[Figure] = []
+    figures = [_alone(kind, codec, values) for kind, (codec, values) in _values().items()]
     async with Cluster(base) as cluster:
         await cluster.create("checked")
         await cluster.admin.create_topic(
@@ -59,10 +64,27 @@ async def _measure(base: Path) -> list[Figure]:
     return figures
 
 
+def _alone(kind: str, codec: str, values: list[bytes]) -> Figure:
+    some = values[: max(1, ALONE_BYTES * len(values) // sum(map(len, values)))]
+    batch = encode_batch(some, timestamps=NOW_MS, fields=BatchFields(codec=Codec[codec.upper()]))
+    best: dict[bool, float] = {}
+    for _ in range(ALONE_ROUNDS):
+        for check in (False, True):
+            limits = ProduceLimits(message_bytes_max=len(batch), check_records=check)
+            begin = time.perf_counter()
+            validate(batch, 0, len(batch), limits, NOW_MS)
+            best[check] = min(time.perf_counter() - begin, best.get(check, 1.0))
+    added_ms = (best[True] - best[False]) * 1e3 / (sum(map(len, some)) / 1e6)
+    return Figure(name=f"check {kind}, a batch of 256 KiB", value=added_ms, unit="ms/MB", less_is_better=True)
+
+
 async def _pairs(cluster: Cluster, name: str, codec: str, values: list[bytes], batch_bytes: int) -> list[Figure]:
     rates: list[float] = []
     times: list[float] = []
     cpu: list[float] = []
+    all_cpu: list[float] = []
+    added: list[float] = []
+    without: list[float] = []
     async with AsyncProducer(
         bootstrap_servers=cluster.addresses, linger_ms=5, batch_size=batch_bytes, compression_type=codec
     ) as producer:
@@ -73,6 +95,9 @@ async def _pairs(cluster: Cluster, name: str, codec: str, values: list[bytes], b
                 rates.append(found["checked"][0])
                 times.append(found["trusted"][0] / found["checked"][0] - 1)
                 cpu.append(found["checked"][1] / found["trusted"][1] - 1)
+                all_cpu.append(found["checked"][2] / found["trusted"][2] - 1)
+                added.append((found["checked"][1] - found["trusted"][1]) / TURN_BYTES * 1e6)
+                without.append(found["trusted"][2] / TURN_BYTES * 1e6)
     return [
         Figure(name=f"produce {name}", value=statistics.median(rates), unit="MB/s"),
         Figure(
@@ -83,17 +108,27 @@ async def _pairs(cluster: Cluster, name: str, codec: str, values: list[bytes], b
             less_is_better=True,
         ),
         Figure(
-            name="... CPU of all nodes, likewise", value=statistics.median(cpu) * 100, unit="%", less_is_better=True
+            name="... CPU of nodes and client",
+            value=statistics.median(all_cpu) * 100,
+            unit="%",
+            target=TARGET,
+            less_is_better=True,
         ),
+        Figure(name="... CPU of the nodes", value=statistics.median(cpu) * 100, unit="%", less_is_better=True),
+        Figure(name="... by volume", value=statistics.median(added) * 1e3, unit="ms/MB", less_is_better=True),
+        Figure(name="... nodes and client without it", value=min(without) * 1e3, unit="ms/MB", less_is_better=True),
     ]
 
 
-async def _send(cluster: Cluster, producer: AsyncProducer, topic: str, values: list[bytes]) -> tuple[float, float]:
-    """Megabytes a second, and seconds of CPU of all nodes."""
+async def _send(
+    cluster: Cluster, producer: AsyncProducer, topic: str, values: list[bytes]
+) -> tuple[float, float, float]:
+    """Megabytes a second; seconds of CPU of all nodes, and of these and the client."""
     size = sum(map(len, values))
-    cpu_s, begin = cluster.cpu_s(), time.perf_counter()
+    cpu_s, own_s, begin = cluster.cpu_s(), time.process_time(), time.perf_counter()
     for _ in range(max(1, TURN_BYTES // size)):
         await producer.send_many(topic, values)
     await producer.flush()
     sent = max(1, TURN_BYTES // size) * size
-    return sent / 1e6 / (time.perf_counter() - begin), cluster.cpu_s() - cpu_s
+    took_s, own_s, cpu_s = time.perf_counter() - begin, time.process_time() - own_s, cluster.cpu_s() - cpu_s
+    return sent / 1e6 / took_s, cpu_s, cpu_s + own_s

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import Final
 
@@ -56,6 +56,7 @@ from streamlog.records import (
     read_header,
     validate,
 )
+from streamlog.records.columnar import ManyHeadersError
 from streamlog.records.header import TRANSACTIONAL_BIT
 from streamlog.replication.isr import IsrProposal
 from streamlog.replication.leader import LeaderTerm, PartitionLeader
@@ -153,7 +154,8 @@ class LeaderReplica:
         `guard`: for the batch that opens a transaction.
 
         Raises what `records.validate`, `PartitionLeader.append` and `Log.append_as_leader` raise, the error that
-        ended this leadership, and InvalidTransactionStateError for a transaction that was not verified.
+        ended this leadership, and InvalidTransactionStateError for a transaction that was not verified;
+        ManyHeadersError where only a look inside told that they must go by `append_slow`.
         """
         return self._append(batches, acks, self._settings.limits, guard)
 
@@ -164,7 +166,7 @@ class LeaderReplica:
     def _append(self, batches: Buffer, acks: Acks, limits: ProduceLimits, guard: VerificationGuard | None) -> Appended:
         self._check()
         now_ms = self._clock.wall_ms()
-        found = validate(batches, 0, len(batches), limits, now_ms)
+        found = validate(batches, 0, len(batches), limits, now_ms, header_bytes_max=preparation.INLINE_HEADER_BYTES_MAX)
         return self._append_valid(batches, found, now_ms, acks, guard)
 
     def _append_valid(
@@ -204,7 +206,8 @@ class LeaderReplica:
                 self._check()
                 settings = self._settings
                 if not preparation.needed(batches, settings):
-                    return self.append(batches, acks=acks, guard=guard)
+                    with suppress(ManyHeadersError):
+                        return self.append(batches, acks=acks, guard=guard)
                 ready = await self._workers.run(preparation.prepare, batches, settings, self._clock.wall_ms())
                 self._check()
                 return self._append_valid(ready.batches, ready.found, self._clock.wall_ms(), acks, guard)
@@ -240,9 +243,10 @@ class LeaderReplica:
         """
 
         async def append(guard: VerificationGuard | None) -> Appended:
-            if self.needs_workers(batches):
-                return await self.append_slow(batches, acks=acks, guard=guard)
-            return self.append(batches, acks=acks, guard=guard)
+            if not self.needs_workers(batches):
+                with suppress(ManyHeadersError):
+                    return self.append(batches, acks=acks, guard=guard)
+            return await self.append_slow(batches, acks=acks, guard=guard)
 
         allow = partial(self.allow, verify=verify, wait_s=wait_s)
         return await self._verifications.append(batches, self._opens_transaction, allow, append)

@@ -10,6 +10,9 @@ from streamlog.errors import MessageTooLargeError
 # that a broker takes (`socket.request.max.bytes`, 100 MiB): nobody could have sent the records unpacked.
 UNPACKED_BYTES_MAX: Final = 104_857_600
 
+# The size of what has not been looked at to its end: more than any limit.
+NOT_SAID: Final = 1 << 62
+
 
 def too_large(size_bytes_max: int) -> MessageTooLargeError:
     return MessageTooLargeError(f"the records unpack to more than {size_bytes_max} bytes", limit=size_bytes_max)

@@ -26,6 +26,10 @@ from streamlog.records.starts import record_spans
 from streamlog.records.varint import ByteArray, Int64Array, read_varints, read_varlongs
 
 
+class ManyHeadersError(Exception):
+    """The records have so many headers that whoever asked does not want to read them: they go one by one."""
+
+
 class RecordColumns(Struct, frozen=True, kw_only=True):
     """The records of one batch, in order. A size of -1 is null; a start is a position in `raw`.
 
@@ -88,6 +92,13 @@ def columns_of(raw: bytes, header: BatchHeader) -> RecordColumns:
         raise
 
 
+def columns_within(raw: bytes, header: BatchHeader, header_bytes_max: int | None) -> RecordColumns:
+    """As `columns_of`, for who does not want to know at which byte a record is wrong, which costs a look at each one.
+    ManyHeadersError where the headers of the records take more than so many bytes.
+    """
+    return _mixed_columns(raw, header, header_bytes_max)
+
+
 def _equal_columns(raw: bytes, header: BatchHeader, equal: EqualRecords) -> RecordColumns:
     count = header.record_count
     return RecordColumns(
@@ -110,7 +121,7 @@ def _equal_timestamps(header: BatchHeader, deltas: Int64Array | int) -> Int64Arr
     return np.full(header.record_count, checked_sum(header.base_timestamp, deltas))
 
 
-def _mixed_columns(raw: bytes, header: BatchHeader) -> RecordColumns:
+def _mixed_columns(raw: bytes, header: BatchHeader, header_bytes_max: int | None = None) -> RecordColumns:
     data = np.frombuffer(raw, np.uint8)
     spans = record_spans(raw, header.record_count)
     try:
@@ -121,7 +132,11 @@ def _mixed_columns(raw: bytes, header: BatchHeader) -> RecordColumns:
         headers_at = value_starts + np.maximum(value_sizes, 0)
         first_bytes = data[headers_at]  # 0: no headers
         at = headers_at + 1
-        headers = _headers(raw, headers_at, first_bytes, spans.ends, at) if bool(first_bytes.any()) else None
+        headers: list[Headers] | None = None
+        if bool(first_bytes.any()):
+            if header_bytes_max is not None and int((spans.ends - at).sum()) > header_bytes_max:
+                raise ManyHeadersError
+            headers = _headers(raw, headers_at, first_bytes, spans.ends, at)
     except IndexError:
         raise refusal(len(raw), "the records are cut off") from None
     if min(int(key_sizes.min()), int(value_sizes.min())) < -1 or bool((at != spans.ends).any()):

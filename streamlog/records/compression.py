@@ -22,7 +22,7 @@ import zstandard
 
 from streamlog.errors import CorruptMessageError, InvalidRequestError
 from streamlog.records import snappy
-from streamlog.records.bounds import too_large
+from streamlog.records.bounds import NOT_SAID, too_large
 from streamlog.records.header import Buffer, Codec
 
 # Compression levels that a user may ask for (KIP-390), and the one that is taken if he does not.
@@ -146,17 +146,20 @@ def _unpack_zstd(data: Buffer, size_bytes_max: int) -> bytes:
     return out
 
 
-def zstd_output_max(data: Buffer) -> int:
+def zstd_output_max(data: Buffer, blocks_max: int | None = None) -> int:
     """The most that the frame can unpack to, by its block headers (RFC 8878, 3.1.1.2); it need not announce it.
-    CorruptMessageError; ZstdError for what is no frame.
+    CorruptMessageError; ZstdError for what is no frame. NOT_SAID where it has more than `blocks_max` blocks.
 
     The library's reader takes a frame without its end for a shorter one, so this checks that the frame is
     complete and fills the data.
     """
     position = zstandard.frame_header_size(data)
-    output_max = 0
+    output_max = blocks = 0
     last = False
     while not last:
+        blocks += 1
+        if blocks_max is not None and blocks > blocks_max:
+            return NOT_SAID
         block = int.from_bytes(data[position : position + 3], "little")
         last, kind, size = bool(block & 1), block >> 1 & 3, block >> 3
         position += 3 + (1 if kind == _ZSTD_RLE_BLOCK else size)

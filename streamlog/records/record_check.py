@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from streamlog.errors import CorruptMessageError, InvalidRecordError, MessageTooLargeError
 from streamlog.model import NO_TIMESTAMP
 from streamlog.records.bounds import too_large
-from streamlog.records.columnar import RecordColumns, columns_of
+from streamlog.records.columnar import ManyHeadersError, RecordColumns, columns_within
 from streamlog.records.compression import decompress
 from streamlog.records.equal_shape import EqualRecords, equal_records
 from streamlog.records.header import HEADER_SIZE, BatchHeader, Buffer, Codec
@@ -39,6 +39,11 @@ _LOOP_COUNT_MAX: Final = 64
 _WINDOW_COUNT: Final = 1 << 16
 
 
+class _Rules(NamedTuple):
+    keys_required: bool
+    header_bytes_max: int | None
+
+
 class RecordTimes(NamedTuple):
     """The extremes of the records' timestamps, as CreateTime (ms since 1970). NO_TIMESTAMP counts only as `largest`."""
 
@@ -47,26 +52,34 @@ class RecordTimes(NamedTuple):
 
 
 def check_records(
-    buffer: Buffer, position: int, header: BatchHeader, *, keys_required: bool, unpacked_bytes_max: int
+    buffer: Buffer,
+    position: int,
+    header: BatchHeader,
+    *,
+    keys_required: bool,
+    unpacked_bytes_max: int,
+    header_bytes_max: int | None = None,
 ) -> RecordTimes:
     """Of the batch at `position`, whose CRC and header fields have been checked: record_count > 0, last_offset_delta
     fits it, the bytes are all there, the timestamp type is CreateTime.
 
-    InvalidRecordError; MessageTooLargeError for what unpacks to more than `unpacked_bytes_max`.
+    InvalidRecordError; MessageTooLargeError for what unpacks to more than `unpacked_bytes_max`; ManyHeadersError where
+    the headers of the records take more than `header_bytes_max`, for then the check takes long.
     """
+    rules = _Rules(keys_required, header_bytes_max)
     raw = _unpacked(buffer, position, header, unpacked_bytes_max)
     count = header.record_count
     if count > len(raw) // RECORD_MIN:
         raise InvalidRecordError(f"{len(raw)} bytes are not {count} records", field="record_count")
     if count <= _WINDOW_COUNT:
-        return _check_window(raw, header, 0, keys_required=keys_required)
+        return _check_window(raw, header, 0, rules)
     times: list[RecordTimes] = []
     start = 0
     for first in range(0, count, _WINDOW_COUNT):
         some = min(_WINDOW_COUNT, count - first)
         end = _end_of(raw, start, some)
         window = header._replace(record_count=some)
-        times.append(_check_window(raw[start:end], window, first, keys_required=keys_required))
+        times.append(_check_window(raw[start:end], window, first, rules))
         start = end
     if start != len(raw):
         raise refusal(start, "bytes follow the last record")
@@ -109,17 +122,18 @@ def _end_of(raw: bytes, position: int, count: int) -> int:
     return position
 
 
-def _check_window(raw: bytes, header: BatchHeader, first: int, *, keys_required: bool) -> RecordTimes:
+def _check_window(raw: bytes, header: BatchHeader, first: int, rules: _Rules) -> RecordTimes:
     """The `record_count` records that are `raw`; offset deltas count from `first`."""
     count = header.record_count
     if count <= _TINY_COUNT_MAX and first == 0:
-        return _check_one_by_one(raw, header, keys_required=keys_required)
+        return _check_one_by_one(raw, header, rules)
     equal = equal_records(raw, count) if first == 0 else None
     if equal is not None:
-        return _check_equal(header, equal, keys_required=keys_required)
+        return _check_equal(header, equal, keys_required=rules.keys_required)
     if count <= _LOOP_COUNT_MAX and first == 0:
-        return _check_one_by_one(raw, header, keys_required=keys_required)
-    return _check_columns(columns_of(raw, header), header, first, keys_required=keys_required)
+        return _check_one_by_one(raw, header, rules)
+    columns = columns_within(raw, header, rules.header_bytes_max)
+    return _check_columns(columns, header, first, keys_required=rules.keys_required)
 
 
 def _check_equal(header: BatchHeader, equal: EqualRecords, *, keys_required: bool) -> RecordTimes:
@@ -155,8 +169,9 @@ def _check_columns(columns: RecordColumns, header: BatchHeader, first: int, *, k
     return RecordTimes(smallest, largest)
 
 
-def _check_one_by_one(raw: bytes, header: BatchHeader, *, keys_required: bool) -> RecordTimes:
+def _check_one_by_one(raw: bytes, header: BatchHeader, rules: _Rules) -> RecordTimes:
     base = header.base_timestamp
+    header_bytes_left = len(raw) if rules.header_bytes_max is None else rules.header_bytes_max
     smallest: int | None = None
     largest = NO_TIMESTAMP
     position = 0
@@ -171,7 +186,7 @@ def _check_one_by_one(raw: bytes, header: BatchHeader, *, keys_required: bool) -
             if delta != index:
                 raise refusal(position, f"offset delta {delta} of record {index}")
             key_size, position = read_varint(raw, position)
-            if key_size < 0 and keys_required:
+            if key_size < 0 and rules.keys_required:
                 raise _without_key(index)
             position = _behind(key_size, position, end)
             value_size, position = read_varint(raw, position)
@@ -179,6 +194,9 @@ def _check_one_by_one(raw: bytes, header: BatchHeader, *, keys_required: bool) -
             if position < end and raw[position] == 0:
                 position += 1
             else:
+                header_bytes_left -= end - position
+                if header_bytes_left < 0:
+                    raise ManyHeadersError
                 headers, position = read_headers(raw, position, end)
                 _check_names(headers)
             if position != end:

@@ -17,7 +17,7 @@ from typing import Final
 import cramjam
 
 from streamlog.errors import CorruptMessageError
-from streamlog.records.bounds import too_large
+from streamlog.records.bounds import NOT_SAID, too_large
 from streamlog.records.header import Buffer
 
 _MAGIC: Final = b"\x82SNAPPY\x00"
@@ -55,9 +55,16 @@ def decompress(data: Buffer, size_bytes_max: int) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def unpacked_size(data: Buffer) -> int:
-    """What its blocks announce together. CorruptMessageError for what no blocks can be."""
-    return sum(map(_size_of, _blocks(data)))
+def unpacked_size(data: Buffer, blocks_max: int | None = None) -> int:
+    """What its blocks announce together; NOT_SAID where there are more than so many. CorruptMessageError for what no
+    blocks can be.
+    """
+    size = 0
+    for number, block in enumerate(_blocks(data), 1):
+        if blocks_max is not None and number > blocks_max:
+            return NOT_SAID
+        size += _size_of(block)
+    return size
 
 
 def _blocks(data: Buffer) -> Iterator[Buffer]:

@@ -20,7 +20,7 @@ import zstandard
 
 from streamlog.errors import CorruptMessageError, InvalidRecordError
 from streamlog.records import snappy
-from streamlog.records.bounds import too_large
+from streamlog.records.bounds import NOT_SAID, too_large
 from streamlog.records.compression import LZ4_FRAME_MAGIC, decompress, zstd_output_max
 from streamlog.records.header import Buffer, Codec
 
@@ -55,9 +55,11 @@ def check_unpacked_size(codec: Codec, data: Buffer, size_bytes_max: int) -> None
         raise InvalidRecordError(f"the records are no {codec.name.lower()} stream: {error}", field="batches") from error
 
 
-def unpacked_size_max(codec: Codec, data: Buffer) -> int:
+def unpacked_size_max(codec: Codec, data: Buffer, *, blocks_max: int | None = None) -> int:
     """The most that `data`, the compressed records of one batch, unpack to if they are a sound stream of the codec, by
     what the stream announces. It may lie: whoever unpacks holds it to this. InvalidRecordError for what is no stream.
+
+    `blocks_max`: where it has more blocks than that, they are not all looked at, and the answer is NOT_SAID.
     """
     try:
         match codec:
@@ -69,19 +71,21 @@ def unpacked_size_max(codec: Codec, data: Buffer) -> int:
                 (told,) = _GZIP_SIZE.unpack_from(data, max(0, len(data) - _GZIP_SIZE.size))
                 return int(told)
             case Codec.SNAPPY:
-                return snappy.unpacked_size(data)
+                return snappy.unpacked_size(data, blocks_max)
             case Codec.LZ4:
-                return _lz4_output_max(data)
+                return _lz4_output_max(data, blocks_max)
             case Codec.ZSTD:
                 told = zstandard.frame_content_size(data)
-                by_blocks = zstd_output_max(data)
+                by_blocks = zstd_output_max(data, blocks_max)
+                if by_blocks == NOT_SAID:
+                    return NOT_SAID
                 return by_blocks if told < 0 else min(told, by_blocks)
     except (CorruptMessageError, zstandard.ZstdError, struct.error, IndexError) as error:
         reason = error.reason if isinstance(error, CorruptMessageError) else str(error)
         raise InvalidRecordError(f"the records are no {codec.name.lower()} stream: {reason}", field="batches") from None
 
 
-def _lz4_output_max(data: Buffer) -> int:
+def _lz4_output_max(data: Buffer, blocks_max: int | None = None) -> int:
     """By the headers of its blocks (LZ4 frame format 1.6). Of a frame that is cut off, what is there."""
     if data[:4] != LZ4_FRAME_MAGIC:
         raise CorruptMessageError("not a frame")
@@ -89,8 +93,11 @@ def _lz4_output_max(data: Buffer) -> int:
     block_max = 1 << (8 + 2 * (descriptor >> 4 & 7))
     position = _LZ4_HEADER_MIN + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
     checksum = 4 if flags & 0x10 else 0
-    output_max = 0
+    output_max = blocks = 0
     while position + _LZ4_BLOCK.size <= len(data):
+        blocks += 1
+        if blocks_max is not None and blocks > blocks_max:
+            return NOT_SAID
         (size,) = _LZ4_BLOCK.unpack_from(data, position)
         if size == 0:
             break

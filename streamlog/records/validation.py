@@ -62,13 +62,15 @@ class ProduceLimits(Struct, frozen=True, kw_only=True):
     check_records: bool = True  # `record.validation.enable`
 
 
-def validate(buffer: Buffer, start: int, end: int, limits: ProduceLimits, now_ms: int) -> list[tuple[int, BatchHeader]]:
+def validate(
+    buffer: Buffer, start: int, end: int, limits: ProduceLimits, now_ms: int, *, header_bytes_max: int | None = None
+) -> list[tuple[int, BatchHeader]]:
     """Check the batches in `buffer[start:end]`, sent for one partition; position and header of each, in order.
 
     All or nothing: the first bad batch raises, with its position in the error's details. Raises
     CorruptMessageError (cut off, trailing bytes, CRC), InvalidRecordError (lengths, counts, control batch,
     producer fields, no batch at all), UnsupportedVersionError (magic), UnsupportedCompressionError,
-    MessageTooLargeError, InvalidTimestampError.
+    MessageTooLargeError, InvalidTimestampError. ManyHeadersError as `check_records`.
     """
     batches: list[tuple[int, BatchHeader]] = []
     position = start
@@ -81,7 +83,7 @@ def validate(buffer: Buffer, start: int, end: int, limits: ProduceLimits, now_ms
         if limits.timestamp_type is TimestampType.CREATE_TIME:
             _check_timestamps(times, position, limits, now_ms)
         if limits.check_records:
-            _check_records(buffer, position, header, limits, now_ms)
+            _check_records(buffer, position, header, limits, now_ms, header_bytes_max)
         elif limits.keys_required:
             _check_keys(buffer, position, limits)
         elif header.codec is not Codec.NONE:
@@ -161,7 +163,14 @@ def _refuse(position: int, field: str, reason: str) -> None:
     raise InvalidRecordError(f"position {position}: {reason}", field=field, position=position)
 
 
-def _check_records(buffer: Buffer, position: int, header: BatchHeader, limits: ProduceLimits, now_ms: int) -> None:
+def _check_records(
+    buffer: Buffer,
+    position: int,
+    header: BatchHeader,
+    limits: ProduceLimits,
+    now_ms: int,
+    header_bytes_max: int | None,
+) -> None:
     try:
         times = check_records(
             buffer,
@@ -169,6 +178,7 @@ def _check_records(buffer: Buffer, position: int, header: BatchHeader, limits: P
             header,
             keys_required=limits.keys_required,
             unpacked_bytes_max=limits.unpacked_bytes_max,
+            header_bytes_max=header_bytes_max,
         )
     except InvalidRecordError as error:
         raise InvalidRecordError(

@@ -9,6 +9,7 @@ An append cannot be taken back. So what was appended and not confirmed in time i
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from streamlog.api.convert.produce import appended as appended_message
 from streamlog.api.convert.produce import not_appended, produce_request
@@ -18,6 +19,7 @@ from streamlog.api.service import Call
 from streamlog.broker.leader_replica import LeaderReplica
 from streamlog.errors import OutcomeUnknownError, StreamlogError
 from streamlog.model import NO_OFFSET, Acks
+from streamlog.records.columnar import ManyHeadersError
 from streamlog.services.admission import QueuedBytes
 from streamlog.services.leading import Leaders, within
 from streamlog.services.verifying import Opening, Openings
@@ -88,10 +90,11 @@ async def append_to(
     """
     if opening is not None and replica.needs_verification(batches):
         return await opening.append(replica, batches, acks, queued)
-    if replica.needs_workers(batches):
-        with queued.holding(len(batches)):
-            return await replica.append_slow(batches, acks=acks)
-    return replica.append(batches, acks=acks)
+    if not replica.needs_workers(batches):
+        with suppress(ManyHeadersError):
+            return replica.append(batches, acks=acks)
+    with queued.holding(len(batches)):
+        return await replica.append_slow(batches, acks=acks)
 
 
 def success(asked: PartitionAppend, replica: LeaderReplica, done: Appended, acks: Acks) -> pb.ProduceResult:

@@ -26,6 +26,7 @@ from streamlog.errors import (
 )
 from streamlog.model import Acks, LeaderEpoch, Offset, PartitionId
 from streamlog.records import BatchFields, Codec, codec_of, decode_batch, encode_batch, read_header
+from streamlog.records.columnar import ManyHeadersError
 from streamlog.records.header import CRC_POSITION, CRC_START, HEADER_SIZE
 from tests.broker.rig import ME, OTHER, P0, THIRD, UNCOMMITTED, Recorder, Rig, topic_id, values_in
 from tests.cli.legacy_logs import CODECS, RECORDS, messages
@@ -226,9 +227,9 @@ def test_bad_input_is_refused_and_nothing_is_written(rig: Rig) -> None:
     rig.do(lambda: leader.append(batch([bytes(1000)]), acks=Acks.ALL))
 
 
-@pytest.mark.parametrize("size", [10, 300_000])
+@pytest.mark.parametrize("size", [10, 1_200_000])
 def test_batches_that_no_reader_could_decode_are_refused(rig: Rig, size: int) -> None:
-    rig.create()
+    rig.create(configs={"max.message.bytes": "2000000"})
     rig.rest()
     leader = rig.leader()
     garbled = poisoned(size)
@@ -259,28 +260,43 @@ def poisoned(size: int) -> bytes:
 @pytest.mark.parametrize(
     ("values", "codec", "is_work"),
     [
-        ([bytes(200_000)], Codec.NONE, False),
-        ([bytes(270_000)], Codec.NONE, True),
-        ([b""] * 4_096, Codec.NONE, False),
-        ([b""] * 4_097, Codec.NONE, True),
-        ([bytes(200_000)], Codec.GZIP, False),
-        ([bytes(200_000)], Codec.SNAPPY, False),
-        ([bytes(200_000)], Codec.LZ4, False),
-        ([bytes(200_000)], Codec.ZSTD, False),
-        ([bytes(270_000)], Codec.GZIP, True),
-        ([bytes(270_000)], Codec.SNAPPY, True),
-        ([bytes(270_000)], Codec.LZ4, True),
-        ([bytes(270_000)], Codec.ZSTD, True),
+        ([bytes(1_000_000)], Codec.NONE, False),
+        ([bytes(1_200_000)], Codec.NONE, True),
+        ([b""] * 16_384, Codec.NONE, False),
+        ([b""] * 16_385, Codec.NONE, True),
+        ([bytes(1_000_000)], Codec.GZIP, False),
+        ([bytes(1_000_000)], Codec.SNAPPY, False),
+        ([bytes(1_000_000)], Codec.LZ4, False),
+        ([bytes(1_000_000)], Codec.ZSTD, False),
+        ([bytes(1_200_000)], Codec.GZIP, True),
+        ([bytes(1_200_000)], Codec.SNAPPY, True),
+        ([bytes(1_200_000)], Codec.LZ4, True),
+        ([bytes(1_200_000)], Codec.ZSTD, True),
     ],
 )
 def test_large_batches_are_checked_off_the_loop(rig: Rig, values: list[bytes], codec: Codec, *, is_work: bool) -> None:
-    rig.create()
+    rig.create(configs={"max.message.bytes": "2000000"})
     rig.rest()
     leader = rig.leader()
     data = encode_batch(values, timestamps=1, fields=BatchFields(codec=codec))
     assert leader.needs_workers(data) == is_work
     rig.machine.run(leader.append_slow(data, acks=Acks.LEADER))
     assert leader.log_end_offset == len(values)
+
+
+@pytest.mark.parametrize("count", [1, 100])
+def test_many_headers_are_checked_off_the_loop(rig: Rig, count: int) -> None:
+    rig.create()
+    rig.rest()
+    leader = rig.leader()
+    headers = [tuple(("", b"") for _ in range(20_000 // count))] * count
+    data = encode_batch([b""] * count, None, headers, timestamps=1)
+    assert not leader.needs_workers(data)
+    with pytest.raises(ManyHeadersError):
+        rig.do(lambda: leader.append(data, acks=Acks.LEADER))
+    assert leader.log_end_offset == 0
+    rig.machine.run(leader.append_slow(data, acks=Acks.LEADER))
+    assert leader.log_end_offset == count
 
 
 def test_a_stream_that_lies_about_its_size_is_no_work_for_the_loop(rig: Rig) -> None:

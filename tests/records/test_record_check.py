@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from streamlog.errors import InvalidRecordError, MessageTooLargeError, StreamlogError
 from streamlog.records import BatchFields, Codec, ProduceLimits, encode_batch, iter_batch, read_header, validate
 from streamlog.records import record_check as checking
+from streamlog.records.bounds import NOT_SAID
 from streamlog.records.compression import compress, decompress
 from streamlog.records.payload import unpacked_records
 from streamlog.records.record_loop import read_records
@@ -224,6 +225,20 @@ def test_what_a_stream_announces_is_no_less_than_what_comes(codec: Codec, size: 
     if codec is Codec.ZSTD:
         unknown = zstandard.ZstdCompressor().compressobj()
         assert unpacked_size_max(codec, unknown.compress(data) + unknown.flush()) >= size
+
+
+def test_of_many_blocks_not_all_are_looked_at() -> None:
+    zstd = zstandard.ZstdCompressor().compressobj()
+    flushed = b"".join(zstd.compress(b"ab") + zstd.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK) for _ in range(50))
+    snappy = compress(Codec.SNAPPY, bytes(50 * 32_768))
+    streams = {
+        Codec.ZSTD: flushed + zstd.flush(),
+        Codec.SNAPPY: snappy,
+        Codec.LZ4: compress(Codec.LZ4, bytes(50 << 16)),
+    }
+    for codec, stream in streams.items():
+        assert unpacked_size_max(codec, stream, blocks_max=40) == NOT_SAID
+        assert 100 <= unpacked_size_max(codec, stream, blocks_max=60) < NOT_SAID
 
 
 @pytest.mark.parametrize("payload", [bytes(4 << 20), record(0) * 400_000, b"\x0c\0\0\0\x01\x01\0" * 500_000])
