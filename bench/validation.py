@@ -17,6 +17,7 @@ from bench.cluster import NODES, PARTITIONS, Cluster
 from bench.figures import Figure
 from bench.scratch import scratch
 from streamlog.client import AsyncProducer
+from streamlog.ports.malloc import keep_large_blocks
 from streamlog.ports.system import run as run_loop
 from streamlog.records import BatchFields, Codec, ProduceLimits, encode_batch, validate
 
@@ -50,6 +51,7 @@ def _values() -> dict[str, tuple[str, list[bytes]]]:
 
 
 async def _measure(base: Path) -> list[Figure]:
+    keep_large_blocks()  # as a node does
     figures = [_alone(kind, codec, values) for kind, (codec, values) in _values().items()]
     async with Cluster(base) as cluster:
         await cluster.create("checked")
