@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from streamlog.printable import escaped
+
 _STEP_BYTES: Final = 4 << 20  # a bar that moves for each record costs more than the record
 
 
@@ -20,12 +22,13 @@ def progress(title: str, total_bytes: int) -> Iterator[Callable[[int], None]]:
         return
     # Loaded here: most runs show no bar, and start sooner without.
     from rich.console import Console
+    from rich.markup import escape
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     # rich would send standard output to the bar's console as well.
     with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as bar:
-        task = bar.add_task(title, total=total_bytes)
+        task = bar.add_task(escape(escaped(title)), total=total_bytes)
         shown = 0
 
         def advance(position: int) -> None:

@@ -28,6 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, default=8)
     parser.add_argument("--rss-mb", type=int, default=300, help="how much a node may grow")
     parser.add_argument("--cases", type=Path, default=Path("fuzz-cases"), help="where failing calls are written to")
+    parser.add_argument("--only", default="", metavar="TEXT", help="methods whose path holds this, such as Raft")
     parser.add_argument("--replay", type=Path, nargs="+", metavar="FILE")
     options = parser.parse_args(arguments)
     with (
@@ -38,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _replay(cluster, options.replay)
         seed = random.randrange(1 << 31) if options.seed is None else options.seed
         print(f"seed {seed}, {options.minutes:g} minutes, nodes at {','.join(cluster.addresses)}", flush=True)
-        limits = Limits(seconds=options.minutes * 60, threads=options.threads, rss_mb=options.rss_mb)
+        limits = Limits(seconds=options.minutes * 60, threads=options.threads, rss_mb=options.rss_mb, only=options.only)
         report = run(cluster, seed, limits, options.cases)
     for line in report.lines():
         print(line)

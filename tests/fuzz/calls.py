@@ -24,6 +24,7 @@ from .messages import Case
 TIMEOUT_S: Final = 5.0
 HELD_S: Final = 1.0  # how long a stream stays half open, or unread
 _CRASHED_IN_ANSWER: Final = b"UNKNOWN_SERVER_ERROR"
+UNANSWERED: Final = "NO_ANSWER"  # of a call that waited for one: by right only where a request asks to wait
 CRASHES: Final = frozenset({"INTERNAL", "UNKNOWN"})
 
 
@@ -63,7 +64,10 @@ class Caller:
         except grpc.FutureCancelledError:
             return Outcome("CANCELLED")
         except grpc.RpcError as error:
-            return Outcome(error.code().name, _reason(error), (error.details() or "")[:300])
+            status = error.code().name
+            if status == "DEADLINE_EXCEEDED" and method.is_unary and case.shape == "whole" and not _reason(error):
+                status = UNANSWERED
+            return Outcome(status, _reason(error), (error.details() or "")[:300])
         if any(_CRASHED_IN_ANSWER in answer for answer in answers):
             return Outcome("OK", "UNKNOWN_SERVER_ERROR", "inside an answer")
         return Outcome("OK")
@@ -71,7 +75,7 @@ class Caller:
 
 def _unary(channel: Any, case: Case) -> list[bytes]:
     timeout = 0.003 if case.shape == "short" else TIMEOUT_S
-    future = channel.unary_unary(case.method).future(case.messages[0], timeout=timeout)
+    future = channel.unary_unary(case.method).future(case.messages[0], timeout=timeout, metadata=case.metadata)
     if case.shape == "cancel":
         future.cancel()
     return [future.result()]
@@ -86,7 +90,7 @@ def _stream(channel: Any, case: Case) -> list[bytes]:
             ended.wait(HELD_S)
 
     timeout = 0.005 if case.shape == "short" else TIMEOUT_S
-    call = channel.stream_stream(case.method)(requests(), timeout=timeout)
+    call = channel.stream_stream(case.method)(requests(), timeout=timeout, metadata=case.metadata)
     answers: list[bytes] = []
     try:
         if case.shape == "cancel":

@@ -9,6 +9,7 @@ huge       one list of 100,000 entries, or one text of a megabyte
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Iterator
 from typing import Any, Final
@@ -84,12 +85,13 @@ class Case(Struct, frozen=True, kw_only=True):
     node: int  # an index of addresses
     messages: tuple[bytes, ...]
     reads: int  # so many answers are read at most
+    metadata: tuple[tuple[str, str], ...] = ()
 
 
 def make_case(seed: int, number: int, methods: tuple[Method, ...], known: Known, nodes: int) -> Case:
     """Method and shape follow from seed and number alone; ids in the messages also from `known`."""
     rng = random.Random(f"{seed}:{number}")
-    method = rng.choice(methods)
+    [method] = rng.choices(methods, _weights(methods))
     strategy = rng.choice(STRATEGIES)
     if strategy in ("real", "perturbed") and templates(method.request) is None:
         strategy = "hostile"
@@ -109,9 +111,32 @@ def make_case(seed: int, number: int, methods: tuple[Method, ...], known: Known,
         node=rng.randrange(nodes),
         messages=tuple(messages),
         reads=rng.choice((1, 3, 50)),
+        metadata=rng.choice(_METADATA) if rng.random() < 0.1 else (),
     )
 
 
+@functools.cache
+def _weights(methods: tuple[Method, ...]) -> tuple[int, ...]:
+    """What stands between nodes has the most state behind it, and nobody else calls it with anything odd."""
+    return tuple(
+        8
+        if "Raft/Exchange" in method.path
+        else 4
+        if ".internal." in method.path
+        else 2
+        if templates(method.request)
+        else 1
+        for method in methods
+    )
+
+
+# The first is what one node says to another that it has asked for somebody.
+_METADATA: Final = (
+    (("streamlog-forwarded", "1"),),
+    (("streamlog-forwarded", "x" * 4_000),),
+    (("x" * 200, "y"),),
+    (("authorization", "Bearer x"), ("x-forwarded-for", "127.0.0.1")),
+)
 _UNARY_SHAPES: Final = ("whole",) * 8 + ("cancel", "short")
 _STREAM_SHAPES: Final = ("whole",) * 5 + ("half-open", "half-open", "unread", "cancel", "short")
 

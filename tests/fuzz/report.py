@@ -58,4 +58,5 @@ def save(case: Case, folder: Path) -> Path:
 def load(path: Path) -> Case:
     document = json.loads(path.read_text())
     document["messages"] = tuple(base64.b64decode(message) for message in document["messages"])
+    document["metadata"] = tuple((key, value) for key, value in document["metadata"])
     return Case(**document)

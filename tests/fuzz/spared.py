@@ -7,11 +7,13 @@ settings of all nodes, and the epochs by which nodes speak for themselves are wh
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, Final
 
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
+from .catalogue import methods
 from .known import Known
 
 ABSENT_NODE: Final = 77
@@ -80,8 +82,24 @@ def _delete_topics(message: Any, known: Known) -> None:
 
 
 def _forward(message: Any, known: Known) -> None:
-    """What it carries is spared as if it came by itself: nothing that can be is carried."""
-    message.request = b"\xff" + message.request[:200]
+    """What it carries is spared as if it came by itself."""
+    kind = _carried().get(message.method)
+    if kind is None:
+        return
+    try:
+        carried = kind.FromString(message.request)
+    except DecodeError:
+        return
+    before = carried.SerializeToString()
+    spare(carried, known)
+    after = carried.SerializeToString()
+    if after != before:
+        message.request = after
+
+
+@functools.cache
+def _carried() -> dict[str, type[Message]]:
+    return {method.path: method.request for method in methods()}
 
 
 def _metadata_version(message: Any, known: Known) -> None:

@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 from streamlog.api.pb import (
     admin_pb2,
     batches_pb2,
+    controller_pb2,
     coordination_pb2,
     groups_pb2,
     records_pb2,
@@ -171,6 +172,22 @@ def _reassign(rng: random.Random, known: Known) -> list[Message]:
     return [admin_pb2.AlterPartitionReassignmentsRequest(reassignments=[one])]
 
 
+def _forward(rng: random.Random, known: Known) -> list[Message]:
+    """As a node that is not the controller passes on what an administrator asks for."""
+    name, make = rng.choice(
+        (
+            ("CreateTopics", _new_topic),
+            ("AlterConfigs", _alter_config),
+            ("AlterPartitionReassignments", _reassign),
+        )
+    )
+    [carried] = make(rng, known)
+    request = bytearray(carried.SerializeToString())
+    if rng.random() < 0.5:
+        request[rng.randrange(len(request))] ^= 1 << rng.randrange(8)
+    return [controller_pb2.ForwardRequest(method=f"/streamlog.v1.Admin/{name}", request=bytes(request))]
+
+
 _TEMPLATES: Final[dict[str, Make]] = {
     "ProduceRequest": lambda rng, known: [_produce(rng, known, batches_pb2.ProduceRequest)],
     "ProduceStreamRequest": lambda rng, known: [_produce(rng, known, batches_pb2.ProduceStreamRequest)] * 2,
@@ -211,5 +228,6 @@ _TEMPLATES: Final[dict[str, Make]] = {
     "AlterPartitionReassignmentsRequest": _reassign,
     "WatchRequest": lambda rng, known: [raft_pb2.WatchRequest(cluster_id=known.cluster_id)],
     "Envelope": _raft,
+    "ForwardRequest": _forward,
     "ReplicateRequest": _replicate,
 }

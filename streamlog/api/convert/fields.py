@@ -143,7 +143,8 @@ def without_controls(value: str, field: str, error: type[StreamlogError] = Inval
     at = first_control(value)
     if at is not None:
         raise error(
-            f"its character {at + 1} is the control character U+{ord(value[at]):04X}: ids and names hold none",
+            f"character {at + 1} of {field or 'an entry'} is the control character U+{ord(value[at]):04X}: "
+            "ids and names hold none",
             field=field,
             limit="no control characters",
         )
