@@ -120,6 +120,13 @@ class Node:
         await self.kill()
         return False
 
+    def is_sound_stop(self) -> bool:
+        """Whether it ended as SIGTERM should end it: with status 0, or at once where it had not come to a word yet."""
+        if self.status == 0:
+            return True
+        text = self.log.read_text(errors="replace")
+        return self.status == -signal.SIGTERM and len(text.rpartition("---- start")[2].splitlines()) <= 1
+
     def last_words(self, lines: int = 3) -> str:
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         return " | ".join(line.strip() for line in text.splitlines()[-lines:])

@@ -182,7 +182,7 @@ class Striker:
             stopped = await node.stop()
             if not stopped and not excused:
                 self._wrong("stop", f"node {node.node_id} does not stop within a minute of SIGTERM")
-            if running and stopped and node.status != 0 and not excused:
+            if running and stopped and not node.is_sound_stop() and not excused:
                 self._wrong("stop", f"node {node.node_id} stopped by SIGTERM with status {node.status}")
         await asyncio.sleep(lasts)
         await self.bring_up(node)
