@@ -42,8 +42,8 @@ test-long: $(STAMP)  ## more seeds of the simulations
 test-rounds: $(STAMP)  ## tens of rounds of kill -9 and power cuts with real processes; half an hour with nothing beside it
 	$(BIN)/python -m pytest -q -m rounds
 
-nemesis: $(STAMP)  ## real processes under faults of network, disk, clock and power: MINUTES=10 SEED=7 NODES=3 LONGEST=25 (root)
-	$(BIN)/python -m tests.nemesis --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) $(if $(NODES),--nodes $(NODES)) $(if $(LONGEST),--longest $(LONGEST)) $(if $(SLACK),--slack $(SLACK))
+nemesis: $(STAMP)  ## real processes under faults of network, disk, clock and power: MINUTES=10 SEED=7 NODES=3 LONGEST=25 KINDS= (root)
+	$(BIN)/python -m tests.nemesis --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) $(if $(NODES),--nodes $(NODES)) $(if $(LONGEST),--longest $(LONGEST)) $(if $(SLACK),--slack $(SLACK)) $(if $(KINDS),--kinds '$(KINDS)')
 
 test-noise: $(STAMP)  ## tests of real nodes while the steps of disk and network are held up at random; NOISE=2: twice as long
 	STREAMLOG_NOISE=$(or $(NOISE),1) PYTHONPATH=tests/noise $(BIN)/python -m pytest -q -n 6 -m 'not long and not rounds' \

@@ -39,10 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     missing = lacking()
     kinds = {kind.title: kind for kind in Kind}
     chosen = tuple(kinds[name.strip()] for name in options.kinds.split(",")) if options.kinds else ()
-    for kind in chosen:
-        if kind.needs in missing:
-            print(f"{kind.title} cannot be done here: {missing[kind.needs]}")
-            return 2
+    if chosen and all(kind.needs in missing for kind in chosen):
+        print("none of these can be done here: " + "; ".join(f"{k.title}: {missing[k.needs]}" for k in chosen))
+        return 2
     if options.seed is None:
         options.seed = random.SystemRandom().randrange(1_000_000)
         given += ["--seed", str(options.seed)]
