@@ -730,3 +730,22 @@ def all_errors() -> Mapping[str, type[StreamlogError]]:
         found[error.code] = error
         pending.extend(error.__subclasses__())
     return found
+
+
+def forget_frames(error: BaseException) -> None:
+    """Of an error that has become an answer, and of all that led to it.
+
+    A traceback holds the frames that it came through with all their variables, and where one of these is the error
+    itself, or a group that holds it, that is a cycle: the request and whatever was read for it would stay in memory
+    until the collector comes by. (asyncio.TaskGroup makes one of every cancellation.)
+    """
+    left, seen = [error], set[int]()
+    while left:
+        one = left.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        one.__traceback__ = None
+        left += [other for other in (one.__cause__, one.__context__) if other is not None]
+        if isinstance(one, BaseExceptionGroup):
+            left += one.exceptions

@@ -33,7 +33,7 @@ _SOCKET: Final = "connections are gRPC's own, which sizes its buffers itself"
 _CLASS: Final = "classes of Java cannot be loaded"
 _COMPRESSION: Final = "a node stores batches as the producer has compressed them; the producer has this setting"
 _TELEMETRY: Final = "clients do not send metrics to the nodes"
-_CONNECTIONS: Final = "connections are not counted; calls are: see max.concurrent.calls"
+_CONNECTIONS: Final = "connections are bounded in all and by address: see max.connections and max.connections.per.ip"
 _SESSION: Final = (
     "one pair of bounds holds for all groups: see group.min.session.timeout.ms, group.max.session.timeout.ms"
 )
@@ -106,8 +106,6 @@ _BY_NAME: Final[Mapping[str, str]] = {
     "replica.socket.receive.buffer.bytes": _SOCKET,
     "replica.socket.timeout.ms": _PUSH,
     "request.timeout.ms": "what a node asks of others has its own bounds; the clients have this setting",
-    "max.connections": _CONNECTIONS,
-    "max.connections.per.ip": _CONNECTIONS,
     "max.connections.per.ip.overrides": _CONNECTIONS,
     "max.connection.creation.rate": _CONNECTIONS,
     "connection.failed.authentication.delay.ms": _SOCKET,

@@ -164,6 +164,17 @@ FETCH_MAX_BYTES: Final = Setting(
 MAX_CONCURRENT_CALLS: Final = Setting(
     "max.concurrent.calls", count(16), 10_000, ours=True,
     doc="How many calls and streams a node serves at the same time; further ones are refused.")
+MAX_CONNECTIONS: Final[Setting[int | None]] = Setting(
+    "max.connections", count(16), None, kafka="without limit",
+    default_doc="three quarters of the files that the process may open, and never more",
+    doc="How many connections a node holds; beyond it those that have said nothing, then the newest, are closed.")
+MAX_CONNECTIONS_PER_IP: Final[Setting[int | None]] = Setting(
+    "max.connections.per.ip", count(1), None, kafka="without limit",
+    default_doc="half of max.connections",
+    doc="How many connections of one address a node holds.")
+CONNECTIONS_HANDSHAKE_TIMEOUT_MS: Final = Setting(
+    "connections.handshake.timeout.ms", duration_ms(100, 120_000), 10_000, ours=True,
+    doc="How long a connection may take until it has said that it speaks HTTP/2; then it is closed.")
 CONNECTIONS_MAX_IDLE_MS: Final = Setting(
     "connections.max.idle.ms", duration_ms(1_000), 600_000,
     doc="How long a connection without a call stays open.")

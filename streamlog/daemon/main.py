@@ -101,7 +101,7 @@ def _refuse(problem: str, status: int) -> int:
 
 def _run(config: Loaded, beside: Beside, parent: Parent, out: TextIO) -> int:
     keep_large_blocks()
-    raise_file_limit()
+    file_limit = raise_file_limit()
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what it would say is told by the node, in a sentence
     lines = LogLines(config.config[settings.NODE_ID], out)
     try:
@@ -109,7 +109,7 @@ def _run(config: Loaded, beside: Beside, parent: Parent, out: TextIO) -> int:
         from streamlog.daemon.serving import serve
         from streamlog.ports.system import run
 
-        run(serve(config, beside, parent, lines))
+        run(serve(config, beside, parent, lines, file_limit))
     except (StreamlogError, OSError) as error:
         problem = _sentence(error)
         lines.write("ERROR", f"stopped: {problem}")

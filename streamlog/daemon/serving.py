@@ -17,9 +17,11 @@ from streamlog.daemon.background import Beside, Parent, remove_pid, write_pid
 from streamlog.daemon.http.listener import HttpListener, open_socket
 from streamlog.daemon.http.loop_delay import LoopDelay
 from streamlog.daemon.log_lines import LogLines
+from streamlog.daemon.process import connections_max, file_limit_warning
 from streamlog.metrics import Family
 from streamlog.node import Node
 from streamlog.ports import Ports, Probe
+from streamlog.ports.grpc_connections import ConnectionLimits
 from streamlog.ports.grpc_network import GrpcNetwork
 from streamlog.ports.grpc_settings import GrpcSettings
 from streamlog.ports.posix_disk import PosixFileSystem
@@ -30,11 +32,18 @@ IDLE_S: Final = 10.0
 """Of the node's own connections, before one without a call is closed: each costs pings, and what it needs it makes."""
 
 
-async def serve(config: Loaded, beside: Beside, parent: Parent, lines: LogLines) -> None:
+async def serve(config: Loaded, beside: Beside, parent: Parent, lines: LogLines, file_limit: int) -> None:
     """What `Node.run` raises."""
+    warning = file_limit_warning(file_limit)
+    if warning is not None:
+        lines.write("WARN", warning)
     nodes: list[Node] = []
     fs, workers = PosixFileSystem(), ThreadWorkers()
-    network = GrpcNetwork(on_crash=lambda error: nodes[0].call_failed(error), settings=_grpc_settings(config))
+    network = GrpcNetwork(
+        on_crash=lambda error: nodes[0].call_failed(error),
+        on_connections=lambda what: lines.write("WARN", what),
+        settings=_grpc_settings(config, file_limit),
+    )
     ports = Ports(
         fs=fs,
         network=network,
@@ -95,13 +104,17 @@ def _http_sockets(config: Loaded, lines: LogLines) -> list[socket.socket]:
     return found
 
 
-def _grpc_settings(config: Loaded) -> GrpcSettings:
+def _grpc_settings(config: Loaded, file_limit: int) -> GrpcSettings:
     """A message has to hold what a client may send, and what nodes send each other (4 MiB)."""
     wanted = config.config[settings.SOCKET_REQUEST_MAX_BYTES]
+    connections = connections_max(config.config[settings.MAX_CONNECTIONS], file_limit)
+    by_address = config.config[settings.MAX_CONNECTIONS_PER_IP] or connections // 2
     return GrpcSettings(
         message_bytes_max=max(wanted, GrpcSettings().message_bytes_max),
         server_idle_s=config.config[settings.CONNECTIONS_MAX_IDLE_MS] / 1000,
         idle_s=IDLE_S,
+        handshake_s=config.config[settings.CONNECTIONS_HANDSHAKE_TIMEOUT_MS] / 1000,
+        connections=ConnectionLimits(in_all=connections, by_address=min(by_address, connections)),
     )
 
 

@@ -19,7 +19,8 @@ from streamlog.ports.network import StreamHandler, UnaryHandler
 
 
 class GrpcNetwork:
-    """`on_crash` is told what a handler raised that it must not: the node is to stop. TLS: give both credentials.
+    """`on_crash` is told what a handler raised that it must not: the node is to stop. `on_connections` is told in
+    a sentence that there are too many. TLS: give both credentials.
 
     ClientClosedError in a process that was forked from one with a network (`forks`).
     """
@@ -28,6 +29,7 @@ class GrpcNetwork:
         self,
         *,
         on_crash: Callable[[Exception], None],
+        on_connections: Callable[[str], None] = lambda _: None,
         settings: GrpcSettings | None = None,
         server_credentials: grpc.ServerCredentials | None = None,
         channel_credentials: grpc.ChannelCredentials | None = None,
@@ -35,6 +37,7 @@ class GrpcNetwork:
         note_use()
         silence_late_news()
         self._on_crash = on_crash
+        self._on_connections = on_connections
         self._settings = settings or GrpcSettings()
         self._server_credentials = server_credentials
         self._channel_credentials = channel_credentials
@@ -49,7 +52,7 @@ class GrpcNetwork:
         streaming: Mapping[str, StreamHandler],
     ) -> GrpcServer:
         handlers = Handlers(unary, streaming, self._on_crash, verified=self._server_credentials is not None)
-        server = GrpcServer(address, handlers, self._settings, self._server_credentials)
+        server = GrpcServer(address, handlers, self._settings, self._server_credentials, self._on_connections)
         await server.start()
         self._servers = [known for known in self._servers if not known.closed]
         self._servers.append(server)

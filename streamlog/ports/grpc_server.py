@@ -8,13 +8,14 @@ import os
 import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, cast
+from typing import Any
 from urllib.parse import unquote
 
 import grpc
 import grpc.aio
 
-from streamlog.errors import Status, StreamlogError
+from streamlog.errors import Status, StreamlogError, forget_frames
+from streamlog.ports.grpc_connections import ConnectionWatch
 from streamlog.ports.grpc_settings import DETAILS_KEY, TO_GRPC, GrpcSettings
 from streamlog.ports.grpc_stream import Context, ServerStream
 from streamlog.ports.network import CRASHED, CallInfo, RpcError, StreamHandler, UnaryHandler
@@ -29,8 +30,9 @@ class GrpcServer:
         handlers: Handlers,
         settings: GrpcSettings,
         credentials: grpc.ServerCredentials | None,
+        report: Callable[[str], None],
     ) -> None:
-        """OSError where the address cannot be had."""
+        """OSError where the address cannot be had. `report`: what its owner is to know of its connections."""
         self.closed = False
         self._server = grpc.aio.server(options=settings.server())
         self._server.add_generic_rpc_handlers((handlers,))
@@ -42,12 +44,19 @@ class GrpcServer:
         except RuntimeError as error:
             raise _why_not_bound(address) from error
         self.address = f"{address.rpartition(':')[0]}:{port}"
+        limits = settings.connections
+        self.connections = None if limits is None else ConnectionWatch(port, limits, report)
+        self._watching: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         await self._server.start()
+        if self.connections is not None:
+            self._watching = asyncio.get_running_loop().create_task(self.connections.run())
 
     async def close(self, *, grace_s: float = 0.0) -> None:
         self.closed = True
+        if self._watching is not None:
+            self._watching.cancel()
         await self._server.stop(grace_s or None)
 
 
@@ -103,7 +112,11 @@ class Handlers(grpc.GenericRpcHandler):
             refusal = RpcError(Status.UNKNOWN, CRASHED)
             self._on_crash(error)
         trailer = ((DETAILS_KEY, refusal.details_bin),) if refusal.details_bin else ()
-        return await context.abort(TO_GRPC[refusal.status], refusal.message, trailer)
+        try:
+            await context.abort(TO_GRPC[refusal.status], refusal.message, trailer)
+        except grpc.aio.AbortError as error:  # gRPC keeps it with the call, and raises it again behind the handler
+            error.__traceback__ = None
+        return None
 
     def _info(self, name: str, context: Context) -> CallInfo:
         left_s: float | None = context.time_remaining()
@@ -113,47 +126,26 @@ class Handlers(grpc.GenericRpcHandler):
             metadata={key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)},
             identity=_identity(context) if self._verified else None,
             deadline=None if left_s is None else time.monotonic() + left_s,
-            transport=_Transport(context),
+            transport=_Transport(),
         )
 
 
 class _Transport:
     """Of one call; for its handler's task, in which gRPC also sends the answer."""
 
-    __slots__ = ("_context", "_task")
+    __slots__ = ("_task",)
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self) -> None:
         self._task = asyncio.current_task()
 
     def when_over(self, work: Callable[[], object], /) -> None:
-        def over(_: Context) -> None:
-            work()
-
-        self._context.add_done_callback(cast(Any, over))
+        # Not the context's own callbacks: these stand on a cycle with it.
+        if self._task is not None:
+            self._task.add_done_callback(lambda _: work())
 
     def abandon(self) -> None:
         if self._task is not None:
             self._task.cancel()
-
-
-def forget_frames(error: BaseException) -> None:
-    """Of an error that has become an answer, and of all that led to it.
-
-    A traceback holds the frames that it came through with all their variables, and where one of these is the error
-    itself, or a group that holds it, that is a cycle: the request and whatever was read for it would stay in memory
-    until the collector comes by. (asyncio.TaskGroup makes one of every cancellation.)
-    """
-    left, seen = [error], set[int]()
-    while left:
-        one = left.pop()
-        if id(one) in seen:
-            continue
-        seen.add(id(one))
-        one.__traceback__ = None
-        left += [other for other in (one.__cause__, one.__context__) if other is not None]
-        if isinstance(one, BaseExceptionGroup):
-            left += one.exceptions
 
 
 def _identity(context: Context) -> str | None:

@@ -20,6 +20,7 @@ import grpc
 from msgspec import Struct
 
 from streamlog.errors import Status
+from streamlog.ports.grpc_connections import ConnectionLimits
 
 DETAILS_KEY: Final = "grpc-status-details-bin"
 """Trailer that carries a serialized google.rpc.Status."""
@@ -42,6 +43,8 @@ class GrpcSettings(Struct, frozen=True, kw_only=True):
     # call makes another.
     server_idle_s: float = 600.0
     idle_s: float = 600.0
+    handshake_s: float = 10.0  # of who was connected to: TLS, and HTTP/2's first settings
+    connections: ConnectionLimits | None = None  # of who was connected to; None: no bound
 
     def server(self) -> list[tuple[str, int]]:
         return [
@@ -50,6 +53,7 @@ class GrpcSettings(Struct, frozen=True, kw_only=True):
             ("grpc.http2.max_ping_strikes", 0),  # a peer's keep-alive is no abuse
             ("grpc.keepalive_time_ms", _ms(self.server_keepalive_s)),
             ("grpc.max_connection_idle_ms", _ms(self.server_idle_s)),
+            ("grpc.server_handshake_timeout_ms", _ms(self.handshake_s)),
         ]
 
     def channel(self) -> list[tuple[str, int]]:

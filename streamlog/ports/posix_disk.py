@@ -8,6 +8,8 @@ its event loop only, but for the work in its own threads.
 A descriptor is closed when its file is closed and no thread works on it any more: closing it earlier would hand its
 number, with the sync still running, to the next file that is opened.
 
+What is opened is opened by way of `spare_files`: want of a descriptor is no failure of the disk.
+
 Once a sync of a file has failed every later one fails too. The kernel reports such an error once and then says OK;
 whoever was to hear it may have been cancelled meanwhile.
 """
@@ -29,6 +31,7 @@ from typing import Final, TypeVar
 
 from streamlog.errors import InvariantError
 from streamlog.ports.disk import Buffer
+from streamlog.ports.spare_files import SpareFiles
 
 T = TypeVar("T")
 
@@ -96,7 +99,7 @@ class PosixFile:
         """OSError as open(2)."""
         self._system = system
         self._path = path
-        self._descriptor = os.open(path, flags, FILE_MODE)
+        self._descriptor = system.spares.open(path, flags, FILE_MODE)
         self._mapped: list[int] = []  # sizes of the mappings that are open
         self._failure: OSError | None = None  # of a sync: final
         self._lock = threading.Lock()  # guards the two below
@@ -228,9 +231,9 @@ class PosixFile:
 
 
 class PosixLock:
-    def __init__(self, path: str) -> None:
+    def __init__(self, spares: SpareFiles, path: str) -> None:
         """flock(2) belongs to the open file, so a second node in this process is kept out as another process is."""
-        self._descriptor: int | None = os.open(path, os.O_RDWR | os.O_CREAT, FILE_MODE)
+        self._descriptor: int | None = spares.open(path, os.O_RDWR | os.O_CREAT, FILE_MODE)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -250,6 +253,7 @@ class PosixFileSystem:
         self.syncers = ThreadPoolExecutor(sync_threads, "disk-sync")
         self.readers = ThreadPoolExecutor(read_threads, "disk-read")
         self._freeing = ThreadPoolExecutor(1, "disk-free")
+        self.spares = SpareFiles()
         self._kept = threading.Semaphore(KEPT_MAX)  # descriptors that it has to close
         # One a directory that `sync_all` was called for, kept open: syncfs tells of a failed write those who had the
         # file system open when it failed, and nobody else.
@@ -260,6 +264,7 @@ class PosixFileSystem:
         self.readers.shutdown()
         self._freeing.shutdown()
         self.release_witnesses()
+        self.spares.close()
 
     def release_witnesses(self) -> None:
         """Let go of the directories that `sync_all` holds open, so that their file system can be unmounted."""
@@ -324,14 +329,21 @@ class PosixFileSystem:
                 os.mkdir(directory, DIRECTORY_MODE)
 
     def list(self, directory: str) -> list[str]:
-        return sorted(os.listdir(absolute(directory)))
+        return sorted(self.spares.attempt(lambda: os.listdir(absolute(directory))))
 
     async def sync_dir(self, directory: str) -> None:
-        await asyncio.wrap_future(self.syncers.submit(_with_directory, absolute(directory), os.fsync))
+        await asyncio.wrap_future(self.syncers.submit(self._with_directory, absolute(directory), os.fsync))
+
+    def _with_directory(self, path: str, work: Callable[[int], None]) -> None:
+        descriptor = self.spares.open(path, os.O_RDONLY)
+        try:
+            work(descriptor)
+        finally:
+            os.close(descriptor)
 
     async def sync_all(self, path: str) -> None:
         if path not in self._witnesses:
-            self._witnesses[path] = os.open(absolute(path), os.O_RDONLY | os.O_DIRECTORY)
+            self._witnesses[path] = self.spares.open(absolute(path), os.O_RDONLY | os.O_DIRECTORY)
         await asyncio.wrap_future(self.syncers.submit(_syncfs, self._witnesses[path]))
 
     def free_bytes(self, path: str) -> int:
@@ -343,7 +355,7 @@ class PosixFileSystem:
         return status.f_blocks * status.f_frsize
 
     def lock(self, path: str) -> PosixLock:
-        return PosixLock(absolute(path))
+        return PosixLock(self.spares, absolute(path))
 
 
 def absolute(path: str) -> str:
@@ -416,14 +428,6 @@ def _reserve(descriptor: int, size: int) -> None:
         number = ctypes.get_errno()
         if number not in _NOT_SUPPORTED:
             raise OSError(number, os.strerror(number))
-
-
-def _with_directory(path: str, work: Callable[[int], None]) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        work(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _syncfs(descriptor: int) -> None:

@@ -17,7 +17,7 @@ from streamlog.api import calls, fetched
 from streamlog.api.fetched import Fetched
 from streamlog.api.pb import batches_pb2 as pb
 from streamlog.api.service import Requests, Responses
-from streamlog.errors import BrokerNotAvailableError, StreamlogError
+from streamlog.errors import BrokerNotAvailableError, StreamlogError, forget_frames
 from streamlog.model import BrokerId
 from streamlog.services.fetch_stream import FetchStreams
 from streamlog.services.forwarding import Peers
@@ -73,8 +73,17 @@ class FeedSource:
     async def _serve(self, pipe: _Pipe, reader: Reader) -> None:
         try:
             await self._fetch_streams.serve(_PipeRequests(pipe), _PipeResponses(pipe), reader)
-        except* StreamlogError:
-            pass  # the feed is told that the stream is over, and asks anew
+        except asyncio.CancelledError as error:
+            forget_frames(error)
+            raise
+        except StreamlogError:
+            pass
+        except ExceptionGroup as group:
+            _, others = group.split(StreamlogError)
+            if others is not None:
+                raise
+            forget_frames(group)
+        # The feed is told that the stream is over, and asks again.
         finally:
             pipe.close()
 
@@ -108,11 +117,17 @@ class Feed:
             trouble: StreamlogError = BrokerNotAvailableError(f"node {self._leader} has ended the stream")
         except StreamlogError as error:
             trouble = error
+            forget_frames(error)
+        except asyncio.CancelledError as error:
+            forget_frames(error)
+            raise
         except ExceptionGroup as group:
             ours, others = group.split(StreamlogError)
             if others is not None or ours is None:
                 raise
             trouble = BrokerNotAvailableError(f"the stream to node {self._leader} broke: {ours.exceptions[0]}")
+            forget_frames(group)
+            del ours, others
         self._receiver.on_feed_lost(self._leader, trouble)
 
     async def _send(self, exchange: _Exchange) -> None:

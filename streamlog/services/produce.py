@@ -53,7 +53,7 @@ class Produce:
             done = await append_to(replica, one.asked.batches, acks, self._queued, opening)
             one.begun(replica, done, acks)
         except StreamlogError as error:
-            one.error = error
+            one.refused(error)
 
 
 class _Append:
@@ -61,9 +61,12 @@ class _Append:
 
     def __init__(self, asked: PartitionAppend) -> None:
         self.asked = asked
-        self.error: StreamlogError | None = None
         self.confirmed: asyncio.Future[None] | None = None  # None: nothing to wait for
         self._success: pb.ProduceResult | None = None
+        self._refusal: pb.ProduceResult | None = None
+
+    def refused(self, error: StreamlogError) -> None:
+        self._refusal = not_appended(self.asked, error)
 
     def begun(self, replica: LeaderReplica, done: Appended, acks: Acks) -> None:
         self._success = success(self.asked, replica, done, acks)
@@ -71,7 +74,9 @@ class _Append:
             self.confirmed = replica.wait_for(done)
 
     def result(self) -> pb.ProduceResult:
-        error = self.error or confirmation_error(self.confirmed)
+        if self._refusal is not None:
+            return self._refusal
+        error = confirmation_error(self.confirmed)
         if error is not None or self._success is None:
             return not_appended(self.asked, error or unconfirmed())
         return self._success

@@ -12,7 +12,7 @@ the one before has been sent, so a slow client leaves one small message of each 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from streamlog.api import calls
@@ -120,6 +120,10 @@ class Subscribe:
         return await _LIST_OFFSETS(await self._peers.channel(leader), request, timeout_s=_OFFSETS_TIMEOUT_S)
 
 
+def _nothing() -> None:
+    pass
+
+
 class _News:
     """For the writer; `told` once the transport has taken all of it."""
 
@@ -149,11 +153,14 @@ class _Reading:
         image = owner.view.image
         for subscription in query.subscriptions:
             self._take(subscription, image)
-        self._stop_listening = owner.view.listen(self._on_image)
+        self._stop_listening: Callable[[], None] = owner.view.listen(self._on_image)
 
     def stop(self) -> None:
+        """For good. Nothing of this refers to itself any more, so it goes with the call."""
         self._stop_listening()
-        for _, task in self._feeds.values():
+        self._stop_listening = _nothing
+        feeds, self._feeds = self._feeds, {}
+        for _, task in feeds.values():
             task.cancel()
 
     # -- which partitions

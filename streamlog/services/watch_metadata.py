@@ -10,7 +10,7 @@ not by time. Changes of a moment, such as the fail-over of a node, come as one m
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from streamlog.api.convert import view as convert
@@ -85,7 +85,13 @@ class _Watch:
         self._removed: dict[TopicId, None] = {}
         self._changed = False
         self._news = asyncio.Event()
-        self.stop = view.listen(self._on_image)
+        self._stop: Callable[[], None] | None = view.listen(self._on_image)
+
+    def stop(self) -> None:
+        """And refer to itself no more: it goes with the call."""
+        stop, self._stop = self._stop, None
+        if stop is not None:
+            stop()
 
     async def follow_controller(self) -> None:
         while True:

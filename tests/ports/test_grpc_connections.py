@@ -1,0 +1,100 @@
+"""Connections beyond the bounds are closed: those that say nothing first, then the newest; calls go on."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from streamlog.ports import CallInfo
+from streamlog.ports.grpc_connections import Connection, ConnectionLimits, ConnectionWatch, connections_of, surplus
+from streamlog.ports.grpc_network import GrpcNetwork
+from streamlog.ports.grpc_settings import GrpcSettings
+
+METHOD = "/p.S/M"
+
+
+def connections(**silent_by_address: list[bool]) -> tuple[list[Connection], dict[tuple[str, int], int]]:
+    """The older ones first."""
+    made: list[Connection] = []
+    seen: dict[tuple[str, int], int] = {}
+    for address, silent in silent_by_address.items():
+        for port, is_silent in enumerate(silent):
+            made.append(Connection(len(made), address, port, is_silent))
+            seen[address, port] = port
+    return made, seen
+
+
+def closed(limits: ConnectionLimits, **silent_by_address: list[bool]) -> list[tuple[str, int]]:
+    return sorted((one.address, one.port) for one in surplus(*connections(**silent_by_address), limits))
+
+
+def test_what_is_within_the_bounds_stays() -> None:
+    assert closed(ConnectionLimits(in_all=4, by_address=2), a=[True, True], b=[True, False]) == []
+
+
+def test_of_one_address_the_silent_ones_go_then_the_newest() -> None:
+    limits = ConnectionLimits(in_all=100, by_address=2)
+    assert closed(limits, a=[True, False, False, True], b=[False]) == [("a", 0), ("a", 3)]
+    assert closed(limits, a=[False, False, False, False]) == [("a", 2), ("a", 3)]
+
+
+def test_in_all_whoever_has_most_gives() -> None:
+    limits = ConnectionLimits(in_all=6, by_address=100)
+    assert closed(limits, a=[True] * 9, b=[False] * 2) == [("a", port) for port in range(4, 9)]
+
+
+def fail(error: Exception) -> None:
+    raise error
+
+
+async def echo(request: bytes, info: CallInfo) -> bytes:
+    return request + b"!"
+
+
+@contextmanager
+def connected(address: str, count: int) -> Iterator[list[socket.socket]]:
+    host, _, port = address.rpartition(":")
+    with ExitStack() as held:
+        yield [held.enter_context(socket.create_connection((host, int(port)), timeout=10)) for _ in range(count)]
+
+
+async def test_a_server_closes_what_is_too_many_and_serves_the_others() -> None:
+    limits = ConnectionLimits(in_all=6, by_address=6)
+    network = GrpcNetwork(on_crash=fail)
+    server = await network.listen("127.0.0.1:0", unary={METHOD: echo}, streaming={})
+    port = int(server.address.rpartition(":")[2])
+    channel = network.connect(server.address)
+    assert await channel.unary(METHOD, b"a", timeout_s=10) == b"a!"
+    reports: list[str] = []
+    watch = ConnectionWatch(port, limits, reports.append)
+    with connected(server.address, 30) as sockets:
+        while len(list(connections_of(port))) < 31:  # noqa: ASYNC110  until gRPC has accepted them
+            await asyncio.sleep(0.01)
+        assert watch.scan() == 25
+        ended = 0
+        for one in sockets:
+            one.settimeout(0.2)
+            try:
+                while one.recv(1024):
+                    pass
+                ended += 1
+            except TimeoutError:
+                pass
+        assert ended == 25
+        assert (watch.count, watch.closed_count) == (6, 25)
+        assert await channel.unary(METHOD, b"b", timeout_s=10) == b"b!"
+        assert watch.scan() == 0
+    await network.close()
+
+
+async def test_a_connection_that_says_nothing_is_closed() -> None:
+    network = GrpcNetwork(on_crash=fail, settings=GrpcSettings(handshake_s=0.3))
+    server = await network.listen("127.0.0.1:0", unary={METHOD: echo}, streaming={})
+    with connected(server.address, 1) as [one]:
+        one.setblocking(False)
+        async with asyncio.timeout(10):
+            while await asyncio.get_running_loop().sock_recv(one, 1024):
+                pass
+    await network.close()
