@@ -24,6 +24,7 @@ from streamlog.ports import Ports, Probe
 from streamlog.ports.grpc_connections import ConnectionLimits
 from streamlog.ports.grpc_network import GrpcNetwork
 from streamlog.ports.grpc_settings import GrpcSettings
+from streamlog.ports.malloc import GivingBack
 from streamlog.ports.posix_disk import PosixFileSystem
 from streamlog.ports.system import SystemClock, ThreadWorkers, system_random
 
@@ -55,8 +56,10 @@ async def serve(config: Loaded, beside: Beside, parent: Parent, lines: LogLines,
     node = Node(config, ports)
     nodes.append(node)
     _stop_on_signals(node)
+    giving_back = asyncio.create_task(GivingBack().run())
     async with _http(node, config, lines):
         await node.run()
+    giving_back.cancel()
     await network.close()
     workers.close()
     fs.close()

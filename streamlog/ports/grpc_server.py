@@ -8,7 +8,7 @@ import os
 import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, Final
 from urllib.parse import unquote
 
 import grpc
@@ -19,6 +19,9 @@ from streamlog.ports.grpc_connections import ConnectionWatch
 from streamlog.ports.grpc_settings import DETAILS_KEY, TO_GRPC, GrpcSettings
 from streamlog.ports.grpc_stream import Context, ServerStream
 from streamlog.ports.network import CRASHED, CallInfo, RpcError, StreamHandler, UnaryHandler
+
+FAREWELL_S: Final = 10.0
+"""How long a status waits for messages before it that the client has not taken; then the call is reset (CANCELLED)."""
 
 
 class GrpcServer:
@@ -113,9 +116,12 @@ class Handlers(grpc.GenericRpcHandler):
             self._on_crash(error)
         trailer = ((DETAILS_KEY, refusal.details_bin),) if refusal.details_bin else ()
         try:
-            await context.abort(TO_GRPC[refusal.status], refusal.message, trailer)
+            async with asyncio.timeout(FAREWELL_S):
+                await context.abort(TO_GRPC[refusal.status], refusal.message, trailer)
         except grpc.aio.AbortError as error:  # gRPC keeps it with the call, and raises it again behind the handler
             error.__traceback__ = None
+        except TimeoutError:  # the client does not read what comes before: gRPC resets the call that nobody holds
+            pass
         return None
 
     def _info(self, name: str, context: Context) -> CallInfo:

@@ -128,6 +128,8 @@ class Feed:
             trouble = BrokerNotAvailableError(f"the stream to node {self._leader} broke: {ours.exceptions[0]}")
             forget_frames(group)
             del ours, others
+        finally:
+            self._reader.close()
         self._receiver.on_feed_lost(self._leader, trouble)
 
     async def _send(self, exchange: _Exchange) -> None:

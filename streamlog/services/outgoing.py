@@ -92,6 +92,9 @@ class OutgoingBytes:
         self.used_bytes -= size
         self._serve()
 
+    def forget(self, reader: Reader) -> None:
+        self._granted.pop(reader, None)
+
     def resize(self, before: int, now: int) -> None:
         self.used_bytes += now - before
         if now < before:
@@ -168,7 +171,7 @@ class Reader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         task, self._task = self._task, None
-        self.release()
+        self.close()
         if (
             self._ended
             and task is not None
@@ -232,3 +235,4 @@ class Reader:
         """The call is over."""
         self.on_end = None
         self.release()
+        self._budget.forget(self)

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from streamlog.ports.malloc import GivingBack
+
 PROGRAM = """
 import ctypes, sys
 from streamlog.ports.malloc import keep_large_blocks
@@ -28,3 +30,33 @@ print(kept, mallinfo().hblks - before)
 def test_a_large_block_is_not_mapped(how: str, told: str) -> None:
     ran = subprocess.run([sys.executable, "-c", PROGRAM, how], capture_output=True, text=True, timeout=60)
     assert ran.stdout.strip() == told, ran.stderr
+
+
+GIVING = """
+import ctypes, sys
+from streamlog.ports.malloc import give_back, keep_large_blocks, resident_bytes
+
+keep_large_blocks()
+blocks = [b"x" * 300_000 for _ in range(200)]
+last = b"x" * 300_000  # above them in the heap
+full = resident_bytes()
+del blocks
+kept = resident_bytes()
+give_back()
+print(full - kept < 5_000_000, full - resident_bytes() > 50_000_000)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's")
+def test_what_is_free_is_given_back() -> None:
+    ran = subprocess.run([sys.executable, "-c", GIVING], capture_output=True, text=True, timeout=60)
+    assert ran.stdout.strip() == "True True", ran.stderr
+
+
+def test_it_is_given_back_when_the_process_has_grown_and_grows_no_more() -> None:
+    giving = GivingBack()
+    giving.given_back(100 << 20)
+    sizes = [110, 150, 200, 200, 190]
+    assert [giving.is_due(size << 20) for size in sizes] == [False, False, False, True, True]
+    giving.given_back(180 << 20)
+    assert not giving.is_due(185 << 20)

@@ -29,8 +29,8 @@ from streamlog.pytest_plugin.cluster import InProcessCluster
 from tests.services.raw import dialled, produce
 from tests.storage.batches import batch
 
-CALLS = int(os.environ.get("STREAMLOG_CALLS", "100"))
-SETTLE_S = 2.0
+CALLS = int(os.environ.get("STREAMLOG_CALLS", "50"))
+SETTLE_S = 10.0
 VALUE = bytes(20_000)
 EARLIEST = pb.StartPosition(bound=common_pb2.OFFSET_BOUND_EARLIEST)
 
@@ -40,9 +40,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessClust
     directory: Path = tmp_path_factory.mktemp("cluster")
     settings = {"min.insync.replicas": "1", "offsets.topic.num.partitions": "1"}
     with InProcessCluster(directory, nodes=1, settings=settings) as running:
-        running.create_topic("t", 1)
+        running.create_topic("t", 1)  # is written
+        running.create_topic("r", 1)  # is read
         for _ in range(5):
-            produce(running.address(1), "t", batch([VALUE]))
+            produce(running.address(1), "r", batch([VALUE]))
         yield running
 
 
@@ -112,7 +113,7 @@ def fetching(**settings: Any) -> batches_pb2.FetchRequest:
     offset = settings.pop("offset", 0)
     return batches_pb2.FetchRequest(
         settings=batches_pb2.FetchSettings(**settings),
-        partitions=[batches_pb2.FetchPartition(topic="t", fetch_offset=offset)],
+        partitions=[batches_pb2.FetchPartition(topic="r", fetch_offset=offset)],
     )
 
 
@@ -122,18 +123,18 @@ def producing(topic: str = "t", data: bytes = b"") -> batches_pb2.ProduceRequest
 
 
 def subscribing(**fields: Any) -> pb.SubscribeRequest:
-    return pb.SubscribeRequest(subscriptions=[pb.SubscribePartitions(topic="t", start=EARLIEST, **fields)])
+    return pb.SubscribeRequest(subscriptions=[pb.SubscribePartitions(topic="r", start=EARLIEST, **fields)])
 
 
 HUGE = 1 << 20
 END = pb.EndPosition(bound=common_pb2.OFFSET_BOUND_LATEST)
-FEED = batches_pb2.FetchStreamRequest(add=[batches_pb2.FetchPartition(topic="t")])
+FEED = batches_pb2.FetchStreamRequest(add=[batches_pb2.FetchPartition(topic="r")])
 APPEND = batches_pb2.ProduceStreamRequest(
     acks=common_pb2.ACKS_ALL, partitions=[batches_pb2.PartitionBatches(topic="t", batches=batch([b"small"]))]
 )
 PUBLISH = pb.PublishRequest(topic="t", records=[pb.PublishRecord(value=b"small")])
 PUBLISH_MORE = pb.PublishStreamRequest(topic="t", records=[pb.PublishRecord(value=b"small")])
-JOIN = pb.ConsumeRequest(join=pb.ConsumeJoin(group="g", topics=["t"], offset_reset=pb.OFFSET_RESET_EARLIEST), credits=1)
+JOIN = pb.ConsumeRequest(join=pb.ConsumeJoin(group="g", topics=["r"], offset_reset=pb.OFFSET_RESET_EARLIEST), credits=1)
 WATCH = batches_pb2.WatchMetadataRequest(topics=["t"])
 HEARTBEAT = groups_pb2.GroupHeartbeatRequest(group="g2", member_id="nobody", member_epoch=7)
 MEMBER = groups_pb2.GroupMembershipRequest(

@@ -500,3 +500,21 @@ def test_a_reader_that_leaves_leaves_nothing_behind() -> None:
         assert not cluster.node.leader()._watchers  # nobody is told any more
 
     simulate(story)
+
+
+def test_what_a_subscription_held_is_given_back_when_its_client_has_gone() -> None:
+    """Of streams that are not read, on a node that leads the partition and on one that reads it from another."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2, queued_max_response_bytes=str(4 << 20))
+        await cluster.create()
+        for _ in range(20):
+            await cluster.produce(bytes(100_000))
+        for node in (1, 2):
+            for _ in range(40):  # of which each would keep some for good
+                async with subscribing(cluster, everything(), node=node):
+                    await asyncio.sleep(1)
+            async with subscribing(cluster, everything(), node=node) as reader:
+                assert len((await reader.until(20))[0]) == 20
+
+    simulate(story)
