@@ -78,6 +78,7 @@ def _facts(found: ClusterDescription) -> dict[str, str | int | None]:
         "partition_count": found.partition_count,
         "offline_partition_count": found.offline_partition_count,
         "under_replicated_partition_count": found.under_replicated_partition_count,
+        "voters_without_vote": cell_text([voter.node_id for voter in found.voters if voter.without_vote]),
     }
 
 
@@ -123,6 +124,13 @@ def quorum(target: Target, output: Output) -> None:
     show_facts(output, facts)
     say()
     show_rows(output, rows, columns=_VOTER_COLUMNS)
+    for voter in found.voters:
+        if voter.without_vote:
+            say(
+                f"Node {voter.node_id} came back without its metadata directory, and has no vote. It is given it back "
+                "within seconds where controller.quorum.voter.restore.enable is set; else by "
+                f"'streamlogctl cluster restore-voter {voter.node_id}'."
+            )
 
 
 def _voter_row(found: ClusterDescription, voter: VoterDescription) -> Row:
@@ -130,10 +138,16 @@ def _voter_row(found: ClusterDescription, voter: VoterDescription) -> Row:
     return {
         "node": voter.node_id,
         "address": voter.address,
-        "role": "leader" if voter.node_id == found.controller else "voter",
+        "role": _role(found, voter),
         "match_index": voter.match_index if known else "unknown",
         "lag": max(0, found.commit_index - (voter.match_index or 0)) if known else "unknown",
     }
+
+
+def _role(found: ClusterDescription, voter: VoterDescription) -> str:
+    if voter.without_vote:
+        return "no vote"
+    return "leader" if voter.node_id == found.controller else "voter"
 
 
 @cluster.command
@@ -215,6 +229,33 @@ def add_voter(target: Target, node_id: int, *, address: str, replaced: int | Non
     """
     voters = with_admin(target, lambda admin: admin.add_voter(node_id, address=address, replaced_node_id=replaced))
     say(f"Node {node_id} votes. Voters: {_voter_ids(voters)}.")
+
+
+@cluster.command(name="restore-voter")
+@_node_id
+@cluster_options
+def restore_voter(target: Target, node_id: int) -> None:
+    """Give NODE, a voter that came back without its metadata directory, its vote again.
+
+    Its new directory takes the place of the lost one once it has caught up, and the other voters agree. The quorum does
+    this by itself where controller.quorum.voter.restore.enable is set.
+
+    \b
+    Example:
+      streamlogctl cluster restore-voter 2
+    """
+
+    async def work(admin: AsyncAdmin) -> tuple[VoterDescription, ...] | None:
+        known = next((voter for voter in (await admin.describe_cluster()).voters if voter.node_id == node_id), None)
+        if known is not None and not known.without_vote and known.match_index is not None:
+            return None
+        return await admin.add_voter(node_id, replaced_node_id=node_id)
+
+    voters = with_admin(target, work)
+    if voters is None:
+        say(f"Node {node_id} has its vote.")
+    else:
+        say(f"Node {node_id} votes again. Voters: {_voter_ids(voters)}.")
 
 
 @cluster.command(name="remove-voter")

@@ -237,6 +237,7 @@ def _voter(message: pb.VoterDescription) -> values.VoterDescription:
         node_id=BrokerId(message.node_id),
         address=message.address,
         match_index=RaftIndex(message.match_index) if message.match_index >= 0 else None,
+        without_vote=message.without_vote,
     )
 
 

@@ -239,6 +239,7 @@ class VoterDescription(Struct, frozen=True, kw_only=True):
     node_id: BrokerId
     address: str
     match_index: RaftIndex | None  # None: not known to the node that answered
+    without_vote: bool = False  # it lost its disk, and does not count until its vote is given back
 
 
 class ClusterDescription(Struct, frozen=True, kw_only=True):

@@ -72,6 +72,11 @@ CONTROLLER_QUORUM_ELECTION_TIMEOUT_MS: Final = Setting(
 CONTROLLER_QUORUM_HEARTBEAT_INTERVAL_MS: Final = Setting(
     "controller.quorum.heartbeat.interval.ms", duration_ms(5, 30_000), 100, ours=True,
     doc="How often the leader of the quorum tells the voters that it is there.")
+CONTROLLER_QUORUM_VOTER_RESTORE_ENABLE: Final = Setting(
+    "controller.quorum.voter.restore.enable", Boolean(), True, ours=True,
+    doc="Whether a voter that comes back without its metadata directory is given its vote again by itself: the other "
+    "voters commit that its new directory takes the place of the lost one (of controller.quorum.auto.join.enable, "
+    "the part that trusts no new nodes).")
 METADATA_LOG_DIR: Final[Setting[str | None]] = Setting(
     "metadata.log.dir", Text(), None, default_doc="the first log directory",
     doc="The directory of the quorum's journal and snapshots.")

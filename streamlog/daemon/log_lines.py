@@ -36,6 +36,15 @@ SENTENCES: Final[Mapping[str, str]] = {
     "known here ({voters}) names it a voter. If it is one, all these were replaced while this node was down: remove "
     "its vote, move its metadata directory away, set controller.quorum.voters, start it, and restore its vote",
     "observer_stream_found": "follows the metadata again, from node {voter}",
+    "own_vote_missing": "this node has no vote on the metadata: the voters name another directory than its own, "
+    "which was lost or moved. The vote is given back by itself (controller.quorum.voter.restore.enable), or by "
+    "'streamlogctl cluster restore-voter {voter}'",
+    "own_vote_back": "this node votes on the metadata again",
+    "vote_missing": "voter {voter} came back without its metadata directory: it has no vote, and one voter less may be "
+    "lost until it has ('streamlogctl cluster restore-voter {voter}')",
+    "voter_restoring": "gives voter {voter} its vote back: lets it catch up, then replaces its lost directory",
+    "voter_restored": "voter {voter} votes again, from entry {index} on",
+    "voter_not_restored": "voter {voter} was not given its vote back ({reason}); tried again later",
     "quorum_peer_dropped": "ended the stream of the quorum from {address}, which says that it is node {peer}: {reason}",
     "leadership": "the quorum's leader is {leader}, term {term}",
     "suspected": "suspects node {broker}, epoch {epoch}: its stream broke",
@@ -64,6 +73,7 @@ WARNINGS: Final = frozenset(
         "fenced",
         "heartbeat_unanswered",
         "log_directory_offline",
+        "own_vote_missing",
         "quorum_leader_ignored",
         "quorum_peer_dropped",
         "partitions_wait_for_replicas",
@@ -73,6 +83,8 @@ WARNINGS: Final = frozenset(
         "stray_directory",
         "suspected",
         "suspicion_untold",
+        "vote_missing",
+        "voter_not_restored",
     }
 )
 VALUE_LENGTH_MAX: Final = 500

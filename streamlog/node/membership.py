@@ -10,7 +10,7 @@ a voter can be one before. What comes twice is passed over by the state machine.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from msgspec.structs import replace
@@ -60,6 +60,8 @@ class Member(Protocol):
     def voters(self) -> VoterSet: ...
 
     def held(self) -> Mapping[BrokerId, RaftIndex]: ...
+
+    def without_vote(self) -> Collection[BrokerId]: ...
 
     async def add_voter(self, voter: Voter) -> RaftIndex: ...
 
@@ -158,6 +160,9 @@ class VoterMember:
     def held(self) -> Mapping[BrokerId, RaftIndex]:
         return self._raft.held() if self._up else {}
 
+    def without_vote(self) -> Collection[BrokerId]:
+        return self._raft.without_vote() if self._up else ()
+
     async def add_voter(self, voter: Voter) -> RaftIndex:
         return await self._raft.add_voter(voter)
 
@@ -207,6 +212,10 @@ class ObserverMember:
     def held(self) -> Mapping[BrokerId, RaftIndex]:
         return {}
 
+    def without_vote(self) -> Collection[BrokerId]:
+        """The voters see each other's directories, an observer does not."""
+        return ()
+
     async def add_voter(self, voter: Voter) -> RaftIndex:
         raise self._not_controller()
 
@@ -249,6 +258,7 @@ def quorum_settings(config: Config) -> QuorumSettings:
         election_timeout_min_ms=election_ms,
         election_timeout_max_ms=2 * election_ms,
         heartbeat_ms=heartbeat_ms,
+        auto_join=config[settings.CONTROLLER_QUORUM_VOTER_RESTORE_ENABLE],
         idle_heartbeat_ms=max(heartbeat_ms, defaults.idle_heartbeat_ms),
         snapshot_journal_bytes=config[settings.METADATA_LOG_MAX_RECORD_BYTES_BETWEEN_SNAPSHOTS],
     )

@@ -109,6 +109,11 @@ class Node:
     def is_ready(self) -> bool:
         return self._ready.is_set() and not self._stopping.is_set()
 
+    @property
+    def has_lost_vote(self) -> bool:
+        """It is a voter by name, and its directory is not the one that votes."""
+        return self._member is not None and self._node_id in self._member.without_vote()
+
     async def wait_until_ready(self) -> None:
         """Until it serves. For ever where it does not get there: watch `run` beside it."""
         await self._ready.wait()

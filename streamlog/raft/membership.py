@@ -123,6 +123,15 @@ class Membership:
         voter = self.voters.get(self._node_id)
         return voter is not None and not voter.is_directory(self._shown[self._node_id])
 
+    @property
+    def without_vote(self) -> tuple[BrokerId, ...]:
+        """Voters by name that do not count: they show another directory than the one that is named."""
+        return tuple(
+            voter.node_id
+            for voter in self.voters
+            if self._shown.get(voter.node_id) is not None and not self.counts(voter.node_id)
+        )
+
     # Who may lead.
 
     @property

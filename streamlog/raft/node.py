@@ -9,7 +9,7 @@ start some doubt about the journal's last records.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
@@ -156,6 +156,9 @@ class RaftNode:
     def held(self) -> Mapping[BrokerId, RaftIndex]:
         core = self._need_running().core
         return core.replication.held() if core.role == Role.LEADER else {}
+
+    def without_vote(self) -> Collection[BrokerId]:
+        return self._need_running().core.without_vote()
 
     def want_snapshot(self) -> None:
         """Take a snapshot although none is due."""

@@ -8,7 +8,7 @@ is applied once and answered with the first answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
 from msgspec import Struct
@@ -121,6 +121,12 @@ class Quorum(Protocol):
     def held(self) -> Mapping[BrokerId, RaftIndex]:
         """Up to where each voter is known to hold the log durably; 0: not heard yet. Empty where this node does not
         lead: the leader alone knows.
+        """
+        ...
+
+    def without_vote(self) -> Collection[BrokerId]:
+        """Voters that this node has seen with another directory than the one that has the vote: they lost their disks,
+        and do not count until their votes are given back (`replace_voter` with the same id).
         """
         ...
 

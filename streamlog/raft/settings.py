@@ -41,12 +41,16 @@ class QuorumSettings(Struct, frozen=True, kw_only=True):
 
     seal_after_ms: int = 1_000  # the journal is quiet so long: write down that its end is durable
 
+    auto_join: bool = True  # the leader replaces the directory of a voter that comes back with an empty one ...
+    auto_join_delay_ms: int = 1_000  # ... when it has been linked for so long
+    auto_join_retry_ms: int = 30_000  # after an attempt that failed
+
     catch_up_entries: int = 100  # a learner this close to the leader's end may become a voter ...
     catch_up_timeout_ms: int = 60_000  # ... and is given up after so long
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
-            if getattr(self, name) <= 0:
+            if name != "auto_join" and getattr(self, name) <= 0:
                 raise InvalidRequestError(f"{name} must be above 0", field=name, limit=1)
         if not self.heartbeat_ms < self.election_timeout_min_ms < self.election_timeout_max_ms:
             raise InvalidRequestError(

@@ -85,12 +85,13 @@ class HardenedSyncObj(Library):
         self._outbox = outbox
         self._probe = probe
         super().__init__(Peer(node_id), journal=journal, now=clock.monotonic, random=random, settings=settings)
+        self._without_vote: tuple[BrokerId, ...] = ()  # as it was said last
         self._ignored_at = float("-inf")  # when it was last said that somebody's entries are not taken
         self._term_change = journal.written  # the change by which the term came into the journal
         self.elections = Elections(self, membership, settings)
         self._append = FollowerAppend(self, self.elections, membership)
         self.replication = Replication(self, self.elections, membership, store, settings)
-        self.voter_changes = VoterChanges(self, membership, self.replication, settings)
+        self.voter_changes = VoterChanges(self, membership, self.replication, settings, probe)
         self.applier = Applier(self, machine, settings, listener)
         self.snapshots = Snapshots(self, self.elections, membership, self.applier, machine, store, settings)
         self.proposals = Proposals(self, membership, settings)
@@ -110,6 +111,7 @@ class HardenedSyncObj(Library):
         self.membership.forget_notice(node_id)
         self.replication.on_connected(peer, other_directory=other)
         self.send(peer, self.membership.notice)
+        self._say_without_vote()
         self.elections.on_connected()
 
     @on_own_clock
@@ -154,9 +156,12 @@ class HardenedSyncObj(Library):
                 return True
         if peer == self.leader and not isinstance(message, VotersNotice) and message.term == self.term:
             return True
-        learner = self.replication.learner
-        if learner is not None and learner.node_id == peer.id and isinstance(message, AppendReply | SnapshotReply):
-            return True
+        if isinstance(message, AppendReply | SnapshotReply) and self.replication.progress_of(peer.id) is not None:
+            # It is sent to: a learner, or a voter whose disk was lost, which does not count and must get the log.
+            learner = self.replication.learner
+            is_learner = learner is not None and learner.node_id == peer.id
+            if is_learner or message.term <= self.term:
+                return True
         if self.membership.may_lead(peer.id):
             return True
         if isinstance(message, AppendRequest | SnapshotRequest):
@@ -270,6 +275,24 @@ class HardenedSyncObj(Library):
             self.replication.update_peers()
         for peer in sorted(self.connected, key=lambda peer: peer.id):
             self.send(peer, self.membership.notice)
+        self._say_without_vote()
+
+    def without_vote(self) -> tuple[BrokerId, ...]:
+        """Voters that show another directory than the one that has the vote: of those that are here, and this one."""
+        missing = self.membership.without_vote
+        return tuple(who for who in missing if who == self.me.id or self.peer(who) in self.connected)
+
+    def _say_without_vote(self) -> None:
+        """Each change, at every node: one that lost its disk, and those who see it."""
+        now, before, own = self.without_vote(), self._without_vote, self.me.id
+        for node_id in now:
+            if node_id not in before:
+                self._probe("own_vote_missing" if node_id == own else "vote_missing", voter=node_id)
+        if own in before and not self.membership.is_voter:
+            now = tuple(sorted({*now, own}))  # on the way: the set without the lost directory
+        elif own in before and own not in now:
+            self._probe("own_vote_back", voter=own)
+        self._without_vote = now
 
     # Where the library calls.
 

@@ -11,8 +11,13 @@ majority). It is in effect from then on, committed or not.
 
 A leader that has removed itself leads until that is committed, without counting itself, and then hands over.
 
-The leader also makes a change of its own accord: it fills in the directories of voters that it has come to know. That
-moves no majority.
+The leader also makes two changes of its own accord. It fills in the directories of voters that it has come to know,
+which moves no majority. And it gives a voter that lost its disk its vote back (KIP-853's remove and add by directory
+id, in one request): the node shows another directory than the set names, does not count, and every majority is one of
+the others. It first catches up as a learner; then the set without the old directory is committed by the others, all of
+which hold what was committed before, or the leader would not lead; then the set with the new one. At no moment does a
+vote count that the old disk may have given otherwise. Should the old disk come back, it is the one that the set does
+not name.
 
 All of it is volatile: a leader that steps down forgets the request, and whoever made it is told. An entry that is in
 the log by then may or may not become the set in effect.
@@ -21,7 +26,8 @@ the log by then may or may not become the set in effect.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from functools import partial
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 
@@ -34,6 +40,7 @@ from streamlog.errors import (
     VoterChangeInProgressError,
 )
 from streamlog.model import BrokerId, RaftIndex
+from streamlog.ports import Probe
 from streamlog.raft import wire
 from streamlog.raft.entries import VOTERS, Entry
 from streamlog.raft.library import Library, Role
@@ -44,6 +51,9 @@ from streamlog.raft.voters import UNKNOWN_DIRECTORY, Voter, VoterSet
 
 Done: TypeAlias = Callable[[RaftIndex | StreamlogError], None]
 """Called once, with the index of the last entry of the change, or why there is none. Must not raise."""
+
+
+LOOK_AGAIN_S: Final = 0.05
 
 
 class _Change(Struct, kw_only=True):
@@ -58,13 +68,21 @@ class VoterChanges:
     """Lives with the core; at most one change at a time, in one term."""
 
     def __init__(
-        self, raft: Library, membership: Membership, replication: Replication, settings: QuorumSettings
+        self,
+        raft: Library,
+        membership: Membership,
+        replication: Replication,
+        settings: QuorumSettings,
+        probe: Probe,
     ) -> None:
         self._raft = raft
         self._membership = membership
         self._replication = replication
         self._settings = settings
         self._change: _Change | None = None
+        self._probe = probe
+        self._empty_since: dict[BrokerId, float] = {}  # voters that show another directory, linked since then
+        self._retry_at = 0.0
 
     # Requests. Each raises a StreamlogError at once where it can be refused.
 
@@ -112,6 +130,30 @@ class VoterChanges:
                 self._put_next(change)
             else:
                 self._record_directories()
+        if change is None and self._settings.auto_join:
+            self._give_votes_back()
+
+    def _give_votes_back(self) -> None:
+        """To the first voter that is here with an empty disk."""
+        raft, now = self._raft, self._raft.now()
+        empty = [who for who in self._membership.without_vote if raft.peer(who) in raft.connected]
+        self._empty_since = {who: self._empty_since.get(who, now) for who in empty}
+        if self._change is not None or not self._may_append() or now < self._retry_at:
+            return
+        for who, since in self._empty_since.items():
+            voter = self._membership.voters.get(who)
+            if voter is not None and now >= since + self._settings.auto_join_delay_ms / 1000:
+                self._probe("voter_restoring", voter=who)
+                new = Voter(node_id=who, address=voter.address)
+                self._begin(_Change(done=partial(self._gave_back, who), remove=who, add=new))
+                return
+
+    def _gave_back(self, voter: BrokerId, outcome: RaftIndex | StreamlogError) -> None:
+        if isinstance(outcome, StreamlogError):
+            self._retry_at = self._raft.now() + self._settings.auto_join_retry_ms / 1000
+            self._probe("voter_not_restored", voter=voter, reason=str(outcome))
+        else:
+            self._probe("voter_restored", voter=voter, index=outcome)
 
     def _look_at_learner(self, change: _Change, until: float) -> None:
         assert change.add is not None
@@ -181,6 +223,7 @@ class VoterChanges:
 
     def end_term(self) -> None:
         """The node no longer leads."""
+        self._empty_since.clear()
         if self._change is not None:
             began = self._change.entry is not None
             self._finish(
@@ -190,4 +233,9 @@ class VoterChanges:
             )
 
     def next_deadline(self) -> float | None:
-        return None if self._change is None else self._change.catching_up_until
+        if self._change is not None:
+            return self._change.catching_up_until
+        if not self._empty_since or not self._settings.auto_join:
+            return None
+        due = max(self._retry_at, min(self._empty_since.values()) + self._settings.auto_join_delay_ms / 1000)
+        return max(due, self._raft.now() + LOOK_AGAIN_S)  # what it waits for may be a commit

@@ -92,7 +92,9 @@ class ClusterReads:
     async def describe_cluster(self, request: pb.DescribeClusterRequest, call: Call) -> pb.DescribeClusterResponse:
         response, quorum = cluster.described(self._view.image, controller=self._view.controller), self._quorum
         voters = [(voter.node_id, voter.address) for voter in quorum.voters()]
-        cluster.set_quorum(response, voters, quorum.held(), quorum.leadership().term, quorum.applied_index)
+        cluster.set_quorum(
+            response, voters, quorum.held(), quorum.without_vote(), quorum.leadership().term, quorum.applied_index
+        )
         return response
 
 

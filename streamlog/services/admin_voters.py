@@ -75,4 +75,4 @@ class VoterChanges:
 
     def _voters(self) -> list[pb.VoterDescription]:
         voters = ((voter.node_id, voter.address) for voter in self._quorum.voters())
-        return cluster.voter_descriptions(voters, self._quorum.held())
+        return cluster.voter_descriptions(voters, self._quorum.held(), self._quorum.without_vote())

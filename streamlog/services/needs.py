@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
 from streamlog.broker.leader_replica import LeaderReplica
@@ -46,6 +46,10 @@ class Quorum(Protocol):
 
     def held(self) -> Mapping[BrokerId, RaftIndex]:
         """Up to where each voter holds the quorum's log; empty where this node does not lead it."""
+        ...
+
+    def without_vote(self) -> Collection[BrokerId]:
+        """Voters that lost their disks, and with them their votes, as far as this node has seen it."""
         ...
 
     async def add_voter(self, voter: Voter) -> RaftIndex: ...

@@ -41,6 +41,10 @@ def test_voters_come_and_go(served: ServedCluster) -> None:
     assert "streamlogctl cluster quorum" in refused(served.run("cluster", "remove-voter", "2"))
 
 
+def test_a_vote_that_is_not_lost_is_not_restored(served: ServedCluster) -> None:
+    assert served.run("cluster", "restore-voter", "1").stdout == "Node 1 has its vote.\n"
+
+
 def test_a_drain_is_begun_shown_and_called_off(served: ServedCluster) -> None:
     served.run("topic", "create", "t", "--replica-assignment", "1:2,2:3,3:1")
     done = served.run("cluster", "drain", "2")

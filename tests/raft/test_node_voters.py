@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 import pytest
 
@@ -18,7 +19,7 @@ from streamlog.model import BrokerId
 from streamlog.ports.bundle import Ports
 from streamlog.raft.settings import QuorumSettings
 from streamlog.raft.voters import Voter
-from streamlog.sim import SimLoop
+from streamlog.sim import SimDisk, SimLoop
 from streamlog.sim import run as run_simulation
 from streamlog.sim.world import World
 
@@ -234,3 +235,54 @@ def test_ports_are_all_that_a_node_gets() -> None:
         world.stop()
 
     run_simulation(main)
+
+
+@pytest.mark.parametrize("size", [3, 5])
+def test_a_voter_that_lost_its_disk_gets_its_vote_back(size: int) -> None:
+    """By itself: then one more node may be lost."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.put("k=1")
+        await cluster.settle()
+        leader = await cluster.wait_for_leader()
+        wiped = next(member.node_id for member in cluster.members() if member is not leader)
+        lose_disk(cluster, wiped)
+        told: Counter[str] = Counter()
+        cluster.world.listeners.append(lambda host, event, fields: told.update([f"{host.name} {event}"]))
+        cluster.start(wiped)
+        async with asyncio.timeout(20):
+            while not told[f"n{wiped} own_vote_back"]:  # noqa: ASYNC110  in virtual time
+                await asyncio.sleep(0.1)
+        assert told[f"n{wiped} own_vote_missing"] == 1
+        assert told[f"n{leader.node_id} vote_missing"] == 1
+        assert all(not member.raft.without_vote() for member in cluster.members())
+        lost = next(member.node_id for member in cluster.members() if member.node_id not in (wiped, leader.node_id))
+        cluster.host(lost).crash()
+        await cluster.put("k=2")
+
+    tell(story, size=size)
+
+
+def test_a_lost_disk_is_said_and_left_alone_where_it_is_not_to_be_replaced() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.put("k=1")
+        await cluster.settle()
+        leader = await cluster.wait_for_leader()
+        wiped = next(member.node_id for member in cluster.members() if member is not leader)
+        lose_disk(cluster, wiped)
+        cluster.start(wiped)
+        await asyncio.sleep(30)
+        assert all(set(member.raft.without_vote()) == {wiped} for member in cluster.members())
+        leader = await cluster.wait_for_leader()
+        await cluster.call(leader, leader.raft.replace_voter(BrokerId(wiped), voter(wiped)))
+        await cluster.settle()
+        assert all(not member.raft.without_vote() for member in cluster.members())
+
+    tell(story, auto_join=False)
+
+
+def lose_disk(cluster: Cluster, node_id: int) -> None:
+    """The machine comes back with another one."""
+    host = cluster.host(node_id)
+    host.power_cut()
+    host.disk = SimDisk(cluster.world.stream(f"disk/{host.name}/new"))

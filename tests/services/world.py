@@ -7,7 +7,7 @@ the others are registered and alive, and hold replicas that nobody sees. What th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -65,6 +65,7 @@ class FakeQuorum(Struct):
     voter_set: VoterSet = field(default_factory=lambda: VoterSet.of([Voter(node_id=BrokerId(1), address="node1:9092")]))
     leads: bool = True
     applied_index: RaftIndex = field(default=RaftIndex(77))
+    empty: tuple[BrokerId, ...] = ()
 
     def leadership(self) -> Leadership:
         return Leadership(
@@ -76,6 +77,9 @@ class FakeQuorum(Struct):
 
     def held(self) -> Mapping[BrokerId, RaftIndex]:
         return {voter.node_id: self.applied_index for voter in self.voter_set} if self.leads else {}
+
+    def without_vote(self) -> Collection[BrokerId]:
+        return self.empty
 
     async def add_voter(self, voter: Voter) -> RaftIndex:
         self._check()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -50,20 +50,28 @@ def set_quorum(
     response: pb.DescribeClusterResponse,
     voters: Iterable[tuple[BrokerId, str]],
     held: Mapping[BrokerId, RaftIndex],
+    without_vote: Collection[BrokerId],
     term: RaftTerm,
     commit: RaftIndex,
 ) -> None:
-    response.voters.extend(voter_descriptions(voters, held))
+    response.voters.extend(voter_descriptions(voters, held, without_vote))
     response.quorum_term = term
     response.commit_index = commit
 
 
 def voter_descriptions(
-    voters: Iterable[tuple[BrokerId, str]], held: Mapping[BrokerId, RaftIndex]
+    voters: Iterable[tuple[BrokerId, str]], held: Mapping[BrokerId, RaftIndex], without_vote: Collection[BrokerId]
 ) -> list[pb.VoterDescription]:
-    """`voters`: id and address of each, by rising id; `held`: up to where each holds the log, as far as it is known."""
+    """`voters`: id and address of each, by rising id; `held`: up to where each holds the log, as far as it is known;
+    `without_vote`: those that lost their disks.
+    """
     return [
-        pb.VoterDescription(node_id=node_id, address=address, match_index=held.get(node_id, -1))
+        pb.VoterDescription(
+            node_id=node_id,
+            address=address,
+            match_index=held.get(node_id, -1),
+            without_vote=node_id in without_vote,
+        )
         for node_id, address in voters
     ]
 

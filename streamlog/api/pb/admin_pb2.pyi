@@ -1694,22 +1694,28 @@ class VoterDescription(_message.Message):
     NODE_ID_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
     MATCH_INDEX_FIELD_NUMBER: _builtins.int
+    WITHOUT_VOTE_FIELD_NUMBER: _builtins.int
     node_id: _builtins.int
     """Node id."""
     address: _builtins.str
     """host:port"""
     match_index: _builtins.int
     """Last entry of the quorum's log that it is known to have. -1: not known to the node that answers."""
+    without_vote: _builtins.bool
+    """It came back without its metadata directory, or with another one, and does not count until its vote is given back: by
+    the quorum itself (controller.quorum.voter.restore.enable), or by AddVoter with its own id as replaced_node_id.
+    """
     def __init__(
         self,
         *,
         node_id: _builtins.int = ...,
         address: _builtins.str = ...,
         match_index: _builtins.int = ...,
+        without_vote: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "match_index", b"match_index", "node_id", b"node_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "match_index", b"match_index", "node_id", b"node_id", "without_vote", b"without_vote"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

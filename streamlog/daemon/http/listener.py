@@ -2,7 +2,8 @@
 
     GET /metrics   everything, for Prometheus
     GET /healthz   200 while the node's event loop answers within a second, else 503: restart it
-    GET /readyz    200 while the node serves clients, else 503: send it no requests
+    GET /readyz    200 while the node serves clients (and a warning, where it has lost its vote on the metadata), else
+                   503: send it no requests
     GET /version   release, node id, cluster id
 
 Bounds: CONNECTIONS_MAX connections at a time (the next ones get 503), IDLE_S for a connection that says nothing,
@@ -40,6 +41,11 @@ STOP_S: Final = 5.0
 
 TEXT: Final = "text/plain; charset=utf-8"
 JSON: Final = "application/json"
+LOST_VOTE: Final = (
+    b"ready\n"
+    b"warning: this voter lost its metadata directory and has no vote until it is given back "
+    b"(streamlogctl cluster restore-voter)\n"
+)
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -186,7 +192,7 @@ class Pages:
 
     async def _readyz(self, _: str) -> Answer:
         if self._node.is_ready:
-            return 200, TEXT, b"ready\n"
+            return 200, TEXT, LOST_VOTE if self._node.has_lost_vote else b"ready\n"
         return 503, TEXT, b"The node is starting or stopping.\n"
 
     async def _version(self, _: str) -> Answer:
