@@ -88,6 +88,7 @@ def run(options: argparse.Namespace, missing: Mapping[Needs, str], chosen: tuple
     target = Path(options.report).absolute()
     target.parent.mkdir(parents=True, exist_ok=True)
     results: list[Result] = []
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what is in its background without one
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     status = 0
     try:

@@ -183,6 +183,9 @@ class Round:
             await administration.stop(QUIET_S * slack)
             await workload.stop()
             marks = await self._is_quiet(nodes, workload, administration)
+        except asyncio.CancelledError:
+            await workload.abandon()
+            raise
         finally:
             await observer.end()
             await workload.end()

@@ -63,6 +63,7 @@ TRANSFORMERS: Final = 2
 ABORT_CHANCE: Final = 0.2
 ANSWERED_S: Final = 180.0
 """Longer than any client's own limit: what has no answer by then never will."""
+ABANDONED_S: Final = 5.0
 AGAIN_S: Final = 0.3
 
 
@@ -326,6 +327,15 @@ class Workload:
                     self._wrong("I15", f"after {within_s:g} s without one owner: {unowned}; owners {owners}")
                 return
             await asyncio.sleep(0.1)
+
+    async def abandon(self) -> None:
+        """The run was interrupted: nobody waits for an answer any more."""
+        for _, task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait([task for _, task in self._tasks], timeout=ABANDONED_S)
+        self._tasks.clear()
+        self._readers.clear()
 
     async def end(self) -> None:
         """Members leave, readers close."""
