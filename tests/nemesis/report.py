@@ -73,7 +73,10 @@ def summary(run: Run) -> Iterator[str]:
     yield ""
     findings = run.findings
     yield from (f"FOUND  {line}" for line in findings)
-    yield f"{len(findings)} findings" if findings else "nothing found"
+    if not run.results:
+        yield "no round was finished"
+    else:
+        yield f"{len(findings)} findings" if findings else "nothing found"
 
 
 def latencies(result: Result) -> Iterator[str]:
