@@ -28,7 +28,7 @@ _LIMITS: Final = {
     FieldDescriptor.TYPE_UINT64: INT64_MAX,
     FieldDescriptor.TYPE_FIXED64: INT64_MAX,
 }
-OPAQUE: Final = frozenset({"correlation_id"})
+OPAQUE: Final = frozenset({"correlation_id", "crc", "origin"})
 """Names of fields that nobody here calculates with."""
 
 

@@ -2,9 +2,9 @@
 
 Each partition that is followed goes through
 
-    waiting --stream up, nothing to mend--> followed under a slot --batches, news--> followed
-       ^                                        | diverging, out of range, batches that do not fit, disk busy
-       |                                        v
+    waiting --stream up, its last batches read--> followed under a slot --batches, news--> followed
+       ^                                        | diverging, differing, out of range, batches that do not fit,
+       |                                        v disk busy
        +--done, at once or after a pause---- mending          the slot is over; a task cuts the log, or waits
                                                 | its disk has failed
                                                 v
@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -41,9 +41,15 @@ from streamlog.errors import (
 )
 from streamlog.model import Offset
 from streamlog.ports import Probe, Random, RpcError, Stream
+from streamlog.records.held import HeldBatch
 
 FOLLOWS_PER_MESSAGE: Final = 2_000
 """Some 60 bytes each; the message has a bound (replica_wire.REQUEST_BYTES_MAX)."""
+HELD_COUNT: Final = 16
+"""Batches that are named to the leader when following begins; four times as many where they were not the leader's."""
+HELD_PER_MESSAGE: Final = 20_000
+READ_AT_ONCE: Final = 16
+"""Logs whose end is read."""
 RETRY_S: Final = (0.02, 1.0)
 """Before a partition is followed anew that the leader refused: the first pause and the longest."""
 COMPLAIN_AGAIN_S: Final = 60.0
@@ -65,6 +71,8 @@ class Followed:
     __slots__ = (
         "complaint",
         "credit_bytes",
+        "held",
+        "held_count",
         "pause_s",
         "received_bytes",
         "replica",
@@ -81,6 +89,8 @@ class Followed:
         self.told_end = Offset(0)  # in this slot
         self.received_bytes = 0  # in this slot
         self.credit_bytes: int | None = None  # in this slot; None: without limit
+        self.held: Sequence[HeldBatch] = ()  # the last batches of the log, while it waits
+        self.held_count = HELD_COUNT  # how many are named; more where those were not the leader's
         self.complaint: float | None = None  # when it was logged last that it cannot be followed; None: it can
         self.pause_s = RETRY_S[0]  # before the next attempt, where one failed
         self.timer: asyncio.TimerHandle | None = None
@@ -120,6 +130,7 @@ class FollowerLink:
         self._to_grant: dict[Followed, None] = {}  # used their credit up
         self._grant_timer: asyncio.TimerHandle | None = None
         self._wake = asyncio.Event()
+        self._reading = asyncio.Semaphore(READ_AT_ONCE)
 
     def __len__(self) -> int:
         return len(self._followed)
@@ -140,10 +151,25 @@ class FollowerLink:
             self._to_follow.pop(followed, None)
 
     def _follow_again(self, followed: Followed) -> None:
+        """What the leader shall compare is read first, unless there is no leader to tell."""
         followed.state, followed.timer = State.WAITING, None
         if self._up:
-            self._to_follow[followed] = None
-            self._wake.set()
+            followed.state = State.MENDING
+            self._tasks.create_task(self._look_at_end(followed))
+
+    async def _look_at_end(self, followed: Followed) -> None:
+        try:
+            async with self._reading:
+                followed.held = await followed.replica.held(followed.held_count)
+        except StreamlogError:
+            if followed.state is State.MENDING:
+                followed.close()  # its disk has failed
+            return
+        if followed.state is State.MENDING:
+            followed.state = State.WAITING
+            if self._up:
+                self._to_follow[followed] = None
+                self._wake.set()
 
     def _follow_later(self, followed: Followed) -> None:
         """After a pause that grows until something is got."""
@@ -167,8 +193,9 @@ class FollowerLink:
     async def exchange(self, stream: Stream, hello: Hello) -> None:
         """Until the leader ends the stream (returns), or it breaks (RpcError, CorruptMessageError)."""
         self._up, self.has_worked, self._next_slot = True, False, 0
-        self._to_follow = {f: None for f in self._followed.values() if f.state is State.WAITING}
-        self._wake.set()
+        for followed in list(self._followed.values()):
+            if followed.state is State.WAITING:
+                self._follow_again(followed)
         try:
             await stream.send(wire.encode_request(Request(hello=hello)))
             sender = self._tasks.create_task(self._send(stream))
@@ -207,8 +234,12 @@ class FollowerLink:
         unfollow, self._to_unfollow = self._to_unfollow, []
         tell, self._to_tell = self._to_tell, {}
         positions = [self._position(followed) for followed in tell]
-        follows = []
+        follows: list[Follow] = []
+        held = 0
         for followed in list(self._to_follow)[:FOLLOWS_PER_MESSAGE]:
+            held += len(followed.held)
+            if follows and held > HELD_PER_MESSAGE:
+                break
             del self._to_follow[followed]
             follows.append(self._new_slot(followed))
         return Request(follows=follows, positions=positions, unfollow=unfollow)
@@ -236,6 +267,7 @@ class FollowerLink:
             stable_end=at.stable_end,
             log_start=at.log_start,
             credit_bytes=followed.credit_bytes,
+            held=followed.held,
         )
 
     def _on_stable(self, followed: Followed) -> None:
@@ -263,8 +295,26 @@ class FollowerLink:
                 leaders_end=news.divergence.end_offset,
             )
             self._mend(followed, partial(followed.replica.on_diverging, *news.divergence))
+        elif news.differs_from is not None:
+            self._end_slot(followed, tell=False)
+            self._on_differing(followed, news.differs_from)
         else:
             self._on_batches(followed, news)
+
+    def _on_differing(self, followed: Followed, offset: Offset) -> None:
+        replica = followed.replica
+        if offset >= replica.log.log_end_offset:
+            self._follow_later(followed)
+            return
+        self._probe(
+            "log_differs",
+            partition=str(replica.partition),
+            leader=replica.leader,
+            offset=offset,
+            log_end=replica.log.log_end_offset,
+        )
+        followed.held_count = min(4 * followed.held_count, wire.HELD_MAX)
+        self._mend(followed, partial(replica.on_differing, offset))
 
     def _on_error(self, followed: Followed, error: StreamlogError) -> None:
         """The slot is over: the leader has said so."""
@@ -280,6 +330,8 @@ class FollowerLink:
         batches = news.batches[0] if news.batches else b""
         facts = (news.high_watermark, news.log_start)
         try:
+            if news.has_gaps:
+                replica.log.leader_has_gaps = True
             replica.on_batches(batches, *facts)
         except StreamlogError as error:
             self._end_slot(followed, tell=True)

@@ -11,11 +11,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from streamlog.errors import FencedLeaderEpochError
+from streamlog.errors import CorruptMessageError, DamagedFileError, FencedLeaderEpochError
 from streamlog.metrics import TopicTraffic
-from streamlog.model import BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
+from streamlog.model import INT64_MAX, BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
 from streamlog.ports import Buffer
+from streamlog.records.held import HeldBatch
 from streamlog.replication.follower import FetchPosition, PartitionFollower
+from streamlog.storage.held import last_batches
 from streamlog.storage.log import Log
 
 
@@ -94,6 +96,31 @@ class FollowerReplica:
         self._begin_cut()
         try:
             await self.follower.on_diverging(leader_epoch, leader_end)
+        finally:
+            self._end_cut()
+
+    async def held(self, count: int) -> list[HeldBatch]:
+        """The last batches of the log, for the leader to compare; as far as they can be read, and be told.
+        StorageError.
+        """
+        try:
+            found = await last_batches(self.log, count)
+        except (CorruptMessageError, DamagedFileError):
+            return []  # whoever reads there finds it, and has it repaired
+        end, told = -1, []
+        for one in found:
+            if not max(end, 0) <= one.base_offset < one.next_offset <= INT64_MAX:
+                break  # the leader sees that something is missing
+            told.append(one)
+            end = one.next_offset
+        return told
+
+    async def on_differing(self, offset: Offset) -> None:
+        """As `PartitionFollower.on_differing`."""
+        self._check()
+        self._begin_cut()
+        try:
+            await self.follower.on_differing(offset)
         finally:
             self._end_cut()
 

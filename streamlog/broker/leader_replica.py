@@ -14,7 +14,7 @@ first batch of a transaction goes by `append_verified`, where it waits for the c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import Final
@@ -30,6 +30,7 @@ from streamlog.broker.topic_settings import TopicSettings
 from streamlog.broker.verification import VerificationGuard, Verifications, transactional_header
 from streamlog.errors import (
     ConcurrentTransactionsError,
+    CorruptMessageError,
     DamagedFileError,
     OffsetOutOfRangeError,
     OutcomeUnknownError,
@@ -58,13 +59,20 @@ from streamlog.records import (
 )
 from streamlog.records.columnar import ManyHeadersError
 from streamlog.records.header import TRANSACTIONAL_BIT
+from streamlog.records.held import HeldBatch
 from streamlog.replication.isr import IsrProposal
+from streamlog.replication.joining import first_difference
 from streamlog.replication.leader import LeaderTerm, PartitionLeader
 from streamlog.replication.replica_log import EpochEnd
+from streamlog.storage.held import batches_between
 from streamlog.storage.log import Appended, Log
 from streamlog.storage.reading import FoundOffset
 from streamlog.storage.transaction_index import AbortedTransaction
 
+COMPARED_PER_HELD: Final = 4
+"""Batches of this log that are looked at for each that a follower names: where it has more at these offsets, the
+follower's is another log.
+"""
 MARKER_SOON_S: Final = 0.1
 """Most markers are here by then, also on a busy node. After that the coordinator is asked, which costs it a call."""
 
@@ -467,6 +475,31 @@ class LeaderReplica:
         """The stream on which this follower copied the partition is over."""
         if self._ended is None:
             self.state.on_gone(broker, self._now_ms())
+
+    async def difference(self, held: Sequence[HeldBatch], fetch_offset: Offset) -> Offset | None:
+        """Where a follower's log, that ends at `fetch_offset` with the batches `held`, is not this one; None: nowhere,
+        as far as can be told. What is damaged here says nothing of others. StorageError, the error that ended this.
+        """
+        try:
+            ours = await batches_between(
+                self.log, held[0].base_offset, held[-1].next_offset, COMPARED_PER_HELD * len(held)
+            )
+        except (CorruptMessageError, DamagedFileError):
+            return None
+        self._check()
+        return first_difference(
+            held,
+            ours,
+            fetch_offset=fetch_offset,
+            log_start=self.log_start_offset,
+            has_gaps=self.log.has_gaps,
+        )
+
+    def on_differing(self, broker: BrokerId) -> None:
+        """The log of this follower is not this one."""
+        if self._ended is None:
+            self.state.on_differing(broker, self._now_ms())
+            self.review_isr()
 
     def on_isr(self, isr: tuple[BrokerId, ...], partition_epoch: int) -> None:
         """The controller's answer to a proposal."""

@@ -62,6 +62,7 @@ class LeaderSlot:
 
     __slots__ = (
         "_credit_bytes",
+        "_first",
         "_queue",
         "_queued_end",
         "_sent_bytes",
@@ -89,6 +90,7 @@ class LeaderSlot:
         self._sent_bytes = 0
         self._credit_bytes = CREDIT_MAX  # of _sent_bytes; the last batch may go beyond
         self._told = (Offset(-1), Offset(-1))  # high watermark and log start
+        self._first = True  # nothing has been sent
         self.over = False
         self.marked = False  # the stream will look at it
         self.busy = False  # on its way to the disk, or held up by a throttle: the stream has it in hand
@@ -170,7 +172,8 @@ class LeaderSlot:
     def news(self, batches: Sequence[Buffer]) -> News:
         self._told = told = (self.replica.high_watermark, self.replica.log_start_offset)
         self.replica.traffic.replicated_out += sum(map(len, batches))
-        return News(self.number, *told, batches)
+        first, self._first = self._first, False
+        return News(self.number, *told, batches, has_gaps=first and self.replica.log.has_gaps)
 
     def close(self) -> None:
         """Nothing more is to come of it. Idempotent."""

@@ -10,6 +10,9 @@ meanwhile, of all partitions. Slots at the tail come first; those that are behin
 that is left. A read that the page cache cannot answer is done by a task of its own, one at a time: the tail does not
 wait for the disk. High watermarks that move without bytes are sent after a moment, most of them with the next bytes.
 
+A follower names the last batches of its log when it begins. They are compared with the leader's before the slot is
+opened, by a task of its own, because the leader's may have to be read from the disk (`replication.joining`).
+
 What a stream holds in memory is bounded by QUEUE_BYTES_MAX, and one read. What does not fit is read from the disk when
 its turn comes.
 
@@ -42,6 +45,8 @@ SLOTS_MAX: Final = 1 << 17
 """Partitions that one node follows on one other."""
 NEWS_BYTES: Final = 32
 """What an entry of a message takes besides its batches."""
+COMPARED_AT_ONCE: Final = 16
+"""Logs whose last batches are read for comparison."""
 THROTTLED_READ_BYTES: Final = 64 << 10
 """Read at a time for a follower that is held back: the smaller, the smoother."""
 
@@ -69,6 +74,8 @@ class LeaderStream:
         self._fetch_bytes_max = fetch_bytes_max
         self._slots: dict[int, LeaderSlot] = {}
         self._last_slot = -1
+        self._compared: dict[int, Follow] = {}  # what is to be compared before it begins, by slot
+        self._compare_wake = asyncio.Event()
         self._ready: deque[LeaderSlot] = deque()  # those that are marked
         self._behind: deque[LeaderSlot] = deque()  # to be read from the page cache
         self._behind_first = False  # what is next of `_behind` did not fit into what was left of a message
@@ -88,7 +95,9 @@ class LeaderStream:
         """Until the follower ends the stream (returns), it breaks (RpcError), or it is closed (the error of that)."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                workers = [tasks.create_task(work()) for work in (self._receive, self._send, self._read_cold)]
+                workers = [
+                    tasks.create_task(work()) for work in (self._receive, self._send, self._read_cold, self._compare)
+                ]
                 try:
                     await self._over.wait()
                 finally:
@@ -133,6 +142,7 @@ class LeaderStream:
         if request.hello is not None:
             raise InvalidRequestError("a second hello on a replication stream", field="hello")
         for number in request.unfollow:
+            self._compared.pop(number, None)
             slot = self._slots.pop(number, None)
             if slot is not None:
                 slot.close()
@@ -159,19 +169,30 @@ class LeaderStream:
         slot.replica.on_position(self.follower, position.stable_end)
 
     def _begin(self, follow: Follow) -> None:
-        if follow.slot <= self._last_slot or len(self._slots) >= SLOTS_MAX:
+        opened = len(self._slots) + len(self._compared)
+        if follow.slot <= self._last_slot or opened >= SLOTS_MAX:
             raise InvalidRequestError(
-                f"slot {follow.slot} after {self._last_slot}, {len(self._slots)} are open",
+                f"slot {follow.slot} after {self._last_slot}, {opened} are open",
                 field="slot",
                 limit=SLOTS_MAX,
             )
         self._last_slot = follow.slot
+        if follow.held:
+            self._compared[follow.slot] = follow
+            self._compare_wake.set()
+        else:
+            self._open_slot(follow, None)
+
+    def _open_slot(self, follow: Follow, differs_from: Offset | None) -> None:
+        """`differs_from`: what the comparison has found."""
         try:
             replica = self._find_leader(follow.topic_id, follow.partition)
             divergence = self._check(replica, follow)
-            if divergence is not None:
+            if divergence is not None or differs_from is not None:
                 facts = (replica.high_watermark, replica.log_start_offset)
-                self._end(News(follow.slot, *facts, divergence=divergence))
+                self._end(News(follow.slot, *facts, divergence=divergence, differs_from=differs_from))
+                if divergence is None:
+                    replica.on_differing(self.follower)
                 return
             slot = LeaderSlot(self, replica, self.follower, follow)
             replica.watch(slot)
@@ -182,6 +203,27 @@ class LeaderStream:
         self._isr.follows(replica, self.follower, self.broker_epoch)
         self.mark(slot)
         replica.on_position(self.follower, follow.stable_end)
+
+    async def _compare(self) -> None:
+        """Several at a time, in the order in which they came."""
+        while True:
+            await self._compare_wake.wait()
+            self._compare_wake.clear()
+            while self._compared:
+                some = list(self._compared.values())[:COMPARED_AT_ONCE]
+                found = await asyncio.gather(*map(self._difference, some))
+                for follow, differs_from in zip(some, found, strict=True):
+                    if self._compared.pop(follow.slot, None) is not None:
+                        self._open_slot(follow, differs_from)
+
+    async def _difference(self, follow: Follow) -> Offset | None:
+        try:
+            replica = self._find_leader(follow.topic_id, follow.partition)
+            if self._check(replica, follow) is not None:
+                return None  # epochs say where, and go first
+            return await replica.difference(follow.held, follow.fetch_offset)
+        except StreamlogError:
+            return None  # it is answered when the slot is opened
 
     def _check(self, replica: LeaderReplica, follow: Follow) -> Divergence | None:
         """Whether the follower may go on where it wants to (KIP-101, KIP-595)."""

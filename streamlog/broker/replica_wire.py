@@ -10,6 +10,7 @@ divergence, a field of a newer release) goes by generated code, which is also wh
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from streamlog.api.errors import from_message, to_message
@@ -19,11 +20,14 @@ from streamlog.api.wire_format import LENGTH_DELIMITED, VARINT, read_varint, tag
 from streamlog.errors import CorruptMessageError, InvalidRequestError, StreamlogError
 from streamlog.model import INT64_MAX, NO_LEADER_EPOCH, BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionId, TopicId
 from streamlog.ports import Buffer
+from streamlog.records.held import HeldBatch
 
 METHOD: Final = "/streamlog.internal.v1.Replication/Replicate"
 REQUEST_BYTES_MAX: Final = 1 << 20
 """Of what a follower sends in one message."""
 TOPIC_ID_SIZE: Final = 16
+HELD_MAX: Final = 1024
+"""Batches that a follower names of one log: 30 bytes each."""
 
 _PARTITIONS: Final = tag(1, LENGTH_DELIMITED)
 _SLOT: Final = tag(1, VARINT)
@@ -49,6 +53,7 @@ class Follow(NamedTuple):
     stable_end: Offset
     log_start: Offset
     credit_bytes: int | None  # since the slot began; None: without limit
+    held: Sequence[HeldBatch] = ()  # the last batches of the follower's log, up to fetch_offset
 
 
 class Position(NamedTuple):
@@ -82,6 +87,8 @@ class News(NamedTuple):
     batches: Sequence[Buffer] = ()  # whole batches; on the way in one view of the message, or nothing
     divergence: Divergence | None = None
     error: StreamlogError | None = None
+    differs_from: Offset | None = None  # the slot is over: from here on the follower's log is not the leader's
+    has_gaps: bool = False  # told in the first news of a slot
 
 
 # -- from follower to leader
@@ -106,6 +113,7 @@ def encode_request(request: Request) -> bytes:
             log_end_offset=follow.stable_end,
             log_start=follow.log_start,
             credit_bytes=follow.credit_bytes,
+            held=[pb.HeldBatch(**held._asdict()) for held in follow.held],
         )
     for position in request.positions:
         message.positions.add(
@@ -150,7 +158,22 @@ def _follow(message: pb.Follow) -> Follow:
         stable_end=Offset(message.log_end_offset),
         log_start=Offset(message.log_start),
         credit_bytes=message.credit_bytes if message.HasField("credit_bytes") else None,
+        held=_held(message),
     )
+
+
+def _held(message: pb.Follow) -> list[HeldBatch]:
+    if len(message.held) > HELD_MAX:
+        raise InvalidRequestError(f"{len(message.held)} batches are named", field="held", limit=HELD_MAX)
+    found = [
+        HeldBatch(Offset(one.base_offset), Offset(one.next_offset), LeaderEpoch(one.leader_epoch), one.crc, one.origin)
+        for one in message.held
+    ]
+    if any(one.next_offset <= one.base_offset for one in found) or any(
+        two.base_offset < one.next_offset for one, two in pairwise(found)
+    ):
+        raise InvalidRequestError("batches do not follow one another", field="held")
+    return found
 
 
 # -- from leader to follower
@@ -171,14 +194,20 @@ def encode_response(news: Iterable[News]) -> bytes:
 
 def _head(item: News) -> bytes:
     """All fields but the batches, which come last."""
-    if item.error is None and item.divergence is None:
+    if item.error is None and item.divergence is None and item.differs_from is None and not item.has_gaps:
         head = bytes((_SLOT,)) + varint(item.slot) if item.slot else b""
         if item.high_watermark:
             head += bytes((_HIGH_WATERMARK,)) + varint(item.high_watermark)
         if item.log_start:
             head += bytes((_LOG_START,)) + varint(item.log_start)
         return head
-    message = pb.ReplicaBatches(slot=item.slot, high_watermark=item.high_watermark, log_start=item.log_start)
+    message = pb.ReplicaBatches(
+        slot=item.slot,
+        high_watermark=item.high_watermark,
+        log_start=item.log_start,
+        differs_from=item.differs_from,
+        has_gaps=item.has_gaps,
+    )
     if item.divergence is not None:
         message.diverging_epoch.leader_epoch = item.divergence.leader_epoch
         message.diverging_epoch.end_offset = item.divergence.end_offset
@@ -248,4 +277,6 @@ def _parsed_news(data: memoryview) -> News:
         batches=(message.batches,) if message.batches else (),
         divergence=divergence,
         error=from_message(message.error) if message.HasField("error") else None,
+        differs_from=Offset(message.differs_from) if message.HasField("differs_from") else None,
+        has_gaps=message.has_gaps,
     )

@@ -53,6 +53,8 @@ SENTENCES: Final[Mapping[str, str]] = {
     "damage_repaired": "{partition} is repaired: offsets {begin}..{end} were fetched from node {source}",
     "damage_left": "{partition} cannot be repaired: offsets {begin}..{end}: {reason}",
     "index_rebuilt": "rebuilt {path}: {reason}",
+    "log_differs": "{partition} is not what its leader, node {leader}, has from offset {offset} on: it is damaged here;"
+    " what stands there up to {log_end} is cut and copied again",
     "call_failed": "a call ended with {error} at {place}: {reason}; this is a bug, please report it",
     "partitions_wait_for_replicas": "{count} partitions have no leader, {first} among them, and wait for the logs of "
     "nodes {nodes}: start these nodes, or see what would be lost without them: 'streamlogctl partition elect --all "
@@ -72,6 +74,7 @@ WARNINGS: Final = frozenset(
         "decision_refused",
         "fenced",
         "heartbeat_unanswered",
+        "log_differs",
         "log_directory_offline",
         "own_vote_missing",
         "quorum_leader_ignored",

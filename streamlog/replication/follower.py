@@ -1,6 +1,7 @@
 """A partition on a follower (SEMANTICS 1, 2). One object for each leader epoch that is followed.
 
     begin --position--> following --batches--> following
+                            |---differs at------> truncate to there, begin again, and name more batches
                             |---diverging epoch---> truncate to what both have, begin again
                             |---out of range------> below the leader's start: restart there; above its end: truncate
 
@@ -87,6 +88,12 @@ class PartitionFollower:
         else:
             target = ours.end_offset  # the end of our largest smaller epoch
         await self._truncate(Offset(max(target, self._log.log_start_offset)))
+
+    async def on_differing(self, offset: Offset) -> None:
+        """The leader has compared our last batches: from `offset` on they are not its own. What was there was damaged
+        on our disk, and below the high watermark the leader has what was acknowledged.
+        """
+        await self._truncate(Offset(max(offset, self._log.log_start_offset)))
 
     async def on_out_of_range(self, leader_start: Offset, leader_end: Offset) -> None:
         """The leader has not got what we want next."""

@@ -237,6 +237,15 @@ class PartitionLeader:
         if follower is not None and follower.gone_ms is None:
             follower.gone_ms = now_ms
 
+    def on_differing(self, broker: BrokerId, now_ms: int) -> None:
+        """The follower's log is not this one: what it has told does not count, and it is out of the ISR at once. It
+        cuts what differs, copies it again, and comes back as one that has lagged.
+        """
+        follower = self._followers.get(broker)
+        if follower is not None:
+            follower.stable_end = None
+            follower.caught_up_ms = now_ms - self._term.lag_max_ms - 1
+
     def forget_position(self, broker: BrokerId) -> None:
         """A follower outside of the ISR has registered anew since it told its position: it may have lost its log."""
         follower = self._followers.get(broker)

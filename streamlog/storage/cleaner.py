@@ -224,6 +224,11 @@ class Cleaner:
             copy.close()
             copy.unlink()
             return None
+        await log.note_gaps_durably()
+        if generation != log.durability.generation or not log.has_neighbours(group):
+            copy.close()
+            copy.unlink()
+            return None
         log.replace_segments(group, copy)
         return copy.size_bytes, read, kept
 

@@ -177,6 +177,7 @@ class LogDirectory:
             log_start=self._log_starts.get(partition, Offset(0)),
             clean=self.clean_epoch is not None and known is not None,
             foreign=not self._points_found,
+            cleaned=partition in self._cleaned,
         )
         return await open_log(self._fs, self, partition, self.partition_path(partition), config, at, self._probe)
 

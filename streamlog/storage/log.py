@@ -98,6 +98,8 @@ class Log:
         "derived",
         "directory",
         "durability",
+        "gaps_noted",
+        "leader_has_gaps",
         "log_end_offset",
         "log_start_offset",
         "partition",
@@ -119,6 +121,7 @@ class Log:
         log_start_offset: Offset,
         log_end_offset: Offset,
         damage: DamagedFileError | None = None,
+        gaps_noted: bool = False,
     ) -> None:
         self._fs = fs
         self._home = home
@@ -130,6 +133,8 @@ class Log:
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
         self.damage = damage
+        self.gaps_noted = gaps_noted  # offsets may be missing between batches, and the disk says so
+        self.leader_has_gaps = False  # what is followed may have them
         self.unsound: dict[Segment, Examined] = {}  # those in which damage was found since the start
         self.durability = Durability(self._mark, log_end_offset)
         self._users = 0  # of `in_use`
@@ -195,20 +200,44 @@ class Log:
         self._write(ready.buffers, ready.batches, ready.size_bytes, ready.next_offset)
         return Appended(first, ready.next_offset, append_time_ms, ready.size_bytes, ready.buffers)
 
+    @property
+    def has_gaps(self) -> bool:
+        """Whether offsets may be missing between batches, because compaction is or was at work here or where the log
+        was copied from (I20).
+        """
+        return self.gaps_noted or self.config.cleanup_compact
+
+    def note_gaps(self) -> None:
+        """Before the first gap: a later start must not take it for damage. Durable with the next sync. OSError."""
+        if not self.gaps_noted:
+            self._fs.open(names.join(self.directory, names.GAPS), create=True).close()
+            self.gaps_noted = True
+            self.durability.names_changed()
+
+    async def note_gaps_durably(self) -> None:
+        """As `note_gaps`, for who renames files next. OSError."""
+        if not self.gaps_noted:
+            self.note_gaps()
+            await self._fs.sync_dir(self.directory)
+
     def append_as_follower(self, buffer: Buffer) -> Appended:
-        """Append whole batches as the leader sent them. Offsets may have gaps but never go back; CRCs are checked.
+        """Append whole batches as the leader sent them. Offsets join, but for gaps where compaction is or was at work
+        (I20), and never go back; CRCs are checked.
 
         Raises CorruptMessageError where the bytes are not such batches, StorageError; nothing is written then.
         """
         self._check_writable(LeaderEpoch(INT32_MAX))
         batches = list(scan_headers(buffer, 0, len(buffer)))
         first, expected, epoch = self.log_end_offset, self.log_end_offset, self.last_record_epoch
-        end = 0
+        end, jumps = 0, False
         for position, header in batches:
             check_crc(buffer, position, header)
-            if header.base_offset < expected or header.last_offset_delta < 0:
+            if not self._joins(header, expected):
                 reason = f"batch {header.base_offset}..{header.last_offset} where {expected} was expected"
                 raise CorruptMessageError(reason, position=position)
+            if header.is_control and header.has_producer:  # what it says must be readable once it is in the log
+                marker_in(memoryview(buffer)[position : position + header.size_bytes], header)
+            jumps = jumps or header.base_offset > expected
             if header.leader_epoch < epoch:
                 raise CorruptMessageError(f"epoch {header.leader_epoch} after {epoch}", position=position)
             expected, epoch, end = header.next_offset, header.leader_epoch, position + header.size_bytes
@@ -220,6 +249,11 @@ class Log:
         if batches[0][1].leader_epoch < self.epochs.latest:
             # An own leadership that wrote nothing left an epoch at the log's end, which the leader's history lacks.
             self.epochs.truncate_end(first)
+        if jumps:
+            try:
+                self.note_gaps()
+            except OSError as e:
+                raise self._home.fail(e) from e
         room = self.config.segment_bytes - self.segments.active.size_bytes
         for group in split_by_room(batches, room, self.config.segment_bytes):
             begin, (last_position, last) = group[0][0], group[-1]
@@ -227,6 +261,13 @@ class Log:
             moved = [(position - begin, header) for position, header in group]
             self._write((memoryview(buffer)[begin:stop],), moved, stop - begin, last.next_offset)
         return Appended(first, expected, NO_TIMESTAMP, len(buffer), (buffer,))
+
+    def _joins(self, header: BatchHeader, expected: Offset) -> bool:
+        """Whether a batch from a leader may stand where `expected` is the log's end."""
+        gap = header.base_offset - expected
+        if gap and not (gap > 0 and (self.has_gaps or self.leader_has_gaps)):
+            return False
+        return header.last_offset_delta >= 0 and header.last_offset - expected <= INT32_MAX
 
     def _write(self, buffers: Sequence[Buffer], batches: Batches, size: int, end_offset: Offset) -> None:
         """The bytes, then the facts. All of it lands in one segment."""

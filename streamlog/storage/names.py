@@ -27,6 +27,8 @@ TEMPORARY: Final = ".tmp"
 SEGMENT_FILES: Final = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
 
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
+GAPS: Final = "offset-gaps"
+"""Empty: compaction is or was at work in this log, or in the one that it was copied from."""
 PARTITION_METADATA: Final = "partition.metadata"
 
 LOCK: Final = ".lock"

@@ -37,6 +37,7 @@ class OpenAt(Struct, frozen=True, kw_only=True):
     recovery_point: Offset
     log_start: Offset
     clean: bool  # stopped in order: the log ends at `recovery_point`, nothing needs a scan
+    cleaned: bool = False  # compaction has been at it
     foreign: bool = False  # no recovery points were here: a directory that Kafka wrote, or a damaged one
 
 
@@ -64,6 +65,12 @@ class _Opening(Struct):
     config: LogConfig
     at: OpenAt
     probe: Probe
+    gaps_noted: bool = False
+
+    @property
+    def may_have_gaps(self) -> bool:
+        """Whether a gap between batches is explained. The topic's settings may not be known yet at the opening."""
+        return self.gaps_noted or self.at.cleaned or self.at.foreign or self.config.cleanup_compact
 
     async def run(self) -> Log:
         files = tidy(self.fs, self.directory)
@@ -72,6 +79,7 @@ class _Opening(Struct):
             return self._empty()
         segments = [Segment(self.fs, self.directory, base, self.config) for base in bases]
         await _index_anew(segments[:-1], files)
+        self.gaps_noted = names.GAPS in files
         epochs = _load_epochs(self.fs, self.directory, self.probe)
         if self.at.clean and epochs is not None:
             opened = await self._clean(segments, epochs)
@@ -91,7 +99,7 @@ class _Opening(Struct):
         """The log as its clean stop left it; None where it is not so after all, and must be scanned."""
         active, end = segments[-1], self.at.recovery_point
         try:
-            active.load_end(end)
+            active.load_end(end, may_have_gaps=self.may_have_gaps)
         except DamagedFileError as e:
             self.probe("clean_stop_disproved", path=e.path, position=e.position, reason=e.reason)
             return None
@@ -104,6 +112,7 @@ class _Opening(Struct):
         base = segments[first].base_offset
         if epochs is None:
             epochs = await _rebuild_epochs(segments[:first])
+        table = epochs.entries
         epochs.truncate_end(base)
         producers = await self._producers_at(base, segments)
         recovery = Recovery(
@@ -116,6 +125,8 @@ class _Opening(Struct):
             recovery_point=self.at.recovery_point,
             epochs=epochs,
             producers=producers,
+            table=table,
+            may_have_gaps=self.may_have_gaps,
             gaps_allowed=self.at.foreign and self.config.cleanup_compact,
         )
         found = await recovery.run()
@@ -157,6 +168,7 @@ class _Opening(Struct):
             log_start_offset=start,
             log_end_offset=end,
             damage=damage,
+            gaps_noted=self.gaps_noted or self.at.cleaned,
         )
 
 

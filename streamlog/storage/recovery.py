@@ -5,6 +5,10 @@ when the recovery point was written. From the segment that holds it on (and the 
 read, its CRC checked, offsets and epochs must not fall, and indexes, epochs and producers are built anew. Snapshots of
 the producers beyond its begin go, whatever the log is found to hold: they may tell of batches that a power cut took.
 
+Offsets join (I20): a batch begins where the one before ended, unless compaction is or was at work in this log or in the
+one that it was copied from, which a file in its directory says (`names.GAPS`). Where gaps may be, the tail is compared
+with the leader's when the replica follows (`replication.joining`).
+
 The first batch that is not sound ends the scan. It is one of two things:
 
     a torn tail   bytes that no sync had covered when the power went: cut away, with all that follows, and reported.
@@ -23,6 +27,7 @@ and of those whose sync has failed the kernel says that they are clean, so that 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Final
 
 from crc32c import crc32c
@@ -34,6 +39,7 @@ from streamlog.ports import File, FileSystem, Probe
 from streamlog.records import BatchHeader, read_header
 from streamlog.records.header import CRC_START, HEADER_SIZE, MAGIC, MAGIC_POSITION
 from streamlog.storage import names
+from streamlog.storage.checkpoints import EpochEntry
 from streamlog.storage.config import LogConfig
 from streamlog.storage.derived import follow_control
 from streamlog.storage.epochs import LeaderEpochs
@@ -41,6 +47,7 @@ from streamlog.storage.header_scan import Scanned, scan_file
 from streamlog.storage.producers import ProducerStates
 from streamlog.storage.segment import Segment
 from streamlog.storage.snapshot_files import drop_snapshots_above, save_snapshot
+from streamlog.storage.soundness import epoch_in
 from streamlog.storage.verified import Verified
 
 SEARCH_BYTES: Final = 1 << 20
@@ -71,9 +78,14 @@ class Recovery:
         recovery_point: Offset,
         epochs: LeaderEpochs,
         producers: ProducerStates,
+        table: Sequence[EpochEntry],
+        may_have_gaps: bool,
         gaps_allowed: bool,
     ) -> None:
-        """`segments[first:]` are scanned; `epochs` and `producers` hold what is true before them.
+        """`segments[first:]` are scanned; `epochs` and `producers` hold what is true before them. `table`: of epochs,
+        as the disk has it: true below the recovery point.
+
+        `may_have_gaps`: offsets may be missing between batches, because compaction was at work.
 
         `gaps_allowed`: offsets may be missing between segments. Kafka's compaction leaves such logs, ours does not:
         here a gap is where a power cut took the end of a segment and left the next one's name.
@@ -87,6 +99,8 @@ class Recovery:
         self._recovery_point = recovery_point
         self._epochs = epochs
         self._producers = producers
+        self._table = table
+        self._may_have_gaps = may_have_gaps
         self._gaps_allowed = gaps_allowed
         self._expected = segments[first].base_offset
         self._epoch = epochs.latest
@@ -197,12 +211,25 @@ class Recovery:
         reason = ""
         if header.base_offset < self._expected or header.last_offset_delta < 0:
             reason = f"offset {header.base_offset} where {self._expected} was expected"
+        elif header.base_offset > self._expected and not self._may_have_gaps:
+            reason = f"offset {header.base_offset} where {self._expected} was expected, and compaction was never here"
         elif header.last_offset - segment.base_offset > INT32_MAX:
             reason = f"offset {header.base_offset} in a segment that begins at {segment.base_offset}"
         elif header.leader_epoch < self._epoch:
             reason = f"leader epoch {header.leader_epoch} after {self._epoch}"
+        elif self._differs_from_table(header):
+            by_table = epoch_in(self._table, header.base_offset)
+            reason = f"leader epoch {header.leader_epoch}, but the log's table says {by_table}"
         if reason:
             raise CorruptMessageError(reason, path=segment.file.path, position=position)
+
+    def _differs_from_table(self, header: BatchHeader) -> bool:
+        """Below the recovery point the table is durable: it was so before the point passed its entries."""
+        if not self._table or not self._table[0].start_offset <= header.base_offset:
+            return False
+        if header.next_offset > self._recovery_point:
+            return False
+        return header.leader_epoch != epoch_in(self._table, header.base_offset)
 
     def _follow(self, segment: Segment, position: int, header: BatchHeader) -> None:
         if header.leader_epoch > self._epoch:

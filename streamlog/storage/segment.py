@@ -308,8 +308,8 @@ class Segment:
             self._max_timestamp = self.time_index.last()
         return self._max_timestamp
 
-    def load_end(self, end_offset: Offset) -> None:
-        """After a clean stop: read from the last index entry to the end, and see that it ends at `end_offset`.
+    def load_end(self, end_offset: Offset, *, may_have_gaps: bool) -> None:
+        """After a clean stop: read from the last index entry to the end, and see that offsets join up to `end_offset`.
 
         Raises DamagedFileError where it does not.
         """
@@ -320,6 +320,13 @@ class Segment:
         self._bytes_since_index = len(data)
         try:
             for at, header in scan_headers(data, 0, len(data)):
+                if (
+                    header.base_offset != next_offset
+                    and at
+                    and not (may_have_gaps and header.base_offset > next_offset)
+                ):
+                    reason = f"offset {header.base_offset} where {next_offset} was expected, after a clean stop"
+                    raise DamagedFileError(self.path(names.LOG), entry.position + at, reason)
                 position = entry.position + at + header.size_bytes
                 next_offset = header.next_offset
                 if header.max_timestamp > self._max_timestamp.timestamp_ms:

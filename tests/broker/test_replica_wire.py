@@ -21,6 +21,7 @@ from streamlog.broker.replica_wire import (
 )
 from streamlog.errors import CorruptMessageError, InvalidRequestError, OffsetOutOfRangeError, RequestTooLargeError
 from streamlog.model import BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionId, TopicId
+from streamlog.records.held import HeldBatch
 
 uint32 = st.integers(0, 2**31 - 1)
 uint64 = st.integers(0, 2**63 - 1)
@@ -30,6 +31,14 @@ plain_news = st.builds(lambda *fields: News(*fields), uint32, offsets, offsets, 
 divergences = st.builds(Divergence, st.integers(-1, 2**31 - 1).map(LeaderEpoch), offsets)
 ended_news = st.builds(lambda *fields: News(*fields), uint32, offsets, offsets, st.just(()), divergences)
 credit = st.none() | uint64
+held = st.builds(
+    HeldBatch,
+    st.integers(0, 2**62).map(Offset),
+    st.integers(2**62 + 1, 2**63 - 1).map(Offset),
+    st.integers(-1, 2**31 - 1).map(LeaderEpoch),
+    st.integers(0, 2**32 - 1),
+    st.integers(0, 2**32 - 1),
+)
 follows = st.builds(
     Follow,
     slot=uint32,
@@ -41,6 +50,7 @@ follows = st.builds(
     stable_end=offsets,
     log_start=offsets,
     credit_bytes=credit,
+    held=st.lists(held, max_size=1),
 )
 hellos = st.builds(Hello, st.text(max_size=20), uint32.map(BrokerId), uint64.map(BrokerEpoch), uint32.map(BrokerId))
 requests = st.builds(

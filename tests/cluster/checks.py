@@ -1,5 +1,5 @@
 """The invariants that a whole history must keep, with what every replica holds after all is healed (FAULTS: I1 to I8,
-I18, I19).
+I18 to I20).
 
 What is checked while it happens stands in `watch`. Each check is a function of the evidence; `violations` runs all.
 
@@ -231,6 +231,22 @@ def latest_of_each_key(evidence: Evidence) -> Iterator[str]:
                 yield f"{partition} on node {replica.broker}: key {key!r} is gone, {_told(row)} was its latest"
 
 
+def offsets_join(evidence: Evidence) -> Iterator[str]:
+    """I20: each batch begins where the one before ended, but for gaps that compaction made; on every replica, up to its
+    end, header bytes outside of the CRC included.
+    """
+    for replica in evidence.replicas:
+        compacted = replica.partition.topic in evidence.compacted
+        end: Offset | None = None
+        for batch in replica.batches:
+            if end is not None and batch.base_offset != end and not (compacted and batch.base_offset > end):
+                yield f"{replica.partition} on node {replica.broker}: a batch at {batch.base_offset} behind {end}"
+                break
+            end = batch.next_offset
+        if end is not None and end != replica.log_end:
+            yield f"{replica.partition} on node {replica.broker}: batches end at {end}, the log at {replica.log_end}"
+
+
 def value_of(process: str, sequence: int, key: bytes | None = None, *, size_bytes: int = 0) -> bytes:
     """A value that no other row of the run has, and that names its row: `process/sequence/key/....`."""
     head = b"%s/%d/%s/" % (process.encode(), sequence, key or b"")
@@ -260,6 +276,7 @@ CHECKS: Final[dict[str, Callable[[Evidence], Iterator[str]]]] = {
     "I7": nothing_unseen,
     "I8": replicas_are_identical,
     "I18": latest_of_each_key,
+    "I20": offsets_join,
 }
 
 

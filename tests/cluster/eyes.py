@@ -41,6 +41,9 @@ def looking(watch: Watch) -> Iterator[None]:
     def follower_moved(process: Process, follower: PartitionFollower) -> None:
         watch.high_watermark(process, _log(follower).partition, follower.high_watermark)
 
+    def differs(process: Process, follower: PartitionFollower) -> None:
+        watch.differs(process, _log(follower).partition)
+
     def log_starts(process: Process, log: Log) -> None:
         watch.log_starts(process, log.partition, log.log_start_offset)
 
@@ -55,6 +58,7 @@ def looking(watch: Watch) -> Iterator[None]:
             (PartitionFollower, "__init__", follower_moved),
             (PartitionFollower, "on_batches", follower_moved),
             (PartitionFollower, "on_diverging", follower_moved),
+            (PartitionFollower, "on_differing", differs),
             (Log, "advance_log_start", log_starts),
             (LogDirectory, "open_logs", opened),
             (LogDirectory, "remove_log", removed),

@@ -209,6 +209,17 @@ def compact_the_latest_of_a_key(story: Story) -> None:
     story.on_one_replica(lambda replica: without(replica, 3), which=4)
 
 
+def a_hole(story: Story) -> None:
+    """In front of the last batch, whose base offset is in no CRC."""
+
+    def moved(replica: Replica) -> Replica:
+        last = replica.batches[-1]
+        there = last._replace(base_offset=last.base_offset + 1, next_offset=last.next_offset + 1)
+        return replace(replica, batches=(*replica.batches[:-1], there), log_end=there.next_offset)
+
+    story.on_one_replica(moved)
+
+
 PLANTED: list[tuple[str, Callable[[Story], None]]] = [
     ("I1", lose_an_acknowledged_record),
     ("I1", lose_it_on_one_replica),
@@ -229,6 +240,8 @@ PLANTED: list[tuple[str, Callable[[Story], None]]] = [
     ("I8", another_epoch_in_the_table),
     ("I8", another_high_watermark),
     ("I18", compact_the_latest_of_a_key),
+    ("I20", a_hole),
+    ("I20", a_missing_tail),
 ]
 
 

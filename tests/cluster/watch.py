@@ -89,6 +89,10 @@ class Watch:
         if high_watermark > self._high_watermarks.get(partition, Offset(-1)):
             self._high_watermarks[partition] = high_watermark
 
+    def differs(self, process: Process, partition: TopicPartition) -> None:
+        """Its log is damaged, and is cut below what it took for committed: it begins again, as after a start."""
+        self._life(process).high_watermarks.pop(partition, None)
+
     def log_starts(self, process: Process, partition: TopicPartition, log_start: Offset) -> None:
         """Records below `log_start` have been deleted."""
         if log_start > self._high_watermarks.get(partition, Offset(0)):

@@ -334,7 +334,14 @@ def test_delete_records_moves_the_start(rig: Rig) -> None:
 
 def test_followers_append_what_they_got(rig: Rig) -> None:
     first = batch([b"a"], base_offset=0, epoch=0) + batch([b"b"], base_offset=5, epoch=2)
+    with pytest.raises(CorruptMessageError):  # offsets join, unless compaction was at work where it comes from
+        rig.do(lambda: rig.log.append_as_follower(first))
+    rig.log.leader_has_gaps = True
     rig.do(lambda: rig.log.append_as_follower(first))
+    rig.log.leader_has_gaps = False
+    assert rig.log.has_gaps
+    with pytest.raises(CorruptMessageError):  # no index can name it
+        rig.do(lambda: rig.log.append_as_follower(batch([b"c"], base_offset=2**40, epoch=2)))
     assert rig.log.log_end_offset == 6
     assert rig.log.end_offset_for(LeaderEpoch(0)) == (0, 5)
     bad = batch([b"c"], base_offset=6, epoch=2)

@@ -8,6 +8,7 @@ from streamlog.errors import DamagedFileError, StorageError
 from streamlog.model import Offset
 from streamlog.sim.machine import Machine
 from streamlog.storage.config import LogConfig
+from tests.storage.batches import batch
 from tests.storage.rig import PARTITION, Rig
 
 LOG_PATH = "/data/topic-0/00000000000000000000.log"
@@ -309,6 +310,40 @@ def test_a_gap_is_believed_only_in_a_compacted_log_whose_recovery_points_are_los
     rig.crash()
     assert rig.log.log_end_offset == (9 if lost else 6)
     assert rig.do(lambda: rig.machine.fs.exists(path))
+
+
+@pytest.mark.parametrize("delta", [1, 3, 1000, 1 << 33])
+def test_a_last_batch_whose_offset_has_moved_is_no_part_of_the_log(delta: int) -> None:
+    """The base offset stands before what the CRC covers."""
+    rig = filled()
+    at = size_of(rig, LOG_PATH) - 69
+    rig.do(lambda: rig.machine.fs.open(LOG_PATH).pwritev([(9 + delta).to_bytes(8, "big")], at))
+    rig.crash()
+    assert values(rig) == [b"%d" % i for i in range(9)]
+    assert rig.log.log_end_offset == 9
+    (event,) = [fields for name, fields in rig.events if name == "torn_tail_cut"]
+    assert str(9 + delta) in str(event["reason"])
+
+
+def test_a_gap_that_compaction_may_have_made_is_kept_by_later_starts() -> None:
+    rig = Rig(Machine(1))
+    rig.log.leader_has_gaps = True
+    rig.do(lambda: rig.log.append_as_follower(batch([b"a"], base_offset=4, epoch=0)))
+    rig.do(lambda: rig.log.append_as_follower(batch([b"b"], base_offset=9, epoch=0)))
+    rig.sync()
+    rig.power_cut()
+    assert rig.values() == [(4, b"a"), (9, b"b")]
+    assert rig.log.has_gaps
+
+
+def test_an_epoch_that_the_table_does_not_know_is_damage_below_the_recovery_point() -> None:
+    rig = filled(checkpoint=True)
+    at = size_of(rig, LOG_PATH) - 69
+    rig.do(lambda: rig.machine.fs.open(LOG_PATH).pwritev([(7).to_bytes(4, "big")], at + 12))
+    rig.crash()
+    assert rig.log.damage is not None
+    assert "table" in str(rig.log.damage)
+    assert rig.log.log_end_offset == 9
 
 
 def test_what_was_half_deleted_or_half_written_is_gone() -> None:

@@ -146,6 +146,7 @@ class Follow(_message.Message):
     LOG_END_OFFSET_FIELD_NUMBER: _builtins.int
     LOG_START_FIELD_NUMBER: _builtins.int
     CREDIT_BYTES_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
     slot: _builtins.int
     """Of the follower's choice, above all earlier ones of this stream."""
     topic_id: _builtins.bytes
@@ -168,6 +169,12 @@ class Follow(_message.Message):
     """How much the leader may send, in bytes since the slot began. Absent: as much as there is. To throttle a replica that
     catches up, the follower raises it from Position to Position.
     """
+    @_builtins.property
+    def held(self) -> _containers.RepeatedCompositeFieldContainer[Global___HeldBatch]:
+        """The last batches of the follower's log, rising, the last one at `fetch_offset`. The leader compares them with its own and
+        answers `differs_from`. Empty: nothing is compared.
+        """
+
     def __init__(
         self,
         *,
@@ -180,10 +187,11 @@ class Follow(_message.Message):
         log_end_offset: _builtins.int = ...,
         log_start: _builtins.int = ...,
         credit_bytes: _builtins.int | None = ...,
+        held: _abc.Iterable[Global___HeldBatch] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_credit_bytes", b"_credit_bytes", "_last_epoch", b"_last_epoch", "credit_bytes", b"credit_bytes", "last_epoch", b"last_epoch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_credit_bytes", b"_credit_bytes", "_last_epoch", b"_last_epoch", "credit_bytes", b"credit_bytes", "fetch_offset", b"fetch_offset", "last_epoch", b"last_epoch", "leader_epoch", b"leader_epoch", "log_end_offset", b"log_end_offset", "log_start", b"log_start", "partition", b"partition", "slot", b"slot", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_credit_bytes", b"_credit_bytes", "_last_epoch", b"_last_epoch", "credit_bytes", b"credit_bytes", "fetch_offset", b"fetch_offset", "held", b"held", "last_epoch", b"last_epoch", "leader_epoch", b"leader_epoch", "log_end_offset", b"log_end_offset", "log_start", b"log_start", "partition", b"partition", "slot", b"slot", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__credit_bytes: _TypeAlias = _typing.Literal["credit_bytes"]  # noqa: Y015
     _WhichOneofArgType__credit_bytes: _TypeAlias = _typing.Literal["_credit_bytes", b"_credit_bytes"]  # noqa: Y015
@@ -195,6 +203,46 @@ class Follow(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__last_epoch) -> _WhichOneofReturnType__last_epoch | None: ...
 
 Global___Follow: _TypeAlias = Follow  # noqa: Y015
+
+@_typing.final
+class HeldBatch(_message.Message):
+    """A batch as its header describes it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BASE_OFFSET_FIELD_NUMBER: _builtins.int
+    NEXT_OFFSET_FIELD_NUMBER: _builtins.int
+    LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    CRC_FIELD_NUMBER: _builtins.int
+    ORIGIN_FIELD_NUMBER: _builtins.int
+    base_offset: _builtins.int
+    """Of its first record."""
+    next_offset: _builtins.int
+    """One past the offset of its last record."""
+    leader_epoch: _builtins.int
+    """Of the leader that appended it."""
+    crc: _builtins.int
+    """The CRC that stands in it."""
+    origin: _builtins.int
+    """CRC-32C of producer id (int64), producer epoch (int16), base sequence (int32) and last offset delta (int32), big-endian:
+    what compaction never changes.
+    """
+    def __init__(
+        self,
+        *,
+        base_offset: _builtins.int = ...,
+        next_offset: _builtins.int = ...,
+        leader_epoch: _builtins.int = ...,
+        crc: _builtins.int = ...,
+        origin: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_offset", b"base_offset", "crc", b"crc", "leader_epoch", b"leader_epoch", "next_offset", b"next_offset", "origin", b"origin"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HeldBatch: _TypeAlias = HeldBatch  # noqa: Y015
 
 @_typing.final
 class Position(_message.Message):
@@ -318,6 +366,8 @@ class ReplicaBatches(_message.Message):
     LOG_START_FIELD_NUMBER: _builtins.int
     DIVERGING_EPOCH_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    DIFFERS_FROM_FIELD_NUMBER: _builtins.int
+    HAS_GAPS_FIELD_NUMBER: _builtins.int
     BATCHES_FIELD_NUMBER: _builtins.int
     slot: _builtins.int
     """Which one."""
@@ -325,6 +375,12 @@ class ReplicaBatches(_message.Message):
     """Of the leader. Never falls within a slot."""
     log_start: _builtins.int
     """Of the leader."""
+    differs_from: _builtins.int
+    """From this offset on the follower's log is not the leader's, though epochs and end may be: truncate to it, and follow again
+    under another slot. This slot is over.
+    """
+    has_gaps: _builtins.bool
+    """In the first news of a slot: compaction has been at the leader's log, and offsets may be missing between batches."""
     batches: _builtins.bytes
     """Whole record batches as they stand in the leader's log, each right behind the one before. May be empty."""
     @_builtins.property
@@ -343,13 +399,17 @@ class ReplicaBatches(_message.Message):
         log_start: _builtins.int = ...,
         diverging_epoch: Global___ReplicaEpochEnd | None = ...,
         error: _common_pb2.StreamlogError | None = ...,
+        differs_from: _builtins.int | None = ...,
+        has_gaps: _builtins.bool = ...,
         batches: _builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["diverging_epoch", b"diverging_epoch", "error", b"error"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_differs_from", b"_differs_from", "differs_from", b"differs_from", "diverging_epoch", b"diverging_epoch", "error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "diverging_epoch", b"diverging_epoch", "error", b"error", "high_watermark", b"high_watermark", "log_start", b"log_start", "slot", b"slot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_differs_from", b"_differs_from", "batches", b"batches", "differs_from", b"differs_from", "diverging_epoch", b"diverging_epoch", "error", b"error", "has_gaps", b"has_gaps", "high_watermark", b"high_watermark", "log_start", b"log_start", "slot", b"slot"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__differs_from: _TypeAlias = _typing.Literal["differs_from"]  # noqa: Y015
+    _WhichOneofArgType__differs_from: _TypeAlias = _typing.Literal["_differs_from", b"_differs_from"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__differs_from) -> _WhichOneofReturnType__differs_from | None: ...
 
 Global___ReplicaBatches: _TypeAlias = ReplicaBatches  # noqa: Y015
 

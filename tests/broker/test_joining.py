@@ -1,0 +1,64 @@
+"""A replica that was damaged while its node was down follows again: compared with the leader, cut, copied (I20)."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from streamlog.records import scan_headers
+from streamlog.sim.inode import FileNode
+from streamlog.storage import names
+from tests.broker.nodes import Cluster, tell
+from tests.broker.test_replication import three_nodes
+
+LOG = "/data/t-0/00000000000000000000.log"
+
+
+def damage_last(cluster: Cluster, node_id: int, *, offset: int = 0, epoch: int = 0, back: int = 1) -> None:
+    """The numbers before the CRC of a batch near the end, on the disk of a node that is down."""
+    disk = cluster.host(node_id).disk
+    node = disk.find(LOG)
+    assert isinstance(node, FileNode)
+    data = bytes(node.cache.read(node.cache.size, 0))
+    position, header = list(scan_headers(data, 0, len(data)))[-back]
+    prefix = struct.pack(">qii", header.base_offset + offset, header.length, header.leader_epoch + epoch)
+    disk.damage(LOG, position, prefix)
+
+
+@pytest.mark.parametrize("explained", [False, True], ids=["no gaps", "gaps may be"])
+@pytest.mark.parametrize(("offset", "epoch"), [(3, 0), (1000, 0), (0, 5)])
+def test_a_damaged_header_is_found_and_its_batch_copied_again(offset: int, epoch: int, explained: bool) -> None:
+    async def story(cluster: Cluster) -> None:
+        await three_nodes(cluster)
+        for i in range(30):
+            await cluster.produce(b"%d" % i)
+        cluster.host(3).crash()
+        cluster.fence(3)
+        damage_last(cluster, 3, offset=offset, epoch=epoch)
+        if explained:
+            cluster.host(3).disk.make_file(names.join("/data/t-0", names.GAPS))
+        for i in range(3 if offset else 0):  # the leader's end is where the damaged log's is
+            await cluster.produce(b"more %d" % i)
+        cluster.start(3)
+        await cluster.settled()
+        cluster.check()
+
+    tell(story)
+
+
+def test_one_far_back_is_found_by_naming_more() -> None:
+    async def story(cluster: Cluster) -> None:
+        await three_nodes(cluster)
+        for i in range(60):
+            await cluster.produce(b"%d" % i)
+        cluster.host(3).crash()
+        cluster.fence(3)
+        cluster.host(3).disk.make_file(names.join("/data/t-0", names.GAPS))
+        for back in range(1, 25):
+            damage_last(cluster, 3, epoch=0, offset=1000, back=back)
+        cluster.start(3)
+        await cluster.settled()
+        cluster.check()
+
+    tell(story)
