@@ -8,6 +8,8 @@ Settings that are not gRPC's own, and why:
   without it that takes a minute, whatever `keepalive_timeout_ms` says (seen with grpcio 1.85);
 - reconnecting after 50 to 200 ms: the default grows to 120 s, far beyond a fail-over;
 - `min_reconnect_backoff_ms` is, in spite of its name, how long one attempt to connect may take;
+- a window of 1 MiB a stream, which does not grow: gRPC otherwise makes it as large as a fast network allows (many MiB),
+  and whoever receives streams and does not read them holds that for each of them;
 - no retries (nothing is resent: a retry is the caller's decision), no proxy from the environment between nodes, and a
   connection of its own for each channel.
 """
@@ -25,6 +27,8 @@ from streamlog.ports.grpc_connections import ConnectionLimits
 DETAILS_KEY: Final = "grpc-status-details-bin"
 """Trailer that carries a serialized google.rpc.Status."""
 
+STREAM_WINDOW_BYTES: Final = 1 << 20
+"""What a stream's receiver buffers of messages that are not asked for yet."""
 _INT32_MAX: Final = 2**31 - 1
 TO_GRPC: Final = {status: grpc.StatusCode[status.name] for status in Status}
 FROM_GRPC: Final = {code: status for status, code in TO_GRPC.items()}
@@ -77,6 +81,8 @@ class GrpcSettings(Struct, frozen=True, kw_only=True):
             ("grpc.keepalive_timeout_ms", _ms(self.keepalive_timeout_s)),
             ("grpc.http2.ping_timeout_ms", _ms(self.keepalive_timeout_s)),
             ("grpc.keepalive_permit_without_calls", 1),
+            ("grpc.http2.bdp_probe", 0),
+            ("grpc.http2.lookahead_bytes", STREAM_WINDOW_BYTES),
             ("grpc.http2.max_pings_without_data", 0),
         ]
 

@@ -28,6 +28,8 @@ MESSAGE_BYTES_MIN: Final = 64 << 10
 """What a message may have at least, however many readers there are."""
 FIRST_BYTES: Final = 128 << 10
 """What the first message of a stream may have: it is not known yet whether anybody reads."""
+MESSAGE_BYTES_MAX: Final = 4 << 20
+"""What a message of a stream may grow to: a larger one costs memory and saves nothing."""
 PATIENCE_S: Final = 1.0
 STUCK_S: Final = 5.0
 PROMPT_S: Final = 1.0
@@ -223,7 +225,8 @@ class Reader:
     def sent(self) -> None:
         """The message was taken."""
         now = asyncio.get_running_loop().time()
-        self._size = self._size * 2 if now - self.granted_at < PROMPT_S else FIRST_BYTES
+        is_prompt = now - self.granted_at < PROMPT_S
+        self._size = min(self._size * 2, MESSAGE_BYTES_MAX) if is_prompt else FIRST_BYTES
         self.release()
 
     def release(self) -> None:
