@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
+from functools import partial
 
 import pytest
 from google.protobuf.message import Message
 
 from streamlog.api.pb import admin_pb2
-from streamlog.errors import InconsistentClusterError, LogDirectoryLockedError
+from streamlog.errors import InconsistentClusterError, LogDirectoryLockedError, OutcomeUnknownError
+from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId
 from streamlog.node import Node
 
@@ -240,6 +243,43 @@ def test_a_broker_becomes_a_voter_and_is_one_no_more() -> None:
         await calls.close()
 
     tell(story)
+
+
+def test_a_leader_that_is_voted_out_freezes_no_observer_and_knows_the_next_controller() -> None:
+    """Observers follow any voter: those of the one that was voted out find another one, and host what comes after."""
+
+    async def story(nodes: Nodes) -> None:
+        nodes.start()
+        await nodes.ready()
+        observers = (4, 5, 6, 7)
+        for node_id in observers:
+            nodes.host(node_id).start(partial(Node, properties(node_id, 3)))
+        await nodes.ready(*observers)
+        calls = Calls(nodes.world.host("client").boot().network)
+
+        async def ask(method: str, request: Message, response_type: type[R]) -> R:
+            return await calls.call("n4:9092", f"Admin/{method}", request, response_type, timeout_s=20)
+
+        for round_ in range(2):
+            seen = await ask("DescribeCluster", admin_pb2.DescribeClusterRequest(), admin_pb2.DescribeClusterResponse)
+            leader = seen.controller
+            with suppress(OutcomeUnknownError):  # it hands over before it can answer
+                await ask("RemoveVoter", admin_pb2.RemoveVoterRequest(node_id=leader), admin_pb2.RemoveVoterResponse)
+            name = f"after{round_}"
+            created = await ask("CreateTopics", placed(name, *observers), admin_pb2.CreateTopicsResponse)
+            assert not created.results[0].HasField("error"), created
+            for node_id in (leader, *observers):
+                view = nodes.node(node_id).view
+                await nodes.until(partial(_knows, view, name), 15)
+                await nodes.until(lambda: view.controller not in (None, leader), 15)  # noqa: B023  awaited here
+
+        await calls.close()
+
+    tell(story)
+
+
+def _knows(view: MetadataView, topic: str) -> bool:
+    return view.image.topic_named(topic) is not None
 
 
 def placed(topic: str, *replicas: int) -> admin_pb2.CreateTopicsRequest:
