@@ -72,8 +72,10 @@ class Replicas:
         isr_changes: IsrChanges,
         controller: Controller,
         ports: Ports,
+        may_delete_by_time: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`directories` are open, their logs are not."""
+        """`directories` are open, their logs are not. `may_delete_by_time`: the wall clock can be trusted so far."""
+        self._may_delete_by_time = may_delete_by_time
         self._me = me
         self._directories = directories
         self._view = view
@@ -155,7 +157,14 @@ class Replicas:
                 tasks.create_task(self._keep_directories())
                 for directory in self._directories.online:
                     tasks.create_task(
-                        upkeep_of(directory, self._configs, self._ports, self._bound_of, self._on_deleted)
+                        upkeep_of(
+                            directory,
+                            self._configs,
+                            self._ports,
+                            self._bound_of,
+                            self._on_deleted,
+                            self._may_delete_by_time,
+                        )
                     )
                 tasks.create_task(self._keep_high_watermarks())
                 tasks.create_task(self._keep_reviewing())

@@ -23,6 +23,7 @@ async def upkeep_of(
     ports: Ports,
     bound_of: Callable[[Log], Offset],
     on_deleted: Callable[[Log], None],
+    may_delete_by_time: Callable[[], bool],
 ) -> None:
     """Until the directory goes offline, which its owner hears from the directory itself."""
     config = configs.node
@@ -38,7 +39,15 @@ async def upkeep_of(
         retention_check_interval_ms=config[log_settings.LOG_RETENTION_CHECK_INTERVAL_MS],
         cleaner_backoff_ms=config[log_settings.LOG_CLEANER_BACKOFF_MS],
     )
-    maintenance = Maintenance(directory, cleaner, ports.clock, bound_of, intervals, on_deleted=on_deleted)
+    maintenance = Maintenance(
+        directory,
+        cleaner,
+        ports.clock,
+        bound_of,
+        intervals,
+        on_deleted=on_deleted,
+        may_delete_by_time=may_delete_by_time,
+    )
     scrubber = Scrubber(
         ports.fs,
         directory,

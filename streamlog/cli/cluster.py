@@ -19,7 +19,17 @@ from streamlog.cli.target import Target, cluster_options
 from streamlog.client.admin import AsyncAdmin
 from streamlog.client.admin_values import ClusterDescription, DrainProgress, Scrub, VoterDescription
 
-_NODE_COLUMNS: Final = ("node", "address", "rack", "state", "controller", "draining", "replicas", "leaders")
+_NODE_COLUMNS: Final = (
+    "node",
+    "address",
+    "rack",
+    "state",
+    "controller",
+    "draining",
+    "replicas",
+    "leaders",
+    "clock_skew_ms",
+)
 _VOTER_COLUMNS: Final = ("node", "address", "role", "match_index", "lag")
 _DISK_COLUMNS: Final = (
     "node",
@@ -93,6 +103,7 @@ def _node_row(found: ClusterDescription, index: int) -> Row:
         "draining": node.draining,
         "replicas": node.replica_count,
         "leaders": node.leader_count,
+        "clock_skew_ms": node.clock_skew_ms,
         "broker_epoch": node.broker_epoch,
     }
 

@@ -225,6 +225,7 @@ def _node(message: pb.NodeDescription) -> values.NodeDescription:
         leader_count=message.leader_count,
         metadata_version_min=message.metadata_version_min,
         metadata_version_max=message.metadata_version_max,
+        clock_skew_ms=message.clock_skew_ms if message.HasField("clock_skew_ms") else None,
     )
 
 

@@ -229,6 +229,7 @@ class NodeDescription(Struct, frozen=True, kw_only=True):
     leader_count: int
     metadata_version_min: int
     metadata_version_max: int
+    clock_skew_ms: int | None = None  # its wall clock, ahead of what most nodes agree on; None: not known here
 
     @property
     def address(self) -> str:

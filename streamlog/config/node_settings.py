@@ -89,6 +89,10 @@ METADATA_LOG_MAX_RECORD_BYTES_BETWEEN_SNAPSHOTS: Final = Setting(
 BROKER_HEARTBEAT_INTERVAL_MS: Final = Setting(
     "broker.heartbeat.interval.ms", duration_ms(10, 3_600_000), 2_000,
     doc="How often a node tells the controller that it lives.")
+CLOCK_SKEW_MAX_MS: Final = Setting(
+    "clock.skew.max.ms", duration_ms(100, 86_400_000), 10_000, update=Update.CLUSTER_WIDE, ours=True,
+    doc="How far a node's wall clock may be from what most nodes agree on. Beyond it the node says so, goes by the "
+        "quorum's time, and deletes nothing by time.")
 BROKER_SESSION_TIMEOUT_MS: Final = Setting(
     "broker.session.timeout.ms", duration_ms(20, 3_600_000), 6_000, kafka="9000",
     doc="How long the controller waits for a silent node before it gives the node's leaderships to others.")

@@ -18,8 +18,10 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from streamlog.config import Config
+from streamlog.config import Config, node_settings
+from streamlog.controller.clocks import QuorumClocks
 from streamlog.controller.identity import is_gone
 from streamlog.controller.recovery import UncleanRecovery
 from streamlog.controller.reign import Reign
@@ -35,7 +37,7 @@ from streamlog.errors import (
 from streamlog.metadata.controller import Command
 from streamlog.metadata.decision import Context
 from streamlog.metadata.leaders import ElectLeaders
-from streamlog.metadata.liveness import FenceBroker
+from streamlog.metadata.liveness import FenceBroker, Heartbeat, HeartbeatResponse
 from streamlog.metadata.node_configs import NodeConfigs
 from streamlog.metadata.records import Broker
 from streamlog.metadata.registration import RegisterBroker
@@ -43,7 +45,7 @@ from streamlog.metadata.settings import ControllerSettings
 from streamlog.metadata.topic_creation import CreateInternalTopic
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerEpoch, BrokerId, RaftIndex, TopicId
-from streamlog.ports import Network, Probe, Random
+from streamlog.ports import Clock, Network, Probe, Random
 from streamlog.raft.port import Leadership, Quorum
 
 RETRY_S: Final = 0.1
@@ -68,6 +70,7 @@ class ActiveController:
         configs: NodeConfigs,
         network: Network,
         random: Random,
+        clock: Clock,
         probe: Probe,
     ) -> None:
         self._node_id = node_id
@@ -77,6 +80,8 @@ class ActiveController:
         self._configs = configs
         self._network = network
         self._random = random
+        self._clock = clock
+        self._clocks = QuorumClocks(clock, 0)  # of the present reign
         self._probe = probe
         self._reign: Reign | None = None
         self.recovery = UncleanRecovery(
@@ -122,6 +127,7 @@ class ActiveController:
                 context_of=self._context_of,
                 probe=self._probe,
             )
+            self._clocks = QuorumClocks(self._clock, self._random.getrandbits(53) or 1)
             self._view.set_controller(self._node_id, leadership.address)
             try:
                 await self._reign_and_look(self._reign)
@@ -166,6 +172,14 @@ class ActiveController:
 
     async def _submit(self, command: Command) -> Any:
         return await self._needed_reign().ask(command)
+
+    async def heartbeat(self, command: Heartbeat) -> HeartbeatResponse:
+        """As `submit`, and the node's clock is compared with the others'."""
+        response: HeartbeatResponse = await self.submit(command)
+        self._clocks.hear(command.broker_id, command.clock)
+        live = frozenset(broker.broker_id for broker in self._view.image.brokers.values() if not broker.fenced)
+        skew_max_ms = self._configs.node[node_settings.CLOCK_SKEW_MAX_MS]
+        return replace(response, clock=self._clocks.answer(live, skew_max_ms))
 
     async def register(self, command: RegisterBroker) -> Registration:
         """As RegisterBroker, but the session of an incarnation that is gone stands in nobody's way."""

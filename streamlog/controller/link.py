@@ -128,7 +128,7 @@ class ControllerLink:
             return convert.heartbeat_response(parse(pb.HeartbeatResponse, data, RESPONSE_BYTES_MAX))
 
         request = convert.to_heartbeat(command).SerializeToString()
-        return await self._ask("Heartbeat", request, decode, lambda active: active.submit(command), timeout_s)
+        return await self._ask("Heartbeat", request, decode, lambda active: active.heartbeat(command), timeout_s)
 
     async def alter_partition(
         self, proposals: Sequence[IsrProposal], *, timeout_s: float = TIMEOUT_S

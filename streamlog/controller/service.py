@@ -74,7 +74,7 @@ class ControllerService:
         return pb.RegisterResponse(broker_epoch=done.broker_epoch, session_timeout_ms=done.session_timeout_ms)
 
     async def _heartbeat(self, request: pb.HeartbeatRequest, call: Call) -> pb.HeartbeatResponse:
-        return convert.to_heartbeat_response(await self._active.submit(convert.heartbeat(request)))
+        return convert.to_heartbeat_response(await self._active.heartbeat(convert.heartbeat(request)))
 
     async def _alter_partition(self, request: pb.AlterPartitionRequest, call: Call) -> pb.AlterPartitionResponse:
         results = await self._active.submit(convert.alter_partition(request))

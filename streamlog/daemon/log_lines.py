@@ -60,6 +60,9 @@ SENTENCES: Final[Mapping[str, str]] = {
     "nodes {nodes}: start these nodes, or see what would be lost without them: 'streamlogctl partition elect --all "
     "--election-type unclean --dry-run'",
     "replica_state_unanswered": "node {broker} did not say how far its replicas reach: {reason}",
+    "clock_skewed": "the wall clock is {skew_ms} ms ahead of what most nodes agree on (limit {limit_ms} ms): nothing "
+    "is deleted by time, and the quorum's time is used; set the clock, and see why it is not kept by NTP",
+    "clock_near": "the wall clock agrees with the other nodes' again, {skew_ms} ms apart",
     "broker_gone": "node {broker} is gone, its epoch {epoch} is fenced",
 }
 WARNINGS: Final = frozenset(
@@ -69,6 +72,7 @@ WARNINGS: Final = frozenset(
         "checkpoint_ignored",
         "controlled_shutdown_given_up",
         "controller_inactive",
+        "clock_skewed",
         "damage_found",
         "damage_left",
         "decision_refused",

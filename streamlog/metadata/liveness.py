@@ -26,18 +26,34 @@ from streamlog.metadata.settle import settled
 from streamlog.model import BrokerEpoch, BrokerId, RaftIndex
 
 
+class ClockReport(Struct, frozen=True, kw_only=True):
+    """A node's wall clock against a base of time that the controller gave it (streamlog.controller.clocks)."""
+
+    base: int
+    offset_ms: int
+
+
+class ClockAnswer(Struct, frozen=True, kw_only=True):
+    base: int
+    time_ms: int  # of the base, when it answered
+    reference_ms: int | None  # offset of the quorum's clock against the base; None: most nodes do not agree
+    skews: tuple[tuple[BrokerId, int], ...] = ()  # of the nodes against the reference, the largest first
+
+
 class Heartbeat(Struct, frozen=True, kw_only=True):
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
     applied_index: RaftIndex  # up to where the node has applied the metadata log
     want_fence: bool = False  # it cannot serve now, and says so itself
     want_shut_down: bool = False
+    clock: ClockReport | None = None  # nothing is decided by it
 
 
 class HeartbeatResponse(Struct, frozen=True, kw_only=True):
     caught_up: bool  # the node has applied its own registration
     fenced: bool
     should_shut_down: bool  # nothing depends on the node any more
+    clock: ClockAnswer | None = None  # given by the shell
 
 
 class FenceBroker(Struct, frozen=True, kw_only=True):

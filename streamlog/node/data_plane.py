@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
 
 from streamlog.api.service import Service
 from streamlog.broker.follower_links import FollowerLinks
@@ -29,6 +31,7 @@ from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerEpoch, BrokerId
 from streamlog.node.membership import Member
 from streamlog.node.metrics import Sources
+from streamlog.node.quorum_clock import QuorumClock
 from streamlog.node.suspicions import Suspicions
 from streamlog.ports import Ports
 from streamlog.release import RELEASE
@@ -49,12 +52,15 @@ class DataPlane:
         configs: NodeConfigs,
         link: ControllerLink,
         ports: Ports,
+        clock: QuorumClock,
     ) -> None:
         self._node_id = node_id
         self._directories = directories
         self._view = view
         self._configs = configs
         self._link = link
+        self._clock = clock
+        ports = replace(ports, clock=clock)
         self._ports = ports
         config = configs.node
         self._sending = Throttle(ports.clock, config[settings.LEADER_REPLICATION_THROTTLED_RATE])
@@ -73,7 +79,17 @@ class DataPlane:
             probe=ports.probe,
         )
         self._isr_changes = IsrChanges(link, view, node_id, clock=ports.clock, random=ports.random, probe=ports.probe)
-        self.replicas = Replicas(node_id, directories, view, configs, self._links, self._isr_changes, link, ports)
+        self.replicas = Replicas(
+            node_id,
+            directories,
+            view,
+            configs,
+            self._links,
+            self._isr_changes,
+            link,
+            ports,
+            lambda: clock.may_delete_by_time,
+        )
         self._peers = Peers(view, ports.network)  # for calls of clients that concern other nodes
         self._groups = GroupCoordinator(self.replicas, view, configs, ports.clock, ports.probe)
         self._producer_ids = ProducerIds(link)
@@ -93,6 +109,10 @@ class DataPlane:
             clock=ports.clock,
             probe=ports.probe,
         )
+
+    def _clock_skews(self) -> Mapping[BrokerId, int]:
+        own = self._clock.skew_ms
+        return {**self._clock.skews, **({} if own is None else {self._node_id: own})}
 
     async def open(self) -> None:
         """InconsistentClusterError, StorageError."""
@@ -122,6 +142,7 @@ class DataPlane:
             node_id=self._node_id,
             release=RELEASE,
             ports=self._ports,
+            clock_skews=self._clock_skews,
             view=self._view,
             configs=self._configs,
             partitions=self.replicas,

@@ -90,6 +90,7 @@ class VoterMember:
             configs=configs,
             network=ports.network,
             random=ports.random,
+            clock=ports.clock,
             probe=ports.probe,
         )
 

@@ -44,6 +44,7 @@ from streamlog.node.failed_calls import FailedCalls, is_invariant
 from streamlog.node.forming import Formation, Identity
 from streamlog.node.membership import DIRECTORY, Member, ObserverMember, VoterMember, addresses_of
 from streamlog.node.metrics import NodeMetrics
+from streamlog.node.quorum_clock import QuorumClock
 from streamlog.node.registration import Registration
 from streamlog.node.switchboard import Switchboard
 from streamlog.ports import Ports, Server
@@ -66,6 +67,11 @@ class Node:
         self._incarnation_id = ports.random.getrandbits(128).to_bytes(16, "big")
         self._view = MetadataView()
         self._configs = NodeConfigs(config.given, self._node_id, self._view)
+        self._clock = QuorumClock(
+            ports.clock,
+            skew_max_ms=lambda: self._configs.node[settings.CLOCK_SKEW_MAX_MS],
+            probe=ports.probe,
+        )
         self._identity = Identity(self._node_id, self._incarnation_id)
         self._health = Health(announced.client_services())
         self.metrics = NodeMetrics(self._node_id, self._view, ports, lambda: self.is_ready)
@@ -193,7 +199,7 @@ class Node:
         return await LogDirectories.open(
             ports.fs,
             self._log_dirs(),
-            clock=ports.clock,
+            clock=self._clock,
             random=ports.random,
             probe=ports.probe,
             node_id=self._node_id,
@@ -273,6 +279,7 @@ class Node:
             configs=self._configs,
             link=link,
             ports=self._ports,
+            clock=self._clock,
         )
         services = plane.services(member)
         self.metrics.sources = plane.metric_sources(member)
@@ -334,7 +341,7 @@ class Node:
             link=link,
             view=self._view,
             config=lambda: self._configs.node,
-            clock=self._ports.clock,
+            clock=self._clock,
             random=self._ports.random,
             probe=self._ports.probe,
         )

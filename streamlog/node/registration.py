@@ -32,7 +32,8 @@ from streamlog.metadata.records import EPOCH_FROM_INDEX
 from streamlog.metadata.registration import RegisterBroker
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerEpoch
-from streamlog.ports import Clock, Probe, Random, RpcError
+from streamlog.node.quorum_clock import QuorumClock
+from streamlog.ports import Probe, Random, RpcError
 
 REGISTER_S: Final = 2.0
 """Of one call; it is repeated."""
@@ -52,7 +53,7 @@ class Registration:
         link: ControllerLink,
         view: MetadataView,
         config: Callable[[], Config],
-        clock: Clock,
+        clock: QuorumClock,
         random: Random,
         probe: Probe,
     ) -> None:
@@ -148,7 +149,9 @@ class Registration:
             applied_index=self._view.image.index,
             want_fence=not self._serving,
             want_shut_down=self._leaving,
+            clock=self._clock.report(),
         )
+        sent_s = self._clock.monotonic()
         try:
             timeout_s = config[settings.BROKER_SESSION_TIMEOUT_MS] / 3_000
             response = await self._link.heartbeat(command, timeout_s=timeout_s)
@@ -157,6 +160,7 @@ class Registration:
         except (StreamlogError, RpcError) as error:
             self._unanswered(error)
         else:
+            self._clock.compared(sent_s, response.clock)
             self._answered(response)
 
     async def _lost(self, error: StreamlogError) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from streamlog.api.convert import cluster, view
@@ -16,7 +16,7 @@ from streamlog.metadata.internal_topics import INTERNAL_TOPICS
 from streamlog.metadata.reassignment import reassignments
 from streamlog.metadata.records import ConfigResource, ResourceType
 from streamlog.metadata.view import MetadataView
-from streamlog.model import PartitionId, TopicPartition
+from streamlog.model import BrokerId, PartitionId, TopicPartition
 from streamlog.services.needs import Quorum
 from streamlog.services.paging import (
     PAGE_BYTES,
@@ -38,7 +38,14 @@ _LISTING_BYTES: Final = 48  # of one topic in a list, beside its name
 
 
 class ClusterReads:
-    def __init__(self, view: MetadataView, names: TopicNames, quorum: Quorum) -> None:
+    def __init__(
+        self,
+        view: MetadataView,
+        names: TopicNames,
+        quorum: Quorum,
+        clock_skews: Callable[[], Mapping[BrokerId, int]] = dict,
+    ) -> None:
+        self._clock_skews = clock_skews
         self._view = view
         self._names = names
         self._quorum = quorum
@@ -95,6 +102,7 @@ class ClusterReads:
         cluster.set_quorum(
             response, voters, quorum.held(), quorum.without_vote(), quorum.leadership().term, quorum.applied_index
         )
+        cluster.set_clock_skews(response, self._clock_skews())
         return response
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from msgspec import Struct
 
 from streamlog.api.pb import (
@@ -86,6 +88,7 @@ class Parts(Struct, frozen=True, kw_only=True):
     transactions: TransactionCoordinator
     local_markers: LocalMarkers
     internal_topics: InternalTopics
+    clock_skews: Callable[[], Mapping[BrokerId, int]] = dict  # how far nodes' clocks are ahead, in ms
     peers: Peers  # closed by the node, after its services
 
 
@@ -131,7 +134,7 @@ def _admin(parts: Parts, names: TopicNames, peers: Peers) -> Admin:
     return Admin(
         link=parts.link,
         commands=ControllerCalls(deciding, view),
-        reads=ClusterReads(view, names, parts.quorum),
+        reads=ClusterReads(view, names, parts.quorum, parts.clock_skews),
         configs=ConfigDescriptions(parts.node_id, view, parts.configs, peers),
         voters=VoterChanges(deciding, parts.quorum, view, parts.ports.network),
         nodes=NodeQuestions(parts.node_id, view, parts.disks, peers),

@@ -231,6 +231,9 @@ class LogDirectory:
 
     # -- what a log asks of its home
 
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
     def mark(self, log: Log) -> None:
         self.group_commit.mark(log)
 

@@ -66,6 +66,9 @@ class Appended(NamedTuple):
 class Home(Protocol):
     """The log directory, as a log sees it."""
 
+    def monotonic(self) -> float:
+        """Seconds, as `ports.Clock` has it."""
+
     def mark(self, log: Log) -> None:
         """`log` wants a sync."""
 
@@ -281,6 +284,7 @@ class Log:
                 self.derived.follow(header, active, start + position)
         except OSError as e:
             raise self._home.fail(e) from e
+        active.appended_s = self._home.monotonic()
         self.log_end_offset = end_offset
         durability = self.durability
         durability.wrote(active, size, end_offset)
@@ -482,6 +486,9 @@ class Log:
             copy.rename("", log_last=True)
         except OSError as e:
             raise self._home.fail(e) from e
+        appended = [segment.appended_s for segment in old if segment.appended_s is not None]
+        for segment in (copy, *further):
+            segment.appended_s = max(appended, default=None)
         self.segments.replace(old, [copy, *further])
         self.derived.segments_gone(old)
         for segment in old:

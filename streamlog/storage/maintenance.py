@@ -24,7 +24,8 @@ class Maintenance:
     """`run` is a task of the node; it ends with StorageError when the disk fails.
 
     `bound_of(log)`: what replication still needs begins there (the high watermark); nothing at or above it is deleted
-    or compacted. `on_deleted(log)`: retention has deleted segments, so the log begins later.
+    or compacted. `on_deleted(log)`: retention has deleted segments, so the log begins later. `may_delete_by_time`: the
+    wall clock can be trusted so far.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class Maintenance:
         config: MaintenanceConfig,
         *,
         on_deleted: Callable[[Log], None] = lambda _: None,
+        may_delete_by_time: Callable[[], bool] = lambda: True,
     ) -> None:
         self._directory = directory
         self._cleaner = cleaner
@@ -43,6 +45,7 @@ class Maintenance:
         self._bound_of = bound_of
         self._config = config
         self._on_deleted = on_deleted
+        self._may_delete_by_time = may_delete_by_time
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -59,7 +62,8 @@ class Maintenance:
         deleted = 0
         for log in list(self._directory.logs.values()):
             if log.damage is None:
-                count = apply_retention(log, self._clock.wall_ms(), self._bound_of(log))
+                now_ms = self._clock.wall_ms() if self._may_delete_by_time() else None
+                count = apply_retention(log, now_ms, self._bound_of(log), self._clock.monotonic())
                 if count:
                     deleted += count
                     self._on_deleted(log)

@@ -1,8 +1,11 @@
 """Which segments a log may forget (SEMANTICS 11). Whole segments, oldest first, never past the high watermark.
 
     below the log start      always: readers cannot reach them
-    by time                  largest timestamp + retention.ms < now, with cleanup.policy=delete
+    by time                  largest timestamp + retention.ms < now, with cleanup.policy=delete; what was appended in
+                             this life of the process has been here so long by the monotonic clock as well
     by size                  while what remains is still at least retention.bytes, with cleanup.policy=delete
+
+By time nothing goes while the node's wall clock is in doubt: a clock that is wrong by the retention would take all.
 
 The active segment goes too when its time has come: it is rolled first, so that the log stays where it is.
 """
@@ -13,9 +16,11 @@ from streamlog.model import Offset
 from streamlog.storage.log import Log
 
 
-def apply_retention(log: Log, now_ms: int, deletable_end: Offset) -> int:
-    """Delete what is due in `log`; number of segments. `deletable_end`: the high watermark. StorageError as ever."""
-    due = _expired(log, now_ms, deletable_end)
+def apply_retention(log: Log, now_ms: int | None, deletable_end: Offset, now_s: float | None = None) -> int:
+    """Delete what is due in `log`; number of segments. `deletable_end`: the high watermark. `now_ms`: wall time; None:
+    not known well enough to delete by. `now_s`: monotonic. StorageError.
+    """
+    due = 0 if now_ms is None else _expired(log, now_ms, deletable_end, now_s)
     if due == len(log.segments):
         if log.log_end_offset == log.segments.active.base_offset:
             due -= 1  # empty: nothing to forget
@@ -34,7 +39,7 @@ def _below_start(log: Log) -> int:
     return count
 
 
-def _expired(log: Log, now_ms: int, deletable_end: Offset) -> int:
+def _expired(log: Log, now_ms: int, deletable_end: Offset, now_s: float | None) -> int:
     config = log.config
     if not config.cleanup_delete or config.retention_ms < 0:
         return 0
@@ -44,6 +49,9 @@ def _expired(log: Log, now_ms: int, deletable_end: Offset) -> int:
         if log.segments.end_of(index, log.log_end_offset) > deletable_end:
             break
         if newest < 0 or newest + config.retention_ms >= now_ms:
+            break
+        appended_s = segment.appended_s
+        if now_s is not None and appended_s is not None and (now_s - appended_s) * 1000 <= config.retention_ms:
             break
         count += 1
     return count

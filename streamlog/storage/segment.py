@@ -46,6 +46,7 @@ class Segment:
         "_size_bytes",
         "_suffix",
         "_trimmed",
+        "appended_s",
         "base_offset",
         "offset_index",
         "tail",
@@ -74,6 +75,7 @@ class Segment:
         self.time_index = TimeIndex(fs, self.path(names.TIME_INDEX), base_offset, config.segment_index_bytes)
         self.transaction_index = TransactionIndex(fs, self.path(names.TXN_INDEX))
         self.verified = Verified()
+        self.appended_s: float | None = None  # monotonic time of the last append; None: none in this life
         self.tail: Tail | None = None
         self._file: File | None = None
         self._bytes_since_index = 0

@@ -14,6 +14,7 @@ from streamlog.model import BrokerId, RaftTerm
 from streamlog.ports import Network
 from streamlog.raft.port import Leadership, Quorum
 from streamlog.sim import SimLoop, run
+from streamlog.sim.clock import SimClock
 
 from .kit import CLUSTER, LineQuorum
 
@@ -63,6 +64,7 @@ def told_after(*leaders: BrokerId | None) -> list[BrokerId | None]:
             configs=NodeConfigs({"node.id": "1"}, SELF, view),
             network=cast(Network, None),  # nobody is suspected
             random=random.Random(1),
+            clock=SimClock(loop),
             probe=lambda event, /, **fields: None,
         )
         running = asyncio.create_task(active.run())

@@ -95,3 +95,10 @@ def metadata_level(message: pb.UpdateMetadataVersionRequest, image: MetadataImag
     """InvalidRequestError. 0: the highest level that all registered nodes understand."""
     highest = min([METADATA_VERSION_MAX, *(broker.metadata_version_max for broker in image.brokers.values())])
     return MetadataVersion(at_least(message.level, 0, "level") or highest)
+
+
+def set_clock_skews(response: pb.DescribeClusterResponse, skews: Mapping[BrokerId, int]) -> None:
+    """As far as the node that answers knows them."""
+    for row in response.nodes:
+        if (skew := skews.get(BrokerId(row.node.node_id))) is not None:
+            row.clock_skew_ms = skew

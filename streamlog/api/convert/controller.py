@@ -21,7 +21,7 @@ from streamlog.metadata.isr import (
     IsrResult,
     ReportOfflineReplicas,
 )
-from streamlog.metadata.liveness import Heartbeat, HeartbeatResponse
+from streamlog.metadata.liveness import ClockAnswer, ClockReport, Heartbeat, HeartbeatResponse
 from streamlog.metadata.records import MetadataVersion, Partition
 from streamlog.metadata.registration import DIRECTORIES_MAX, RegisterBroker
 from streamlog.metadata.roles import PartitionKey
@@ -35,6 +35,8 @@ from streamlog.model import (
     RaftIndex,
 )
 
+CLOCK_MS_MAX = 2**53
+"""Of a time, or a difference of two: what is beyond is no clock's."""
 MEMBERS_MAX = 1_000
 """Of one proposed ISR. No partition has as many replicas."""
 
@@ -71,12 +73,15 @@ def register(message: pb.RegisterRequest) -> RegisterBroker:
 
 
 def to_heartbeat(command: Heartbeat) -> pb.HeartbeatRequest:
+    clock = command.clock
     return pb.HeartbeatRequest(
         node_id=command.broker_id,
         broker_epoch=command.broker_epoch,
         applied_index=command.applied_index,
         want_fence=command.want_fence,
         want_shut_down=command.want_shut_down,
+        clock_offset_ms=None if clock is None else clock.offset_ms,
+        clock_base=0 if clock is None else clock.base,
     )
 
 
@@ -87,18 +92,49 @@ def heartbeat(message: pb.HeartbeatRequest) -> Heartbeat:
         applied_index=RaftIndex(message.applied_index),
         want_fence=message.want_fence,
         want_shut_down=message.want_shut_down,
+        clock=_clock_report(message),
     )
+
+
+def _clock_report(message: pb.HeartbeatRequest) -> ClockReport | None:
+    """None for what cannot be: a node must not lapse for its clock."""
+    if not message.HasField("clock_offset_ms") or abs(message.clock_offset_ms) > CLOCK_MS_MAX:
+        return None
+    return ClockReport(base=message.clock_base, offset_ms=message.clock_offset_ms)
 
 
 def to_heartbeat_response(response: HeartbeatResponse) -> pb.HeartbeatResponse:
-    return pb.HeartbeatResponse(
+    message = pb.HeartbeatResponse(
         caught_up=response.caught_up, fenced=response.fenced, should_shut_down=response.should_shut_down
     )
+    clock = response.clock
+    if clock is not None:
+        message.clock_base, message.clock_time_ms = clock.base, clock.time_ms
+        if clock.reference_ms is not None:
+            message.clock_reference_ms = clock.reference_ms
+        for node_id, skew_ms in clock.skews:
+            message.clock_skews.add(node_id=node_id, skew_ms=skew_ms)
+    return message
 
 
 def heartbeat_response(message: pb.HeartbeatResponse) -> HeartbeatResponse:
     return HeartbeatResponse(
-        caught_up=message.caught_up, fenced=message.fenced, should_shut_down=message.should_shut_down
+        caught_up=message.caught_up,
+        fenced=message.fenced,
+        should_shut_down=message.should_shut_down,
+        clock=_clock_answer(message),
+    )
+
+
+def _clock_answer(message: pb.HeartbeatResponse) -> ClockAnswer | None:
+    times = (message.clock_time_ms, message.clock_reference_ms, *(one.skew_ms for one in message.clock_skews))
+    if not message.clock_base or any(abs(time) > CLOCK_MS_MAX for time in times):
+        return None
+    return ClockAnswer(
+        base=message.clock_base,
+        time_ms=message.clock_time_ms,
+        reference_ms=message.clock_reference_ms if message.HasField("clock_reference_ms") else None,
+        skews=tuple((BrokerId(one.node_id), one.skew_ms) for one in message.clock_skews),
     )
 
 

@@ -1647,6 +1647,7 @@ class NodeDescription(_message.Message):
     LEADER_COUNT_FIELD_NUMBER: _builtins.int
     METADATA_VERSION_MIN_FIELD_NUMBER: _builtins.int
     METADATA_VERSION_MAX_FIELD_NUMBER: _builtins.int
+    CLOCK_SKEW_MS_FIELD_NUMBER: _builtins.int
     state: Global___NodeState.ValueType
     """Whether it is alive."""
     broker_epoch: _builtins.int
@@ -1661,6 +1662,8 @@ class NodeDescription(_message.Message):
     """Levels of metadata.version that it understands: the lowest."""
     metadata_version_max: _builtins.int
     """And the highest."""
+    clock_skew_ms: _builtins.int
+    """How far its wall clock is ahead of what most nodes agree on, in ms. Absent: not known to the node that answers."""
     @_builtins.property
     def node(self) -> _common_pb2.Node:
         """Id, address, rack."""
@@ -1676,12 +1679,15 @@ class NodeDescription(_message.Message):
         leader_count: _builtins.int = ...,
         metadata_version_min: _builtins.int = ...,
         metadata_version_max: _builtins.int = ...,
+        clock_skew_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_clock_skew_ms", b"_clock_skew_ms", "clock_skew_ms", b"clock_skew_ms", "node", b"node"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "draining", b"draining", "leader_count", b"leader_count", "metadata_version_max", b"metadata_version_max", "metadata_version_min", b"metadata_version_min", "node", b"node", "replica_count", b"replica_count", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_skew_ms", b"_clock_skew_ms", "broker_epoch", b"broker_epoch", "clock_skew_ms", b"clock_skew_ms", "draining", b"draining", "leader_count", b"leader_count", "metadata_version_max", b"metadata_version_max", "metadata_version_min", b"metadata_version_min", "node", b"node", "replica_count", b"replica_count", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__clock_skew_ms: _TypeAlias = _typing.Literal["clock_skew_ms"]  # noqa: Y015
+    _WhichOneofArgType__clock_skew_ms: _TypeAlias = _typing.Literal["_clock_skew_ms", b"_clock_skew_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__clock_skew_ms) -> _WhichOneofReturnType__clock_skew_ms | None: ...
 
 Global___NodeDescription: _TypeAlias = NodeDescription  # noqa: Y015
 

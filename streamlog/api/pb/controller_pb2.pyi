@@ -120,6 +120,8 @@ class HeartbeatRequest(_message.Message):
     APPLIED_INDEX_FIELD_NUMBER: _builtins.int
     WANT_FENCE_FIELD_NUMBER: _builtins.int
     WANT_SHUT_DOWN_FIELD_NUMBER: _builtins.int
+    CLOCK_OFFSET_MS_FIELD_NUMBER: _builtins.int
+    CLOCK_BASE_FIELD_NUMBER: _builtins.int
     node_id: _builtins.int
     """`node.id`."""
     broker_epoch: _builtins.int
@@ -130,6 +132,10 @@ class HeartbeatRequest(_message.Message):
     """It cannot serve now."""
     want_shut_down: _builtins.bool
     """Controlled shutdown: take my leaderships, keep me out of ISRs."""
+    clock_offset_ms: _builtins.int
+    """Its wall clock against the base of time of an earlier answer. Absent: it has had none."""
+    clock_base: _builtins.int
+    """Which base."""
     def __init__(
         self,
         *,
@@ -138,14 +144,44 @@ class HeartbeatRequest(_message.Message):
         applied_index: _builtins.int = ...,
         want_fence: _builtins.bool = ...,
         want_shut_down: _builtins.bool = ...,
+        clock_offset_ms: _builtins.int | None = ...,
+        clock_base: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_clock_offset_ms", b"_clock_offset_ms", "clock_offset_ms", b"clock_offset_ms"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_offset_ms", b"_clock_offset_ms", "applied_index", b"applied_index", "broker_epoch", b"broker_epoch", "clock_base", b"clock_base", "clock_offset_ms", b"clock_offset_ms", "node_id", b"node_id", "want_fence", b"want_fence", "want_shut_down", b"want_shut_down"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__clock_offset_ms: _TypeAlias = _typing.Literal["clock_offset_ms"]  # noqa: Y015
+    _WhichOneofArgType__clock_offset_ms: _TypeAlias = _typing.Literal["_clock_offset_ms", b"_clock_offset_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__clock_offset_ms) -> _WhichOneofReturnType__clock_offset_ms | None: ...
+
+Global___HeartbeatRequest: _TypeAlias = HeartbeatRequest  # noqa: Y015
+
+@_typing.final
+class ClockSkew(_message.Message):
+    """The wall clock of one node."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    SKEW_MS_FIELD_NUMBER: _builtins.int
+    node_id: _builtins.int
+    """`node.id`."""
+    skew_ms: _builtins.int
+    """How far it is ahead of the quorum's, in ms."""
+    def __init__(
+        self,
+        *,
+        node_id: _builtins.int = ...,
+        skew_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "broker_epoch", b"broker_epoch", "node_id", b"node_id", "want_fence", b"want_fence", "want_shut_down", b"want_shut_down"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node_id", b"node_id", "skew_ms", b"skew_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___HeartbeatRequest: _TypeAlias = HeartbeatRequest  # noqa: Y015
+Global___ClockSkew: _TypeAlias = ClockSkew  # noqa: Y015
 
 @_typing.final
 class HeartbeatResponse(_message.Message):
@@ -156,24 +192,44 @@ class HeartbeatResponse(_message.Message):
     CAUGHT_UP_FIELD_NUMBER: _builtins.int
     FENCED_FIELD_NUMBER: _builtins.int
     SHOULD_SHUT_DOWN_FIELD_NUMBER: _builtins.int
+    CLOCK_BASE_FIELD_NUMBER: _builtins.int
+    CLOCK_TIME_MS_FIELD_NUMBER: _builtins.int
+    CLOCK_REFERENCE_MS_FIELD_NUMBER: _builtins.int
+    CLOCK_SKEWS_FIELD_NUMBER: _builtins.int
     caught_up: _builtins.bool
     """The node has applied its own registration."""
     fenced: _builtins.bool
     """It leads nothing and is in no ISR."""
     should_shut_down: _builtins.bool
     """Nothing depends on it any more: it may stop."""
+    clock_base: _builtins.int
+    """A base of time, to compare clocks by: each leadership of the controller has its own. 0: no comparison."""
+    clock_time_ms: _builtins.int
+    """Its time in ms, when this was answered."""
+    clock_reference_ms: _builtins.int
+    """Offset of the quorum's clock against the base: the median of the live nodes. Absent: most of them do not agree."""
+    @_builtins.property
+    def clock_skews(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClockSkew]:
+        """How far the wall clocks of nodes are ahead of the quorum's, the largest first, at most 64."""
+
     def __init__(
         self,
         *,
         caught_up: _builtins.bool = ...,
         fenced: _builtins.bool = ...,
         should_shut_down: _builtins.bool = ...,
+        clock_base: _builtins.int = ...,
+        clock_time_ms: _builtins.int = ...,
+        clock_reference_ms: _builtins.int | None = ...,
+        clock_skews: _abc.Iterable[Global___ClockSkew] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_clock_reference_ms", b"_clock_reference_ms", "clock_reference_ms", b"clock_reference_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "fenced", b"fenced", "should_shut_down", b"should_shut_down"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_reference_ms", b"_clock_reference_ms", "caught_up", b"caught_up", "clock_base", b"clock_base", "clock_reference_ms", b"clock_reference_ms", "clock_skews", b"clock_skews", "clock_time_ms", b"clock_time_ms", "fenced", b"fenced", "should_shut_down", b"should_shut_down"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__clock_reference_ms: _TypeAlias = _typing.Literal["clock_reference_ms"]  # noqa: Y015
+    _WhichOneofArgType__clock_reference_ms: _TypeAlias = _typing.Literal["_clock_reference_ms", b"_clock_reference_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__clock_reference_ms) -> _WhichOneofReturnType__clock_reference_ms | None: ...
 
 Global___HeartbeatResponse: _TypeAlias = HeartbeatResponse  # noqa: Y015
 

@@ -1,0 +1,67 @@
+"""The quorum's clock: what the wall clocks of most nodes agree on, as the active controller hears in heartbeats.
+
+    node                                             active controller
+    Heartbeat(offset of its wall clock)       ->     noted, for as long as a session lasts
+    time of the base, reference offset        <-     the median of the offsets, if most live nodes are near it
+
+All offsets are against a base that belongs to one leadership: the controller's wall clock when it began, carried on by
+its monotonic clock, so that a step of the controller's own clock moves nobody else's. An offset against another base is
+passed over. A node's wall clock is right if it is near the reference; the controller's own is one among the others.
+Where no majority of the live nodes agree (two nodes, an hour apart) there is no reference: nobody can tell who is
+right.
+
+Owned by the controller, in memory; begins again with each leadership.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from statistics import median_low
+from typing import Final
+
+from streamlog.metadata.liveness import ClockAnswer, ClockReport
+from streamlog.model import BrokerId
+from streamlog.ports import Clock
+
+FRESH_S: Final = 30.0
+"""An offset that is older says nothing about a clock that may have been set since."""
+SKEWS_MAX: Final = 64
+"""In one answer: the largest ones."""
+
+
+class QuorumClocks:
+    def __init__(self, clock: Clock, base: int) -> None:
+        """`base`: distinct for each leadership."""
+        self._clock = clock
+        self._base = base
+        self._begun_s, self._begun_ms = clock.monotonic(), clock.wall_ms()
+        self._offsets: dict[BrokerId, tuple[float, int]] = {}  # when it was heard, and what; no more than nodes
+
+    def hear(self, broker_id: BrokerId, report: ClockReport | None) -> None:
+        if report is not None and report.base == self._base:
+            self._offsets[broker_id] = self._clock.monotonic(), report.offset_ms
+
+    def answer(self, live: Collection[BrokerId], skew_max_ms: int) -> ClockAnswer:
+        """`live`: the nodes that are not fenced."""
+        now_s = self._clock.monotonic()
+        offsets = {b: ms for b, (at, ms) in sorted(self._offsets.items()) if b in live and now_s - at <= FRESH_S}
+        self._offsets = {b: heard for b, heard in self._offsets.items() if now_s - heard[0] <= FRESH_S}
+        reference = _agreed(list(offsets.values()), len(live), skew_max_ms)
+        skews: list[tuple[BrokerId, int]] = []
+        if reference is not None:
+            skews = sorted(((b, ms - reference) for b, ms in offsets.items()), key=lambda one: -abs(one[1]))
+        return ClockAnswer(
+            base=self._base,
+            time_ms=self._begun_ms + round((now_s - self._begun_s) * 1000),
+            reference_ms=reference,
+            skews=tuple(skews[:SKEWS_MAX]),
+        )
+
+
+def _agreed(offsets: list[int], live: int, skew_max_ms: int) -> int | None:
+    """The offset that most of the live nodes are near to."""
+    if not offsets:
+        return None
+    middle = median_low(offsets)
+    near = [offset for offset in offsets if abs(offset - middle) <= skew_max_ms]
+    return middle if 2 * len(near) > live else None

@@ -1,0 +1,83 @@
+"""A node's clock, compared with the quorum's (streamlog.controller.clocks).
+
+    unknown    not compared yet, or most nodes do not agree: wall time is the node's own, nothing is deleted by time
+    near       within `clock.skew.max.ms`: wall time is the node's own
+    skewed     beyond it: wall time is the quorum's, nothing is deleted by time, and a warning says so
+
+The comparison is kept as a point on the monotonic clock, so the skew is known at every moment, and a step of the wall
+clock is seen when it happens and not with the next heartbeat. It is wrong by half of a round trip at most; a heartbeat
+that took longer than the bound compares nothing.
+
+It is a Clock: the replicas, coordinators and services of a node stamp, check and expire by it. So a node whose clock is
+wrong neither refuses records for their timestamps nor stamps wrong ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from streamlog.metadata.liveness import ClockAnswer, ClockReport
+from streamlog.model import BrokerId
+from streamlog.ports import Clock, Probe
+
+
+class QuorumClock:
+    """One a node. Attributes are numbers for its metrics."""
+
+    def __init__(self, own: Clock, *, skew_max_ms: Callable[[], int], probe: Probe) -> None:
+        self._own = own
+        self._skew_max_ms = skew_max_ms
+        self._probe = probe
+        self._base: tuple[int, float] | None = None  # the controller's, and its time in ms at monotonic 0
+        self._quorum_ms: float | None = None  # the quorum's time in ms at monotonic 0
+        self._skewed = False  # as it was logged last
+        self.skews: Mapping[BrokerId, int] = {}  # of the nodes, as the controller knows them
+
+    def monotonic(self) -> float:
+        return self._own.monotonic()
+
+    def wall_ms(self) -> int:
+        skew, own = self.skew_ms, self._own.wall_ms()
+        return own if skew is None or abs(skew) <= self._skew_max_ms() else own - skew
+
+    @property
+    def skew_ms(self) -> int | None:
+        """How far the wall clock is ahead of the quorum's; None: not known."""
+        if self._quorum_ms is None:
+            return None
+        return round(self._own.wall_ms() - self._now(self._quorum_ms))
+
+    @property
+    def may_delete_by_time(self) -> bool:
+        """The wall clock agrees with the quorum's."""
+        skew = self.skew_ms
+        return skew is not None and abs(skew) <= self._skew_max_ms()
+
+    def report(self) -> ClockReport | None:
+        """For the next heartbeat."""
+        if self._base is None:
+            return None
+        base, base_ms = self._base
+        return ClockReport(base=base, offset_ms=round(self._own.wall_ms() - self._now(base_ms)))
+
+    def compared(self, sent_s: float, answer: ClockAnswer | None) -> None:
+        """A heartbeat that was sent at `sent_s` has been answered just now."""
+        now_s = self._own.monotonic()
+        if answer is None or (now_s - sent_s) * 1000 > self._skew_max_ms():
+            return
+        base_ms = answer.time_ms - (sent_s + now_s) / 2 * 1000
+        self._base = answer.base, base_ms
+        if answer.reference_ms is not None:
+            self._quorum_ms = base_ms + answer.reference_ms
+        self.skews = dict(answer.skews)
+        self._tell()
+
+    def _now(self, at_zero_ms: float) -> float:
+        return at_zero_ms + self._own.monotonic() * 1000
+
+    def _tell(self) -> None:
+        skew = self.skew_ms
+        skewed = skew is not None and abs(skew) > self._skew_max_ms()
+        if skewed != self._skewed:
+            self._skewed = skewed
+            self._probe("clock_skewed" if skewed else "clock_near", skew_ms=skew, limit_ms=self._skew_max_ms())

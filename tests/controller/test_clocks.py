@@ -1,0 +1,72 @@
+"""The quorum's clock: what most live nodes agree on, by offsets that they report."""
+
+from __future__ import annotations
+
+from streamlog.controller.clocks import FRESH_S, QuorumClocks
+from streamlog.metadata.liveness import ClockReport
+from streamlog.model import BrokerId
+from tests.metadata.examples import ids
+
+LIMIT_MS = 10_000
+HOUR_MS = 3_600_000
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.now_s, self.ahead_ms = 100.0, 0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def wall_ms(self) -> int:
+        return 1_000_000 + round(self.now_s * 1000) + self.ahead_ms
+
+
+def hear(clocks: QuorumClocks, base: int = 7, **offsets: int) -> None:
+    for name, offset in offsets.items():
+        clocks.hear(BrokerId(int(name[1:])), ClockReport(base=base, offset_ms=offset))
+
+
+def reference(live: int, **offsets: int) -> int | None:
+    clocks = QuorumClocks(FakeClock(), 7)
+    hear(clocks, **offsets)
+    return clocks.answer(ids(*range(1, live + 1)), LIMIT_MS).reference_ms
+
+
+def test_the_middle_of_most() -> None:
+    assert reference(3, n1=5, n2=0, n3=HOUR_MS) == 5
+    assert reference(3, n1=-HOUR_MS, n2=3, n3=3) == 3
+    assert reference(1, n1=0) == 0
+
+
+def test_nobody_can_tell_who_is_right() -> None:
+    assert reference(2, n1=0, n2=HOUR_MS) is None
+    assert reference(3, n1=0) is None, "too few have been heard"
+    assert reference(4, n1=0, n2=0, n3=HOUR_MS, n4=HOUR_MS) is None
+    assert reference(3) is None
+
+
+def test_the_largest_skews_are_told() -> None:
+    clocks = QuorumClocks(FakeClock(), 7)
+    hear(clocks, n1=0, n2=20, n3=-HOUR_MS)
+    assert clocks.answer(ids(1, 2, 3), LIMIT_MS).skews == ((3, -HOUR_MS), (2, 20), (1, 0))
+
+
+def test_what_is_old_of_another_base_or_of_a_dead_node_does_not_count() -> None:
+    clock = FakeClock()
+    clocks = QuorumClocks(clock, 7)
+    hear(clocks, n1=0, n2=0)
+    hear(clocks, base=6, n3=HOUR_MS)
+    assert clocks.answer(ids(1, 2), LIMIT_MS).reference_ms == 0
+    assert clocks.answer(ids(1, 3), LIMIT_MS).reference_ms is None
+    clock.now_s += FRESH_S + 1
+    assert clocks.answer(ids(1, 2), LIMIT_MS).reference_ms is None
+
+
+def test_a_step_of_the_controllers_own_clock_moves_nothing() -> None:
+    clock = FakeClock()
+    clocks = QuorumClocks(clock, 7)
+    before = clocks.answer((), LIMIT_MS).time_ms
+    clock.now_s += 2
+    clock.ahead_ms = 9 * 24 * HOUR_MS
+    assert clocks.answer((), LIMIT_MS).time_ms == before + 2_000
