@@ -104,6 +104,9 @@ class AsyncConsumer(AssignedConsumer):
         )
         self._watch = PollWatch(config[consuming.MAX_POLL_INTERVAL_MS] / 1000, self._group, self._member)
 
+    _serving_epoch = 0
+    """Of a node that is a member for somebody else."""
+
     def _member_rules(self) -> MemberRules:
         config = self._config
         session = consuming.SESSION_TIMEOUT_MS
@@ -116,6 +119,7 @@ class AsyncConsumer(AssignedConsumer):
             rebalance_timeout_ms=config[consuming.MAX_POLL_INTERVAL_MS],
             session_timeout_ms=config[session] if config.is_given(session) else 0,
             heartbeat_interval_s=config[consuming.HEARTBEAT_INTERVAL_MS] / 1000,
+            serving_epoch=self._serving_epoch,
         )
 
     def _work(self) -> list[Coroutine[Any, Any, None]]:

@@ -72,6 +72,7 @@ class MemberRules(Struct, frozen=True, kw_only=True):
     rebalance_timeout_ms: int
     session_timeout_ms: int  # 0: the node's default
     heartbeat_interval_s: float
+    serving_epoch: int = 0  # broker epoch of the node that is the member for a client's stream; 0: nobody's
 
 
 class Member:
@@ -314,6 +315,7 @@ class Member:
             member_epoch=self.epoch,
             instance_id=rules.instance_id,
             client_id=rules.client_id,
+            serving_epoch=rules.serving_epoch,
         )
         if self._leaving is not None and self.epoch > _JOIN:
             request.member_epoch = _LEAVE_FOR_A_MOMENT if rules.instance_id else _LEAVE

@@ -40,6 +40,7 @@ from streamlog.groups.membership import (
     PutOut,
     refresh_topics,
     timers_after_loading,
+    timers_of_gone,
 )
 from streamlog.groups.pending import PendingOffsets
 from streamlog.groups.reconcile import held_by_those, with_news
@@ -117,8 +118,15 @@ class GroupShard:
         if self._unknown:
             self._probe("group_records_unknown", partition=str(self.shard.replica.partition), count=self._unknown)
         for group in list(self.groups.values()):
-            self._set(timers_after_loading(group))
+            self._set(timers_after_loading(group, self._context()))
         self.on_topics_changed()
+
+    def on_nodes_gone(self) -> None:
+        """Nodes are dead, or have started again."""
+        if self.shard.is_active:
+            context = self._context()
+            for group in list(self.groups.values()):
+                self._set(timers_of_gone(group, context))
 
     def end(self) -> None:
         """The leadership is over: who waits is told by the shard's errors."""

@@ -44,6 +44,7 @@ class GroupCoordinator:
         self._configs = configs
         self._clock = clock
         self._topics = ImageTopics(view.image)
+        self._live_epochs = _live_epochs(view.image)
         self._shards = Shards(
             OFFSETS_TOPIC, "group", replicas, view, lambda replica: GroupShard(replica, self._context, clock, probe)
         )
@@ -52,6 +53,7 @@ class GroupCoordinator:
 
     async def run(self) -> None:
         self._topics = ImageTopics(self._view.image)
+        self._live_epochs = _live_epochs(self._view.image)
         stop_listening = self._view.listen(self._on_metadata)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -67,13 +69,23 @@ class GroupCoordinator:
                 shard.expire_offsets()
 
     def _on_metadata(self, image: MetadataImage, delta: MetadataDelta | None) -> None:
+        live = _live_epochs(image)
+        gone, self._live_epochs = self._live_epochs - live, live
+        if gone:
+            for shard in self._shards:
+                shard.on_nodes_gone()
         self._topics, matters = self._topics.following(image, delta)
         if matters:
             for shard in self._shards:
                 shard.on_topics_changed()
 
     def _context(self) -> Context:
-        return Context(settings=_settings(self._configs.node), topics=self._topics, now_ms=self._clock.wall_ms())
+        return Context(
+            settings=_settings(self._configs.node),
+            topics=self._topics,
+            now_ms=self._clock.wall_ms(),
+            live_epochs=_live_epochs(self._view.image),
+        )
 
     # -- who coordinates
 
@@ -155,6 +167,10 @@ class GroupCoordinator:
     def is_watched(self, group: str, member_id: str) -> bool:
         """Whether the member is on a stream."""
         return self._shards.of(group).is_watched(group, member_id)
+
+
+def _live_epochs(image: MetadataImage) -> frozenset[int]:
+    return frozenset(broker.epoch for broker in image.brokers.values() if not broker.fenced)
 
 
 def _settings(config: Config) -> GroupSettings:

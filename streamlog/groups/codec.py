@@ -54,6 +54,7 @@ _FLEXIBLE_OFFSET_VERSION: Final = 4
 # Tagged fields of ours, far from those that Kafka may come to use.
 _EMPTY_SINCE_TAG: Final = 10_001
 _SESSION_TAG: Final = 10_002
+_SERVING_TAG: Final = 10_003
 
 
 def encode(record: Record) -> tuple[bytes, bytes | None]:
@@ -143,7 +144,10 @@ def _encode_member(writer: MessageWriter, value: MemberValue) -> None:
     writer.nullable_string(value.pattern or None)
     writer.int32(value.rebalance_timeout_ms)
     writer.nullable_string(value.assignor or None)
-    writer.tagged_fields([(_SESSION_TAG, _int64(value.session_timeout_ms))])
+    tagged = [(_SESSION_TAG, _int64(value.session_timeout_ms))]
+    if value.serving_epoch:
+        tagged.append((_SERVING_TAG, _int64(value.serving_epoch)))
+    writer.tagged_fields(tagged)
 
 
 def _encode_partitions(writer: MessageWriter, partitions: Iterable[GroupPartition]) -> None:
@@ -196,16 +200,18 @@ def _decode_member(reader: MessageReader) -> MemberValue:
     client_id, client_host = reader.string(), reader.string()
     topics, pattern = tuple(reader.array(reader.string)), reader.nullable_string() or ""
     rebalance_timeout_ms, assignor = reader.int32(), reader.nullable_string() or ""
+    tagged = _tagged_int64s(reader)
     return MemberValue(
         topics=topics,
         pattern=pattern,
         assignor=assignor,
         rack=rack,
         rebalance_timeout_ms=rebalance_timeout_ms,
-        session_timeout_ms=_tagged_int64(reader, _SESSION_TAG, rebalance_timeout_ms),
+        session_timeout_ms=tagged.get(_SESSION_TAG, rebalance_timeout_ms),
         instance_id=instance_id,
         client_id=client_id,
         client_host=client_host,
+        serving_epoch=tagged.get(_SERVING_TAG, 0),
     )
 
 
@@ -234,6 +240,12 @@ def _decode_partitions(reader: MessageReader) -> frozenset[GroupPartition]:
 
 def _int64(value: int) -> bytes:
     return value.to_bytes(8, "big", signed=True)
+
+
+def _tagged_int64s(reader: MessageReader) -> dict[int, int]:
+    """Those that are ours."""
+    known = (_EMPTY_SINCE_TAG, _SESSION_TAG, _SERVING_TAG)
+    return {tag: content.int64() for tag, content in reader.tagged_fields() if tag in known}
 
 
 def _tagged_int64(reader: MessageReader, wanted: int, absent: int) -> int:

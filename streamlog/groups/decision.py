@@ -60,6 +60,11 @@ class Context(Struct, frozen=True, kw_only=True):
     settings: GroupSettings
     topics: Topics
     now_ms: int  # wall clock: goes into records, decides on nothing but the expiry of offsets
+    live_epochs: frozenset[int] | None = None  # broker epochs of the nodes that are not fenced; None: not known
+
+    def is_gone(self, serving_epoch: int) -> bool:
+        """The node that was a member for a client's stream is dead, or has started again."""
+        return bool(serving_epoch) and self.live_epochs is not None and serving_epoch not in self.live_epochs
 
 
 class SessionTimer(Struct, frozen=True):

@@ -16,7 +16,7 @@ at once, do not cost a thousand assignments.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 
@@ -52,6 +52,12 @@ JOIN = 0
 LEAVE = -1
 
 
+GRACE_MS: Final = 4_000
+"""For a member whose stream was served by a node that is gone: a node that was only fenced heartbeats again by then, or
+its member joins again. What a client does that is a member itself is not hurried.
+"""
+
+
 class Subscription(Struct, frozen=True, kw_only=True):
     """Checked already but for what the coordinator alone knows; sessions are not bounded yet."""
 
@@ -74,6 +80,7 @@ class Heartbeat(Struct, frozen=True, kw_only=True):
     owned: frozenset[GroupPartition] | None = None  # None: not told
     client_id: str = ""
     client_host: str = ""
+    serving_epoch: int = 0  # broker epoch of the node that is the member for a client's stream; 0: it is nobody's
 
 
 class HeartbeatAnswer(Struct, frozen=True, kw_only=True):
@@ -175,7 +182,7 @@ def _join(draft: Draft, command: Heartbeat, context: Context) -> None:
     _member_value(command, command.subscription, context)  # refuses before anything is written
     before = draft.group.instances.get(command.instance_id) if command.instance_id else None
     if before is not None and before != command.member_id:
-        _take_the_place_of(draft, before, command)
+        _take_the_place_of(draft, before, command, context)
     elif command.member_id in draft.group.members and not draft.group.is_away(command.member_id):
         _release_all(draft, command.member_id)
     elif command.member_id not in draft.group.members and len(draft.group.members) >= context.settings.members_max:
@@ -189,9 +196,14 @@ def _join(draft: Draft, command: Heartbeat, context: Context) -> None:
     _subscribe(draft, command.member_id, command, context)
 
 
-def _take_the_place_of(draft: Draft, before: str, command: Heartbeat) -> None:
-    """A static member under another member id: it gets what the one before had, and nobody else notices."""
+def _take_the_place_of(draft: Draft, before: str, command: Heartbeat, context: Context) -> None:
+    """A static member under another member id: it gets what the one before had, and nobody else notices. One whose
+    stream was served by a node that is gone is away, though it could not say so.
+    """
     group = draft.group
+    if not group.is_away(before) and context.is_gone(group.members[before].serving_epoch):
+        _go_away(draft, before)
+        group = draft.group
     if not group.is_away(before):
         raise UnreleasedInstanceIdError(
             f"member {before!r} of group {command.group!r} has the instance id {command.instance_id!r} and is alive",
@@ -286,6 +298,7 @@ def _member_value(command: Heartbeat, subscription: Subscription, context: Conte
         instance_id=command.instance_id,
         client_id=command.client_id,
         client_host=command.client_host,
+        serving_epoch=command.serving_epoch,
     )
 
 
@@ -374,11 +387,24 @@ def _no_timers(group: str, member_id: str) -> tuple[SetTimer, ...]:
     return SetTimer(SessionTimer(group, member_id), None), SetTimer(RevocationTimer(group, member_id), None)
 
 
-def timers_after_loading(group: Group) -> tuple[SetTimer, ...]:
-    """A new coordinator gives everybody a whole session, and all who have to give something up their whole time."""
+def timers_after_loading(group: Group, context: Context) -> tuple[SetTimer, ...]:
+    """A new coordinator gives everybody a whole session, and all who have to give something up their whole time; but
+    those whose streams were served by a node that is gone have GRACE_MS.
+    """
     timers = []
     for member_id, member in group.members.items():
-        timers.append(SetTimer(SessionTimer(group.group_id, member_id), member.session_timeout_ms))
+        gone = context.is_gone(member.serving_epoch)
+        session_ms = min(GRACE_MS, member.session_timeout_ms) if gone else member.session_timeout_ms
+        timers.append(SetTimer(SessionTimer(group.group_id, member_id), session_ms))
         if group.current(member_id).state is MemberState.UNREVOKED:
             timers.append(SetTimer(RevocationTimer(group.group_id, member_id), member.rebalance_timeout_ms))
     return tuple(timers)
+
+
+def timers_of_gone(group: Group, context: Context) -> tuple[SetTimer, ...]:
+    """Nodes have gone: the sessions of those that they were members for end soon."""
+    return tuple(
+        SetTimer(SessionTimer(group.group_id, member_id), min(GRACE_MS, member.session_timeout_ms))
+        for member_id, member in group.members.items()
+        if context.is_gone(member.serving_epoch)
+    )

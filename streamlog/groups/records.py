@@ -68,6 +68,7 @@ class MemberValue(Struct, frozen=True, kw_only=True):
     instance_id: str  # empty: not static
     client_id: str
     client_host: str
+    serving_epoch: int = 0  # broker epoch of the node that is the member for a client's stream; 0: it is nobody's
 
 
 class TargetValue(Struct, frozen=True, kw_only=True):

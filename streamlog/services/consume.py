@@ -62,8 +62,12 @@ class Consume:
         wanted = convert.join(first)
         up = convert.up(first, by_credit=wanted.by_credit, first=True)
         stream = _Stream(wanted, responses, self._backoff)
-        member = Membership(wanted, self._servers(), self._ports, stream.give_up)
+        member = Membership(wanted, self._servers(), self._ports, stream.give_up, self._epoch())
         await stream.serve(member, up, requests)
+
+    def _epoch(self) -> int:
+        broker = self._view.image.brokers.get(self._node_id)
+        return 0 if broker is None else broker.epoch
 
     def _servers(self) -> str:
         """This node first: it knows its cluster best."""
@@ -84,7 +88,10 @@ class Membership(AsyncConsumer):
         servers: str,
         ports: Ports,
         give_up: Callable[[Sequence[TopicPartition]], Coroutine[Any, Any, None]],
+        serving_epoch: int = 0,
     ) -> None:
+        """`serving_epoch`: this node's broker epoch. When it has gone, so has the member."""
+        self._serving_epoch = serving_epoch
         session_ms = wanted.session_timeout_ms
         optional = {
             "group.instance.id": wanted.instance_id,

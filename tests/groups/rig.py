@@ -78,13 +78,14 @@ class Coordinator(Struct):
     topics: FakeTopics
     settings: GroupSettings = SETTINGS
     now_ms: int = 1_000_000
+    live_epochs: frozenset[int] = frozenset()  # of nodes
     groups: dict[str, Group] = field(default_factory=dict)
     timers: dict[Timer, int] = field(default_factory=dict)  # as set last
     log: list[tuple[bytes, bytes | None]] = field(default_factory=list)
 
     @property
     def context(self) -> Context:
-        return Context(settings=self.settings, topics=self.topics, now_ms=self.now_ms)
+        return Context(settings=self.settings, topics=self.topics, now_ms=self.now_ms, live_epochs=self.live_epochs)
 
     def group(self, group_id: str = "g") -> Group:
         return self.groups.get(group_id) or Group(group_id)
@@ -135,7 +136,7 @@ class Coordinator(Struct):
         self.groups, self.timers = {}, {}
         replay(self.groups, [decode(key, value) for key, value in self.log])
         for group in self.groups.values():
-            self._set(membership.timers_after_loading(group))
+            self._set(membership.timers_after_loading(group, self.context))
 
 
 class Member(Struct):
@@ -148,6 +149,7 @@ class Member(Struct):
     instance_id: str = ""
     pattern: str = ""
     assignor: str = ""
+    serving_epoch: int = 0
     epoch: int = 0
     reads: frozenset[GroupPartition] = frozenset()
     wanted: frozenset[GroupPartition] = frozenset()  # the latest assignment
@@ -161,6 +163,7 @@ class Member(Struct):
             instance_id=self.instance_id,
             subscription=self.subscription if joins else None,
             owned=self.reads,
+            serving_epoch=self.serving_epoch,
         )
 
     @property

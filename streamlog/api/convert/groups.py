@@ -74,6 +74,7 @@ def heartbeat(message: pb.GroupHeartbeatRequest, host: str) -> Heartbeat:
         owned=owned,
         client_id=text(message.client_id, "client_id", length_max=CLIENT_ID_LENGTH_MAX),
         client_host=host,
+        serving_epoch=at_least(message.serving_epoch, 0, "serving_epoch"),
     )
 
 

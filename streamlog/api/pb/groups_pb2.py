@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from streamlog.api.pb import common_pb2 as streamlog_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19streamlog/v1/groups.proto\x12\x0cstreamlog.v1\x1a\x19streamlog/v1/common.proto\"(\n\x16\x46indCoordinatorRequest\x12\x0e\n\x06groups\x18\x01 \x03(\t\"m\n\rCoordinatorOf\x12\r\n\x05group\x18\x01 \x01(\t\x12 \n\x04node\x18\x02 \x01(\x0b\x32\x12.streamlog.v1.Node\x12+\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x1c.streamlog.v1.StreamlogError\"L\n\x17\x46indCoordinatorResponse\x12\x31\n\x0c\x63oordinators\x18\x01 \x03(\x0b\x32\x1b.streamlog.v1.CoordinatorOf\"F\n\x0fTopicPartitions\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x12\n\npartitions\x18\x03 \x03(\x05\"A\n\x10MemberPartitions\x12-\n\x06topics\x18\x01 \x03(\x0b\x32\x1d.streamlog.v1.TopicPartitions\"\x8e\x01\n\x11GroupSubscription\x12\x0e\n\x06topics\x18\x01 \x03(\t\x12\x0f\n\x07pattern\x18\x02 \x01(\t\x12\x10\n\x08\x61ssignor\x18\x03 \x01(\t\x12\x0c\n\x04rack\x18\x04 \x01(\t\x12\x1c\n\x14rebalance_timeout_ms\x18\x05 \x01(\x05\x12\x1a\n\x12session_timeout_ms\x18\x06 \x01(\x05\"\xdd\x01\n\x15GroupHeartbeatRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x11\n\tmember_id\x18\x02 \x01(\t\x12\x14\n\x0cmember_epoch\x18\x03 \x01(\x05\x12\x13\n\x0binstance_id\x18\x04 \x01(\t\x12\x35\n\x0csubscription\x18\x05 \x01(\x0b\x32\x1f.streamlog.v1.GroupSubscription\x12-\n\x05owned\x18\x06 \x01(\x0b\x32\x1e.streamlog.v1.MemberPartitions\x12\x11\n\tclient_id\x18\x07 \x01(\t\"\x94\x01\n\x16GroupHeartbeatResponse\x12\x11\n\tmember_id\x18\x01 \x01(\t\x12\x14\n\x0cmember_epoch\x18\x02 \x01(\x05\x12\x1d\n\x15heartbeat_interval_ms\x18\x03 \x01(\x05\x12\x32\n\nassignment\x18\x04 \x01(\x0b\x32\x1e.streamlog.v1.MemberPartitions\"P\n\x16GroupMembershipRequest\x12\x36\n\theartbeat\x18\x01 \x01(\x0b\x32#.streamlog.v1.GroupHeartbeatRequest\"R\n\x17GroupMembershipResponse\x12\x37\n\theartbeat\x18\x01 \x01(\x0b\x32$.streamlog.v1.GroupHeartbeatResponse\"6\n\x0bGroupMember\x12\x11\n\tmember_id\x18\x01 \x01(\t\x12\x14\n\x0cmember_epoch\x18\x02 \x01(\x05\"\x80\x01\n\x0eOffsetToCommit\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x19\n\x0cleader_epoch\x18\x04 \x01(\x05H\x00\x88\x01\x01\x12\x10\n\x08metadata\x18\x05 \x01(\tB\x0f\n\r_leader_epoch\"\x7f\n\x14\x43ommitOffsetsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12)\n\x06member\x18\x02 \x01(\x0b\x32\x19.streamlog.v1.GroupMember\x12-\n\x07offsets\x18\x03 \x03(\x0b\x32\x1c.streamlog.v1.OffsetToCommit\"`\n\x0f\x43ommittedResult\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12+\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x1c.streamlog.v1.StreamlogError\"G\n\x15\x43ommitOffsetsResponse\x12.\n\x07results\x18\x01 \x03(\x0b\x32\x1d.streamlog.v1.CommittedResult\"\x99\x01\n\x13\x46\x65tchOffsetsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12)\n\x06member\x18\x02 \x01(\x0b\x32\x19.streamlog.v1.GroupMember\x12\x30\n\npartitions\x18\x03 \x03(\x0b\x32\x1c.streamlog.v1.TopicPartition\x12\x16\n\x0erequire_stable\x18\x04 \x01(\x08\"\xcb\x01\n\x0f\x43ommittedOffset\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x19\n\x0cleader_epoch\x18\x04 \x01(\x05H\x00\x88\x01\x01\x12\x10\n\x08metadata\x18\x05 \x01(\t\x12\x1b\n\x13\x63ommit_timestamp_ms\x18\x06 \x01(\x03\x12+\n\x05\x65rror\x18\x07 \x01(\x0b\x32\x1c.streamlog.v1.StreamlogErrorB\x0f\n\r_leader_epoch\"F\n\x14\x46\x65tchOffsetsResponse\x12.\n\x07offsets\x18\x01 \x03(\x0b\x32\x1d.streamlog.v1.CommittedOffset2\xda\x03\n\x06Groups\x12^\n\x0f\x46indCoordinator\x12$.streamlog.v1.FindCoordinatorRequest\x1a%.streamlog.v1.FindCoordinatorResponse\x12[\n\x0eGroupHeartbeat\x12#.streamlog.v1.GroupHeartbeatRequest\x1a$.streamlog.v1.GroupHeartbeatResponse\x12\x62\n\x0fGroupMembership\x12$.streamlog.v1.GroupMembershipRequest\x1a%.streamlog.v1.GroupMembershipResponse(\x01\x30\x01\x12X\n\rCommitOffsets\x12\".streamlog.v1.CommitOffsetsRequest\x1a#.streamlog.v1.CommitOffsetsResponse\x12U\n\x0c\x46\x65tchOffsets\x12!.streamlog.v1.FetchOffsetsRequest\x1a\".streamlog.v1.FetchOffsetsResponseB7\n\x0cstreamlog.v1B\x0bGroupsProtoP\x01Z\x18streamlog/v1;streamlogv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19streamlog/v1/groups.proto\x12\x0cstreamlog.v1\x1a\x19streamlog/v1/common.proto\"(\n\x16\x46indCoordinatorRequest\x12\x0e\n\x06groups\x18\x01 \x03(\t\"m\n\rCoordinatorOf\x12\r\n\x05group\x18\x01 \x01(\t\x12 \n\x04node\x18\x02 \x01(\x0b\x32\x12.streamlog.v1.Node\x12+\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x1c.streamlog.v1.StreamlogError\"L\n\x17\x46indCoordinatorResponse\x12\x31\n\x0c\x63oordinators\x18\x01 \x03(\x0b\x32\x1b.streamlog.v1.CoordinatorOf\"F\n\x0fTopicPartitions\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x12\n\npartitions\x18\x03 \x03(\x05\"A\n\x10MemberPartitions\x12-\n\x06topics\x18\x01 \x03(\x0b\x32\x1d.streamlog.v1.TopicPartitions\"\x8e\x01\n\x11GroupSubscription\x12\x0e\n\x06topics\x18\x01 \x03(\t\x12\x0f\n\x07pattern\x18\x02 \x01(\t\x12\x10\n\x08\x61ssignor\x18\x03 \x01(\t\x12\x0c\n\x04rack\x18\x04 \x01(\t\x12\x1c\n\x14rebalance_timeout_ms\x18\x05 \x01(\x05\x12\x1a\n\x12session_timeout_ms\x18\x06 \x01(\x05\"\xf4\x01\n\x15GroupHeartbeatRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x11\n\tmember_id\x18\x02 \x01(\t\x12\x14\n\x0cmember_epoch\x18\x03 \x01(\x05\x12\x13\n\x0binstance_id\x18\x04 \x01(\t\x12\x35\n\x0csubscription\x18\x05 \x01(\x0b\x32\x1f.streamlog.v1.GroupSubscription\x12-\n\x05owned\x18\x06 \x01(\x0b\x32\x1e.streamlog.v1.MemberPartitions\x12\x11\n\tclient_id\x18\x07 \x01(\t\x12\x15\n\rserving_epoch\x18\x10 \x01(\x03\"\x94\x01\n\x16GroupHeartbeatResponse\x12\x11\n\tmember_id\x18\x01 \x01(\t\x12\x14\n\x0cmember_epoch\x18\x02 \x01(\x05\x12\x1d\n\x15heartbeat_interval_ms\x18\x03 \x01(\x05\x12\x32\n\nassignment\x18\x04 \x01(\x0b\x32\x1e.streamlog.v1.MemberPartitions\"P\n\x16GroupMembershipRequest\x12\x36\n\theartbeat\x18\x01 \x01(\x0b\x32#.streamlog.v1.GroupHeartbeatRequest\"R\n\x17GroupMembershipResponse\x12\x37\n\theartbeat\x18\x01 \x01(\x0b\x32$.streamlog.v1.GroupHeartbeatResponse\"6\n\x0bGroupMember\x12\x11\n\tmember_id\x18\x01 \x01(\t\x12\x14\n\x0cmember_epoch\x18\x02 \x01(\x05\"\x80\x01\n\x0eOffsetToCommit\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x19\n\x0cleader_epoch\x18\x04 \x01(\x05H\x00\x88\x01\x01\x12\x10\n\x08metadata\x18\x05 \x01(\tB\x0f\n\r_leader_epoch\"\x7f\n\x14\x43ommitOffsetsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12)\n\x06member\x18\x02 \x01(\x0b\x32\x19.streamlog.v1.GroupMember\x12-\n\x07offsets\x18\x03 \x03(\x0b\x32\x1c.streamlog.v1.OffsetToCommit\"`\n\x0f\x43ommittedResult\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12+\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x1c.streamlog.v1.StreamlogError\"G\n\x15\x43ommitOffsetsResponse\x12.\n\x07results\x18\x01 \x03(\x0b\x32\x1d.streamlog.v1.CommittedResult\"\x99\x01\n\x13\x46\x65tchOffsetsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12)\n\x06member\x18\x02 \x01(\x0b\x32\x19.streamlog.v1.GroupMember\x12\x30\n\npartitions\x18\x03 \x03(\x0b\x32\x1c.streamlog.v1.TopicPartition\x12\x16\n\x0erequire_stable\x18\x04 \x01(\x08\"\xcb\x01\n\x0f\x43ommittedOffset\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x19\n\x0cleader_epoch\x18\x04 \x01(\x05H\x00\x88\x01\x01\x12\x10\n\x08metadata\x18\x05 \x01(\t\x12\x1b\n\x13\x63ommit_timestamp_ms\x18\x06 \x01(\x03\x12+\n\x05\x65rror\x18\x07 \x01(\x0b\x32\x1c.streamlog.v1.StreamlogErrorB\x0f\n\r_leader_epoch\"F\n\x14\x46\x65tchOffsetsResponse\x12.\n\x07offsets\x18\x01 \x03(\x0b\x32\x1d.streamlog.v1.CommittedOffset2\xda\x03\n\x06Groups\x12^\n\x0f\x46indCoordinator\x12$.streamlog.v1.FindCoordinatorRequest\x1a%.streamlog.v1.FindCoordinatorResponse\x12[\n\x0eGroupHeartbeat\x12#.streamlog.v1.GroupHeartbeatRequest\x1a$.streamlog.v1.GroupHeartbeatResponse\x12\x62\n\x0fGroupMembership\x12$.streamlog.v1.GroupMembershipRequest\x1a%.streamlog.v1.GroupMembershipResponse(\x01\x30\x01\x12X\n\rCommitOffsets\x12\".streamlog.v1.CommitOffsetsRequest\x1a#.streamlog.v1.CommitOffsetsResponse\x12U\n\x0c\x46\x65tchOffsets\x12!.streamlog.v1.FetchOffsetsRequest\x1a\".streamlog.v1.FetchOffsetsResponseB7\n\x0cstreamlog.v1B\x0bGroupsProtoP\x01Z\x18streamlog/v1;streamlogv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -46,29 +46,29 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GROUPSUBSCRIPTION']._serialized_start=441
   _globals['_GROUPSUBSCRIPTION']._serialized_end=583
   _globals['_GROUPHEARTBEATREQUEST']._serialized_start=586
-  _globals['_GROUPHEARTBEATREQUEST']._serialized_end=807
-  _globals['_GROUPHEARTBEATRESPONSE']._serialized_start=810
-  _globals['_GROUPHEARTBEATRESPONSE']._serialized_end=958
-  _globals['_GROUPMEMBERSHIPREQUEST']._serialized_start=960
-  _globals['_GROUPMEMBERSHIPREQUEST']._serialized_end=1040
-  _globals['_GROUPMEMBERSHIPRESPONSE']._serialized_start=1042
-  _globals['_GROUPMEMBERSHIPRESPONSE']._serialized_end=1124
-  _globals['_GROUPMEMBER']._serialized_start=1126
-  _globals['_GROUPMEMBER']._serialized_end=1180
-  _globals['_OFFSETTOCOMMIT']._serialized_start=1183
-  _globals['_OFFSETTOCOMMIT']._serialized_end=1311
-  _globals['_COMMITOFFSETSREQUEST']._serialized_start=1313
-  _globals['_COMMITOFFSETSREQUEST']._serialized_end=1440
-  _globals['_COMMITTEDRESULT']._serialized_start=1442
-  _globals['_COMMITTEDRESULT']._serialized_end=1538
-  _globals['_COMMITOFFSETSRESPONSE']._serialized_start=1540
-  _globals['_COMMITOFFSETSRESPONSE']._serialized_end=1611
-  _globals['_FETCHOFFSETSREQUEST']._serialized_start=1614
-  _globals['_FETCHOFFSETSREQUEST']._serialized_end=1767
-  _globals['_COMMITTEDOFFSET']._serialized_start=1770
-  _globals['_COMMITTEDOFFSET']._serialized_end=1973
-  _globals['_FETCHOFFSETSRESPONSE']._serialized_start=1975
-  _globals['_FETCHOFFSETSRESPONSE']._serialized_end=2045
-  _globals['_GROUPS']._serialized_start=2048
-  _globals['_GROUPS']._serialized_end=2522
+  _globals['_GROUPHEARTBEATREQUEST']._serialized_end=830
+  _globals['_GROUPHEARTBEATRESPONSE']._serialized_start=833
+  _globals['_GROUPHEARTBEATRESPONSE']._serialized_end=981
+  _globals['_GROUPMEMBERSHIPREQUEST']._serialized_start=983
+  _globals['_GROUPMEMBERSHIPREQUEST']._serialized_end=1063
+  _globals['_GROUPMEMBERSHIPRESPONSE']._serialized_start=1065
+  _globals['_GROUPMEMBERSHIPRESPONSE']._serialized_end=1147
+  _globals['_GROUPMEMBER']._serialized_start=1149
+  _globals['_GROUPMEMBER']._serialized_end=1203
+  _globals['_OFFSETTOCOMMIT']._serialized_start=1206
+  _globals['_OFFSETTOCOMMIT']._serialized_end=1334
+  _globals['_COMMITOFFSETSREQUEST']._serialized_start=1336
+  _globals['_COMMITOFFSETSREQUEST']._serialized_end=1463
+  _globals['_COMMITTEDRESULT']._serialized_start=1465
+  _globals['_COMMITTEDRESULT']._serialized_end=1561
+  _globals['_COMMITOFFSETSRESPONSE']._serialized_start=1563
+  _globals['_COMMITOFFSETSRESPONSE']._serialized_end=1634
+  _globals['_FETCHOFFSETSREQUEST']._serialized_start=1637
+  _globals['_FETCHOFFSETSREQUEST']._serialized_end=1790
+  _globals['_COMMITTEDOFFSET']._serialized_start=1793
+  _globals['_COMMITTEDOFFSET']._serialized_end=1996
+  _globals['_FETCHOFFSETSRESPONSE']._serialized_start=1998
+  _globals['_FETCHOFFSETSRESPONSE']._serialized_end=2068
+  _globals['_GROUPS']._serialized_start=2071
+  _globals['_GROUPS']._serialized_end=2545
 # @@protoc_insertion_point(module_scope)

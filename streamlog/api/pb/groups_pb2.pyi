@@ -228,6 +228,7 @@ class GroupHeartbeatRequest(_message.Message):
     SUBSCRIPTION_FIELD_NUMBER: _builtins.int
     OWNED_FIELD_NUMBER: _builtins.int
     CLIENT_ID_FIELD_NUMBER: _builtins.int
+    SERVING_EPOCH_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     """1 to 249 characters."""
     member_id: _builtins.str
@@ -241,6 +242,10 @@ class GroupHeartbeatRequest(_message.Message):
     """`group.instance.id` of a static member, which is known by it and not by its member id. Empty: not static."""
     client_id: _builtins.str
     """Name and release of the client, such as `orders/1.4`, for `group describe`. At most 200 characters."""
+    serving_epoch: _builtins.int
+    """Set by nodes: the broker epoch of the node that is the member on behalf of a client's stream. The session ends a few
+    seconds after that registration. 0: the member is the client itself.
+    """
     @_builtins.property
     def subscription(self) -> Global___GroupSubscription:
         """Absent: as before. Must be there to join."""
@@ -261,10 +266,11 @@ class GroupHeartbeatRequest(_message.Message):
         subscription: Global___GroupSubscription | None = ...,
         owned: Global___MemberPartitions | None = ...,
         client_id: _builtins.str = ...,
+        serving_epoch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["owned", b"owned", "subscription", b"subscription"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "group", b"group", "instance_id", b"instance_id", "member_epoch", b"member_epoch", "member_id", b"member_id", "owned", b"owned", "subscription", b"subscription"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "group", b"group", "instance_id", b"instance_id", "member_epoch", b"member_epoch", "member_id", b"member_id", "owned", b"owned", "serving_epoch", b"serving_epoch", "subscription", b"subscription"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
