@@ -8,7 +8,7 @@ OUTPUT ?= table
 NOISE_TESTS := $(addprefix tests/,cli client daemon demo e2e pytest_plugin raft/test_processes.py requirements services)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check fmt test test-long test-rounds nemesis test-noise test-spark test-lowest fuzz sim sim-raft bench bench-peers demo interop proto docs clean
+.PHONY: help setup check fmt test test-long test-rounds nemesis test-noise test-spark test-lowest fuzz sim damage sim-raft bench bench-peers demo interop proto docs clean
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -58,6 +58,9 @@ test-lowest: $(STAMP)  ## a cluster of three nodes with the lowest version of ea
 
 sim: $(STAMP)    ## the cluster in simulation: SEED=7 tells one run, SEEDS=2000 FROM=0 JOBS=2 runs many, SHRINK=7 finds why
 	@$(BIN)/python -m tests.cluster $(if $(SEED),--seed $(SEED),$(if $(SHRINK),--shrink $(SHRINK),--seeds $(or $(SEEDS),300) --from $(or $(FROM),0) --jobs $(or $(JOBS:auto=2),2))) $(if $(MUTANT),--mutant $(MUTANT))
+
+damage: $(STAMP) ## each file of a node, each region of it, damaged in each way: what came of it (MATCH=txnindex, EVERY=19 for some)
+	@$(BIN)/python -m tests.damage --jobs $(or $(JOBS:auto=2),2) --every $(or $(EVERY),1) $(if $(MATCH),--match "$(MATCH)")
 
 sim-raft: $(STAMP)  ## the quorum in simulation: SEEDS=20000 of them, FROM=0 on
 	$(BIN)/python -m tests.raft.simulation $(or $(FROM),0) $(or $(SEEDS),2000)

@@ -11,7 +11,7 @@ from streamlog.api.convert.offsets import epoch_end
 from streamlog.api.fetched import Fetched
 from streamlog.api.requests import FetchSettings, PartitionFetch
 from streamlog.broker.leader_replica import LeaderReplica
-from streamlog.errors import MessageTooLargeError, StreamlogError, UnknownLeaderEpochError
+from streamlog.errors import DamagedFileError, MessageTooLargeError, StreamlogError, UnknownLeaderEpochError
 from streamlog.model import NO_LEADER_EPOCH, IsolationLevel, LeaderEpoch, Offset, ProducerId
 from streamlog.records.header import HEADER_SIZE, LOG_OVERHEAD
 
@@ -107,7 +107,11 @@ async def read_batches(
     replica.traffic.bytes_out += len(data)
     if not data or isolation is not IsolationLevel.READ_COMMITTED:
         return Batches(data)
-    batches = _with_aborted(replica, offset, data)
+    try:
+        batches = _with_aborted(replica, offset, data)
+    except DamagedFileError:  # an index: it is found again
+        await replica.log.mend_transactions()
+        batches = _with_aborted(replica, offset, data)
     surplus = batches.size_bytes - size_max
     if surplus <= 0 or not batches.aborted:
         return batches

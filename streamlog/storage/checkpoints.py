@@ -3,6 +3,7 @@
     recovery-point-offset-checkpoint, log-start-offset-checkpoint,
     replication-offset-checkpoint, cleaner-offset-checkpoint:   `topic partition offset`
     leader-epoch-checkpoint (one a partition):                  `epoch start-offset`
+    transaction-index-checksums (one a partition, ours alone):  `base-offset crc32c`
 
 Written whole (`replace_file`), so a torn one cannot be: whatever does not parse is damage, and is told with file
 and position.
@@ -68,6 +69,22 @@ def parse_epochs(path: str, content: bytes) -> list[EpochEntry]:
             raise DamagedFileError(path, position, f"epochs or offsets fall: {line!r} after {entries[-1]}")
         entries.append(entry)
     return entries
+
+
+def format_sums(sums: Mapping[Offset, int]) -> bytes:
+    """`base-offset crc32c`, of the index of aborted transactions of each closed segment."""
+    return _format(f"{base} {value}" for base, value in sorted(sums.items()))
+
+
+def parse_sums(path: str, content: bytes) -> dict[Offset, int]:
+    sums: dict[Offset, int] = {}
+    for position, line in _lines(path, content):
+        match line.split(" "):
+            case [base, value] if _is_number(base) and _is_number(value):
+                sums[Offset(int(base))] = int(value)
+            case _:
+                raise DamagedFileError(path, position, f"not `base-offset checksum`: {line[:80]!r}")
+    return sums
 
 
 def _is_number(text: str) -> bool:

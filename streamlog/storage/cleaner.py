@@ -144,6 +144,7 @@ class Cleaner:
     async def _clean(self, log: Log, filth: Filth) -> CleaningStats | None:
         if not await self._all_sound(log, filth):
             return None
+        await log.mend_transactions()
         key_map = await self._map(log, filth)
         end = key_map.end_offset
         segments = [s for s in log.segments.closed() if s.base_offset < end]

@@ -18,7 +18,7 @@ from streamlog.ports import FileSystem
 from streamlog.records import BatchHeader
 from streamlog.records.header import CONTROL_BIT
 from streamlog.storage import names
-from streamlog.storage.checkpoints import EpochEntry, format_epochs
+from streamlog.storage.checkpoints import EpochEntry, format_epochs, format_sums
 from streamlog.storage.epochs import LeaderEpochs
 from streamlog.storage.markers import read_marker
 from streamlog.storage.producers import ProducerStates
@@ -35,10 +35,13 @@ class DerivedState:
         "_epochs_written",
         "_fs",
         "_snapshots_unsaved",
+        "_sums_dirty",
+        "_sums_written",
         "_unsaved",
         "epochs",
         "producers",
         "producers_stale",
+        "transaction_sums",
     )
 
     def __init__(self, fs: FileSystem, directory: str, epochs: LeaderEpochs, producers: ProducerStates) -> None:
@@ -49,6 +52,11 @@ class DerivedState:
         self.producers_stale = False  # the log was cut since they were right: to be restored before it leads
         self._unsaved: dict[Segment, None] = {}  # closed since their indexes were last synced
         self._snapshots_unsaved = False
+        # Of the index of aborted transactions, by the base of its closed segment: it has no checksum of its own, and
+        # what is missing in it would be shown to readers of committed records. None of a segment: as good as unchecked.
+        self.transaction_sums: dict[Offset, int] = {}
+        self._sums_dirty = False
+        self._sums_written = False
         self._epochs_written: tuple[EpochEntry, ...] | None = None  # to a temporary file, and not installed yet
 
     def follow(self, header: BatchHeader, segment: Segment, position: int) -> None:
@@ -62,11 +70,18 @@ class DerivedState:
 
     def segment_closed(self, segment: Segment, end_offset: Offset) -> None:
         self._unsaved[segment] = None
+        self.note_transactions(segment)
         self.take_snapshot(end_offset)
+
+    def note_transactions(self, segment: Segment) -> None:
+        """The segment is closed, and its index of aborted transactions is as it should be."""
+        self.transaction_sums[segment.base_offset] = segment.transaction_index.checksum()
+        self._sums_dirty = True
 
     def segments_gone(self, segments: list[Segment]) -> None:
         for segment in segments:
             self._unsaved.pop(segment, None)
+            self._sums_dirty |= self.transaction_sums.pop(segment.base_offset, None) is not None
 
     def was_cut(self, end_offset: Offset) -> None:
         """The log ends lower: forget later epochs and snapshots, and the producers' state where it may be wrong."""
@@ -91,7 +106,10 @@ class DerivedState:
 
     def write(self) -> bool:
         """True: there is something to sync, and to `install` after that."""
-        unsaved = self.epochs.dirty or self._snapshots_unsaved or bool(self._unsaved)
+        unsaved = self.epochs.dirty or self._snapshots_unsaved or bool(self._unsaved) or self._sums_dirty
+        if self._sums_dirty:
+            self._sums_dirty, self._sums_written = False, True
+            write_temporary(self._fs, self._sums_path, format_sums(self.transaction_sums))
         if self.epochs.dirty:
             self._epochs_written = self.epochs.entries
             write_temporary(self._fs, self._epochs_path, format_epochs(self._epochs_written))
@@ -101,10 +119,17 @@ class DerivedState:
 
     def install(self) -> None:
         """What was written; the log may have gone on since, and then there is something to write again."""
+        if self._sums_written and self._fs.exists(self._sums_path + names.TEMPORARY):
+            install(self._fs, self._sums_path)
+        self._sums_written = False
         written, self._epochs_written = self._epochs_written, None
         if written is not None and self._fs.exists(self._epochs_path + names.TEMPORARY):
             install(self._fs, self._epochs_path)
             self.epochs.dirty = self.epochs.entries != written
+
+    @property
+    def _sums_path(self) -> str:
+        return names.join(self._directory, names.TRANSACTION_SUMS)
 
     @property
     def _epochs_path(self) -> str:

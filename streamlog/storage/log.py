@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple, Protocol
 
 from streamlog.errors import (
@@ -50,6 +50,7 @@ from streamlog.storage.segment import Segment
 from streamlog.storage.segments import Segments
 from streamlog.storage.stamping import Batches, split_by_room, stamped, with_append_time
 from streamlog.storage.transaction_index import AbortedTransaction
+from streamlog.storage.transaction_replay import aborted_in
 
 
 class Appended(NamedTuple):
@@ -491,6 +492,8 @@ class Log:
             segment.appended_s = max(appended, default=None)
         self.segments.replace(old, [copy, *further])
         self.derived.segments_gone(old)
+        for segment in (copy, *further):
+            self.derived.note_transactions(segment)
         for segment in old:
             self.unsound.pop(segment, None)
         self.durability.names_changed()
@@ -574,6 +577,9 @@ class Log:
 
     async def examined(self, segment: Segment, found: Examined) -> None:
         """What the examination of a segment that is still there has found."""
+        if not found.damages and segment is not self.segments.active and not segment.transaction_index.checked:
+            with suppress(DamagedFileError):  # damage elsewhere: once that is repaired
+                await self._mend_transactions(segment)
         known = self.unsound.pop(segment, None)
         if found.damages:
             segment.verified.forget()
@@ -588,6 +594,37 @@ class Log:
                 self.roll_now()  # what is appended meanwhile goes to another one
             await rebuild_indexes(segment)
             self._home.rebuilt_index(segment.path(names.INDEX), found.index_fault)
+
+    def check_transactions(self, segment: Segment) -> None:
+        """DamagedFileError where the index of aborted transactions is not the one that was closed."""
+        index = segment.transaction_index
+        expected = self.derived.transaction_sums.get(segment.base_offset)
+        if expected is not None and segment is not self.segments.active and index.checksum() != expected:
+            raise DamagedFileError(index.file.path, 0, "it does not match its checksum", "it is found again")
+        index.checked = True
+
+    async def mend_transactions(self) -> None:
+        """Find the entries of each damaged index of aborted transactions again. DamagedFileError, StorageError."""
+        with self.in_use():
+            for segment in self.segments.closed():
+                if not segment.transaction_index.checked:
+                    await self._mend_transactions(segment)
+
+    async def _mend_transactions(self, segment: Segment) -> None:
+        try:
+            self.check_transactions(segment)
+        except DamagedFileError as error:
+            found = await aborted_in(self._fs, self, segment)
+            if segment not in self.segments:
+                return
+            if found is None:
+                raise
+            segment.transaction_index.clear()
+            for aborted in found:
+                segment.transaction_index.append(aborted)
+            await segment.transaction_index.sync()
+            self.derived.note_transactions(segment)
+            self._home.rebuilt_index(error.path, error.reason)
 
     def damage_at(self, segment: Segment, offset: Offset) -> DamagedRange | None:
         """The first damage of `segment` that is not below `offset`."""
@@ -650,6 +687,7 @@ class Log:
         """
         self.derived.take_snapshot(self.log_end_offset)
         self.segments.active.become_closed()
+        self.derived.note_transactions(self.segments.active)
 
     def release_idle(self) -> None:
         """Close the files that nobody has used for a while. One with unsynced bytes stays open: the kernel tells of a

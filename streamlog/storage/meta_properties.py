@@ -53,11 +53,23 @@ def parse_meta(path: str, content: bytes) -> MetaProperties:
     if values.get("version") != "1":
         raise DamagedFileError(path, 0, f"version {values.get('version')!r}, only 1 is known", _REMEDY)
     node_id, directory_id = values.get("node.id", ""), values.get("directory.id", "")
-    if not node_id.isdigit() or not directory_id:
+    if not (node_id.isascii() and node_id.isdigit() and len(node_id) <= 10) or not directory_id:
         raise DamagedFileError(path, 0, "node.id or directory.id is missing", _REMEDY)
+    if not _is_id(directory_id):
+        raise DamagedFileError(
+            path, 0, f"{directory_id[:80]!r} is no directory.id: 16 bytes in URL-safe base64", _REMEDY
+        )
     return MetaProperties(
         node_id=BrokerId(int(node_id)), directory_id=directory_id, cluster_id=values.get("cluster.id")
     )
+
+
+def _is_id(text: str) -> bool:
+    """Whether it is what `new_id` makes."""
+    try:
+        return len(base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)) == 16
+    except ValueError:
+        return False
 
 
 async def claim(

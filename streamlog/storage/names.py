@@ -29,6 +29,7 @@ SEGMENT_FILES: Final = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 GAPS: Final = "offset-gaps"
 """Empty: compaction is or was at work in this log, or in the one that it was copied from."""
+TRANSACTION_SUMS: Final = "transaction-index-checksums"
 PARTITION_METADATA: Final = "partition.metadata"
 
 LOCK: Final = ".lock"

@@ -9,13 +9,13 @@ index without log  removed
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from streamlog.errors import CorruptMessageError, DamagedFileError
 from streamlog.model import Offset, TopicPartition
 from streamlog.ports import FileSystem, Probe
 from streamlog.storage import names
-from streamlog.storage.checkpoints import SIZE_MAX, parse_epochs
+from streamlog.storage.checkpoints import SIZE_MAX, parse_epochs, parse_sums
 from streamlog.storage.config import LogConfig
 from streamlog.storage.epochs import LeaderEpochs
 from streamlog.storage.header_scan import scan_file
@@ -66,6 +66,7 @@ class _Opening(Struct):
     at: OpenAt
     probe: Probe
     gaps_noted: bool = False
+    sums: dict[Offset, int] = field(default_factory=dict)  # of indexes of aborted transactions, by segment
 
     @property
     def may_have_gaps(self) -> bool:
@@ -81,6 +82,7 @@ class _Opening(Struct):
         await _index_anew(segments[:-1], files)
         self.gaps_noted = names.GAPS in files
         epochs = _load_epochs(self.fs, self.directory, self.probe)
+        self.sums = _load_sums(self.fs, self.directory, self.probe)
         if self.at.clean and epochs is not None:
             opened = await self._clean(segments, epochs)
             if opened is not None:
@@ -100,12 +102,20 @@ class _Opening(Struct):
         active, end = segments[-1], self.at.recovery_point
         try:
             active.load_end(end, may_have_gaps=self.may_have_gaps)
+            self._check_transactions(active)
         except DamagedFileError as e:
             self.probe("clean_stop_disproved", path=e.path, position=e.position, reason=e.reason)
             return None
         producers = await self._producers_at(end, segments)
         active.close()  # nothing is to be synced: most logs stay idle, and open their files when they are used
         return self._log(segments, epochs, producers, end)
+
+    def _check_transactions(self, active: Segment) -> None:
+        """Of a log that was stopped in order. DamagedFileError."""
+        index = active.transaction_index
+        if self.sums.get(active.base_offset, (actual := index.checksum())) != actual:
+            raise DamagedFileError(index.file.path, 0, "it does not match its checksum")
+        index.checked = True
 
     async def _unclean(self, segments: list[Segment], epochs: LeaderEpochs | None) -> Log:
         first = Segments(segments).index_of(self.at.recovery_point)
@@ -132,6 +142,8 @@ class _Opening(Struct):
         found = await recovery.run()
         log = self._log(found.segments, epochs, producers, found.end_offset, damage=found.damage)
         log.derived.recovered(stale=recovery.producers_stale)
+        for segment in found.segments[first:-1]:
+            log.derived.note_transactions(segment)
         await log.restore_producers()
         return log
 
@@ -156,7 +168,7 @@ class _Opening(Struct):
         segments[-1].become_active(end)
         start = max(segments[0].base_offset, min(end, self.at.log_start))
         epochs.truncate_start(start)
-        return Log(
+        log = Log(
             self.fs,
             self.home,
             self.partition,
@@ -170,6 +182,9 @@ class _Opening(Struct):
             damage=damage,
             gaps_noted=self.gaps_noted or self.at.cleaned,
         )
+        closed = {segment.base_offset for segment in segments[:-1]}
+        log.derived.transaction_sums = {base: value for base, value in self.sums.items() if base in closed}
+        return log
 
 
 def tidy(fs: FileSystem, directory: str) -> list[str]:
@@ -196,6 +211,16 @@ def _load_epochs(fs: FileSystem, directory: str, probe: Probe) -> LeaderEpochs |
     except DamagedFileError as e:
         probe("epochs_rebuilt", path=e.path, position=e.position, reason=e.reason)
         return None
+
+
+def _load_sums(fs: FileSystem, directory: str, probe: Probe) -> dict[Offset, int]:
+    path = names.join(directory, names.TRANSACTION_SUMS)
+    try:
+        content = read_file(fs, path, SIZE_MAX)
+        return {} if content is None else parse_sums(path, content)
+    except DamagedFileError as e:
+        probe("checkpoint_ignored", path=e.path, position=e.position, reason=e.reason)
+        return {}
 
 
 async def _index_anew(closed: list[Segment], files: list[str]) -> None:

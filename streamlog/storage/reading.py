@@ -271,7 +271,10 @@ def aborted(log: Log, start: Offset, end: Offset) -> list[AbortedTransaction]:
     """As `Log.aborted`. The markers may stand in later segments than the records."""
     found: list[AbortedTransaction] = []
     for index in range(log.segments.index_of(start), len(log.segments)):
-        here = log.segments.at(index).transaction_index
+        segment = log.segments.at(index)
+        here = segment.transaction_index
+        if not here.checked:
+            log.check_transactions(segment)
         if here.count:
             some, is_all = here.touching(start, end)
             found += some

@@ -20,12 +20,11 @@ from streamlog.storage import names
 from streamlog.storage.examination import DamagedRange, Examined
 from streamlog.storage.log import Log
 from streamlog.storage.markers import marker_in
-from streamlog.storage.producer_restore import follow
 from streamlog.storage.producers import ProducerStates
 from streamlog.storage.segment import Segment
-from streamlog.storage.snapshot_files import load_snapshot
 from streamlog.storage.soundness import Sound, Surroundings, check_batches, epoch_in
 from streamlog.storage.transaction_index import AbortedTransaction
+from streamlog.storage.transaction_replay import producers_before
 from streamlog.storage.verified import VerifiedRange
 
 CHUNK_BYTES: Final = 1 << 20
@@ -63,7 +62,7 @@ class _Repair:
     async def run(self) -> bool:
         log, segment = self._log, self._segment
         generation = log.durability.generation
-        self._producers = await self._producers_before()
+        self._producers = await producers_before(self._fs, log, segment)
         segment.pin()
         try:
             self._begin(segment.base_offset)
@@ -82,18 +81,6 @@ class _Repair:
             return False
         log.replace_segments([segment], self._outputs[0], self._outputs[1:])
         return True
-
-    async def _producers_before(self) -> ProducerStates | None:
-        """Their state where the segment begins."""
-        log, base = self._log, self._segment.base_offset
-        producers = load_snapshot(self._fs, log.directory, base)
-        if producers is None or producers.map_end_offset < log.segments.first.base_offset:
-            producers = ProducerStates((), log.segments.first.base_offset)
-        try:
-            await follow(producers, log.segments, base, base)
-        except CorruptMessageError:
-            return None  # an earlier segment is damaged too
-        return producers
 
     async def _write(self) -> None:
         parts: list[VerifiedRange | DamagedRange] = [*self._found.sound, *self._found.damages]

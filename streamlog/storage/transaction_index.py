@@ -14,14 +14,19 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
+from crc32c import crc32c
+
 from streamlog.errors import InvariantError
 from streamlog.model import NO_OFFSET, Offset, ProducerId
 from streamlog.ports import FileSystem
 from streamlog.storage.entry_file import EntryFile
+from streamlog.storage.replace_file import read_file
 
 VERSION: Final = 0
 _ENTRY: Final = struct.Struct(">hqqqq")
 ENTRY_SIZE: Final = _ENTRY.size
+FILE_BYTES_MAX: Final = 2**31
+"""As of a segment, which holds a marker for each entry."""
 
 
 class AbortedTransaction(NamedTuple):
@@ -48,12 +53,18 @@ class TransactionIndex:
     looked for once.
     """
 
-    __slots__ = ("_count", "_file", "_fs")
+    __slots__ = ("_count", "_file", "_fs", "checked")
 
     def __init__(self, fs: FileSystem, path: str) -> None:
         self._fs = fs
         self._file = EntryFile(fs, path, ENTRY_SIZE)
         self._count = -1  # not known yet
+        self.checked = False  # against its checksum (`derived`), or written by this process
+
+    def checksum(self) -> int:
+        """Of the whole file; 0: there is none, or nothing in it."""
+        content = read_file(self._fs, self._file.path, FILE_BYTES_MAX)
+        return crc32c(content) if content else 0
 
     @property
     def file(self) -> EntryFile:
@@ -105,6 +116,7 @@ class TransactionIndex:
         if self._exists:
             self._file.clear()
         self._count = 0
+        self.checked = True
 
     async def sync(self) -> None:
         if self._exists:

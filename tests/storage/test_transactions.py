@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamlog.errors import (
+    DamagedFileError,
     InvalidRecordError,
     InvalidTransactionStateError,
     OutOfOrderSequenceError,
@@ -332,4 +333,43 @@ def test_the_index_finds_what_touches_a_range_and_knows_when_to_stop() -> None:
         again.close()
 
     machine.run(story())
+    machine.close()
+
+
+@pytest.mark.parametrize("how", ["flipped", "cut", "removed", "emptied"])
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_damaged_index_of_a_closed_segment_is_found_again(how: str, clean: bool) -> None:
+    machine = Machine(1)
+    rig = Rig(machine, LogConfig(segment_bytes=900, segment_index_bytes=1024))
+    for epoch in range(0, 16, 2):
+        send(rig, 5, epoch)
+        end(rig, 5, epoch + 1, commit=bool(epoch % 4))
+    rig.sync()
+    whole = aborted(rig, 0, 100)
+    machine.run(rig.directory.checkpoint())
+    if clean:
+        rig.stop()
+    else:
+        machine.crash()
+    disk, path = machine.disk, f"/data/topic-0/{0:020d}.txnindex"
+    size = len(disk.find(path).cache.read(10_000, 0))  # type: ignore[union-attr]  # it is a file
+    match how:
+        case "flipped":
+            disk.damage(path, 9, b"\x77")
+        case "removed":
+            disk.remove(path)
+        case _:
+            left = 0 if how == "emptied" else size - ENTRY_SIZE - 3
+            disk.find(path).cache.resize(left)  # type: ignore[union-attr]
+            disk.find(path).platter.resize(left)  # type: ignore[union-attr]
+    rig.start()
+    with pytest.raises(DamagedFileError, match=r"txnindex"):
+        aborted(rig, 0, 100)
+    machine.run(rig.log.mend_transactions())
+    assert aborted(rig, 0, 100) == whole
+    assert [event for event, _ in rig.events if event == "index_rebuilt"]
+    machine.run(rig.directory.checkpoint())
+    machine.crash()
+    rig.start()
+    assert aborted(rig, 0, 100) == whole
     machine.close()

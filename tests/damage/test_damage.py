@@ -1,0 +1,47 @@
+"""Some cases of `make damage`, and that the finder finds."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamlog.model import LeaderEpoch
+from streamlog.records import scan_headers
+from streamlog.storage import examination, reading
+from streamlog.storage.soundness import Sound, Surroundings
+from tests.damage.__main__ import chosen
+from tests.damage.case import REPAIRED, WRONG, Case, outcome_of, scene
+from tests.damage.harm import harms, kinds
+
+EVERY = 200
+
+
+def test_nothing_is_wrong_after_damage() -> None:
+    found = [(str(case), outcome_of(case)) for case in chosen(quick=False, match="")[7::EVERY]]
+    assert len(found) >= 15
+    assert [(case, outcome.why) for case, outcome in found if outcome.what == WRONG] == []
+    assert {outcome.what for _, outcome in found} >= {REPAIRED}
+
+
+def test_a_node_that_serves_what_it_reads_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The finder sees damage that is served: verification is left out."""
+    made = scene(False)
+    leader = made.leaders["plain"]
+    path = kinds(made.files[leader], "plain")["closed log"]
+    harm = next(
+        one
+        for one in harms("closed log", path, made.files[leader][path])
+        if (one.region, one.how) == ("base offset", "flipped")
+    )
+    monkeypatch.setattr(reading, "check_batches", _believed)
+    monkeypatch.setattr(examination, "sound_prefix", lambda data, around: (_believed(data, around), None))
+    assert outcome_of(Case("plain", harm, "leader", "stopped")).what == WRONG
+
+
+def _believed(data: bytes, around: Surroundings) -> Sound:
+    found = [
+        (around.position + position, header)
+        for position, header in scan_headers(data, 0, min(len(data), around.stop - around.position))
+    ]
+    last = found[-1] if found else None
+    end = around.position if last is None else last[0] + last[1].size_bytes
+    return Sound(end, around.expected if last is None else last[1].next_offset, LeaderEpoch(0), found)
