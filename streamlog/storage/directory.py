@@ -157,6 +157,11 @@ class LogDirectory:
             if partition is None or not self._fs.is_dir(names.join(self.path, name)):
                 continue
             self.logs[partition] = await self._open(partition, config_of(partition))
+        for partition, point in self._recovery_points.items():
+            if point and partition not in self.logs and self.clean_epoch is not None:
+                # What this node has stopped with in order is gone: it must not come back as one that has it.
+                self._probe("log_damaged", path=self.partition_path(partition), position=0, reason="the log is gone")
+                self.clean_epoch = None
         self._log_starts = {p: offset for p, offset in self._log_starts.items() if p in self.logs}
         points = {p: min(offset, self._end_of(p, offset)) for p, offset in self._recovery_points.items()}
         if points != self._recovery_points or not self._points_found:

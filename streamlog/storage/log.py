@@ -106,6 +106,7 @@ class Log:
         "leader_has_gaps",
         "log_end_offset",
         "log_start_offset",
+        "lost_head",
         "partition",
         "segments",
         "unsound",
@@ -139,6 +140,7 @@ class Log:
         self.damage = damage
         self.gaps_noted = gaps_noted  # offsets may be missing between batches, and the disk says so
         self.leader_has_gaps = False  # what is followed may have them
+        self.lost_head: Offset | None = None  # with damage: where the log began before its first records were lost
         self.unsound: dict[Segment, Examined] = {}  # those in which damage was found since the start
         self.durability = Durability(self._mark, log_end_offset)
         self._users = 0  # of `in_use`
@@ -426,7 +428,7 @@ class Log:
             segment = Segment.create(self._fs, self.directory, offset, self.config)
             self.segments.replace_all(segment)
             self.log_start_offset = offset
-            self.damage = None
+            self.damage = self.lost_head = None
             self._was_cut(offset, segment, old, restarted=True)
         except OSError as e:
             raise self._home.fail(e) from e
@@ -502,6 +504,9 @@ class Log:
     async def discard_damage(self) -> None:
         """Cut the log at the damage, for good: the records from there on will be fetched from the leader."""
         if self.damage is None:
+            return
+        if self.lost_head is not None:
+            await self.restart_at(self.lost_head)
             return
         await self._home.lower_checkpoints(self.partition, self.log_end_offset, self.log_end_offset)
         self.damage = None

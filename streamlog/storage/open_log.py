@@ -76,6 +76,24 @@ class _Opening(Struct):
     async def run(self) -> Log:
         files = tidy(self.fs, self.directory)
         bases = sorted(parsed[0] for parsed in map(names.parse_file_name, files) if parsed and parsed[1] == names.LOG)
+        is_ours = self.fs.exists(names.join(self.directory, names.TRANSACTION_SUMS))
+        begin = bases[0] if bases else self.at.recovery_point
+        if self.at.clean and is_ours and begin > self.at.log_start:
+            return self._without_head(await self._found(bases, files), Offset(begin))
+        return await self._found(bases, files)
+
+    def _without_head(self, log: Log, begin: Offset) -> Log:
+        """After a stop in order it is known where the log begins: what stood there is gone. It would look as if it had
+        been deleted in time, and be deleted elsewhere too once this replica leads.
+        """
+        path = names.join(self.directory, names.file_name(self.at.log_start, names.LOG))
+        reason = f"offsets {self.at.log_start}..{begin} are gone: the log began there when it was closed"
+        log.damage = DamagedFileError(path, 0, reason, "the log is to be had from the partition's leader")
+        log.lost_head = self.at.log_start
+        self.probe("log_damaged", path=path, position=0, reason=reason)
+        return log
+
+    async def _found(self, bases: list[Offset], files: list[str]) -> Log:
         if not bases:
             return self._empty()
         segments = [Segment(self.fs, self.directory, base, self.config) for base in bases]

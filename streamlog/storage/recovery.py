@@ -134,6 +134,7 @@ class Recovery:
             last = result.segments[-1]
             reason = f"the log ends at {self._expected}, but was durable up to {self._recovery_point}"
             result.damage = DamagedFileError(last.path(names.LOG), last.size_bytes, reason, REMEDY)
+            self._probe("log_damaged", path=last.path(names.LOG), position=last.size_bytes, reason=reason)
         for segment in result.segments[self._first : -1]:
             segment.become_closed()
         await self._write_anew(result.segments[self._first :])

@@ -187,6 +187,6 @@ def test_an_index_of_random_bytes_gives_answers_or_damage(content: bytes, base: 
 
 
 def test_meta_properties_are_kafkas_text() -> None:
-    meta = MetaProperties(node_id=BrokerId(3), directory_id="dir", cluster_id="c")
-    assert format_meta(meta) == b"version=1\ncluster.id=c\ndirectory.id=dir\nnode.id=3\n"
-    assert parse_meta(PATH, b"#\n#Mon\nnode.id=3\ndirectory.id=dir\nversion=1\ncluster.id=c\n") == meta
+    meta = MetaProperties(node_id=BrokerId(3), directory_id="q" * 22, cluster_id="c")
+    assert format_meta(meta) == b"version=1\ncluster.id=c\ndirectory.id=" + b"q" * 22 + b"\nnode.id=3\n"
+    assert parse_meta(PATH, b"#\n#Mon\nnode.id=3\ndirectory.id=" + b"q" * 22 + b"\nversion=1\ncluster.id=c\n") == meta

@@ -187,3 +187,31 @@ def test_what_this_process_has_written_is_not_read_again(rig: Rig) -> None:
     assert not rig.log.segments.first.verified.covers(0, 10)
     rig.read(0)
     assert rig.log.segments.first.verified.covers(0, rig.log.segments.first.size_bytes)
+
+
+def test_a_first_segment_that_is_gone_is_not_taken_for_retention(rig: Rig) -> None:
+    rig.machine.disk.remove(SEGMENT)
+    rig.start()
+    assert rig.log.damage is not None
+    assert "offsets 0..11 are gone" in str(rig.log.damage)
+    rig.machine.run(rig.log.discard_damage())
+    assert rig.log.damage is None
+    assert (rig.log.log_start_offset, rig.log.log_end_offset) == (0, 0)
+
+
+def test_all_segments_that_are_gone(rig: Rig) -> None:
+    for name in rig.do(lambda: rig.machine.fs.list(f"{DIRECTORY}/topic-0")):
+        if name.endswith(".log"):
+            rig.machine.disk.remove(f"{DIRECTORY}/topic-0/{name}")
+    rig.start()
+    assert "offsets 0..40 are gone" in str(rig.log.damage)
+
+
+def test_a_log_that_retention_has_shortened_is_whole(rig: Rig) -> None:
+    rig.start()
+    rig.do(lambda: rig.log.remove_oldest(1))
+    rig.sync()
+    rig.stop()
+    rig.start()
+    assert rig.log.damage is None
+    assert rig.log.log_start_offset == 11
