@@ -6,6 +6,7 @@ import struct
 
 import pytest
 
+from streamlog.broker.leader_replica import LeaderReplica
 from streamlog.records import scan_headers
 from streamlog.sim.inode import FileNode
 from streamlog.storage import names
@@ -62,3 +63,14 @@ def test_one_far_back_is_found_by_naming_more() -> None:
         cluster.check()
 
     tell(story)
+
+
+def test_without_the_comparison_replicas_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted defect: what recovery must let pass, because compaction may explain it, comes back into the ISR."""
+
+    async def nowhere(self: LeaderReplica, held: object, fetch_offset: object) -> None:
+        return None
+
+    monkeypatch.setattr(LeaderReplica, "difference", nowhere)
+    with pytest.raises(AssertionError, match="differ"):
+        test_a_damaged_header_is_found_and_its_batch_copied_again(3, 0, explained=True)
