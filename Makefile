@@ -8,7 +8,7 @@ OUTPUT ?= table
 NOISE_TESTS := $(addprefix tests/,cli client daemon demo e2e pytest_plugin raft/test_processes.py requirements services)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check fmt test test-long test-rounds nemesis test-noise test-spark test-lowest fuzz sim damage sim-raft bench bench-peers demo interop proto docs clean
+.PHONY: help setup check fmt test test-long test-rounds nemesis test-noise test-spark test-console demo-console test-lowest fuzz sim damage sim-raft bench bench-peers demo interop proto docs clean
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -56,6 +56,10 @@ test-spark: $(STAMP)  ## the Spark part, with pyspark (a download of 450 MB the 
 test-lowest: $(STAMP)  ## a cluster of three nodes with the lowest version of each dependency that pyproject.toml allows
 	$(BIN)/python tools/lowest.py --run
 
+test-console: $(STAMP)  ## the web console, with its packages; in a real browser where Chromium is installed
+	$(BIN)/python -c 'import nicegui, sqlalchemy, playwright' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,console,browser]'
+	$(BIN)/python -m pytest -q tests/console
+
 sim: $(STAMP)    ## the cluster in simulation: SEED=7 tells one run, SEEDS=2000 FROM=0 JOBS=2 runs many, SHRINK=7 finds why
 	@$(BIN)/python -m tests.cluster $(if $(SEED),--seed $(SEED),$(if $(SHRINK),--shrink $(SHRINK),--seeds $(or $(SEEDS),300) --from $(or $(FROM),0) --jobs $(or $(JOBS:auto=2),2))) $(if $(MUTANT),--mutant $(MUTANT))
 
@@ -79,6 +83,10 @@ docs: $(STAMP)  ## write docs/configuration.md from the tables of settings
 
 demo: $(STAMP)   ## three nodes, real log lines, a leader killed with -9, and what became of them
 	@$(BIN)/python -m demo
+
+demo-console: $(STAMP)  ## three nodes, log lines flowing, and the web console; PORT=8048; until Ctrl-C
+	$(BIN)/python -c 'import nicegui, sqlalchemy' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,console]'
+	@$(BIN)/python -m demo.console --port $(or $(PORT),8048)
 
 bench: $(STAMP)  ## what streamlog costs; PART="records ..." for some parts, OUTPUT=json
 	@$(BIN)/python -m compileall -q streamlog

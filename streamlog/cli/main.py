@@ -28,6 +28,7 @@ _COMMANDS: Final = {
     "cluster": _Command("streamlog.cli.cluster", "Nodes, quorum, disks; drain and forget nodes."),
     "partition": _Command("streamlog.cli.partition", "Elect leaders, move replicas, compare replicas."),
     "pipeline": _Command("streamlog.cli.pipeline", "Spark pipelines that ship: list and run them."),
+    "console": _Command("streamlog.cli.console", "The web console: the cluster in a browser."),
     "local": _Command("streamlog.cli.local", "A cluster on this machine, for development."),
     "dump": _Command("streamlog.cli.dump", "Print what is in the files of a log, and what is wrong with them."),
     "completion": _Command("streamlog.cli.completion", "Print the completion script of a shell."),

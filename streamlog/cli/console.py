@@ -1,0 +1,61 @@
+"""`streamlogctl console`: the web console."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+import click
+
+from streamlog.cli.failures import Interrupted, failed
+from streamlog.cli.target import Target, cluster_options
+from streamlog.errors import StreamlogError
+
+PORT: Final = 8048
+
+
+def _default_data() -> Path:
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "streamlog" / "console"
+
+
+@click.command
+@click.option("--port", type=click.IntRange(0, 65_535), default=PORT, show_default=True, help="0: any that is free.")
+@click.option(
+    "--data",
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=_default_data,
+    show_default="~/.local/share/streamlog/console",
+    help="Where its history is kept.",
+)
+@click.option("--database", metavar="URL", default="", help="Another database for the history, as SQLAlchemy's URLs.")
+@cluster_options
+def console(target: Target, port: int, data: Path, database: str) -> None:
+    """Show the cluster in a browser: health, topics, records, groups and their lag over time.
+
+    It runs until Ctrl-C, on this machine's loopback address alone. Needs 'pip install streamlog[console]'.
+
+    \b
+    Examples:
+      streamlogctl console
+      streamlogctl console --bootstrap-server node1:9092 --port 8050 --data /var/lib/streamlog-console
+    """
+    try:
+        from streamlog.console.history import HistoryError
+        from streamlog.console.server import serve
+    except ModuleNotFoundError as error:
+        raise click.ClickException(
+            f"the console needs packages that are not installed ({error.name}): pip install 'streamlog[console]'."
+        ) from None
+    try:
+        serve(target.settings, data, database, port, click.echo)
+    except KeyboardInterrupt:
+        raise Interrupted from None
+    except StreamlogError as error:
+        raise failed(error) from None
+    except HistoryError as error:
+        raise click.ClickException(str(error)) from None
+    except OSError as error:
+        where = error.filename or f"port {port}"
+        raise click.ClickException(f"{where}: {error.strerror}.") from None

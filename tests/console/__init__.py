@@ -1,0 +1,1 @@
+"""streamlog.console; skipped by name where its packages or Chromium are missing."""

@@ -1,0 +1,204 @@
+"""The console in a real browser, on a cluster of real processes. Skipped by name without playwright or Chromium."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamlog.client import Producer
+from streamlog.client.sync_admin import Admin
+from streamlog.daemon.local import LocalCluster
+
+for module in ("nicegui", "sqlalchemy"):
+    pytest.importorskip(module, reason="streamlog[console] is not installed")
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+if CHROMIUM is None:
+    pytest.skip("Chromium is not installed", allow_module_level=True)
+
+COMMAND = str(Path(sys.executable).with_name("streamlogctl"))
+pytestmark = [pytest.mark.process]
+WAIT_MS = 60_000
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    found = LocalCluster(tmp_path_factory.mktemp("cluster"))
+    found.create(3, 0, {"broker.session.timeout.ms": "3000"})
+    start(found)
+    yield found
+    for node in found.nodes:
+        found.kill(node)
+
+
+def start(cluster: LocalCluster) -> None:
+    subprocess.run(
+        [COMMAND, "local", "start", "--dir", str(cluster.directory)],
+        check=True,
+        capture_output=True,
+    )
+
+
+def servers(cluster: LocalCluster) -> str:
+    return ",".join(node.address for node in cluster.nodes)
+
+
+class Console:
+    def __init__(self, cluster: LocalCluster, data: Path) -> None:
+        self._command = [COMMAND, "console", "--port", "0", "--data", str(data)]
+        self._command += ["--bootstrap-server", servers(cluster)]
+        self.url = ""
+
+    def __enter__(self) -> Console:
+        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        found = re.search(r"http://\S+", self._process.stdout.readline())
+        assert found is not None
+        self.url = found[0]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.send_signal(signal.SIGINT)
+        assert self._process.wait(30) in (0, 130, -signal.SIGINT)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("console")
+
+
+@pytest.fixture(scope="module")
+def console(cluster: LocalCluster, data: Path) -> Iterator[Console]:
+    with Console(cluster, data) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as running:
+        found = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def page(browser: Any, console: Console) -> Iterator[Any]:
+    context = browser.new_context(base_url=console.url)
+    found = context.new_page()
+    found.set_default_timeout(WAIT_MS)
+    errors: list[str] = []
+    found.on("pageerror", lambda error: errors.append(str(error)))
+    found.on("dialog", lambda dialog: errors.append(f"a script ran: {dialog.message}"))
+    yield found
+    assert errors == []
+    context.close()
+
+
+def test_a_topic_is_created_and_a_record_written_and_found(page: Any) -> None:
+    page.goto("/topics")
+    page.get_by_role("button", name="New topic").click()
+    page.get_by_label("Name").fill("orders")
+    page.get_by_role("button", name="Create", exact=True).click()
+    page.get_by_role("cell", name="orders").wait_for()
+    page.goto("/records?topic=orders")
+    page.get_by_text("Write a record").click()
+    page.get_by_label("Value").fill("<script>alert(1)</script>")
+    page.get_by_role("button", name="Write", exact=True).click()
+    page.get_by_text("A record is written to orders.").wait_for()
+    page.get_by_label("Containing").fill("alert")
+    page.get_by_role("button", name="Read", exact=True).click()
+    page.get_by_text("1 records shown, 1 looked at.").wait_for()
+    page.get_by_role("cell", name="<script>alert(1)</script>").click()
+    page.get_by_role("dialog").get_by_text("<script>alert(1)</script>").wait_for()
+
+
+def test_bytes_of_any_kind_are_shown_as_text(page: Any, cluster: LocalCluster) -> None:
+    with Admin(bootstrap_servers=servers(cluster)) as admin:
+        admin.create_topic("odd")
+    with Producer(bootstrap_servers=servers(cluster)) as producer:
+        producer.send("odd", b"\xff\x00\x1b[31m", key=b"<b>k</b>", headers=[("<i>", b"\xfe")])
+        producer.send("odd", b"x" * 900_000)
+        producer.flush()
+    page.goto("/records?topic=odd")
+    page.get_by_text("2 records shown").wait_for()
+    page.get_by_role("cell", name="<b>k</b>").wait_for()
+    assert page.locator("td b").count() == 0
+
+
+def test_a_wrong_name_is_refused_with_a_sentence(page: Any) -> None:
+    page.goto("/topics")
+    page.get_by_role("button", name="New topic").click()
+    page.get_by_label("Name").fill("../x")
+    page.get_by_role("button", name="Create", exact=True).click()
+    page.get_by_text(re.compile(r"topic.*name", re.IGNORECASE)).last.wait_for()
+
+
+@pytest.mark.parametrize("address", ["/", "/brokers", "/brokers/1", "/topics", "/groups", "/groups/nobody", "/quorum"])
+def test_every_view_has_its_address_and_says_something(page: Any, address: str) -> None:
+    assert page.goto(address).ok
+    page.get_by_role("heading").first.wait_for()
+    assert "Traceback" not in page.content()
+
+
+def test_a_topic_is_deleted_when_its_name_is_typed(page: Any, cluster: LocalCluster) -> None:
+    with Admin(bootstrap_servers=servers(cluster)) as admin:
+        admin.create_topic("gone")
+    page.goto("/topics/gone")
+    page.get_by_role("button", name="Delete", exact=True).click()
+    page.get_by_label("Name of the topic").fill("other")
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    page.get_by_text("Type gone to delete it.").wait_for()
+    page.get_by_label("Name of the topic").fill("gone")
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    page.wait_for_url("**/topics")
+    with Admin(bootstrap_servers=servers(cluster)) as admin:
+        assert "gone" not in [one.name for one in admin.list_topics()]
+
+
+def test_what_goes_wrong_is_seen_without_a_reload_and_what_comes_back_too(page: Any, cluster: LocalCluster) -> None:
+    page.goto("/")
+    page.get_by_text("Nothing: the cluster is healthy.").wait_for()
+    cluster.kill(cluster.node(2))
+    page.get_by_text(re.compile(r"Node 2 .* is fenced")).wait_for()
+    for node in cluster.nodes:
+        cluster.kill(node)
+    page.get_by_text("No node of the cluster answers.").wait_for()
+    start(cluster)
+    page.get_by_text("Nothing: the cluster is healthy.").wait_for()
+
+
+def test_history_outlives_the_console(browser: Any, cluster: LocalCluster, tmp_path: Path) -> None:
+    from streamlog.console.history import LOOKED, History
+
+    database = f"sqlite:///{tmp_path / 'history.db'}"
+    for _ in range(2):
+        with Console(cluster, tmp_path) as console:
+            found = browser.new_page()
+            found.goto(console.url)
+            found.get_by_text("3 of 3").wait_for(timeout=WAIT_MS)
+            found.close()
+        history = History.open(database)
+        assert not history.moved_aside
+        assert history.read(LOOKED, time.time() - 600, time.time() + 10)
+        history.close()
+
+
+def test_pages_of_strangers_are_refused(console: Console) -> None:
+    import http.client
+    from urllib.parse import urlsplit
+
+    where = urlsplit(console.url)
+    assert where.hostname == "127.0.0.1"
+    for headers in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}):
+        connection = http.client.HTTPConnection("127.0.0.1", where.port, timeout=30)
+        connection.request("GET", "/", headers=headers)
+        assert connection.getresponse().status == 403
