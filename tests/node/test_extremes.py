@@ -1,4 +1,4 @@
-"""FAULTS, "Hostile peers and callers", and I21: every integer of every request of every service, internal ones too, at
+"""FAULTS, "Hostile peers", and I21: every integer of every request of every service, internal ones too, at
 the ends of its type and beyond what we make of it. A node in the simulated world answers each by a status of its own,
 goes on, and its partitions are as they were.
 
