@@ -10,6 +10,7 @@ from google.protobuf.message import Message
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.api.pb import batches_pb2, cluster_pb2, common_pb2
 from streamlog.errors import StreamlogError
+from streamlog.metadata.features import METADATA_VERSION_MAX
 from tests.services.world import ADMIN, BATCHES, Cluster, simulate
 from tests.storage.batches import batch
 
@@ -323,7 +324,7 @@ def test_reassignments_and_drains() -> None:
         level = await ask(
             cluster, "UpdateMetadataVersion", pb.UpdateMetadataVersionRequest(), pb.UpdateMetadataVersionResponse
         )
-        assert level.level == 1
+        assert level.level == METADATA_VERSION_MAX
         with pytest.raises(StreamlogError) as caught:
             await ask(cluster, "UnregisterNode", pb.UnregisterNodeRequest(node_id=9), pb.UnregisterNodeResponse)
         assert caught.value.code == "BROKER_ID_NOT_REGISTERED"
