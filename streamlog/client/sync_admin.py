@@ -55,6 +55,7 @@ class Admin:
     alter_configs = blocking(AsyncAdmin.alter_configs)
     alter_config = blocking(AsyncAdmin.alter_config)
     elect_leaders = blocking(AsyncAdmin.elect_leaders)
+    preview_unclean_election = blocking(AsyncAdmin.preview_unclean_election)
     alter_partition_reassignments = blocking(AsyncAdmin.alter_partition_reassignments)
     list_partition_reassignments = blocking(AsyncAdmin.list_partition_reassignments)
     digest_replicas = blocking(AsyncAdmin.digest_replicas)

@@ -230,8 +230,8 @@ class ActiveController:
 
     async def _look_around(self) -> None:
         """At all nodes that are not fenced, at the same time: those that are silent take as long as they take."""
-        live = [broker for broker in self._view.image.brokers.values() if not broker.fenced]
-        looks = [self.suspect(broker.broker_id, broker.epoch) for broker in live]
+        unfenced = [broker for broker in self._view.image.brokers.values() if not broker.fenced]
+        looks = [self.suspect(broker.broker_id, broker.epoch) for broker in unfenced]
         for outcome in await asyncio.gather(*looks, return_exceptions=True):
             if isinstance(outcome, BaseException) and not isinstance(outcome, StreamlogError):
                 raise outcome

@@ -68,7 +68,9 @@ class ProcessId(Struct, frozen=True):
         deadline = time.monotonic() + timeout_s
         with _held(self) as fd:
             if fd is not None and self.alive:
-                select.select([fd], [], [], timeout_s)
+                poll = select.poll()  # select() takes no descriptor above 1,023
+                poll.register(fd, select.POLLIN)
+                poll.poll(timeout_s * 1000)
         while self.alive and time.monotonic() < deadline:
             time.sleep(_LOOK_AGAIN_S)
         return not self.alive

@@ -161,7 +161,7 @@ def _check_columns(columns: RecordColumns, header: BatchHeader, first: int, *, k
     if keys_required and int(columns.key_sizes.min()) < 0:
         raise _without_key(first)
     if columns.headers is not None:
-        for name in {name for headers in columns.headers for name, _ in headers}:
+        for name in dict.fromkeys(name for headers in columns.headers for name, _ in headers):
             _check_name(name)
     largest, smallest = int(times.max()), int(times.min())
     if smallest <= NO_TIMESTAMP < largest:

@@ -67,6 +67,9 @@ class Machine:
     async def _outlive(self, coro: Coroutine[Any, Any, T]) -> T:
         """Wait for a task of the process from outside it, where its death is noticed."""
         process = self.process
+        if not process.alive:  # what was left of an earlier `run` has burnt the fuse down before this began
+            coro.close()
+            raise Killed(process)
         death = self.loop.create_future()
         process.on_death(lambda: None if death.done() else death.set_result(None))
         task = self.loop.create_task(coro, context=process.context())

@@ -241,10 +241,10 @@ def _load_sums(fs: FileSystem, directory: str, probe: Probe) -> dict[Offset, int
         return {}
 
 
-async def _index_anew(closed: list[Segment], files: list[str]) -> None:
+async def _index_anew(segments: list[Segment], files: list[str]) -> None:
     """Rebuild the indexes of closed segments that lack one."""
     present = set(files)
-    for segment in closed:
+    for segment in segments:
         if {segment.file_name(names.INDEX), segment.file_name(names.TIME_INDEX)} <= present:
             continue
         try:

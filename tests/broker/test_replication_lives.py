@@ -40,11 +40,19 @@ def told_before_it_is_synced(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(FollowerReplica, "on_batches", on_batches)
 
 
+def no_comparison(patch: pytest.MonkeyPatch) -> None:
+    async def difference(self: LeaderReplica, held: object, fetch_offset: Offset) -> None:
+        return None
+
+    patch.setattr(LeaderReplica, "difference", difference)
+
+
 def no_divergence_check(patch: pytest.MonkeyPatch) -> None:
     def divergence(self: LeaderReplica, last_epoch: LeaderEpoch, offset: Offset) -> None:
         return None
 
     patch.setattr(LeaderReplica, "divergence", divergence)
+    no_comparison(patch)  # which would find it too
 
 
 def never_reads_on_from_the_disk(patch: pytest.MonkeyPatch) -> None:
@@ -56,6 +64,7 @@ def follows_from_anywhere_unchecked(patch: pytest.MonkeyPatch) -> None:
         return None
 
     patch.setattr(LeaderStream, "_check", no_check)
+    no_comparison(patch)
 
 
 def lives(first: int) -> None:

@@ -7,7 +7,7 @@ redundant, because another defence catches it, or there is no such schedule: `ma
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Final
 from unittest import mock
 
@@ -150,7 +150,10 @@ def ack_before_replication() -> AbstractContextManager[object]:
 
 def no_divergence_check() -> AbstractContextManager[object]:
     """A follower goes on at its end, whatever stands before it (SEMANTICS 2)."""
-    return _patched(PartitionLeader, "divergence", lambda self, last_epoch, fetch_offset: None)
+    stack = ExitStack()
+    stack.enter_context(no_comparison())  # which would find it too
+    stack.enter_context(_patched(PartitionLeader, "divergence", lambda self, last_epoch, fetch_offset: None))
+    return stack
 
 
 def no_comparison() -> AbstractContextManager[object]:

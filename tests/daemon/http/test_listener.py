@@ -27,6 +27,7 @@ class FakeNode:
     node_id = 7
     cluster_id = "c"
     is_ready = True
+    has_lost_vote = False
 
 
 class Page(NamedTuple):
