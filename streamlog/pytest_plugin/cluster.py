@@ -216,7 +216,7 @@ class _RunningNode:
         """Until it has ended."""
         assert self._node is not None, "it runs"
         assert self._life is not None
-        self._node.call_failed(error)
+        self._node.fail(error)
         await asyncio.wait([self._life])
 
     async def stop(self) -> None:
@@ -240,7 +240,7 @@ class _RunningNode:
 
     async def _live(self, serving: asyncio.Event) -> None:
         fs, workers = PosixFileSystem(), ThreadWorkers()
-        network = GrpcNetwork(on_crash=lambda error: node.fail(error))
+        network = GrpcNetwork(on_crash=lambda error: node.call_failed(error))
         ports = Ports(
             fs=fs, network=network, clock=SystemClock(), random=system_random(), workers=workers, probe=no_probe
         )
