@@ -137,6 +137,9 @@ class _Opening(Struct):
 
     async def _unclean(self, segments: list[Segment], epochs: LeaderEpochs | None) -> Log:
         first = Segments(segments).index_of(self.at.recovery_point)
+        if first and self.at.recovery_point <= segments[first].base_offset:
+            # A cut may have ended the segment before here, and appended to it, and the power cut brought this one back.
+            first -= 1
         base = segments[first].base_offset
         if epochs is None:
             epochs = await _rebuild_epochs(segments[:first])
