@@ -137,7 +137,7 @@ def _with_lost_disk(rng: random.Random, faults: Sequence[Fault], observers: Sequ
         return list(faults)
     at = round(rng.uniform(BEGIN_S, FAULTS_END_S), 3)
     lost = Fault(at, Kind.POWER_ALL_WIPE, rng.choice(observers), lasts=rng.choice((0.05, 0.5, 2.0)))
-    # A second disk that cannot be trusted is one too many for two in-sync replicas: then it takes an operator (seed 106).
+    # A second disk that cannot be trusted is one too many for two in-sync replicas: it takes an operator (seed 106).
     sound = [fault for fault in faults if fault.kind not in (Kind.FULL_DISK, Kind.SYNC_ERROR)]
     return sorted([*sound, lost], key=lambda fault: fault.at)
 
