@@ -57,7 +57,7 @@ test-lowest: $(STAMP)  ## a cluster of three nodes with the lowest version of ea
 	$(BIN)/python tools/lowest.py --run
 
 test-console: $(STAMP)  ## the web console, with its packages; in a real browser where Chromium is installed
-	$(BIN)/python -c 'import nicegui, sqlalchemy, playwright' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,console,browser]'
+	$(BIN)/python -c 'import playwright' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,browser]'
 	$(BIN)/python -m pytest -q tests/console
 
 sim: $(STAMP)    ## the cluster in simulation: SEED=7 tells one run, SEEDS=2000 FROM=0 JOBS=2 runs many, SHRINK=7 finds why
@@ -85,7 +85,6 @@ demo: $(STAMP)   ## three nodes, real log lines, a leader killed with -9, and wh
 	@$(BIN)/python -m demo
 
 demo-console: $(STAMP)  ## three nodes, log lines flowing, and the web console; PORT=8048; until Ctrl-C
-	$(BIN)/python -c 'import nicegui, sqlalchemy' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,console]'
 	@$(BIN)/python -m demo.console --port $(or $(PORT),8048)
 
 bench: $(STAMP)  ## what streamlog costs; PART="records ..." for some parts, OUTPUT=json
