@@ -22,7 +22,7 @@ from typing import Final
 from bench.figures import Figure
 from bench.scratch import scratch
 from streamlog.client import EARLIEST, AsyncAdmin, AsyncConsumer, AsyncProducer
-from streamlog.client.admin_values import NodeState
+from streamlog.client.admin.values import NodeState
 from streamlog.daemon.local import LocalCluster
 from streamlog.errors import StreamlogError
 from streamlog.model import PartitionId, TopicPartition

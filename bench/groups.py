@@ -22,7 +22,7 @@ from bench.figures import Figure
 from bench.scratch import scratch
 from streamlog.api.calls import CallStream, stream, unary
 from streamlog.api.pb import groups_pb2 as pb
-from streamlog.client.client_ports import real_ports
+from streamlog.client.connection.client_ports import real_ports
 from streamlog.config import load_admin
 from streamlog.errors import IllegalGenerationError, StreamlogError, UnknownMemberIdError
 from streamlog.groups.placement import OFFSETS_TOPIC

@@ -24,10 +24,10 @@ from streamlog.ports.system import SystemClock, system_random
 from streamlog.ports.system import run as run_loop
 from streamlog.records import ProduceLimits, encode_batch, validate
 from streamlog.records.batch import BatchFields
-from streamlog.storage.config import NEVER, LogConfig
-from streamlog.storage.directory import LogDirectory
-from streamlog.storage.log import Log
-from streamlog.storage.scan import run as run_scan
+from streamlog.storage.directories.directory import LogDirectory
+from streamlog.storage.log.config import NEVER, LogConfig
+from streamlog.storage.log.log import Log
+from streamlog.storage.segments.scan import run as run_scan
 
 PARTITION = TopicPartition("bench", PartitionId(0))
 LIMITS = ProduceLimits(message_bytes_max=4 << 20)

@@ -19,9 +19,9 @@ from demo.lines import log_lines
 from demo.reading import Verdict, compare, read_to_end
 from demo.writing import Written, write_steadily
 from streamlog.cli.local_start import start_nodes
-from streamlog.client.admin import AsyncAdmin
-from streamlog.client.admin_values import TopicDescription
-from streamlog.client.producer import AsyncProducer
+from streamlog.client.admin.async_admin import AsyncAdmin
+from streamlog.client.admin.values import TopicDescription
+from streamlog.client.producer.async_producer import AsyncProducer
 from streamlog.daemon.local import LocalCluster
 from streamlog.ports import system
 

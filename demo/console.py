@@ -16,7 +16,7 @@ from typing import Final
 from demo.lines import log_lines
 from streamlog.cli.local_start import start_nodes
 from streamlog.client import AsyncConsumer, AsyncProducer
-from streamlog.client.admin import AsyncAdmin
+from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.daemon.local import LocalCluster
 from streamlog.errors import StreamlogError
 from streamlog.ports import system

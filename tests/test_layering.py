@@ -181,7 +181,7 @@ NODE_CODE = {
 
 
 # The synchronous face of the client has a thread of its own, and may see the world.
-FRONTS = {"client/sync_loop.py", "client/sync_producer.py"}
+FRONTS = {"client/connection/sync_loop.py", "client/producer/sync_producer.py"}
 
 
 def modules() -> list[Path]:

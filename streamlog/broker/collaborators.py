@@ -9,7 +9,7 @@ from streamlog.errors import StreamlogError
 from streamlog.metadata.roles import PartitionKey
 from streamlog.model import ProducerId
 from streamlog.replication.isr import IsrProposal
-from streamlog.storage.log import Appended
+from streamlog.storage.log.log import Appended
 
 if TYPE_CHECKING:
     from streamlog.broker.follower_replica import FollowerReplica

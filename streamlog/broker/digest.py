@@ -17,8 +17,8 @@ from streamlog.errors import CorruptMessageError, OutcomeUnknownError
 from streamlog.model import Offset
 from streamlog.ports import Workers
 from streamlog.records import check_crc, scan_headers
-from streamlog.storage.checkpoints import EpochEntry
-from streamlog.storage.log import Log
+from streamlog.storage.files.checkpoints import EpochEntry
+from streamlog.storage.log.log import Log
 
 CHUNK_BYTES: Final = 1 << 20
 

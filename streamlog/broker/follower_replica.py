@@ -17,8 +17,8 @@ from streamlog.model import INT64_MAX, BrokerId, LeaderEpoch, Offset, TopicId, T
 from streamlog.ports import Buffer
 from streamlog.records.held import HeldBatch
 from streamlog.replication.follower import FetchPosition, PartitionFollower
-from streamlog.storage.held import last_batches
-from streamlog.storage.log import Log
+from streamlog.storage.log.held import last_batches
+from streamlog.storage.log.log import Log
 
 
 def _nobody() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from streamlog.model import Offset, ProducerEpoch, ProducerId
-from streamlog.storage.log import Log
+from streamlog.storage.log.log import Log
 
 
 class OpenTransaction(Struct, frozen=True, kw_only=True):

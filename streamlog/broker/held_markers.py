@@ -19,7 +19,7 @@ from typing import Final
 
 from streamlog.errors import StreamlogError
 from streamlog.model import ProducerId
-from streamlog.storage.log import Appended
+from streamlog.storage.log.log import Appended
 
 HOLD_S: Final = 0.01
 

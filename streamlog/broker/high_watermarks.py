@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 from streamlog.errors import DamagedFileError
 from streamlog.model import Offset, TopicPartition
 from streamlog.ports import FileSystem, Probe
-from streamlog.storage import names
-from streamlog.storage.checkpoints import format_offsets, read_offsets
-from streamlog.storage.directories import LogDirectories
-from streamlog.storage.directory import LogDirectory
-from streamlog.storage.replace_file import replace_file
+from streamlog.storage.directories.directories import LogDirectories
+from streamlog.storage.directories.directory import LogDirectory
+from streamlog.storage.files import names
+from streamlog.storage.files.checkpoints import format_offsets, read_offsets
+from streamlog.storage.files.replace_file import replace_file
 
 
 class HighWatermarks:

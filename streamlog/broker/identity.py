@@ -14,8 +14,8 @@ from typing import Final
 from streamlog.errors import DamagedFileError
 from streamlog.model import TopicId
 from streamlog.ports import FileSystem
-from streamlog.storage import names
-from streamlog.storage.replace_file import read_file, replace_file
+from streamlog.storage.files import names
+from streamlog.storage.files.replace_file import read_file, replace_file
 
 SIZE_MAX: Final = 4096
 _REMEDY: Final = "remove the partition's directory and let the replica catch up"

@@ -64,10 +64,10 @@ from streamlog.replication.isr import IsrProposal
 from streamlog.replication.joining import first_difference
 from streamlog.replication.leader import LeaderTerm, PartitionLeader
 from streamlog.replication.replica_log import EpochEnd
-from streamlog.storage.held import batches_between
-from streamlog.storage.log import Appended, Log
-from streamlog.storage.reading import FoundOffset
-from streamlog.storage.transaction_index import AbortedTransaction
+from streamlog.storage.log.held import batches_between
+from streamlog.storage.log.log import Appended, Log
+from streamlog.storage.log.reading import FoundOffset
+from streamlog.storage.segments.transaction_index import AbortedTransaction
 
 COMPARED_PER_HELD: Final = 4
 """Batches of this log that are looked at for each that a follower names: where it has more at these offsets, the

@@ -22,7 +22,7 @@ from streamlog.model import BrokerId, Offset
 from streamlog.ports import Buffer
 from streamlog.records import read_header
 from streamlog.records.header import HEADER_SIZE, LOG_OVERHEAD
-from streamlog.storage.log import Appended
+from streamlog.storage.log.log import Appended
 
 if TYPE_CHECKING:
     from streamlog.broker.leader_replica import LeaderReplica

@@ -9,9 +9,9 @@ from msgspec import Struct, field
 from streamlog.errors import StorageError
 from streamlog.model import Offset, TopicPartition
 from streamlog.ports import FileSystem
-from streamlog.storage.directories import LogDirectories
-from streamlog.storage.directory import LogDirectory
-from streamlog.storage.scrub_progress import ScrubProgress
+from streamlog.storage.directories.directories import LogDirectories
+from streamlog.storage.directories.directory import LogDirectory
+from streamlog.storage.integrity.scrub_progress import ScrubProgress
 
 
 class ReplicaOnDisk(Struct, frozen=True, kw_only=True):

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from streamlog.api.requests import OffsetPlace
 from streamlog.model import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP, IsolationLevel
-from streamlog.storage.log import Log
-from streamlog.storage.reading import FoundOffset
+from streamlog.storage.log.log import Log
+from streamlog.storage.log.reading import FoundOffset
 
 if TYPE_CHECKING:
     from streamlog.broker.leader_replica import LeaderReplica

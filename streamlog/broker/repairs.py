@@ -25,10 +25,10 @@ from streamlog.errors import BrokerNotAvailableError, StorageError, StreamlogErr
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId, Offset, TopicId, TopicPartition
 from streamlog.ports import FileSystem, Probe
-from streamlog.storage.examination import DamagedRange, Examined
-from streamlog.storage.log import Log
-from streamlog.storage.repairing import repair_segment
-from streamlog.storage.segment import Segment
+from streamlog.storage.integrity.examination import DamagedRange, Examined
+from streamlog.storage.integrity.repair import repair_segment
+from streamlog.storage.log.log import Log
+from streamlog.storage.segments.segment import Segment
 
 FIRST_PAUSE_S: Final = 1.0
 LAST_PAUSE_S: Final = 60.0

@@ -38,9 +38,9 @@ from streamlog.metrics import Traffic
 from streamlog.model import NO_BROKER, BrokerId, Offset, TopicId, TopicPartition
 from streamlog.ports import Ports
 from streamlog.replication.leader import LeaderTerm
-from streamlog.storage.directories import LogDirectories
-from streamlog.storage.directory import LogDirectory
-from streamlog.storage.log import Log
+from streamlog.storage.directories.directories import LogDirectories
+from streamlog.storage.directories.directory import LogDirectory
+from streamlog.storage.log.log import Log
 
 
 class Assignment(Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ from typing import Final
 
 from streamlog.metadata.replica_states import ReplicaState
 from streamlog.model import BrokerEpoch, BrokerId, LeaderEpoch
-from streamlog.storage.log import Log
+from streamlog.storage.log.log import Log
 
 EPOCHS_TOLD: Final = 32
 """The latest ones. What is older matters only to replicas that lag behind by more leaders than that."""

@@ -50,9 +50,9 @@ from streamlog.metrics import Traffic
 from streamlog.model import NO_BROKER, BrokerEpoch, BrokerId, Offset, PartitionId, TopicId, TopicPartition
 from streamlog.ports import Ports
 from streamlog.replication.leader import GONE_MAX_MS
-from streamlog.storage.directories import LogDirectories
-from streamlog.storage.directory import LogDirectory
-from streamlog.storage.log import Log
+from streamlog.storage.directories.directories import LogDirectories
+from streamlog.storage.directories.directory import LogDirectory
+from streamlog.storage.log.log import Log
 
 REVIEWED_AT_ONCE: Final = 256
 REVIEW_PAUSE_S: Final = 0.02

@@ -10,11 +10,11 @@ from streamlog.errors import StorageError
 from streamlog.metadata.node_configs import NodeConfigs
 from streamlog.model import Offset
 from streamlog.ports import Ports
-from streamlog.storage.cleaner import Cleaner
-from streamlog.storage.directory import LogDirectory
-from streamlog.storage.log import Log
-from streamlog.storage.maintenance import Maintenance, MaintenanceConfig
-from streamlog.storage.scrubber import Scrubber
+from streamlog.storage.cleaning.cleaner import Cleaner
+from streamlog.storage.directories.directory import LogDirectory
+from streamlog.storage.directories.maintenance import Maintenance, MaintenanceConfig
+from streamlog.storage.integrity.scrubber import Scrubber
+from streamlog.storage.log.log import Log
 
 
 async def upkeep_of(

@@ -31,7 +31,7 @@ from streamlog.model import ProducerEpoch, ProducerId
 from streamlog.ports import Buffer
 from streamlog.records import BatchHeader, read_header
 from streamlog.records.header import HEADER_SIZE, MAGIC, MAGIC_POSITION, TRANSACTIONAL_BIT
-from streamlog.storage.log import Appended
+from streamlog.storage.log.log import Appended
 
 _LOW_ATTRIBUTES_POSITION = 22
 

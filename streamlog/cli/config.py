@@ -12,7 +12,7 @@ from streamlog.cli.nouns import Noun, key_values
 from streamlog.cli.output import Output, Row, output_option, say, show_rows
 from streamlog.cli.session import with_admin
 from streamlog.cli.target import Target, cluster_options
-from streamlog.client.admin_values import (
+from streamlog.client.admin.values import (
     ConfigAlteration,
     ConfigChange,
     ConfigDescription,

@@ -19,8 +19,8 @@ from streamlog.cli.nouns import Noun
 from streamlog.cli.output import Cell, Output, Row, output_option, say, show_rows
 from streamlog.cli.session import with_admin
 from streamlog.cli.target import Target, cluster_options
-from streamlog.client.admin import AsyncAdmin
-from streamlog.client.group_values import GroupDescription, GroupState, PartitionLag
+from streamlog.client.admin.async_admin import AsyncAdmin
+from streamlog.client.admin.group_values import GroupDescription, GroupState, PartitionLag
 from streamlog.errors import GroupIdNotFoundError, StreamlogError
 
 _LIST_COLUMNS: Final = ("group", "state", "member_count", "coordinator")

@@ -22,9 +22,9 @@ from streamlog.cli.group_partitions import chosen_partitions, one_group, parsed,
 from streamlog.cli.output import Output, Row, on_terminal, output_option, show_rows
 from streamlog.cli.session import with_admin
 from streamlog.cli.target import Target, cluster_options
-from streamlog.client.admin import AsyncAdmin
-from streamlog.client.group_offsets import OffsetAndMetadata
-from streamlog.client.offset_finder import AtTime, Bound
+from streamlog.client.admin.async_admin import AsyncAdmin
+from streamlog.client.consumer.offset_finder import AtTime, Bound
+from streamlog.client.groups.group_offsets import OffsetAndMetadata
 from streamlog.config.offset_reset import parse_duration_ms
 from streamlog.errors import GroupIdNotFoundError, GroupNotEmptyError, StreamlogError
 from streamlog.model import NO_OFFSET, Offset, PartitionId, TopicPartition

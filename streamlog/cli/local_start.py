@@ -11,8 +11,8 @@ from typing import Final
 import click
 
 from streamlog.cli.progress import counting
-from streamlog.client.admin import AsyncAdmin
-from streamlog.client.admin_values import NodeState
+from streamlog.client.admin.async_admin import AsyncAdmin
+from streamlog.client.admin.values import NodeState
 from streamlog.daemon.local import LocalCluster, LocalNode
 from streamlog.errors import StreamlogError
 from streamlog.ports import system

@@ -16,8 +16,8 @@ from streamlog.cli.output import Output, Row, output_option, say, show_json, sho
 from streamlog.cli.progress import counting
 from streamlog.cli.session import with_admin
 from streamlog.cli.target import Target, cluster_options
-from streamlog.client.admin import AsyncAdmin
-from streamlog.client.admin_values import (
+from streamlog.client.admin.async_admin import AsyncAdmin
+from streamlog.client.admin.values import (
     DamagedRange,
     Election,
     ElectionCandidate,

@@ -20,8 +20,8 @@ from streamlog.cli.record_input import InputFormat, InputRecord, Lines, Parser
 from streamlog.cli.session import check_reachable, finish, telling_warnings
 from streamlog.cli.standard_input import chunks
 from streamlog.cli.target import Target, cluster_options
-from streamlog.client.producer import AsyncProducer
-from streamlog.client.producer_batch import ManyFuture
+from streamlog.client.producer.async_producer import AsyncProducer
+from streamlog.client.producer.producer_batch import ManyFuture
 from streamlog.config import load_producer
 from streamlog.config import producer_settings as producing
 

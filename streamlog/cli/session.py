@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from streamlog.cli.failures import Interrupted, failed
 from streamlog.cli.output import say
 from streamlog.cli.target import UNREACHABLE_MS, Target
-from streamlog.client.admin import AsyncAdmin
+from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.errors import StreamlogError
 from streamlog.ports import system
 

@@ -14,8 +14,8 @@ from streamlog.cli.output import Output, Row, output_option, say, show_json, sho
 from streamlog.cli.session import with_admin
 from streamlog.cli.target import Target, cluster_options
 from streamlog.cli.topic_text import description_json, description_lines, show_description_tables
-from streamlog.client.admin import AsyncAdmin
-from streamlog.client.admin_values import (
+from streamlog.client.admin.async_admin import AsyncAdmin
+from streamlog.client.admin.values import (
     ConfigAlteration,
     ConfigChange,
     ConfigResource,

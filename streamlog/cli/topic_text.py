@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from streamlog.cli.output import Cell, show_table
-from streamlog.client.admin_values import PartitionDescription, TopicDescription
+from streamlog.client.admin.values import PartitionDescription, TopicDescription
 
 _COLUMNS: Final = ("partition", "leader", "replicas", "isr", "elr", "offline", "moving")
 

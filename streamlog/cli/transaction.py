@@ -11,7 +11,7 @@ from streamlog.cli.nouns import Noun, topic_partition
 from streamlog.cli.output import Output, Row, output_option, say, show_rows
 from streamlog.cli.session import with_admin
 from streamlog.cli.target import Target, cluster_options
-from streamlog.client.transaction_values import TransactionState
+from streamlog.client.admin.transaction_values import TransactionState
 
 _LIST_COLUMNS: Final = ("transactional_id", "coordinator", "producer_id", "state")
 _COLUMNS: Final = (

@@ -9,18 +9,13 @@
 Settings go by Kafka's names, as arguments (`linger_ms=5`) or as a mapping (`{"linger.ms": 5}`). Errors are those of
 streamlog.errors. The clients are written over the ports, so a simulation runs the very same code.
 
-    connections, metadata, backoff     the ways to the nodes, and what is known of the cluster
-    producer                           send; topic_table, producer_batch, partitioner: where records gather
-        transactions                   of a producer with transactional.id
-        delivery, leader_stream        how batches reach their leaders; partition_queue, wire_batch: in order, once
-    consumer                           subscribe, assign, poll, commit; consumer_records: what is handed out
-        assigned_consumer              its half that reads
-        fetcher, fetch_link            where partitions are read; partition_reader, offset_finder
-        rebalancing, group_member      which partitions its group gives it; group_offsets, coordinator, poll_watch
-    admin                              over any_node; admin_requests, admin_answers, admin_values
-        admin_groups                   its half for groups; group_values
-        admin_transactions             its half for transactions; transaction_values
-    sync_*                             the synchronous fronts
+    producer        send, send_many; partitioner, batches, delivery
+    consumer        subscribe, assign, poll; fetching, positions
+    groups          membership, rebalances, committed offsets
+    transactions    begin, commit, abort
+    admin           topics, configs, nodes, groups, transactions
+    connection      channels, metadata, coordinators, backoff; the thread of the synchronous clients
+    settings        a client's settings from what its user wrote
 
 A name is loaded when it is first used: who needs one part, as a node does, starts without the rest.
 """
@@ -29,19 +24,19 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from streamlog.client.admin import AsyncAdmin
-    from streamlog.client.assigned_consumer import EARLIEST, LATEST
-    from streamlog.client.consumer import AsyncConsumer
-    from streamlog.client.consumer_records import ConsumerBatch, ConsumerRecord
-    from streamlog.client.group_offsets import OffsetAndMetadata
-    from streamlog.client.offset_finder import AtTime
-    from streamlog.client.partitioner import Partitioner, murmur2
-    from streamlog.client.producer import AsyncProducer
-    from streamlog.client.producer_batch import AppendedRange, ManyFuture, RecordFuture, RecordMetadata
-    from streamlog.client.sync_admin import Admin
-    from streamlog.client.sync_consumer import Consumer
-    from streamlog.client.sync_producer import Producer, SentMany, SentRecord
-    from streamlog.client.transactions import GroupMetadata, PreparedTransaction
+    from streamlog.client.admin.async_admin import AsyncAdmin
+    from streamlog.client.admin.sync_admin import Admin
+    from streamlog.client.consumer.assigned_consumer import EARLIEST, LATEST
+    from streamlog.client.consumer.async_consumer import AsyncConsumer
+    from streamlog.client.consumer.consumer_records import ConsumerBatch, ConsumerRecord
+    from streamlog.client.consumer.offset_finder import AtTime
+    from streamlog.client.consumer.sync_consumer import Consumer
+    from streamlog.client.groups.group_offsets import OffsetAndMetadata
+    from streamlog.client.producer.async_producer import AsyncProducer
+    from streamlog.client.producer.partitioner import Partitioner, murmur2
+    from streamlog.client.producer.producer_batch import AppendedRange, ManyFuture, RecordFuture, RecordMetadata
+    from streamlog.client.producer.sync_producer import Producer, SentMany, SentRecord
+    from streamlog.client.transactions.transactions import GroupMetadata, PreparedTransaction
 
 __all__ = [
     "EARLIEST",
@@ -69,28 +64,28 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "EARLIEST": "assigned_consumer",
-    "LATEST": "assigned_consumer",
-    "Admin": "sync_admin",
-    "AppendedRange": "producer_batch",
-    "AsyncAdmin": "admin",
-    "AsyncConsumer": "consumer",
-    "AsyncProducer": "producer",
-    "AtTime": "offset_finder",
-    "Consumer": "sync_consumer",
-    "ConsumerBatch": "consumer_records",
-    "ConsumerRecord": "consumer_records",
-    "GroupMetadata": "transactions",
-    "ManyFuture": "producer_batch",
-    "OffsetAndMetadata": "group_offsets",
-    "Partitioner": "partitioner",
-    "PreparedTransaction": "transactions",
-    "Producer": "sync_producer",
-    "RecordFuture": "producer_batch",
-    "RecordMetadata": "producer_batch",
-    "SentMany": "sync_producer",
-    "SentRecord": "sync_producer",
-    "murmur2": "partitioner",
+    "EARLIEST": "consumer.assigned_consumer",
+    "LATEST": "consumer.assigned_consumer",
+    "Admin": "admin.sync_admin",
+    "AppendedRange": "producer.producer_batch",
+    "AsyncAdmin": "admin.async_admin",
+    "AsyncConsumer": "consumer.async_consumer",
+    "AsyncProducer": "producer.async_producer",
+    "AtTime": "consumer.offset_finder",
+    "Consumer": "consumer.sync_consumer",
+    "ConsumerBatch": "consumer.consumer_records",
+    "ConsumerRecord": "consumer.consumer_records",
+    "GroupMetadata": "transactions.transactions",
+    "ManyFuture": "producer.producer_batch",
+    "OffsetAndMetadata": "groups.group_offsets",
+    "Partitioner": "producer.partitioner",
+    "PreparedTransaction": "transactions.transactions",
+    "Producer": "producer.sync_producer",
+    "RecordFuture": "producer.producer_batch",
+    "RecordMetadata": "producer.producer_batch",
+    "SentMany": "producer.sync_producer",
+    "SentRecord": "producer.sync_producer",
+    "murmur2": "producer.partitioner",
 }
 
 

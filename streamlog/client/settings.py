@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 
-from streamlog.client.backoff import Backoff
+from streamlog.client.connection.backoff import Backoff
 from streamlog.config import Config, Loaded, client_settings
 from streamlog.ports import Random
 

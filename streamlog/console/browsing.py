@@ -10,8 +10,8 @@ from typing import Final
 from msgspec import Struct
 
 from streamlog.client import AsyncConsumer, AtTime, ConsumerRecord
-from streamlog.client.admin import AsyncAdmin
-from streamlog.client.offset_finder import Bound
+from streamlog.client.admin.async_admin import AsyncAdmin
+from streamlog.client.consumer.offset_finder import Bound
 from streamlog.errors import InvalidRequestError
 from streamlog.model import PartitionId, TopicPartition
 

@@ -8,9 +8,9 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from streamlog.client.admin import AsyncAdmin
-from streamlog.client.admin_values import TopicDescription
-from streamlog.client.group_values import GroupListing
+from streamlog.client.admin.async_admin import AsyncAdmin
+from streamlog.client.admin.group_values import GroupListing
+from streamlog.client.admin.values import TopicDescription
 from streamlog.errors import StreamlogError
 from streamlog.model import BrokerId, TopicPartition
 from streamlog.monitor import ClusterState, look

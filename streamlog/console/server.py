@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import uvicorn
 from fastapi import FastAPI
 
-from streamlog.client.admin import AsyncAdmin
+from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.console.history import History
 
 HOST: Final = "127.0.0.1"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
-from streamlog.client.admin import AsyncAdmin
+from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.console.history import History, HistoryError, Point
 from streamlog.console.rates import Rate, Series, consumed_per_s, points_of, topic_rates
 from streamlog.console.sampling import Sample, sample

@@ -31,8 +31,8 @@ from streamlog.records import (
     iter_batch,
     scan_headers,
 )
-from streamlog.storage.log import Appended
-from streamlog.storage.producers import next_sequence
+from streamlog.storage.log.log import Appended
+from streamlog.storage.log.producers import next_sequence
 
 KeyValue: TypeAlias = tuple[bytes, bytes | None]
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from streamlog.client.admin_values import ClusterDescription, NodeDescription, NodeState, PartitionDescription
+from streamlog.client.admin.values import ClusterDescription, NodeDescription, NodeState, PartitionDescription
 from streamlog.monitor.looking import ClusterState
 
 DISK_USABLE_MIN: Final = 0.1

@@ -8,9 +8,9 @@ from typing import Final, TypeVar
 
 from msgspec import Struct, field
 
-from streamlog.client.admin import AsyncAdmin
-from streamlog.client.admin_values import ClusterDescription, ConfigResource, NodeLogDirs, TopicDescription
-from streamlog.client.transaction_values import OpenTransaction
+from streamlog.client.admin.async_admin import AsyncAdmin
+from streamlog.client.admin.transaction_values import OpenTransaction
+from streamlog.client.admin.values import ClusterDescription, ConfigResource, NodeLogDirs, TopicDescription
 from streamlog.errors import StreamlogError
 
 T = TypeVar("T")

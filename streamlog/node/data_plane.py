@@ -35,10 +35,10 @@ from streamlog.node.quorum_clock import QuorumClock
 from streamlog.node.suspicions import Suspicions
 from streamlog.ports import Ports
 from streamlog.release import RELEASE
-from streamlog.services.everything import Parts, all_services
-from streamlog.services.forwarding import Peers
-from streamlog.services.marking import LocalMarkers, MarkerLinks
-from streamlog.storage.directories import LogDirectories
+from streamlog.services.all_services import Parts, all_services
+from streamlog.services.common.forwarding import Peers
+from streamlog.services.transactions.markers import LocalMarkers, MarkerLinks
+from streamlog.storage.directories.directories import LogDirectories
 
 
 class DataPlane:

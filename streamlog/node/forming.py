@@ -26,7 +26,7 @@ from streamlog.errors import InconsistentClusterError, StreamlogError
 from streamlog.model import BrokerId
 from streamlog.ports import Clock, Network, Probe, Random, RpcError
 from streamlog.raft.voters import Voter, VoterSet
-from streamlog.storage.meta_properties import new_id
+from streamlog.storage.files.meta_properties import new_id
 
 ATTEMPT_S: Final = 0.5
 WAIT_S: Final = 2.0

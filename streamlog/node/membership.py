@@ -50,7 +50,7 @@ class Member(Protocol):
 
     def streaming_handlers(self) -> Mapping[str, StreamHandler]: ...
 
-    # For operators (streamlog.services.needs.Quorum and Controller).
+    # For operators (streamlog.services.common.node_parts.Quorum and Controller).
 
     @property
     def applied_index(self) -> RaftIndex: ...

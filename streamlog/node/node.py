@@ -50,7 +50,7 @@ from streamlog.node.switchboard import Switchboard
 from streamlog.ports import Ports, Server
 from streamlog.raft.storage import Owner
 from streamlog.raft.voters import VoterSet, parse_voters
-from streamlog.storage.directories import LogDirectories
+from streamlog.storage.directories.directories import LogDirectories
 
 CLOSE_GRACE_S: Final = 0.25
 """For calls that are being answered when the listener closes. Streams have no end of their own, and are cut."""

@@ -15,8 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from streamlog.client.admin import AsyncAdmin
-from streamlog.client.admin_values import CreatedTopic
+from streamlog.client.admin.async_admin import AsyncAdmin
+from streamlog.client.admin.values import CreatedTopic
 from streamlog.config import Loaded, load_node
 from streamlog.daemon.free_ports import HOST, free_ports
 from streamlog.errors import InvalidRequestError, RequestTimedOutError

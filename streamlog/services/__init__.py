@@ -13,4 +13,8 @@ what it reads of a partition it asks of the `LeaderReplica`, and finds out by it
             --> broker, controller, image --> values --api.convert--> response
 
 One error of a part of a request stands beside that part; one of the whole ends the call (streamlog.api.errors).
+
+    records, batches, groups, transactions, admin    a package each: `service` has the methods, the rest by subject
+    common                                           what they share: bounds, paging, forwarding
+    all_services                                     all of them, made of the node's parts
 """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from streamlog.client.sync_loop import LoopThread
+from streamlog.client.connection.sync_loop import LoopThread
 
 _threads: dict[int, LoopThread] = {}  # by process: a forked child has none of its parent's threads
 

@@ -17,4 +17,14 @@ What is durable, and when
     leader epochs        before the recovery point passes their start; rebuilt from the batches otherwise
     producer snapshots   as the indexes; otherwise an older one is taken and the batches after it are read
     log start offset     at its checkpoint; when lost, deleted records may come back, never the other way
+
+Where it is
+    log             one partition's log: append, truncate, read; derived state, group commit
+    segments        a segment's files and indexes
+    recovery        what a start believes
+    integrity       damage: found, examined, repaired
+    cleaning        retention, compaction
+    directories     the logs of one disk, and of all
+    files           small files and names
+    dump            what `streamlogctl log dump` prints
 """

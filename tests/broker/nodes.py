@@ -33,8 +33,8 @@ from streamlog.records import decode_batch, scan_headers
 from streamlog.sim import SimLoop
 from streamlog.sim import run as run_simulation
 from streamlog.sim.world import Host, World
-from streamlog.storage.directories import LogDirectories
-from streamlog.storage.log import Log
+from streamlog.storage.directories.directories import LogDirectories
+from streamlog.storage.log.log import Log
 from tests.metadata.rig import CLUSTER
 from tests.metadata.rig import Rig as Controller
 from tests.storage.batches import batch

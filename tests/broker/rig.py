@@ -39,8 +39,8 @@ from streamlog.ports import Network, Ports
 from streamlog.records import decode_batch
 from streamlog.replication.isr import IsrProposal
 from streamlog.sim.machine import Machine
-from streamlog.storage.directories import LogDirectories
-from streamlog.storage.log import Appended
+from streamlog.storage.directories.directories import LogDirectories
+from streamlog.storage.log.log import Appended
 from tests.storage.batches import batch
 
 ME, OTHER, THIRD = BrokerId(1), BrokerId(2), BrokerId(3)

@@ -10,7 +10,7 @@ import pytest
 from streamlog.broker.held_markers import HOLD_S
 from streamlog.errors import NotLeaderError
 from streamlog.model import Acks, ProducerEpoch
-from streamlog.storage.log import Appended
+from streamlog.storage.log.log import Appended
 from tests.broker.rig import Rig
 from tests.broker.test_transactions import PID, WAIT_S, begin, transactional
 

@@ -9,7 +9,7 @@ import pytest
 from streamlog.broker.leader_replica import LeaderReplica
 from streamlog.records import scan_headers
 from streamlog.sim.inode import FileNode
-from streamlog.storage import names
+from streamlog.storage.files import names
 from tests.broker.nodes import Cluster, tell
 from tests.broker.test_replication import three_nodes
 

@@ -12,7 +12,7 @@ from streamlog.model import BrokerId, IsolationLevel, Offset, PartitionId, Topic
 from streamlog.records import scan_headers
 from streamlog.records.header import HEADER_SIZE
 from streamlog.sim.inode import FileNode
-from streamlog.storage.repairing import ROOM_LEFT_BYTES
+from streamlog.storage.integrity.repair import ROOM_LEFT_BYTES
 from tests.broker.nodes import Cluster, tell
 from tests.broker.test_replication import three_nodes
 

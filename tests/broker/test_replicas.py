@@ -22,7 +22,7 @@ from streamlog.metadata.convert import encode_batch
 from streamlog.metadata.records import PartitionChangeRecord
 from streamlog.model import NO_BROKER, Acks, BrokerEpoch, LeaderEpoch, Offset, RaftIndex
 from streamlog.sim.process import Killed
-from streamlog.storage.checkpoints import parse_offsets
+from streamlog.storage.files.checkpoints import parse_offsets
 from tests.broker.rig import ME, OTHER, P0, THIRD, Recorder, Rig, topic_id, values_in
 from tests.storage.batches import batch
 

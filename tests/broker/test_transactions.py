@@ -21,7 +21,7 @@ from streamlog.errors import (
 from streamlog.model import Acks, IsolationLevel, Offset, ProducerEpoch, ProducerId
 from streamlog.records import decode_batch, scan_headers
 from streamlog.records.header import TRANSACTIONAL_BIT
-from streamlog.storage.log import Appended
+from streamlog.storage.log.log import Appended
 from tests.broker.rig import ME, OTHER, THIRD, UNCOMMITTED, Recorder, Rig
 from tests.storage.batches import batch
 

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 from msgspec import Struct
 
 from streamlog.api.service import stream_handlers, unary_handlers
-from streamlog.client.admin import AsyncAdmin
+from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.sim import Process, SimLoop, SimWorkers, run
 from streamlog.sim.clock import SimClock
 from streamlog.sim.fabric import Fabric

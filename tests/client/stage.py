@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from streamlog.client.consumer import AsyncConsumer
-from streamlog.client.producer import AsyncProducer
+from streamlog.client.consumer.async_consumer import AsyncConsumer
+from streamlog.client.producer.async_producer import AsyncProducer
 from streamlog.ports import Ports
 from streamlog.sim import Order, SimLoop, World, run
 from streamlog.sim.world import TIMER_JITTER_S

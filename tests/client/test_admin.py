@@ -6,7 +6,7 @@ import pytest
 
 from streamlog.api.errors import to_message
 from streamlog.api.pb import admin_pb2 as pb
-from streamlog.client import admin_values as values
+from streamlog.client.admin import values as values
 from streamlog.config import Operation
 from streamlog.errors import (
     BrokerIdNotRegisteredError,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from streamlog.client.any_node import AnyNode, AskTimes
+from streamlog.client.connection.any_node import AnyNode, AskTimes
 from streamlog.errors import (
     BrokerNotAvailableError,
     NetworkError,

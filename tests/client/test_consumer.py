@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from streamlog.client.assigned_consumer import EARLIEST, LATEST
-from streamlog.client.consumer import AsyncConsumer
-from streamlog.client.offset_finder import AtTime
+from streamlog.client.consumer.assigned_consumer import EARLIEST, LATEST
+from streamlog.client.consumer.async_consumer import AsyncConsumer
+from streamlog.client.consumer.offset_finder import AtTime
 from streamlog.errors import (
     ClientClosedError,
     CorruptBatchError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from unittest.mock import Mock
 
 from streamlog.api.pb import groups_pb2 as pb
-from streamlog.client.group_member import Member, MemberRules
+from streamlog.client.groups.group_member import Member, MemberRules
 from streamlog.model import PartitionId, TopicId, TopicPartition
 
 TOPIC_ID = TopicId(bytes(range(16)))

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from streamlog.client.metadata import Leader
-from streamlog.client.partition_queue import PartitionQueue, QueueRules
-from streamlog.client.producer_batch import ProducerBatch
-from streamlog.client.wire_batch import Identity, WireBatch
+from streamlog.client.connection.metadata import Leader
+from streamlog.client.producer.partition_queue import PartitionQueue, QueueRules
+from streamlog.client.producer.producer_batch import ProducerBatch
+from streamlog.client.producer.wire_batch import Identity, WireBatch
 from streamlog.errors import NetworkError
 from streamlog.model import BrokerId, LeaderEpoch, PartitionId, ProducerEpoch, ProducerId, TopicPartition
 

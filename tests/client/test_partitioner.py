@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as their_murmur2
 
-from streamlog.client.partition_queue import PartitionQueue, QueueRules
-from streamlog.client.partitioner import (
+from streamlog.client.producer.partition_queue import PartitionQueue, QueueRules
+from streamlog.client.producer.partitioner import (
     HashPartitioner,
     IntegerModuloPartitioner,
     Partitioner,
@@ -22,7 +22,7 @@ from streamlog.client.partitioner import (
     murmur2,
     partitioner_of,
 )
-from streamlog.client.topic_table import TopicTable
+from streamlog.client.producer.topic_table import TopicTable
 from streamlog.errors import InvalidConfigError, InvalidRequestError
 from streamlog.model import PartitionId, TopicId, TopicPartition
 

@@ -465,7 +465,7 @@ def test_values_are_bytes() -> None:
 
 
 def test_settings_are_checked() -> None:
-    from streamlog.client.producer import AsyncProducer
+    from streamlog.client.producer.async_producer import AsyncProducer
 
     with pytest.raises(InvalidConfigError, match=r"linger\.ms"):
         AsyncProducer({"linger.ms": "soon"})

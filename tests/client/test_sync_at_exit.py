@@ -8,7 +8,7 @@ import sys
 # As a consumer's loop in a generator that nobody has read to its end.
 PROGRAM = """
 import asyncio
-from streamlog.client.sync_loop import LoopThread
+from streamlog.client.connection.sync_loop import LoopThread
 
 def rows(how):
     thread = LoopThread("client")

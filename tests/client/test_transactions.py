@@ -8,8 +8,8 @@ from typing import cast
 from streamlog.api.calls import Message, Response, UnaryCall
 from streamlog.api.pb import batches_pb2, common_pb2
 from streamlog.api.pb import transactions_pb2 as pb
-from streamlog.client.backoff import Backoff
-from streamlog.client.transactions import TransactionRules, Transactions
+from streamlog.client.connection.backoff import Backoff
+from streamlog.client.transactions.transactions import TransactionRules, Transactions
 from streamlog.errors import NetworkError, StreamlogError
 from streamlog.sim import SimLoop, run
 from streamlog.sim.clock import SimClock

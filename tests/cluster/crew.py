@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import Final, TypeVar
 
-from streamlog.client.admin import AsyncAdmin
+from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.model import BrokerId, PartitionId, TopicPartition
 from streamlog.sim.history import History
 from streamlog.sim.world import World

@@ -18,8 +18,8 @@ from streamlog.model import TopicPartition
 from streamlog.replication.follower import PartitionFollower
 from streamlog.replication.leader import PartitionLeader
 from streamlog.sim.process import PROCESS, Process
-from streamlog.storage.directory import LogDirectory
-from streamlog.storage.log import Log
+from streamlog.storage.directories.directory import LogDirectory
+from streamlog.storage.log.log import Log
 
 from .watch import Watch
 

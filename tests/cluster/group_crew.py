@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from streamlog.client.consumer import AsyncConsumer
+from streamlog.client.consumer.async_consumer import AsyncConsumer
 from streamlog.errors import StreamlogError
 from streamlog.model import PartitionId, TopicPartition
 from streamlog.sim.task import SimTask

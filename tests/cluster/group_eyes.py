@@ -9,9 +9,9 @@ from typing import Any
 from unittest import mock
 
 from streamlog.api.pb import groups_pb2 as pb
-from streamlog.client.group_member import Member
-from streamlog.client.group_offsets import GroupOffsets, OffsetAndMetadata
-from streamlog.client.rebalancing import Rebalancing
+from streamlog.client.groups.group_member import Member
+from streamlog.client.groups.group_offsets import GroupOffsets, OffsetAndMetadata
+from streamlog.client.groups.rebalancing import Rebalancing
 from streamlog.errors import StreamlogError
 from streamlog.model import TopicPartition
 from streamlog.sim.process import PROCESS, Process

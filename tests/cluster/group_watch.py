@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 from msgspec import Struct, field
 
-from streamlog.client.group_member import Member, MemberState
-from streamlog.client.group_offsets import OffsetAndMetadata
+from streamlog.client.groups.group_member import Member, MemberState
+from streamlog.client.groups.group_offsets import OffsetAndMetadata
 from streamlog.model import Offset, TopicId, TopicPartition
 from streamlog.sim.process import Process
 

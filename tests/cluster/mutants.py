@@ -26,9 +26,9 @@ from streamlog.model import BrokerId, LeaderEpoch, Offset
 from streamlog.replication.follower import FetchPosition, PartitionFollower
 from streamlog.replication.isr import Isr
 from streamlog.replication.leader import PartitionLeader
-from streamlog.storage.durability import Durability, SyncTicket
-from streamlog.storage.group_commit import GroupCommit
-from streamlog.storage.segment import Segment
+from streamlog.storage.log.durability import Durability, SyncTicket
+from streamlog.storage.log.group_commit import GroupCommit
+from streamlog.storage.segments.segment import Segment
 
 from .run import Report
 

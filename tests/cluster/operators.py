@@ -13,8 +13,8 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from streamlog.client.admin import AsyncAdmin
-from streamlog.client.admin_values import ConfigChange, ConfigResource, Reassignment
+from streamlog.client.admin.async_admin import AsyncAdmin
+from streamlog.client.admin.values import ConfigChange, ConfigResource, Reassignment
 from streamlog.errors import StreamlogError
 from streamlog.model import BrokerId, PartitionId, TopicPartition
 

@@ -13,9 +13,9 @@ from typing import Final
 from streamlog.api import calls
 from streamlog.api.errors import from_message
 from streamlog.api.pb import batches_pb2 as pb
-from streamlog.client.backoff import Backoff
-from streamlog.client.connections import Connections
-from streamlog.client.metadata import MetadataCache
+from streamlog.client.connection.backoff import Backoff
+from streamlog.client.connection.connections import Connections
+from streamlog.client.connection.metadata import MetadataCache
 from streamlog.errors import StreamlogError
 from streamlog.model import Offset, TopicPartition
 from streamlog.ports import Ports

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from streamlog.model import BrokerId, LeaderEpoch, Offset, TopicPartition
 from streamlog.records import check_crc, iter_batch, scan_headers
-from streamlog.storage.log import Log
+from streamlog.storage.log.log import Log
 
 
 class Stored(NamedTuple):

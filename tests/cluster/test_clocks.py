@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from streamlog.node.quorum_clock import QuorumClock
 from streamlog.sim.faults import Fault, Kind
-from streamlog.storage.segment import Segment
+from streamlog.storage.segments.segment import Segment
 
 from .plan import FOLLOWER, LEADER, Plan
 from .run import simulate

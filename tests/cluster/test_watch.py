@@ -14,8 +14,8 @@ from streamlog.replication.follower import PartitionFollower
 from streamlog.replication.leader import LeaderTerm, PartitionLeader
 from streamlog.sim.machine import Machine
 from streamlog.sim.process import Process
-from streamlog.storage.durability import Durability
-from streamlog.storage.log import Log
+from streamlog.storage.log.durability import Durability
+from streamlog.storage.log.log import Log
 from tests.storage.batches import batch
 from tests.storage.rig import LIMITS, PARTITION, Rig
 

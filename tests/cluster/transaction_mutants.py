@@ -15,7 +15,7 @@ from streamlog.coordinator.shard import Shard
 from streamlog.coordinator.transaction_shard import TransactionShard
 from streamlog.errors import InvalidTransactionStateError
 from streamlog.model import ProducerEpoch, ProducerId
-from streamlog.services.verifying import Verifier
+from streamlog.services.batches.transaction_verification import Verifier
 from streamlog.transactions import deciding
 from streamlog.transactions.deciding import Decision, End, Ended
 from streamlog.transactions.records import NO_TIME, PREPARED, Record, TransactionState, TransactionValue

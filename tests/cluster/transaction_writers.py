@@ -13,7 +13,7 @@ from msgspec import Struct
 from streamlog.api import calls
 from streamlog.api.pb import groups_pb2, transactions_pb2
 from streamlog.api.pb import records_pb2 as pb
-from streamlog.client.producer import AsyncProducer
+from streamlog.client.producer.async_producer import AsyncProducer
 from streamlog.errors import ProducerFencedError, RequestTimedOutError, StreamlogError
 from streamlog.model import TopicPartition
 from streamlog.ports import Ports

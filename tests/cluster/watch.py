@@ -21,8 +21,8 @@ from streamlog.model import LeaderEpoch, Offset, TopicPartition
 from streamlog.records import scan_headers
 from streamlog.sim.disk import SimDisk
 from streamlog.sim.process import Process
-from streamlog.storage.directory import LogDirectory
-from streamlog.storage.log import Log
+from streamlog.storage.directories.directory import LogDirectory
+from streamlog.storage.log.log import Log
 
 from .checks import SHOWN_MAX, Violation
 from .replicas import log_bytes

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from streamlog.client import Producer
-from streamlog.client.sync_admin import Admin
+from streamlog.client.admin.sync_admin import Admin
 from streamlog.daemon.local import LocalCluster
 
 for module in ("nicegui", "sqlalchemy"):

@@ -13,10 +13,10 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from streamlog.client.admin import AsyncAdmin
-from streamlog.client.assigned_consumer import EARLIEST
-from streamlog.client.consumer import AsyncConsumer
-from streamlog.client.producer import AsyncProducer
+from streamlog.client.admin.async_admin import AsyncAdmin
+from streamlog.client.consumer.assigned_consumer import EARLIEST
+from streamlog.client.consumer.async_consumer import AsyncConsumer
+from streamlog.client.producer.async_producer import AsyncProducer
 from streamlog.errors import DamagedFileError, StreamlogError
 from streamlog.metadata.image import MetadataImage
 from streamlog.node import Node
@@ -25,7 +25,7 @@ from streamlog.records import iter_batch, scan_headers
 from streamlog.sim import SimLoop
 from streamlog.sim.faults import Hardware
 from streamlog.sim.world import Host, World
-from streamlog.storage.log import Log
+from streamlog.storage.log.log import Log
 from tests.cluster.nodes import NOT_YET, bootstrap, load, make_admin, make_node
 from tests.cluster.plan import make_plan
 from tests.damage.disks import Files, files_of

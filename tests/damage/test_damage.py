@@ -6,8 +6,9 @@ import pytest
 
 from streamlog.model import LeaderEpoch
 from streamlog.records import scan_headers
-from streamlog.storage import examination, reading
-from streamlog.storage.soundness import Sound, Surroundings
+from streamlog.storage.integrity import examination
+from streamlog.storage.integrity.batch_checks import Sound, Surroundings
+from streamlog.storage.log.log import reading
 from tests.damage.__main__ import chosen
 from tests.damage.case import REPAIRED, WRONG, Case, outcome_of, scene
 from tests.damage.harm import harms, kinds

@@ -11,7 +11,7 @@ import pytest
 from demo.lines import log_lines
 from demo.reading import Verdict, compare
 from demo.writing import Ack, Written
-from streamlog.client.consumer_records import ConsumerRecord
+from streamlog.client.consumer.consumer_records import ConsumerRecord
 from streamlog.model import Offset
 
 LINES = {0: b"zero", 3: b"three", 6: b"six"}

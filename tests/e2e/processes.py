@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from streamlog.client import AsyncAdmin
-from streamlog.client.admin_values import NodeState
+from streamlog.client.admin.values import NodeState
 from streamlog.daemon.local import LocalCluster, LocalNode
 from streamlog.errors import StreamlogError, TopicAlreadyExistsError
 

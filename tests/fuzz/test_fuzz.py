@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 
 from streamlog.api.pb import admin_pb2
 from streamlog.pytest_plugin.cluster import InProcessCluster
-from streamlog.services.admin_reads import ClusterReads
+from streamlog.services.admin.reads import ClusterReads
 
 from .calls import Outcome
 from .catalogue import methods

@@ -25,10 +25,10 @@ from streamlog.records import (
     scan_headers,
     validate,
 )
-from streamlog.storage.cleaner import Cleaner, CleaningStats
-from streamlog.storage.config import LogConfig
-from streamlog.storage.directory import LogDirectory
-from streamlog.storage.log import Log
+from streamlog.storage.cleaning.cleaner import Cleaner, CleaningStats
+from streamlog.storage.directories.directory import LogDirectory
+from streamlog.storage.log.config import LogConfig
+from streamlog.storage.log.log import Log
 
 from .workload import Sent
 

@@ -21,8 +21,8 @@ from streamlog.records import (
     read_header,
     scan_headers,
 )
-from streamlog.storage.directory import LogDirectory
-from streamlog.storage.log import Log
+from streamlog.storage.directories.directory import LogDirectory
+from streamlog.storage.log.log import Log
 
 from .conftest import copy_directory
 from .kafka_lines import as_classic, lines

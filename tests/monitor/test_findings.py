@@ -9,7 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from streamlog.cli.main import main
-from streamlog.client.admin_values import (
+from streamlog.client.admin.transaction_values import OpenTransaction
+from streamlog.client.admin.values import (
     ClusterDescription,
     LogDir,
     NodeDescription,
@@ -19,7 +20,6 @@ from streamlog.client.admin_values import (
     TopicDescription,
     VoterDescription,
 )
-from streamlog.client.transaction_values import OpenTransaction
 from streamlog.errors import BrokerNotAvailableError, RequestTimedOutError, StorageError
 from streamlog.model import BrokerId, PartitionId, RaftIndex, TopicPartition
 from streamlog.monitor import ClusterState, Finding, Severity, findings_of

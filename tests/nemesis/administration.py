@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from streamlog.client import AsyncAdmin
-from streamlog.client.admin_values import ConfigChange, ConfigResource
+from streamlog.client.admin.values import ConfigChange, ConfigResource
 from streamlog.errors import StreamlogError
 from streamlog.model import BrokerId
 from tests.cluster.operators import SETTING, Mover, Tuner

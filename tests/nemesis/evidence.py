@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from streamlog.client import AsyncAdmin
-from streamlog.client.admin_values import TopicDescription
+from streamlog.client.admin.values import TopicDescription
 from streamlog.errors import StreamlogError
 from streamlog.model import BrokerId, Offset, TopicPartition
 from streamlog.ports.posix_disk import PosixFileSystem
 from streamlog.ports.system import SystemClock
-from streamlog.storage.config import LogConfig
-from streamlog.storage.directory import LogDirectory
+from streamlog.storage.directories.directory import LogDirectory
+from streamlog.storage.log.config import LogConfig
 from tests.cluster.replicas import Replica, read_replica
 
 from .nodes import Node

@@ -20,7 +20,7 @@ from typing import Final
 from msgspec import Struct, field
 
 from streamlog.client import AsyncAdmin
-from streamlog.client.admin_values import NodeState
+from streamlog.client.admin.values import NodeState
 from streamlog.errors import StreamlogError, TopicAlreadyExistsError
 from streamlog.model import Offset, TopicPartition
 from streamlog.sim.history import History, Outcome

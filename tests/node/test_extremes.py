@@ -39,7 +39,7 @@ from streamlog.metadata.records import Partition
 from streamlog.model import BrokerEpoch, BrokerId, Offset, PartitionId
 from streamlog.node import Node
 from streamlog.ports import Channel, RpcError
-from streamlog.storage.checkpoints import EpochEntry
+from streamlog.storage.files.checkpoints import EpochEntry
 
 from .calls import Calls, until_done
 from .kit import Nodes, tell

@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pytest
 
 from streamlog.client import EARLIEST, AsyncAdmin, AsyncConsumer, AsyncProducer
-from streamlog.client.transaction_values import TransactionState
+from streamlog.client.admin.transaction_values import TransactionState
 from streamlog.errors import (
     InvalidTransactionStateError,
     ProducerFencedError,
@@ -24,8 +24,8 @@ from streamlog.model import Acks, PartitionId, ProducerEpoch, ProducerId, TopicP
 from streamlog.node.data_plane import DataPlane
 from streamlog.ports import Ports
 from streamlog.records.header import TRANSACTIONAL_BIT
-from streamlog.services.marking import LocalMarkers
-from streamlog.services.verifying import Verifier
+from streamlog.services.batches.transaction_verification import Verifier
+from streamlog.services.transactions.markers import LocalMarkers
 from streamlog.transactions.deciding import AddPartitions
 from tests.node.calls import Calls, until_done
 from tests.node.kit import Nodes, tell

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from streamlog.client.admin import AsyncAdmin
-from streamlog.client.producer import AsyncProducer
+from streamlog.client.admin.async_admin import AsyncAdmin
+from streamlog.client.producer.async_producer import AsyncProducer
 from streamlog.errors import InvalidConfigError, InvalidRequestError, StorageError
 from streamlog.pytest_plugin.cluster import InProcessCluster
 

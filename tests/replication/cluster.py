@@ -17,7 +17,7 @@ from streamlog.replication.follower import PartitionFollower
 from streamlog.replication.isr import IsrProposal
 from streamlog.replication.leader import LeaderTerm, PartitionLeader
 from streamlog.sim.machine import Machine
-from streamlog.storage.log import Log
+from streamlog.storage.log.log import Log
 from tests.storage.batches import batch
 from tests.storage.rig import LIMITS, PARTITION, Rig
 

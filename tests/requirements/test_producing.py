@@ -13,7 +13,7 @@ import pytest
 
 from streamlog.api.pb import batches_pb2, common_pb2, records_pb2
 from streamlog.client import EARLIEST, Consumer, Producer, murmur2
-from streamlog.client.admin_values import PartitionDescription
+from streamlog.client.admin.values import PartitionDescription
 from streamlog.errors import RequestTimedOutError
 from streamlog.pytest_plugin.cluster import InProcessCluster
 from tests.requirements.conftest import Ctl, Piped, until

@@ -13,7 +13,7 @@ from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
 from streamlog.api.pb import batches_pb2, common_pb2, records_pb2
 from streamlog.client import EARLIEST, Admin, AtTime, Consumer, ConsumerRecord, Producer
-from streamlog.client.admin_values import ConfigChange, ConfigResource
+from streamlog.client.admin.values import ConfigChange, ConfigResource
 from streamlog.pytest_plugin.cluster import InProcessCluster
 from tests.requirements.conftest import Ctl, Piped
 from tests.services.raw import leader_of, produce, stream_call, unary

@@ -11,7 +11,7 @@ import pytest
 
 from streamlog.api.pb import admin_pb2
 from streamlog.client import Admin, Producer
-from streamlog.client.admin_values import ConfigChange, ConfigResource, NewTopic, NodeState
+from streamlog.client.admin.values import ConfigChange, ConfigResource, NewTopic, NodeState
 from streamlog.errors import (
     InvalidPartitionsError,
     InvalidReplicationFactorError,

@@ -8,7 +8,7 @@ import pytest
 
 from streamlog.api.pb import batches_pb2 as pb
 from streamlog.errors import StreamlogError, ThrottledError
-from streamlog.services.admission import QueuedBytes
+from streamlog.services.common.admission import QueuedBytes
 from tests.services.world import BATCHES, Cluster, simulate
 
 

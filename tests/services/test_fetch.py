@@ -11,7 +11,7 @@ from streamlog.api.pb import batches_pb2 as pb
 from streamlog.errors import StreamlogError
 from streamlog.model import Offset
 from streamlog.records import decode_batch, scan_headers
-from streamlog.services.reading import batches_to
+from streamlog.services.batches.partition_fetch import batches_to
 from tests.services.world import BATCHES, Calls, Cluster, simulate
 from tests.storage.batches import batch
 

@@ -10,7 +10,7 @@ import pytest
 
 from streamlog.api.pb import batches_pb2 as pb
 from streamlog.errors import StreamlogError, ThrottledError
-from streamlog.services.outgoing import FIRST_BYTES, MESSAGE_BYTES_MIN, OutgoingBytes
+from streamlog.services.common.outgoing import FIRST_BYTES, MESSAGE_BYTES_MIN, OutgoingBytes
 from streamlog.sim import SimLoop, run
 from tests.services.world import BATCHES, Cluster, simulate
 

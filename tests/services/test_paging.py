@@ -15,8 +15,8 @@ from streamlog.metadata.records import (
     TopicRecord,
 )
 from streamlog.model import BrokerId, PartitionId, RaftIndex, TopicId
-from streamlog.services.paging import BEGINNING, PAGE_BYTES, Part, TopicNames, parse_token, take, to_token
-from streamlog.services.topics import all_entries
+from streamlog.services.common.paging import BEGINNING, PAGE_BYTES, Part, TopicNames, parse_token, take, to_token
+from streamlog.services.common.topics import all_entries
 
 
 def image_of(topics: int, partitions: int, replicas: int, name_length: int) -> MetadataImage:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from streamlog.errors import InvalidRequestError
 from streamlog.model import PartitionId, ProducerEpoch, ProducerId, TopicId
-from streamlog.services.producer_token import SEQUENCES, ProducerToken, decode_token
+from streamlog.services.records.producer_token import SEQUENCES, ProducerToken, decode_token
 
 TOPIC = TopicId(bytes(range(16)))
 topic_ids = st.binary(min_size=16, max_size=16).map(TopicId)

@@ -9,11 +9,11 @@ import pytest
 
 from streamlog.api.pb import batches_pb2, common_pb2
 from streamlog.api.pb import records_pb2 as pb
-from streamlog.client.partitioner import hash_partition
+from streamlog.client.producer.partitioner import hash_partition
 from streamlog.errors import StreamlogError
 from streamlog.model import BrokerId
 from streamlog.records import decode_batch, scan_headers
-from streamlog.services.publish import STICKY_BYTES
+from streamlog.services.records.publish import STICKY_BYTES
 from streamlog.sim import Order
 from tests.services.world import BATCHES, Calls, Cluster, simulate
 

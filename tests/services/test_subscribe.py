@@ -267,7 +267,7 @@ def test_where_the_log_has_another_history_it_goes_back(
             await cluster.produce(value)
         async with subscribing(cluster, everything(), offset_reset=reset) as reader:
             await reader.until(3)
-            monkeypatch.setattr("streamlog.services.fetch_stream.diverging", diverging)
+            monkeypatch.setattr("streamlog.services.batches.fetch_stream.diverging", diverging)
             await cluster.raise_leader_epoch()
             while reader.values[0] != expected or (3, 0) not in asked or (code and not reader.last[0].error.code):
                 assert await reader.next() is not None

@@ -24,7 +24,7 @@ from streamlog.errors import (
 )
 from streamlog.records import iter_batch, scan_headers
 from streamlog.records.header import TRANSACTIONAL_BIT
-from streamlog.services.leading import Leaders
+from streamlog.services.batches.partition_leader import Leaders
 from tests.services.test_fetch import fetch
 from tests.services.test_groups import GROUPS
 from tests.services.test_subscribe import everything, subscribing

@@ -39,11 +39,11 @@ from streamlog.model import BrokerEpoch, BrokerId, Offset, PartitionId, Producer
 from streamlog.ports import CallInfo, Channel, Ports, RpcError, Stream, UnaryHandler
 from streamlog.raft.port import Leadership
 from streamlog.raft.voters import Voter, VoterSet
-from streamlog.services.everything import Parts, all_services
-from streamlog.services.forwarding import Peers
-from streamlog.services.marking import LocalMarkers, MarkerLinks
+from streamlog.services.all_services import Parts, all_services
+from streamlog.services.common.forwarding import Peers
+from streamlog.services.transactions.markers import LocalMarkers, MarkerLinks
 from streamlog.sim import Order, SimLoop, World, run
-from streamlog.storage.directories import LogDirectories
+from streamlog.storage.directories.directories import LogDirectories
 from tests.broker.rig import FakeController, FakeIsrChanges, FakeLinks
 from tests.metadata.rig import Rig
 from tests.storage.batches import batch

@@ -16,7 +16,7 @@ from pathlib import Path
 from pyspark import TaskContext
 
 from streamlog.client import Admin
-from streamlog.client.transaction_values import TransactionState
+from streamlog.client.admin.transaction_values import TransactionState
 from tests.spark.drivers import children, parent
 
 Fault = Callable[[Path], None]

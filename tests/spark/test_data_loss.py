@@ -15,7 +15,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'st
 from pyspark.errors import PySparkException, StreamingQueryException
 
 from streamlog.client import Consumer
-from streamlog.client.admin_values import ConfigChange, ConfigResource
+from streamlog.client.admin.values import ConfigChange, ConfigResource
 from streamlog.model import Offset, PartitionId, TopicPartition
 from streamlog.pytest_plugin.cluster import InProcessCluster
 from streamlog.spark.cluster import consumer_settings

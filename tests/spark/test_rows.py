@@ -10,7 +10,7 @@ from hypothesis import given  # noqa: E402  after what may skip the module
 from hypothesis import strategies as st  # noqa: E402
 
 from streamlog.client import ConsumerBatch  # noqa: E402
-from streamlog.client.corrupt_batches import CorruptBatches  # noqa: E402
+from streamlog.client.consumer.corrupt_batches import CorruptBatches  # noqa: E402
 from streamlog.errors import CorruptBatchError  # noqa: E402
 from streamlog.model import Offset, PartitionId, TopicPartition  # noqa: E402
 from streamlog.records import BatchFields, Codec, TimestampType, encode_batch, read_header  # noqa: E402

@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from streamlog.client import Admin
-from streamlog.client.transaction_values import TransactionState
+from streamlog.client.admin.transaction_values import TransactionState
 from streamlog.pytest_plugin.cluster import InProcessCluster
 from streamlog.spark.options import Options
 from streamlog.spark.sink import BatchSink

@@ -11,7 +11,7 @@ import pytest
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'streamlog[spark]'")
 
 from streamlog.client import Admin  # noqa: E402  after what may skip the module
-from streamlog.client.transaction_values import TransactionState  # noqa: E402
+from streamlog.client.admin.transaction_values import TransactionState  # noqa: E402
 from streamlog.errors import StreamlogError  # noqa: E402
 from streamlog.pytest_plugin.cluster import InProcessCluster  # noqa: E402
 from streamlog.spark.failures import StreamlogSparkError  # noqa: E402

@@ -12,7 +12,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'st
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
-from streamlog.client.connections import Connections
+from streamlog.client.connection.connections import Connections
 from streamlog.pytest_plugin.cluster import InProcessCluster
 from streamlog.spark.options import Options
 from streamlog.spark.stream_reader import StreamReader

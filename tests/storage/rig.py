@@ -6,9 +6,9 @@ from streamlog.model import BrokerEpoch, BrokerId, LeaderEpoch, Offset, Partitio
 from streamlog.records import ProduceLimits, scan_headers, validate
 from streamlog.records.decode import decode_batch
 from streamlog.sim.machine import Machine
-from streamlog.storage.config import LogConfig
-from streamlog.storage.directory import LogDirectory
-from streamlog.storage.log import Appended, Log
+from streamlog.storage.directories.directory import LogDirectory
+from streamlog.storage.log.config import LogConfig
+from streamlog.storage.log.log import Appended, Log
 from tests.storage.batches import batch
 
 PARTITION = TopicPartition("topic", PartitionId(0))

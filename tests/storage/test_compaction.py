@@ -14,12 +14,12 @@ from streamlog.records import BatchHeader, Codec, decode_batch, encode_batch, re
 from streamlog.records.batch import BatchFields
 from streamlog.sim.machine import Machine
 from streamlog.sim.process import Killed
-from streamlog.storage.cleaner import Cleaner, CleaningStats
-from streamlog.storage.compaction import Rules, clean_batch
-from streamlog.storage.config import LogConfig
-from streamlog.storage.key_map import KeyMap
-from streamlog.storage.log import Log
-from streamlog.storage.retention import apply_retention
+from streamlog.storage.cleaning.cleaner import Cleaner, CleaningStats
+from streamlog.storage.cleaning.compaction import Rules, clean_batch
+from streamlog.storage.cleaning.key_map import KeyMap
+from streamlog.storage.cleaning.retention import apply_retention
+from streamlog.storage.log.config import LogConfig
+from streamlog.storage.log.log import Log
 from tests.storage.batches import batch
 from tests.storage.rig import PARTITION, Rig
 

@@ -11,9 +11,9 @@ from streamlog.errors import InconsistentClusterError, StorageError
 from streamlog.model import BrokerEpoch, BrokerId, PartitionId, TopicPartition
 from streamlog.ports import no_probe
 from streamlog.sim.machine import Machine
-from streamlog.storage.config import LogConfig
-from streamlog.storage.directories import LogDirectories
-from streamlog.storage.directory import LogDirectory
+from streamlog.storage.directories.directories import LogDirectories
+from streamlog.storage.directories.directory import LogDirectory
+from streamlog.storage.log.config import LogConfig
 
 CONFIG = LogConfig(segment_index_bytes=1024)
 PATHS = ("/a", "/b", "/c")

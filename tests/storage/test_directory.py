@@ -10,9 +10,9 @@ from streamlog.errors import DamagedFileError, InconsistentClusterError, LogDire
 from streamlog.model import BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionId, TopicPartition
 from streamlog.records import validate
 from streamlog.sim.machine import Machine
-from streamlog.storage import names
-from streamlog.storage.config import LogConfig
-from streamlog.storage.directory import LogDirectory
+from streamlog.storage.directories.directory import LogDirectory
+from streamlog.storage.files import names
+from streamlog.storage.log.config import LogConfig
 from tests.storage.batches import batch
 from tests.storage.rig import DIRECTORY, LIMITS, PARTITION, Rig
 

@@ -13,19 +13,19 @@ from hypothesis import strategies as st
 from streamlog.errors import DamagedFileError
 from streamlog.model import BrokerId, LeaderEpoch, Offset, PartitionId, ProducerEpoch, ProducerId, TopicPartition
 from streamlog.sim.machine import Machine
-from streamlog.storage import names
-from streamlog.storage.checkpoints import (
+from streamlog.storage.files import names
+from streamlog.storage.files.checkpoints import (
     EpochEntry,
     format_epochs,
     format_offsets,
     parse_epochs,
     parse_offsets,
 )
-from streamlog.storage.meta_properties import MetaProperties, format_meta, parse_meta
-from streamlog.storage.offset_index import OffsetIndex
-from streamlog.storage.producer_snapshot import format_snapshot, parse_snapshot
-from streamlog.storage.producers import BatchSeen, Producer
-from streamlog.storage.time_index import TimeIndex
+from streamlog.storage.files.meta_properties import MetaProperties, format_meta, parse_meta
+from streamlog.storage.files.producer_snapshot import format_snapshot, parse_snapshot
+from streamlog.storage.log.producers import BatchSeen, Producer
+from streamlog.storage.segments.offset_index import OffsetIndex
+from streamlog.storage.segments.time_index import TimeIndex
 
 PATH = "/data/file"
 

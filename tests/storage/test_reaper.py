@@ -8,8 +8,8 @@ from functools import partial
 import pytest
 
 from streamlog.sim.machine import Machine
-from streamlog.storage import reaper as reaping
-from streamlog.storage.reaper import Reaper
+from streamlog.storage.files import reaper as reaping
+from streamlog.storage.files.reaper import Reaper
 
 
 async def removed(machine: Machine, doomed: dict[str, int], after_s: float) -> list[str]:

@@ -9,8 +9,8 @@ import pytest
 
 from streamlog.model import Offset
 from streamlog.sim.machine import Machine
-from streamlog.storage.config import LogConfig
-from streamlog.storage.scrubber import FIRST_AFTER_MS, Scrubber
+from streamlog.storage.integrity.scrubber import FIRST_AFTER_MS, Scrubber
+from streamlog.storage.log.config import LogConfig
 from tests.storage.rig import DIRECTORY, PARTITION, Rig
 
 WEEK_MS = 7 * 86_400_000

@@ -20,8 +20,8 @@ from streamlog.records import scan_headers
 from streamlog.records.decode import decode_batch
 from streamlog.sim.machine import Machine
 from streamlog.sim.process import Killed
-from streamlog.storage.config import LogConfig
-from streamlog.storage.retention import apply_retention
+from streamlog.storage.cleaning.retention import apply_retention
+from streamlog.storage.log.config import LogConfig
 from tests.storage.rig import Rig
 
 SIZES = st.sampled_from([0, 1, 20, 150, 700])

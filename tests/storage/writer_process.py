@@ -10,9 +10,9 @@ from streamlog.ports import no_probe
 from streamlog.ports.posix_disk import PosixFileSystem
 from streamlog.ports.system import SystemClock, run, system_random
 from streamlog.records import ProduceLimits, validate
-from streamlog.storage.config import LogConfig
-from streamlog.storage.directory import LogDirectory
-from streamlog.storage.log import Log
+from streamlog.storage.directories.directory import LogDirectory
+from streamlog.storage.log.config import LogConfig
+from streamlog.storage.log.log import Log
 from tests.storage.batches import batch
 
 PARTITION = TopicPartition("real", PartitionId(0))

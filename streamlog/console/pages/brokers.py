@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nicegui import ui
 
-from streamlog.client.admin_values import ConfigResource
+from streamlog.client.admin.values import ConfigResource
 from streamlog.console.layout import frame, heading, size, table, waiting
 from streamlog.console.watcher import Watcher
 from streamlog.errors import StreamlogError

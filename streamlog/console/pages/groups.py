@@ -6,7 +6,7 @@ import asyncio
 
 from nicegui import ui
 
-from streamlog.client.group_values import GroupDescription
+from streamlog.client.admin.group_values import GroupDescription
 from streamlog.console.layout import (
     chart,
     chart_options,

@@ -6,7 +6,7 @@ import asyncio
 
 from nicegui import ui
 
-from streamlog.client.admin_values import NodeState
+from streamlog.client.admin.values import NodeState
 from streamlog.console.layout import (
     chart,
     chart_options,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from nicegui import ui
 
-from streamlog.client.admin_values import ConfigChange, ConfigResource, NewTopic, TopicDescription
+from streamlog.client.admin.values import ConfigChange, ConfigResource, NewTopic, TopicDescription
 from streamlog.config import Operation
 from streamlog.console.layout import (
     chart,

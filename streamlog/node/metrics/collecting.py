@@ -22,7 +22,7 @@ from streamlog.node.metrics.quorum import quorum_families
 from streamlog.node.metrics.transactions import transaction_families
 from streamlog.ports import Ports
 from streamlog.release import RELEASE
-from streamlog.storage.directories import LogDirectories
+from streamlog.storage.directories.directories import LogDirectories
 
 
 class Sources(Struct, frozen=True, kw_only=True):

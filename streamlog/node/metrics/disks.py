@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from streamlog.metrics.families import Family, Sample, counter, gauge, histogram
 from streamlog.ports import FileSystem
-from streamlog.storage.directories import LogDirectories
-from streamlog.storage.directory import LogDirectory
+from streamlog.storage.directories.directories import LogDirectories
+from streamlog.storage.directories.directory import LogDirectory
 
 
 def disk_families(fs: FileSystem, directories: LogDirectories) -> list[Family]:

@@ -28,7 +28,7 @@ from streamlog.storage.dump.items import (
     SanityPassed,
     TimeIndexEntry,
 )
-from streamlog.storage.transaction_index import AbortedTransaction
+from streamlog.storage.segments.transaction_index import AbortedTransaction
 
 __all__ = [
     "AbortedTransaction",

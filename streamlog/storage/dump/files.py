@@ -8,7 +8,6 @@ from typing import Final
 
 from streamlog.model import Offset
 from streamlog.ports import File, FileSystem
-from streamlog.storage import names
 from streamlog.storage.dump.index_files import (
     check_offset_index,
     check_time_index,
@@ -23,6 +22,7 @@ from streamlog.storage.dump.small_files import (
     read_producer_snapshot,
     read_transaction_index,
 )
+from streamlog.storage.files import names
 
 SMALL_FILE_BYTES_MAX: Final = 256 << 20  # what is read whole: a checkpoint of a million partitions, 5 M producers
 

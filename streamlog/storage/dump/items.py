@@ -17,7 +17,7 @@ from streamlog.model import (
     ProducerEpoch,
     ProducerId,
 )
-from streamlog.storage.transaction_index import AbortedTransaction
+from streamlog.storage.segments.transaction_index import AbortedTransaction
 
 
 class LogStart(Struct, frozen=True, kw_only=True):

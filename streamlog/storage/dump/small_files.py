@@ -13,11 +13,11 @@ from typing import Final
 
 from streamlog.errors import DamagedFileError
 from streamlog.model import NO_OFFSET, LeaderEpoch, Offset, PartitionId
-from streamlog.storage.checkpoints import parse_epochs, parse_offsets
 from streamlog.storage.dump.items import Damage, EpochStart, Item, PartitionOffset, ProducerEntry
-from streamlog.storage.producer_snapshot import parse_snapshot
-from streamlog.storage.producers import Producer
-from streamlog.storage.transaction_index import ENTRY_SIZE, VERSION, parse_entry
+from streamlog.storage.files.checkpoints import parse_epochs, parse_offsets
+from streamlog.storage.files.producer_snapshot import parse_snapshot
+from streamlog.storage.log.producers import Producer
+from streamlog.storage.segments.transaction_index import ENTRY_SIZE, VERSION, parse_entry
 
 _HEAD_LINES: Final = 2  # version and count
 _INT64: Final = re.compile(r"-?[0-9]{1,19}")

@@ -1,0 +1,6 @@
+"""The admin client: topics, configs, partitions, nodes, groups, transactions. Any node answers any of its calls.
+
+async_admin, sync_admin                  what a program holds; groups and transactions are its parts for these
+values, group_values, transaction_values what it takes and returns
+requests, answers                        values to messages, messages to values
+"""

@@ -1,0 +1,398 @@
+"""The admin client: topics, configs, partitions, nodes; groups in `admin_groups`. Any node answers any of these calls.
+
+    AsyncAdmin -> admin_requests -> message -> AnyNode -> a node -> message -> admin_answers -> AsyncAdmin
+
+Methods for several things answer thing by thing, errors included, and raise only where the call failed as a whole.
+Those for one thing (`create_topic`, `describe_topic`, ...) raise its error.
+
+What is changed holds when the answer comes, on the node that was asked; other nodes may need a moment more. Lists come
+whole: the pages they travel in are fetched here.
+
+    async with AsyncAdmin(bootstrap_servers="127.0.0.1:9092") as admin:
+        await admin.create_topic("orders", partitions=3)
+
+It has no state but the way to the nodes, so any number of tasks may use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Final, Protocol, Self, TypeVar
+
+from streamlog.api.calls import Message, UnaryCall, unary
+from streamlog.api.pb import admin_pb2 as pb
+from streamlog.api.pb import cluster_pb2
+from streamlog.client import settings as client_config
+from streamlog.client.admin import answers, requests, values
+from streamlog.client.admin.groups import GroupAdmin
+from streamlog.client.admin.transactions import TransactionAdmin
+from streamlog.client.connection.any_node import AnyNode, AskTimes
+from streamlog.client.connection.client_ports import ClientPorts, RealPorts, real_ports
+from streamlog.client.connection.connections import Connections
+from streamlog.config import client_settings, consumer_settings, load_admin
+from streamlog.errors import StreamlogError, UnknownServerError
+from streamlog.model import Offset, PartitionId, TopicId, TopicPartition
+
+_ADMIN: Final = "streamlog.v1.Admin"
+_CREATE_TOPICS: Final = unary(f"{_ADMIN}/CreateTopics", pb.CreateTopicsResponse)
+_DELETE_TOPICS: Final = unary(f"{_ADMIN}/DeleteTopics", pb.DeleteTopicsResponse)
+_LIST_TOPICS: Final = unary(f"{_ADMIN}/ListTopics", pb.ListTopicsResponse)
+_DESCRIBE_TOPICS: Final = unary(f"{_ADMIN}/DescribeTopics", pb.DescribeTopicsResponse)
+_CREATE_PARTITIONS: Final = unary(f"{_ADMIN}/CreatePartitions", pb.CreatePartitionsResponse)
+_DESCRIBE_CONFIGS: Final = unary(f"{_ADMIN}/DescribeConfigs", pb.DescribeConfigsResponse)
+_ALTER_CONFIGS: Final = unary(f"{_ADMIN}/AlterConfigs", pb.AlterConfigsResponse)
+_ELECT_LEADERS: Final = unary(f"{_ADMIN}/ElectLeaders", pb.ElectLeadersResponse)
+_ALTER_PARTITION_REASSIGNMENTS: Final = unary(
+    f"{_ADMIN}/AlterPartitionReassignments", pb.AlterPartitionReassignmentsResponse
+)
+_LIST_PARTITION_REASSIGNMENTS: Final = unary(
+    f"{_ADMIN}/ListPartitionReassignments", pb.ListPartitionReassignmentsResponse
+)
+_DIGEST_REPLICAS: Final = unary(f"{_ADMIN}/DigestReplicas", pb.DigestReplicasResponse)
+_REPAIR_REPLICAS: Final = unary(f"{_ADMIN}/RepairReplicas", pb.RepairReplicasResponse)
+_DESCRIBE_CLUSTER: Final = unary(f"{_ADMIN}/DescribeCluster", pb.DescribeClusterResponse)
+_DESCRIBE_LOG_DIRS: Final = unary(f"{_ADMIN}/DescribeLogDirs", pb.DescribeLogDirsResponse)
+_DRAIN_NODE: Final = unary(f"{_ADMIN}/DrainNode", pb.DrainNodeResponse)
+_UNREGISTER_NODE: Final = unary(f"{_ADMIN}/UnregisterNode", pb.UnregisterNodeResponse)
+_UPDATE_METADATA_VERSION: Final = unary(f"{_ADMIN}/UpdateMetadataVersion", pb.UpdateMetadataVersionResponse)
+_ADD_VOTER: Final = unary(f"{_ADMIN}/AddVoter", pb.AddVoterResponse)
+_REMOVE_VOTER: Final = unary(f"{_ADMIN}/RemoveVoter", pb.RemoveVoterResponse)
+_DESCRIBE: Final = unary("streamlog.v1.Cluster/Describe", cluster_pb2.ClusterDescribeResponse)
+# The most elections that one answer to "all that need it" tells of; and a bound on asking again.
+_ELECTION_ROUNDS_MAX: Final = 1_000
+
+
+class _Result(Protocol):
+    @property
+    def error(self) -> StreamlogError | None: ...
+
+
+Page = TypeVar("Page", pb.ListTopicsResponse, pb.DescribeTopicsResponse, pb.ListPartitionReassignmentsResponse)
+Result = TypeVar("Result", bound=_Result)
+
+
+class AsyncAdmin(GroupAdmin, TransactionAdmin):
+    """Settings by Kafka's names: `bootstrap_servers="host:port,..."`, or `{"bootstrap.servers": ...}`.
+
+    All methods raise StreamlogError. Open it by `start`, or `async with`; it belongs to one event loop then.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, object] | None = None,
+        *,
+        ports: ClientPorts | None = None,
+        unreachable_s: float | None = None,
+        client_version: str = "",
+        **settings: object,
+    ) -> None:
+        """InvalidConfigError. `ports`: of a simulation; None: the real world. `unreachable_s`: when to give up while no
+        node at all can be reached; None: as for any call, default.api.timeout.ms. `client_version`: for nodes' logs.
+        """
+        self._config = client_config.loaded(load_admin, config, settings)
+        self._given_ports = ports
+        self._own_ports: RealPorts | None = None
+        self._unreachable_s = unreachable_s
+        self._client_version = client_version
+
+    async def start(self) -> Self:
+        """Does not wait for a connection."""
+        ports = self._given_ports
+        if ports is None:
+            ports = self._own_ports = real_ports(self._config)
+        self._clock = ports.clock
+        backoff = self._backoff = client_config.backoff(self._config, ports.random)
+        self._connections = Connections(
+            ports.network, ports.clock, ports.random, client_config.bootstrap(self._config), backoff=backoff
+        )
+        total_s = self._total_s = self._config[consumer_settings.DEFAULT_API_TIMEOUT_MS] / 1000
+        self._attempt_s = self._config[client_settings.REQUEST_TIMEOUT_MS] / 1000
+        times = AskTimes(
+            total_s=total_s,
+            attempt_s=self._attempt_s,
+            unreachable_s=total_s if self._unreachable_s is None else self._unreachable_s,
+        )
+        self._nodes = AnyNode(self._connections, ports.clock, backoff, times)
+        return self
+
+    async def close(self) -> None:
+        """Calls that go on end with ClientClosedError or NetworkError."""
+        await self._connections.close()
+        if self._own_ports is not None:
+            await self._own_ports.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # -- topics
+
+    async def create_topics(
+        self, topics: Iterable[values.NewTopic], *, validate_only: bool = False
+    ) -> tuple[values.CreatedTopic, ...]:
+        """Each is made as a whole or not at all. `validate_only`: check everything, change nothing."""
+        request = requests.create_topics(topics, validate_only=validate_only)
+        return answers.created(await self._nodes.ask(_CREATE_TOPICS, request))
+
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int | None = None,
+        replication_factor: int | None = None,
+        *,
+        configs: Mapping[str, str] | None = None,
+    ) -> values.CreatedTopic:
+        topic = values.NewTopic(
+            name=name, partitions=partitions, replication_factor=replication_factor, configs=configs or {}
+        )
+        return _only(await self.create_topics([topic]))
+
+    async def delete_topics(
+        self, names: Iterable[str] = (), *, topic_ids: Iterable[TopicId] = ()
+    ) -> tuple[values.DeletedTopic, ...]:
+        """With all their records. First those by name, then those by id."""
+        request = requests.delete_topics(names, topic_ids)
+        return answers.deleted(await self._nodes.ask(_DELETE_TOPICS, request))
+
+    async def delete_topic(self, name: str) -> values.DeletedTopic:
+        return _only(await self.delete_topics([name]))
+
+    async def list_topics(self, *, include_internal: bool = False) -> tuple[values.TopicListing, ...]:
+        """By rising name."""
+
+        def request(token: str) -> pb.ListTopicsRequest:
+            return pb.ListTopicsRequest(include_internal=include_internal, page_token=token)
+
+        pages = self._pages(_LIST_TOPICS, request)
+        return tuple([answers.listing(row) async for page in pages for row in page.topics])
+
+    async def describe_topics(
+        self, names: Iterable[str] = (), *, topic_ids: Iterable[TopicId] = ()
+    ) -> tuple[values.TopicDescription, ...]:
+        """By rising name. Without names and ids: all but the cluster's own."""
+        wanted, ids = list(names), list(topic_ids)
+
+        def request(token: str) -> pb.DescribeTopicsRequest:
+            return pb.DescribeTopicsRequest(topics=wanted, topic_ids=ids, page_token=token)
+
+        parts: list[list[pb.TopicDescription]] = []
+        async for page in self._pages(_DESCRIBE_TOPICS, request):
+            for part in page.topics:
+                if parts and _continues(parts[-1], part):
+                    parts[-1].append(part)
+                else:
+                    parts.append([part])
+        return tuple(answers.topic(topic) for topic in parts)
+
+    async def describe_topic(self, name: str) -> values.TopicDescription:
+        return _only(await self.describe_topics([name]))
+
+    async def create_partitions(
+        self, growths: Iterable[values.TopicGrowth], *, validate_only: bool = False
+    ) -> tuple[values.GrownTopic, ...]:
+        """Counts can only grow: InvalidPartitionsError."""
+        request = requests.create_partitions(growths, validate_only=validate_only)
+        return answers.grown(await self._nodes.ask(_CREATE_PARTITIONS, request))
+
+    async def grow_topic(self, topic: str, partition_count: int) -> None:
+        """To so many partitions in all."""
+        _only(await self.create_partitions([values.TopicGrowth(topic=topic, partition_count=partition_count)]))
+
+    # -- configs
+
+    async def describe_configs(
+        self, resources: Iterable[values.ConfigResource], *, names: Iterable[str] = ()
+    ) -> tuple[values.ConfigDescription, ...]:
+        """`names`: only these configs; none: all."""
+        request = requests.describe_configs(resources, names)
+        return answers.configs(await self._nodes.ask(_DESCRIBE_CONFIGS, request))
+
+    async def alter_configs(
+        self, alterations: Iterable[values.ConfigAlteration], *, validate_only: bool = False
+    ) -> tuple[values.AlteredConfig, ...]:
+        """Configs that are not named stay as they are."""
+        request = requests.alter_configs(alterations, validate_only=validate_only)
+        return answers.altered(await self._nodes.ask(_ALTER_CONFIGS, request))
+
+    async def alter_config(self, resource: values.ConfigResource, changes: Sequence[values.ConfigChange]) -> None:
+        _only(await self.alter_configs([values.ConfigAlteration(resource=resource, changes=changes)]))
+
+    # -- partitions
+
+    async def elect_leaders(
+        self,
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        kind: values.ElectionType = values.ElectionType.PREFERRED,
+    ) -> tuple[values.Election, ...]:
+        """None: all partitions that need it, and only those that got a leader are told of."""
+        if partitions is not None:
+            named = list(partitions)
+            return await self._elect(kind, named) if named else ()
+        elected: list[values.Election] = []
+        for _ in range(_ELECTION_ROUNDS_MAX):
+            some = await self._elect(kind, [])
+            elected += some
+            if not any(one.error is None for one in some):
+                break
+        return tuple(elected)
+
+    async def preview_unclean_election(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> tuple[values.Election, ...]:
+        """What an unclean election would choose now, from what, and what each choice would lose; nothing is changed.
+        None: all partitions that have no leader, up to 2,000.
+        """
+        named = [] if partitions is None else list(partitions)
+        if partitions is not None and not named:
+            return ()
+        request = requests.elect_leaders(values.ElectionType.UNCLEAN, named, dry_run=True)
+        return answers.elections(await self._nodes.ask(_ELECT_LEADERS, request))
+
+    async def _elect(self, kind: values.ElectionType, partitions: list[TopicPartition]) -> tuple[values.Election, ...]:
+        request = requests.elect_leaders(kind, partitions)
+        return answers.elections(await self._nodes.ask(_ELECT_LEADERS, request))
+
+    async def alter_partition_reassignments(
+        self, reassignments: Iterable[values.Reassignment]
+    ) -> tuple[values.ReassignmentResult, ...]:
+        """Begin to move replicas, or cancel a move. Copying goes on after the answer."""
+        request = requests.alter_reassignments(reassignments)
+        response = await self._nodes.ask(_ALTER_PARTITION_REASSIGNMENTS, request)
+        return answers.reassignments(response)
+
+    async def list_partition_reassignments(
+        self, partitions: Iterable[TopicPartition] = ()
+    ) -> tuple[values.OngoingReassignment, ...]:
+        """The moves that are going on, by rising topic and partition. Without partitions: all."""
+        wanted = requests.topic_partitions(partitions)
+
+        def request(token: str) -> pb.ListPartitionReassignmentsRequest:
+            return pb.ListPartitionReassignmentsRequest(partitions=wanted, page_token=token)
+
+        pages = self._pages(_LIST_PARTITION_REASSIGNMENTS, request)
+        return tuple([answers.ongoing(row) async for page in pages for row in page.reassignments])
+
+    async def digest_replicas(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        start_offset: int | None = None,
+        end_offset: int | None = None,
+        timeout_s: float | None = None,
+    ) -> values.PartitionDigests:
+        """Each replica reads its log from the disk. None: from the highest log start, to the lowest high watermark."""
+        at = TopicPartition(topic, PartitionId(partition))
+        start = None if start_offset is None else Offset(start_offset)
+        end = None if end_offset is None else Offset(end_offset)
+        response = await self._nodes.ask(
+            _DIGEST_REPLICAS,
+            requests.digest_replicas(at, start, end),
+            timeout_s=timeout_s,
+        )
+        return answers.digests(at, response)
+
+    async def repair_replicas(
+        self, topic: str, partition: int, *, dry_run: bool = False, timeout_s: float | None = None
+    ) -> values.PartitionRepairs:
+        """Each replica reads its log from the disk; what is damaged in one is fetched from another that is in sync.
+        `dry_run`: only look (what is found is repaired by the nodes themselves a moment later).
+        """
+        at = TopicPartition(topic, PartitionId(partition))
+        request = pb.RepairReplicasRequest(topic=topic, partition=partition, dry_run=dry_run)
+        return answers.repairs(at, await self._nodes.ask(_REPAIR_REPLICAS, request, timeout_s=timeout_s))
+
+    # -- nodes
+
+    async def describe_cluster(self) -> values.ClusterDescription:
+        response = await self._nodes.ask(_DESCRIBE_CLUSTER, pb.DescribeClusterRequest())
+        cluster = answers.cluster(response)
+        self._nodes.learn(node.address for node in cluster.nodes if node.state is values.NodeState.ACTIVE)
+        return cluster
+
+    async def describe_node(self) -> values.NodeRelease:
+        """Release, features and limits of the node that answers."""
+        request = cluster_pb2.ClusterDescribeRequest(client_version=self._client_version)
+        return answers.release(await self._nodes.ask(_DESCRIBE, request))
+
+    async def describe_log_dirs(
+        self, node_ids: Iterable[int] = (), *, topics: Iterable[str] = ()
+    ) -> tuple[values.NodeLogDirs, ...]:
+        """By rising node id. Without ids: all live nodes; without topics: the replicas of all."""
+        request = pb.DescribeLogDirsRequest(node_ids=node_ids, topics=topics)
+        return answers.log_dirs(await self._nodes.ask(_DESCRIBE_LOG_DIRS, request))
+
+    async def drain_node(self, node_id: int) -> values.DrainProgress:
+        """Begin to empty a node of its replicas, or go on. It goes on after the answer."""
+        return await self._drain(node_id, pb.DRAIN_ACTION_START)
+
+    async def cancel_drain(self, node_id: int) -> values.DrainProgress:
+        """What has moved stays where it is, what is under way is cancelled, and the node takes replicas again."""
+        return await self._drain(node_id, pb.DRAIN_ACTION_CANCEL)
+
+    async def drain_progress(self, node_id: int) -> values.DrainProgress:
+        """Changes nothing."""
+        return await self._drain(node_id, pb.DRAIN_ACTION_SHOW)
+
+    async def _drain(self, node_id: int, action: pb.DrainAction.ValueType) -> values.DrainProgress:
+        request = pb.DrainNodeRequest(node_id=node_id, action=action)
+        return answers.drain(await self._nodes.ask(_DRAIN_NODE, request))
+
+    async def unregister_node(self, node_id: int) -> None:
+        """Forget a node that will not come back. It must be stopped, and have no replicas."""
+        request = pb.UnregisterNodeRequest(node_id=node_id)
+        await self._nodes.ask(_UNREGISTER_NODE, request)
+
+    async def add_voter(
+        self, node_id: int, *, address: str = "", replaced_node_id: int | None = None
+    ) -> tuple[values.VoterDescription, ...]:
+        """All voters then. It answers when the node has caught up with the quorum. `address`: of its server, where it
+        is not the registered one; `replaced_node_id`: a voter that is gone for good, whose place it takes.
+        """
+        request = pb.AddVoterRequest(node_id=node_id, address=address, replaced_node_id=replaced_node_id)
+        return answers.voters((await self._nodes.ask(_ADD_VOTER, request)).voters)
+
+    async def remove_voter(self, node_id: int) -> tuple[values.VoterDescription, ...]:
+        """All voters then. The node goes on as a broker."""
+        response = await self._nodes.ask(_REMOVE_VOTER, pb.RemoveVoterRequest(node_id=node_id))
+        return answers.voters(response.voters)
+
+    async def update_metadata_version(self, level: int = 0) -> int:
+        """0: the highest level that all nodes understand. The level that holds then."""
+        request = pb.UpdateMetadataVersionRequest(level=level)
+        response = await self._nodes.ask(_UPDATE_METADATA_VERSION, request)
+        return response.level
+
+    # -- pages
+
+    async def _pages(self, call: UnaryCall[Page], request: Callable[[str], Message]) -> AsyncIterator[Page]:
+        """All pages; `request` makes the request for the page of a token."""
+        token = ""
+        while True:
+            page = await self._nodes.ask(call, request(token))
+            yield page
+            if not page.next_page_token:
+                return
+            if page.next_page_token == token:
+                raise UnknownServerError("a node gives the same page of a list again and again")
+            token = page.next_page_token
+
+
+def _only(results: Sequence[Result]) -> Result:
+    """What became of the only thing. Its error, where it has one."""
+    if len(results) != 1:
+        raise UnknownServerError(f"a node answered with {len(results)} results what has one")
+    if results[0].error is not None:
+        raise results[0].error
+    return results[0]
+
+
+def _continues(parts: Sequence[pb.TopicDescription], part: pb.TopicDescription) -> bool:
+    """The same topic on the next page."""
+    return parts[0].name == part.name and parts[0].topic_id == part.topic_id and not part.HasField("error")

@@ -1,0 +1,191 @@
+"""What the admin client does with groups: list, describe, lag, reset, delete.
+
+Groups are asked of any node, which passes on what is another's; offsets are the coordinator's, and ends of partitions
+their leaders'.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from streamlog.api.calls import unary
+from streamlog.api.errors import from_message
+from streamlog.api.pb import admin_pb2 as pb
+from streamlog.client.admin import group_values as values
+from streamlog.client.admin.requests import topic_partitions
+from streamlog.client.connection.any_node import AnyNode
+from streamlog.client.connection.backoff import Backoff
+from streamlog.client.connection.connections import Connections
+from streamlog.client.connection.coordinator import Coordinator
+from streamlog.client.connection.metadata import MetadataCache
+from streamlog.client.consumer.offset_finder import Bound, Found, OffsetFinder, Place
+from streamlog.client.groups.group_offsets import GroupOffsets, OffsetAndMetadata
+from streamlog.errors import StreamlogError, UnknownServerError
+from streamlog.model import BrokerId, IsolationLevel, Offset, PartitionId, TopicPartition
+from streamlog.ports import Clock
+
+_ADMIN: Final = "streamlog.v1.Admin"
+_LIST: Final = unary(f"{_ADMIN}/ListGroups", pb.ListGroupsResponse)
+_DESCRIBE: Final = unary(f"{_ADMIN}/DescribeGroups", pb.DescribeGroupsResponse)
+_DELETE: Final = unary(f"{_ADMIN}/DeleteGroups", pb.DeleteGroupsResponse)
+_DELETE_OFFSETS: Final = unary(f"{_ADMIN}/DeleteGroupOffsets", pb.DeleteGroupOffsetsResponse)
+# A description of some thousand members fills an answer.
+_DESCRIBED_AT_ONCE: Final = 20
+# A partition without a leader shall not keep the others' lag from being told.
+_ENDS_S: Final = 5.0
+
+
+class GroupAdmin:
+    """The half of AsyncAdmin that knows groups; made ready by its `start`."""
+
+    _nodes: AnyNode
+    _connections: Connections
+    _clock: Clock
+    _backoff: Backoff
+    _total_s: float
+    _attempt_s: float
+
+    async def list_groups(self, *, states: Iterable[values.GroupState] = ()) -> values.GroupList:
+        """Those that have members, and those that have offsets. Without states: all."""
+        wanted = [values.STATE_NUMBERS[state] for state in states]
+        rows: dict[str, values.GroupListing] = {}
+        errors: dict[BrokerId, StreamlogError] = {}
+        token = ""
+        while True:
+            page = await self._nodes.ask(_LIST, pb.ListGroupsRequest(states=wanted, page_token=token))
+            rows |= {row.group: values.listing(row) for row in page.groups}
+            errors |= {BrokerId(one.node_id): from_message(one.error) for one in page.errors}
+            if not page.next_page_token:
+                return values.GroupList(groups=tuple(rows[name] for name in sorted(rows)), errors=errors)
+            if page.next_page_token == token:
+                raise UnknownServerError("a node gives the same page of a list again and again")
+            token = page.next_page_token
+
+    async def describe_groups(self, groups: Iterable[str]) -> tuple[values.GroupDescription, ...]:
+        """In their order. GROUP_ID_NOT_FOUND is the error of one of which nothing is known."""
+        names = list(dict.fromkeys(groups))
+        found: list[values.GroupDescription] = []
+        for at in range(0, len(names), _DESCRIBED_AT_ONCE):
+            request = pb.DescribeGroupsRequest(groups=names[at : at + _DESCRIBED_AT_ONCE])
+            response = await self._nodes.ask(_DESCRIBE, request)
+            found += [values.description(one) for one in response.groups]
+        return tuple(found)
+
+    async def describe_group(self, group: str) -> values.GroupDescription:
+        """GroupIdNotFoundError."""
+        (found,) = await self.describe_groups([group])
+        if found.error is not None:
+            raise found.error
+        return found
+
+    async def delete_groups(self, groups: Iterable[str]) -> tuple[values.GroupResult, ...]:
+        """With their offsets. GROUP_NOT_EMPTY of those that have members."""
+        response = await self._nodes.ask(_DELETE, pb.DeleteGroupsRequest(groups=groups))
+        return tuple(
+            values.GroupResult(group=row.group, error=from_message(row.error) if row.HasField("error") else None)
+            for row in response.results
+        )
+
+    async def delete_group_offsets(
+        self, group: str, partitions: Iterable[TopicPartition]
+    ) -> tuple[values.GroupOffsetResult, ...]:
+        """GROUP_SUBSCRIBED_TO_TOPIC of those that members read."""
+        request = pb.DeleteGroupOffsetsRequest(group=group, partitions=topic_partitions(partitions))
+        response = await self._nodes.ask(_DELETE_OFFSETS, request)
+        return tuple(
+            values.GroupOffsetResult(
+                at=TopicPartition(row.topic, PartitionId(row.partition)),
+                error=from_message(row.error) if row.HasField("error") else None,
+            )
+            for row in response.results
+        )
+
+    # -- offsets
+
+    async def list_group_offsets(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
+        """All that the group has committed, by topic and partition."""
+        found = await self._offsets(group).fetch(timeout_s=self._total_s)
+        return {partition: at for partition, at in found.items() if at is not None}
+
+    async def alter_group_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int]
+    ) -> tuple[values.GroupOffsetResult, ...]:
+        """Where the group goes on. GroupNotEmptyError while it has members; per partition
+        UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        wanted = {
+            partition: at if isinstance(at, OffsetAndMetadata) else OffsetAndMetadata(Offset(at))
+            for partition, at in offsets.items()
+        }
+        refused = await self._offsets(group).commit(wanted, timeout_s=self._total_s) if wanted else {}
+        return tuple(values.GroupOffsetResult(at=one, error=refused.get(one)) for one in wanted)
+
+    async def list_offsets(
+        self, places: Mapping[TopicPartition, Place], *, timeout_s: float | None = None
+    ) -> dict[TopicPartition, Found]:
+        """EARLIEST, LATEST or AtTime of partitions. UnknownTopicOrPartitionError, RequestTimedOutError."""
+        found: dict[TopicPartition, Found] = {}
+        await self._find(places, found, self._total_s if timeout_s is None else timeout_s)
+        return found
+
+    async def group_lag(
+        self, group: str, description: values.GroupDescription | None = None
+    ) -> tuple[values.PartitionLag, ...]:
+        """Of all partitions that it has committed or that its members have, by topic and partition. `description`:
+        where the caller has it. GroupIdNotFoundError.
+        """
+        described = description or await self.describe_group(group)
+        committed = await self.list_group_offsets(group)
+        owners = described.owners()
+        partitions = sorted({*committed, *owners})
+        ends: dict[TopicPartition, Found] = {}
+        topics = sorted({one.topic for one in partitions})
+        await asyncio.gather(
+            *(
+                self._find_some({one: Bound.LATEST for one in partitions if one.topic == topic}, ends)
+                for topic in topics
+            )
+        )
+        return tuple(
+            values.PartitionLag(
+                at=one,
+                committed=committed.get(one),
+                log_end=ends[one].offset if one in ends else None,
+                member=owners.get(one),
+            )
+            for one in partitions
+        )
+
+    def _offsets(self, group: str) -> GroupOffsets:
+        coordinator = Coordinator(
+            group, self._connections, self._clock, self._backoff, request_timeout_s=self._attempt_s
+        )
+        return GroupOffsets(coordinator, self._backoff)
+
+    async def _find_some(self, places: Mapping[TopicPartition, Place], found: dict[TopicPartition, Found]) -> None:
+        """What can be had in time: a topic may be gone, a partition without a leader."""
+        try:
+            await self._find(places, found, min(self._total_s, _ENDS_S))
+        except StreamlogError:
+            return
+
+    async def _find(
+        self, places: Mapping[TopicPartition, Place], found: dict[TopicPartition, Found], timeout_s: float
+    ) -> None:
+        metadata = MetadataCache(self._connections, self._clock, self._backoff)
+        finder = OffsetFinder(
+            self._connections,
+            metadata,
+            self._clock,
+            self._backoff,
+            isolation=IsolationLevel.READ_UNCOMMITTED,
+            request_timeout_s=self._attempt_s,
+        )
+        watching = asyncio.ensure_future(metadata.run())  # sim: awaited below
+        try:
+            await finder.find(places, timeout_s=timeout_s, on_found=found.__setitem__)
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)

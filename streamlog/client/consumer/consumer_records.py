@@ -1,0 +1,139 @@
+"""What a consumer hands out: records, or whole batches for those who are in a hurry.
+
+A batch is unpacked when it is first looked into. Records before the position (the first batch of a fetch may begin
+before the offset asked for) are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import dropwhile
+from typing import NamedTuple, TypeVar
+
+from msgspec.structs import replace
+
+from streamlog.client.consumer.corrupt_batches import UNREADABLE, CorruptBatches, corrupt_batch
+from streamlog.model import Offset, TopicPartition
+from streamlog.ports import Buffer
+from streamlog.records import (
+    BatchHeader,
+    Headers,
+    Record,
+    RecordColumns,
+    TimestampType,
+    check_crc,
+    decode_columns,
+    iter_fields,
+)
+from streamlog.records.columnar import columns_of
+from streamlog.records.decode import Fields
+from streamlog.records.lazy_numpy import np
+
+T = TypeVar("T")
+
+
+class ConsumerRecord(NamedTuple):
+    """One record, and where it stands. Times are ms since 1970; a key or value of None is null."""
+
+    topic: str
+    partition: int
+    offset: Offset
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+class ConsumerBatch:
+    """The records of one batch, from the consumer's position on; at least one, unless compaction took them all."""
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        data: Buffer,
+        at: int,
+        header: BatchHeader,
+        *,
+        first: Offset,
+        check: bool,
+        corrupt: CorruptBatches | None = None,
+    ) -> None:
+        """`first`: the position. `corrupt`: what is done if it cannot be decoded; None: it is an error."""
+        self.topic = partition.topic
+        self.partition = partition.partition
+        self.header = header
+        self._where = partition
+        self._data = data
+        self._at = at
+        self._first = first
+        self._check = check
+        self._corrupt = corrupt
+
+    @property
+    def next_offset(self) -> Offset:
+        """Where reading goes on after it."""
+        return self.header.next_offset
+
+    @property
+    def first_offset(self) -> Offset:
+        """No record of it has a smaller one."""
+        return self._first
+
+    def from_offset(self, first: Offset) -> ConsumerBatch:
+        """The same from a later offset on."""
+        return ConsumerBatch(
+            self._where, self._data, self._at, self.header, first=first, check=self._check, corrupt=self._corrupt
+        )
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        return self.header.timestamp_type
+
+    def fields(self) -> Iterator[Fields]:
+        """(offset, timestamp, key, value, headers) each: the fastest way to all of them, one by one.
+
+        CorruptBatchError; with on.corrupt.batch=skip nothing instead.
+        """
+        fields = self._checked(iter_fields)
+        if fields is None:
+            return iter(())
+        if self.header.base_offset >= self._first:
+            return fields
+        return dropwhile(lambda each: each[0] < self._first, fields)
+
+    def records(self) -> list[Record]:
+        """As `fields`."""
+        return list(map(Record._make, self.fields()))
+
+    def columns(self) -> RecordColumns:
+        """By the column, for Arrow and numpy. As `fields`."""
+        columns = self._checked(decode_columns)
+        if columns is None:
+            return columns_of(b"", self.header._replace(record_count=0))
+        row = int(np.searchsorted(columns.offsets, self._first))
+        if row == 0:
+            return columns
+        return replace(
+            columns,
+            offsets=columns.offsets[row:],
+            timestamps=columns.timestamps[row:],
+            key_starts=columns.key_starts[row:],
+            key_sizes=columns.key_sizes[row:],
+            value_starts=columns.value_starts[row:],
+            value_sizes=columns.value_sizes[row:],
+            headers=None if columns.headers is None else columns.headers[row:],
+        )
+
+    def _checked(self, decode: Callable[[Buffer, int], T]) -> T | None:
+        """None: it cannot be decoded, and is skipped. CorruptBatchError."""
+        try:
+            if self._check:
+                check_crc(self._data, self._at, self.header)
+                self._check = False
+            return decode(self._data, self._at)
+        except UNREADABLE as error:
+            # Where in the response it stood means nothing to anybody.
+            found = corrupt_batch(self._where, self.header.base_offset, self.next_offset, error)
+            if self._corrupt is not None and self._corrupt.skips(found):
+                return None
+            raise found from error

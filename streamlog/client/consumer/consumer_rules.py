@@ -1,0 +1,42 @@
+"""A consumer's settings as its parts go by them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from streamlog.api.pb import batches_pb2 as pb
+from streamlog.client.connection.client_ports import RECEIVE_BYTES_MAX
+from streamlog.client.consumer.fetcher import FetchRules
+from streamlog.client.consumer.offset_finder import ISOLATION
+from streamlog.config import Config
+from streamlog.config import consumer_settings as consuming
+from streamlog.model import IsolationLevel
+
+# A node sends responses of about this size; more at once only makes them wait for one another.
+_RESPONSE_BYTES: Final = 1 << 20
+# What gRPC takes where nobody has said otherwise.
+_STOCK_RECEIVE_BYTES: Final = 4 << 20
+
+
+def isolation_of(config: Config) -> IsolationLevel:
+    return IsolationLevel[config[consuming.ISOLATION_LEVEL].upper()]
+
+
+def fetch_rules(config: Config, *, own_ports: bool) -> FetchRules:
+    """`own_ports`: the consumer has made its connections itself, so it knows what they take."""
+    isolation = isolation_of(config)
+    response_bytes = min(_RESPONSE_BYTES, config[consuming.FETCH_MAX_BYTES])
+    return FetchRules(
+        settings=pb.FetchSettings(
+            isolation_level=ISOLATION[isolation],
+            bytes_min=max(1, min(config[consuming.FETCH_MIN_BYTES], response_bytes)),
+            wait_ms_max=config[consuming.FETCH_MAX_WAIT_MS],
+            response_bytes_max=response_bytes,
+            receive_bytes_max=RECEIVE_BYTES_MAX if own_ports else _STOCK_RECEIVE_BYTES,
+        ),
+        partition_bytes_max=config[consuming.MAX_PARTITION_FETCH_BYTES],
+        buffer_bytes=config[consuming.FETCH_MAX_BYTES],
+        read_committed=isolation is IsolationLevel.READ_COMMITTED,
+        check_crcs=config[consuming.CHECK_CRCS],
+        reset=config[consuming.AUTO_OFFSET_RESET],
+    )

@@ -1,0 +1,166 @@
+"""The stream of fetched batches from one node, for all partitions of a consumer that it leads.
+
+    add(reader), remove(reader) --> changes --FetchStream--> parts of partitions --> Fetching
+
+The stream begins when there is something to read and is begun anew, after a back-off, when it breaks. Each addition has
+a correlation id, so what was sent before a seek is told from what was sent after it. What comes in is not read faster
+than the consumer's buffer takes it, and then the node does not send.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, Protocol
+
+from streamlog.api import calls, fetched
+from streamlog.api.pb import batches_pb2 as pb
+from streamlog.client.connection.backoff import Backoff
+from streamlog.client.connection.connections import Connections
+from streamlog.client.consumer.partition_reader import PartitionReader
+from streamlog.errors import NetworkError, StreamlogError
+from streamlog.model import PartitionId, TopicPartition
+from streamlog.ports import Buffer
+
+_METHOD: Final = "streamlog.v1.Batches/FetchStream"
+
+
+class Fetching(Protocol):
+    """Whom a link tells: the consumer's fetcher."""
+
+    def on_part(self, reader: PartitionReader, part: pb.FetchedPartition, batches: Buffer) -> None: ...
+
+    def on_broken(self, link: FetchLink, error: StreamlogError) -> None:
+        """The stream broke; it will be begun anew with all that is read on it."""
+        ...
+
+    async def wait_until_room(self) -> None:
+        """In the consumer's buffer."""
+        ...
+
+    def next_correlation(self) -> int: ...
+
+
+class FetchLink:
+    def __init__(
+        self,
+        address: str,
+        connections: Connections,
+        fetching: Fetching,
+        settings: pb.FetchSettings,
+        bytes_max: int,
+        backoff: Backoff,
+    ) -> None:
+        """`bytes_max`: of one partition in one response."""
+        self.address = address
+        self._connections = connections
+        self._fetching = fetching
+        self._settings = settings
+        self._bytes_max = bytes_max
+        self._backoff = backoff
+        self._loop = asyncio.get_running_loop()
+        self._readers: dict[TopicPartition, PartitionReader] = {}
+        self._changes: dict[TopicPartition, None] = {}  # to be told to the node
+        self._news = asyncio.Event()
+
+    def add(self, reader: PartitionReader) -> None:
+        """Read it from its fetch offset on."""
+        reader.link = self
+        reader.correlation = self._fetching.next_correlation()
+        self._readers[reader.partition] = reader
+        self._change(reader.partition)
+
+    def remove(self, reader: PartitionReader) -> None:
+        """Read it no more."""
+        reader.link = None
+        self.ended(reader)
+        self._change(reader.partition)
+
+    def ended(self, reader: PartitionReader) -> None:
+        """The node reads it no more."""
+        if self._readers.get(reader.partition) is reader:
+            del self._readers[reader.partition]
+        if reader.link is self:
+            reader.link = None
+
+    def _change(self, partition: TopicPartition) -> None:
+        self._changes[partition] = None
+        self._news.set()
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        failures = 0
+        while True:
+            while not self._readers:
+                self._news.clear()
+                await self._news.wait()
+            began = self._loop.time()
+            try:
+                await self._stream()
+                error: StreamlogError = NetworkError(f"{self.address} has ended the stream")
+            except StreamlogError as broken:
+                error = broken
+            self._fetching.on_broken(self, error)
+            failures = 1 if self._loop.time() - began > 1.0 else failures + 1
+            await self._backoff.wait(failures)
+
+    async def _stream(self) -> None:
+        channel = self._connections.channel(self.address)
+        async with calls.decoded_stream(channel, _METHOD, fetched.decode) as stream:
+            works = (self._receive(stream), self._send(stream))
+            tasks = [asyncio.ensure_future(work) for work in works]  # sim: awaited below
+            try:
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in tasks:
+                    if task in done:
+                        task.result()
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _send(self, stream: calls.CallStream[list[fetched.Fetched]]) -> None:
+        """All that is read here, then what changes."""
+        self._changes = dict.fromkeys(self._readers)
+        for reader in self._readers.values():
+            reader.correlation = self._fetching.next_correlation()
+        settings: pb.FetchSettings | None = self._settings
+        while True:
+            self._news.clear()
+            if self._changes:
+                changes, self._changes = self._changes, {}
+                request = pb.FetchStreamRequest(settings=settings)
+                for partition in changes:
+                    self._put(request, partition)
+                await stream.send(request)
+                settings = None
+            else:
+                await self._news.wait()
+
+    def _put(self, request: pb.FetchStreamRequest, partition: TopicPartition) -> None:
+        reader = self._readers.get(partition)
+        if reader is None:
+            gone = request.remove.add()
+            gone.topic, gone.partition = partition.topic, partition.partition
+            return
+        part = request.add.add()
+        part.topic, part.partition = partition.topic, partition.partition
+        part.correlation_id = reader.correlation
+        part.fetch_offset = reader.fetch_offset
+        part.partition_bytes_max = self._bytes_max
+        if reader.end is not None:
+            part.end_offset = reader.end
+        if reader.leader is not None:
+            part.leader_epoch = reader.leader.epoch
+        if reader.fetch_epoch is not None and reader.fetch_epoch >= 0:
+            part.last_fetched_epoch = reader.fetch_epoch
+
+    async def _receive(self, stream: calls.CallStream[list[fetched.Fetched]]) -> None:
+        while True:
+            await self._fetching.wait_until_room()
+            answer = await stream.recv()
+            if answer is None:
+                return
+            for part, batches in answer:
+                reader = self._readers.get(TopicPartition(part.topic, PartitionId(part.partition)))
+                if reader is not None and reader.correlation == part.correlation_id:
+                    self._fetching.on_part(reader, part, batches)

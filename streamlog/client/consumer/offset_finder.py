@@ -1,0 +1,174 @@
+"""Offsets by place or by time, asked of whoever leads the partitions; leaders that move are followed.
+
+Place: EARLIEST | LATEST | AtTime(ms) --ListOffsets to each leader--> Found(offset, timestamp, epoch)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, TypeAlias
+
+from msgspec import Struct
+
+from streamlog.api import calls
+from streamlog.api.errors import from_message
+from streamlog.api.pb import batches_pb2 as pb
+from streamlog.api.pb import common_pb2
+from streamlog.client.connection.backoff import Backoff
+from streamlog.client.connection.connections import Connections
+from streamlog.client.connection.metadata import Leader, MetadataCache
+from streamlog.errors import NotLeaderError, RequestTimedOutError, StreamlogError
+from streamlog.model import IsolationLevel, LeaderEpoch, Offset, TopicPartition
+from streamlog.ports import Clock
+
+LIST_OFFSETS: Final = calls.unary("streamlog.v1.Batches/ListOffsets", pb.ListOffsetsResponse)
+ISOLATION: Final = {
+    IsolationLevel.READ_UNCOMMITTED: common_pb2.ISOLATION_LEVEL_READ_UNCOMMITTED,
+    IsolationLevel.READ_COMMITTED: common_pb2.ISOLATION_LEVEL_READ_COMMITTED,
+}
+# Of one partition, named in an error; others are counted.
+_NAMED_MAX: Final = 5
+
+
+class Bound(enum.Enum):
+    """An end of a partition."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"  # one past the last record that can be read
+
+
+class AtTime(Struct, frozen=True):
+    """The first record of this time, in ms since 1970, or later."""
+
+    timestamp_ms: int
+
+
+Place: TypeAlias = Bound | AtTime
+
+
+class Found(Struct, frozen=True, kw_only=True):
+    offset: Offset  # -1: there is no record of that time or later
+    timestamp_ms: int  # of the record found by time; -1: none
+    leader_epoch: LeaderEpoch  # of the record at the offset, or of the leader for the end; -1: none
+
+
+class OffsetFinder:
+    def __init__(
+        self,
+        connections: Connections,
+        metadata: MetadataCache,
+        clock: Clock,
+        backoff: Backoff,
+        *,
+        isolation: IsolationLevel,
+        request_timeout_s: float,
+    ) -> None:
+        self._connections = connections
+        self._metadata = metadata
+        self._clock = clock
+        self._backoff = backoff
+        self._isolation = isolation
+        self._request_timeout_s = request_timeout_s
+
+    async def find(
+        self,
+        places: Mapping[TopicPartition, Place],
+        *,
+        timeout_s: float,
+        on_found: Callable[[TopicPartition, Found], None] | None = None,
+    ) -> dict[TopicPartition, Found]:
+        """`on_found` is told of each as soon as it is there. RequestTimedOutError; UnknownTopicOrPartitionError and
+        whatever else is not retriable.
+        """
+        deadline = self._clock.monotonic() + timeout_s
+        await self._metadata.look_up([partition.topic for partition in places], timeout_s=timeout_s)
+        for partition in places:
+            self._metadata.check(partition)
+        found: dict[TopicPartition, Found] = {}
+        attempt = 0
+        while True:
+            known = len(found)
+            trouble = await self._ask_leaders({p: at for p, at in places.items() if p not in found}, found, deadline)
+            if on_found is not None:
+                for partition in list(found)[known:]:
+                    on_found(partition, found[partition])
+            left_s = deadline - self._clock.monotonic()
+            if trouble is None:
+                return found
+            if left_s <= 0:
+                missing = [str(partition) for partition in places if partition not in found]
+                named = ", ".join(missing[:_NAMED_MAX]) + (", ..." if len(missing) > _NAMED_MAX else "")
+                raise RequestTimedOutError(f"the offsets of {named} were not found within {timeout_s:g} s: {trouble}")
+            attempt += 1
+            await self._backoff.wait(attempt, left_s=left_s)
+
+    async def _ask_leaders(
+        self, places: Mapping[TopicPartition, Place], found: dict[TopicPartition, Found], deadline: float
+    ) -> StreamlogError | str | None:
+        """Put what is found into `found`; what was in the way of the others, None where there are none."""
+        by_address: dict[str, list[tuple[TopicPartition, Place, Leader]]] = {}
+        trouble: StreamlogError | str | None = None
+        for partition, place in places.items():
+            leader = self._metadata.leader(partition)
+            if leader is None:
+                trouble = f"{partition} has no leader that is known"
+                self._metadata.refresh()
+            else:
+                by_address.setdefault(leader.address, []).append((partition, place, leader))
+        timeout_s = min(self._request_timeout_s, max(1e-3, deadline - self._clock.monotonic()))
+        asking = [self._ask(address, queries, found, timeout_s) for address, queries in by_address.items()]
+        for one in await asyncio.gather(*asking):
+            trouble = one or trouble
+        return trouble
+
+    async def _ask(
+        self,
+        address: str,
+        queries: Iterable[tuple[TopicPartition, Place, Leader]],
+        found: dict[TopicPartition, Found],
+        timeout_s: float,
+    ) -> StreamlogError | None:
+        asked = list(queries)
+        request = pb.ListOffsetsRequest(
+            queries=[_query(*query) for query in asked], isolation_level=ISOLATION[self._isolation]
+        )
+        try:
+            response = await self._connections.ask(LIST_OFFSETS, request, address=address, timeout_s=timeout_s)
+        except StreamlogError as error:
+            if not error.retriable:
+                raise
+            self._metadata.refresh()
+            return error
+        trouble: StreamlogError | None = None
+        for (partition, _, _), answer in zip(asked, response.offsets, strict=False):
+            if answer.HasField("error"):
+                trouble = from_message(answer.error)
+                self._on_error(partition, trouble)
+            else:
+                found[partition] = Found(
+                    offset=Offset(answer.offset),
+                    timestamp_ms=answer.timestamp_ms,
+                    leader_epoch=LeaderEpoch(answer.leader_epoch),
+                )
+        return trouble
+
+    def _on_error(self, partition: TopicPartition, error: StreamlogError) -> None:
+        if not error.retriable:
+            raise error
+        if isinstance(error, NotLeaderError):
+            self._metadata.learn_leader(partition, error)
+        self._metadata.refresh()
+
+
+def _query(partition: TopicPartition, place: Place, leader: Leader) -> pb.OffsetQuery:
+    query = pb.OffsetQuery(topic=partition.topic, partition=partition.partition, leader_epoch=leader.epoch)
+    match place:
+        case Bound.EARLIEST:
+            query.bound = common_pb2.OFFSET_BOUND_EARLIEST
+        case Bound.LATEST:
+            query.bound = common_pb2.OFFSET_BOUND_LATEST
+        case AtTime(timestamp_ms):
+            query.timestamp_ms = timestamp_ms
+    return query

@@ -1,0 +1,176 @@
+"""One partition as a consumer reads it: the position, and what was fetched ahead of it.
+
+    locating: no position yet    --ListOffsets-->    reading    --pause, error-->    standing
+
+    position <= first offset of `batches` ... <= fetch_offset      (position: next to hand out; fetch_offset: to fetch)
+
+With each offset goes the leader epoch of the record before it, so that the leader can tell when that record is no
+longer in its log (KIP-320).
+
+A reader of committed records passes over aborted transactions (`aborted`). Control batches are never handed out. At a
+batch that cannot be decoded it stops, or passes over it (`corrupt_batches`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from streamlog.client.consumer.aborted import Aborted
+from streamlog.client.consumer.consumer_records import ConsumerBatch
+from streamlog.client.consumer.corrupt_batches import UNREADABLE, CorruptBatches, corrupt_batch
+from streamlog.client.consumer.offset_finder import Place
+from streamlog.errors import CorruptBatchError, CorruptMessageError, StreamlogError
+from streamlog.model import NO_OFFSET, LeaderEpoch, Offset, TopicPartition
+from streamlog.ports import Buffer
+from streamlog.records import BatchHeader, check_crc, scan_headers
+from streamlog.records.decode import Fields
+
+if TYPE_CHECKING:
+    from streamlog.client.connection.metadata import Leader
+    from streamlog.client.consumer.fetch_link import FetchLink
+
+
+class PartitionReader:
+    def __init__(self, partition: TopicPartition) -> None:
+        self.partition = partition
+        self.start: Place | None = None  # while it is being located
+        self.end: Offset | None = None  # one past the last one wanted; None: no end
+        self.position: Offset | None = None  # None: not located yet
+        self.epoch: LeaderEpoch | None = None  # of the record before the position; None: not known
+        self.fetch_offset = NO_OFFSET
+        self.fetch_epoch: LeaderEpoch | None = None
+        self.batches: deque[ConsumerBatch] = deque()
+        self.fields: Iterator[Fields] | None = None  # of batches[0], where part of it was handed out
+        self.buffered_bytes = 0
+        self.paused = False
+        self.held = False  # it is being given up, and read no more
+        self.error: StreamlogError | None = None  # told until it is sought, or assigned anew
+        self.retrying = False  # in spite of its error
+        self.generation = 0  # counts seeks: what was asked before one does not count after it
+        self.asked_generation = -1  # as of the last search for its position
+        self.correlation = 0  # of what is being fetched
+        self.link: FetchLink | None = None
+        self.leader: Leader | None = None  # as of the last request
+        self.failures = 0
+        self.high_watermark = NO_OFFSET  # as last told; NO_OFFSET: not yet
+        self.last_stable_offset = NO_OFFSET
+        self.log_start = NO_OFFSET
+        self._aborted = Aborted()
+
+    @property
+    def wants_data(self) -> bool:
+        waits = self.paused or self.held or self.error is not None or self.at_end
+        return self.position is not None and not waits
+
+    @property
+    def at_end(self) -> bool:
+        """All that is wanted of it was fetched."""
+        return self.end is not None and self.fetch_offset >= self.end
+
+    def locate(self, start: Place) -> None:
+        """Find its position anew."""
+        self._drop(None, None)
+        self.start = start
+
+    def seek(self, offset: Offset, epoch: LeaderEpoch | None) -> None:
+        """Read from there on."""
+        self._drop(offset, epoch)
+        self.start = None
+
+    def rewind(self) -> None:
+        """Forget what was fetched ahead."""
+        if self.position is not None:
+            self._drop(self.position, self.epoch)
+
+    def fail(self, error: StreamlogError) -> None:
+        self.rewind()
+        self.error = error
+
+    def _drop(self, offset: Offset | None, epoch: LeaderEpoch | None) -> None:
+        self.position, self.epoch = offset, epoch
+        self.fetch_offset, self.fetch_epoch = NO_OFFSET if offset is None else offset, epoch
+        self.batches.clear()
+        self.fields = None
+        self.buffered_bytes = 0
+        self.error = None
+        self.generation += 1
+        self._aborted.clear()
+
+    # What comes in.
+
+    def add(
+        self,
+        data: Buffer,
+        aborted: Iterable[tuple[int, int]],
+        *,
+        read_committed: bool,
+        check_crcs: bool,
+        corrupt: CorruptBatches,
+    ) -> int:
+        """Batches from `fetch_offset` on; returns their bytes. Where one cannot be read at all, `error` stands, to be
+        reported when those before it have been handed out.
+        """
+        before = self.buffered_bytes
+        self._aborted.add(aborted)
+        try:
+            for at, header in scan_headers(data, 0, len(data)):
+                if header.next_offset <= self.fetch_offset:
+                    continue
+                if read_committed:
+                    passed_over = self._passes_over(data, at, header, check_crcs=check_crcs, corrupt=corrupt)
+                else:
+                    passed_over = header.is_control
+                if not passed_over:
+                    first = Offset(max(self.fetch_offset, header.base_offset))
+                    batch = ConsumerBatch(
+                        self.partition, data, at, header, first=first, check=check_crcs, corrupt=corrupt
+                    )
+                    self.batches.append(batch)
+                    self.buffered_bytes += header.size_bytes
+                self.fetch_offset = header.next_offset
+                self.fetch_epoch = header.leader_epoch
+        except CorruptMessageError as error:
+            self.error = corrupt_batch(self.partition, self.fetch_offset, None, error)
+        except CorruptBatchError as error:
+            self.error = error
+        if not self.batches and self.position is not None:
+            self.position, self.epoch = self.fetch_offset, self.fetch_epoch
+        return self.buffered_bytes - before
+
+    def _passes_over(
+        self, data: Buffer, at: int, header: BatchHeader, *, check_crcs: bool, corrupt: CorruptBatches
+    ) -> bool:
+        """As `Aborted.passes_over`. CorruptBatchError of a control batch that cannot be decoded."""
+        try:
+            if check_crcs and header.is_control:
+                check_crc(data, at, header)
+            return self._aborted.passes_over(data, at, header)
+        except UNREADABLE as error:
+            found = corrupt_batch(self.partition, header.base_offset, header.next_offset, error)
+            if not corrupt.skips(found):
+                raise found from error
+            self._aborted.on_unreadable(header)
+            return True
+
+    # What goes out.
+
+    def finish(self) -> int:
+        """The first batch has been handed out; its bytes."""
+        batch = self.batches.popleft()
+        self.fields = None
+        self.epoch = batch.header.leader_epoch
+        self.position = batch.next_offset if self.batches else self.fetch_offset
+        if not self.batches:
+            self.epoch = self.fetch_epoch
+        self.buffered_bytes -= batch.header.size_bytes
+        return batch.header.size_bytes
+
+    def truncate(self, end: Offset, epoch: LeaderEpoch | None) -> None:
+        """The log ends there where it was read: go back."""
+        if self.position is not None:
+            if end < self.position:
+                self._drop(end, epoch)
+            else:
+                self.rewind()

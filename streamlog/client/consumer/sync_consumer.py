@@ -1,0 +1,232 @@
+"""The consumer for programs without an event loop.
+
+    with Consumer(bootstrap_servers="127.0.0.1:9092", group_id="billing") as consumer:
+        consumer.subscribe(["orders"])
+        for record in consumer:
+            print(record.offset, record.value)
+
+Thin: AsyncConsumer does the work, on a thread of its own, so heartbeats go on however long a handler takes. A loop over
+the consumer takes max.poll.records at a time; those that it has taken and not handed out yet are kept here, count as
+not read, and are the next that `poll` gives. The functions given to `subscribe` are called in the thread that polls.
+
+One thread at a time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from streamlog.client.connection.sync_loop import Begun, LoopThread, blocking, on_loop
+from streamlog.client.consumer.assigned_consumer import Partition, Start, as_partition
+from streamlog.client.consumer.async_consumer import CLOSE_S, AsyncConsumer, ToCommit
+from streamlog.client.consumer.consumer_records import ConsumerBatch, ConsumerRecord
+from streamlog.client.groups.rebalancing import Listener
+from streamlog.client.settings import merged
+from streamlog.model import Offset, TopicPartition
+
+
+class Consumer:
+    """Settings as of AsyncConsumer. Open from the moment that it is made; `close` it, or use `with`."""
+
+    def __init__(
+        self, config: Mapping[str, object] | None = None, *, thread: LoopThread | None = None, **settings: object
+    ) -> None:
+        """`thread`: a shared one; None: its own."""
+        self._client = AsyncConsumer(merged(config, settings))
+        self._thread = thread or LoopThread("streamlog-consumer")
+        self._thread.call(self._client.start())
+        self._ahead: deque[ConsumerRecord] = deque()  # taken for a loop, not handed out
+        self._at: ConsumerRecord | None = None  # what a loop is at
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end(self._client.__aexit__(kind, error, trace))
+
+    def close(self, *, timeout_s: float = CLOSE_S) -> None:
+        """As of AsyncConsumer."""
+        self._end(self._client.close(timeout_s=timeout_s))
+
+    def _end(self, work: Coroutine[Any, Any, None]) -> None:
+        if self._thread.closed:
+            work.close()
+            return
+        try:
+            self._give_back()
+            self._thread.call_in_front(work)
+        finally:
+            self._thread.close()
+
+    # What is read, and where.
+
+    def assign(
+        self,
+        partitions: Iterable[Partition] | Mapping[Partition, Start | None],
+        *,
+        start: Start | None = None,
+        ends: Mapping[Partition, int] | None = None,
+    ) -> None:
+        """As of AsyncConsumer."""
+        self._give_back()
+        self._thread.call(self._client.assign(partitions, start=start, ends=ends))
+
+    def assign_topics(self, topics: Iterable[str], *, start: Start | None = None) -> None:
+        """As of AsyncConsumer."""
+        self._give_back()
+        self._thread.call(self._client.assign_topics(topics, start=start))
+
+    def seek(self, partition: Partition, to: Start, *, leader_epoch: int | None = None) -> None:
+        """As of AsyncConsumer."""
+        self._give_back()
+        self._thread.run(self._client.seek, partition, to, leader_epoch=leader_epoch)
+
+    def pause(self, partitions: Iterable[Partition]) -> None:
+        """As of AsyncConsumer."""
+        self._give_back()
+        self._thread.run(self._client.pause, partitions)
+
+    def position(self, partition: Partition, *, timeout_s: float | None = None) -> Offset:
+        """As of AsyncConsumer."""
+        asked = as_partition(partition)
+        for record in self._ahead:
+            if (record.topic, record.partition) == (asked.topic, asked.partition):
+                return record.offset
+        return self._thread.call(self._client.position(partition, timeout_s=timeout_s))
+
+    @property
+    def assignment(self) -> tuple[TopicPartition, ...]:
+        """In the order of their assignment."""
+        return self._thread.run(lambda: self._client.assignment)
+
+    def subscribe(
+        self,
+        topics: Iterable[str] = (),
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        on_assigned: Listener | None = None,
+        on_revoked: Listener | None = None,
+        on_lost: Listener | None = None,
+    ) -> None:
+        """As of AsyncConsumer; the functions are plain ones."""
+        self._thread.run(
+            self._client.subscribe,
+            topics,
+            pattern=pattern,
+            on_assigned=self._in_front(on_assigned),
+            on_revoked=self._in_front(on_revoked),
+            on_lost=self._in_front(on_lost),
+        )
+
+    def _in_front(self, listener: Listener | None) -> Listener | None:
+        if listener is None:
+            return None
+
+        async def told(partitions: Sequence[TopicPartition]) -> None:
+            await self._thread.in_front(listener, partitions)
+
+        return told
+
+    def unsubscribe(self) -> None:
+        """As of AsyncConsumer."""
+        self._give_back()
+        self._thread.call_in_front(self._client.unsubscribe())
+
+    @property
+    def subscription(self) -> tuple[str, ...]:
+        """The topics by name."""
+        return self._thread.run(lambda: self._client.subscription)
+
+    @property
+    def member_id(self) -> str | None:
+        """None: no member now."""
+        return self._thread.run(lambda: self._client.member_id)
+
+    @property
+    def member_epoch(self) -> int | None:
+        """As the coordinator said last; None: no member now."""
+        return self._thread.run(lambda: self._client.member_epoch)
+
+    @property
+    def corrupt_batches_skipped(self) -> int:
+        """As of AsyncConsumer."""
+        return self._client.corrupt_batches_skipped
+
+    def commit(self, offsets: ToCommit | ConsumerRecord | None = None, *, timeout_s: float | None = None) -> None:
+        """As of AsyncConsumer."""
+        self._thread.call(self._commit(offsets, timeout_s))
+
+    def commit_async(self, offsets: ToCommit | ConsumerRecord | None = None) -> Begun[None]:
+        """As of AsyncConsumer."""
+        return self._thread.begin(self._commit(offsets, None))
+
+    def _commit(self, offsets: ToCommit | ConsumerRecord | None, timeout_s: float | None) -> Coroutine[Any, Any, None]:
+        if offsets is None and self._ahead:
+            return self._client._commit_before(self._firsts(), timeout_s)
+        return self._client.commit(offsets, timeout_s=timeout_s)
+
+    committed = blocking(AsyncConsumer.committed)
+    resume = on_loop(AsyncConsumer.resume)
+    lag = on_loop(AsyncConsumer.lag)
+    partition_count = blocking(AsyncConsumer.partition_count)
+    beginning_offsets = blocking(AsyncConsumer.beginning_offsets)
+    end_offsets = blocking(AsyncConsumer.end_offsets)
+    offsets_for_times = blocking(AsyncConsumer.offsets_for_times)
+
+    def _firsts(self) -> dict[TopicPartition, Offset]:
+        """Of each partition of which something was taken and not handed out."""
+        firsts: dict[TopicPartition, Offset] = {}
+        for record in self._ahead:
+            firsts.setdefault(as_partition((record.topic, record.partition)), record.offset)
+        return firsts
+
+    def _give_back(self) -> None:
+        """What was taken for a loop is read again."""
+        if self._ahead or self._at is not None:
+            self._thread.run(self._client._hand_back, self._firsts(), self._at)
+            self._ahead.clear()
+
+    # Reading.
+
+    def poll(self, max_records: int | None = None, *, timeout_s: float | None = 0.0) -> list[ConsumerRecord]:
+        """As of AsyncConsumer."""
+        self._at = None
+        if self._ahead:
+            count = len(self._ahead) if max_records is None else min(max_records, len(self._ahead))
+            return [self._ahead.popleft() for _ in range(count)]
+        return self._thread.call_in_front(self._client.poll(max_records, timeout_s=timeout_s))
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        """For ever."""
+        while True:
+            self._at = None
+            if not self._ahead:
+                self._ahead.extend(self._thread.call_in_front(self._client.poll(timeout_s=None)))
+            while self._ahead:
+                self._at = self._ahead.popleft()
+                yield self._at
+
+    def poll_batch(self, *, timeout_s: float | None = 0.0) -> ConsumerBatch | None:
+        """As of AsyncConsumer."""
+        self._give_back()
+        self._at = None
+        return self._thread.call_in_front(self._client.poll_batch(timeout_s=timeout_s))
+
+    def poll_batches(self, ends: Mapping[Partition, int], *, bytes_max: int, timeout_s: float) -> list[ConsumerBatch]:
+        """As of AsyncConsumer."""
+        self._give_back()
+        self._at = None
+        return self._thread.call_in_front(self._client.poll_batches(ends, bytes_max=bytes_max, timeout_s=timeout_s))
+
+    def batches(self) -> Iterator[ConsumerBatch]:
+        """For ever."""
+        while True:
+            batch = self.poll_batch(timeout_s=None)
+            if batch is not None:
+                yield batch

@@ -1,0 +1,147 @@
+"""What a group has committed, and commits (SEMANTICS 10): asked of its coordinator, wherever that is.
+
+The offset is the next one to read. A consumer's commits go one after another, so that a late one never sets an earlier
+one back; each names the member's epoch as it is when it is sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from msgspec import Struct
+
+from streamlog.api import calls
+from streamlog.api.errors import from_message
+from streamlog.api.pb import common_pb2
+from streamlog.api.pb import groups_pb2 as pb
+from streamlog.client.connection.backoff import Backoff
+from streamlog.client.connection.coordinator import Coordinator
+from streamlog.errors import RequestTimedOutError, StreamlogError
+from streamlog.model import LeaderEpoch, Offset, PartitionId, TopicPartition
+
+COMMIT: Final = calls.unary("streamlog.v1.Groups/CommitOffsets", pb.CommitOffsetsResponse)
+FETCH: Final = calls.unary("streamlog.v1.Groups/FetchOffsets", pb.FetchOffsetsResponse)
+# As many partitions as one request takes.
+_AT_ONCE: Final = 10_000
+
+
+class OffsetAndMetadata(Struct, frozen=True):
+    """A place in a partition, as a group remembers it."""
+
+    offset: Offset  # the next one to read
+    leader_epoch: LeaderEpoch | None = None  # of the record before; None: not known
+    metadata: str = ""  # free to use, 4,096 bytes at most
+    commit_timestamp_ms: int | None = None  # as fetched; None: not fetched
+
+
+class GroupOffsets:
+    """Of one group."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        backoff: Backoff,
+        committer: Callable[[], Callable[[], pb.GroupMember | None]] = lambda: lambda: None,
+    ) -> None:
+        """`committer`: for each commit, who makes it; None: nobody's member, who is refused while the group has any."""
+        self._coordinator = coordinator
+        self._backoff = backoff
+        self._committer = committer
+        self._turn = asyncio.Lock()
+
+    async def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, timeout_s: float
+    ) -> dict[TopicPartition, StreamlogError]:
+        """Those that were refused: the others are committed. Raises what refuses all of them: UnknownMemberIdError,
+        IllegalGenerationError, GroupNotEmptyError; RequestTimedOutError.
+        """
+        refused: dict[TopicPartition, StreamlogError] = {}
+        who = self._committer()
+        async with self._turn:
+            wanted = list(offsets.items())
+            for at in range(0, len(wanted), _AT_ONCE):
+                refused |= await self._commit(wanted[at : at + _AT_ONCE], who, timeout_s)
+        return refused
+
+    async def _commit(
+        self,
+        offsets: list[tuple[TopicPartition, OffsetAndMetadata]],
+        who: Callable[[], pb.GroupMember | None],
+        timeout_s: float,
+    ) -> dict[TopicPartition, StreamlogError]:
+        rows = [to_commit(partition, at) for partition, at in offsets]
+
+        def request() -> pb.CommitOffsetsRequest:
+            return pb.CommitOffsetsRequest(group=self._coordinator.group, member=who(), offsets=rows)
+
+        response = await self._coordinator.ask(COMMIT, request, timeout_s=timeout_s)
+        return {
+            partition: from_message(result.error)
+            for (partition, _), result in zip(offsets, response.results, strict=False)
+            if result.HasField("error")
+        }
+
+    async def fetch(
+        self, partitions: Iterable[TopicPartition] | None = None, *, stable: bool = False, timeout_s: float
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """None: nothing is committed. `partitions` None: all that the group has committed. `stable`: waits until no
+        transaction is open that commits any of them. RequestTimedOutError.
+        """
+        wanted = None if partitions is None else list(partitions)
+        if wanted is None:
+            return await self._fetch([], timeout_s, stable=stable)
+        found: dict[TopicPartition, OffsetAndMetadata | None] = {}
+        for at in range(0, len(wanted), _AT_ONCE):
+            found |= await self._fetch(wanted[at : at + _AT_ONCE], timeout_s, stable=stable)
+        return found
+
+    async def _fetch(
+        self, partitions: list[TopicPartition], timeout_s: float, *, stable: bool
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        request = pb.FetchOffsetsRequest(
+            group=self._coordinator.group,
+            partitions=[common_pb2.TopicPartition(topic=one.topic, partition=one.partition) for one in partitions],
+            require_stable=stable,
+        )
+        loop = asyncio.get_running_loop()
+        begin, attempt = loop.time(), 0
+        while True:
+            response = await self._coordinator.ask(FETCH, lambda: request, timeout_s=timeout_s)
+            errors = [from_message(row.error) for row in response.offsets if row.HasField("error")]
+            if not errors:
+                return {_partition(row): _committed(row) for row in response.offsets}
+            left_s = begin + timeout_s - loop.time()
+            for error in errors:
+                if not error.retriable:
+                    raise error
+            if left_s <= 0:
+                message = f"offsets of group {self._coordinator.group!r} were not found within {timeout_s:g} s"
+                raise RequestTimedOutError(f"{message}: {errors[0]}")
+            attempt += 1
+            await self._backoff.wait(attempt, left_s=left_s)
+
+
+def to_commit(partition: TopicPartition, at: OffsetAndMetadata) -> pb.OffsetToCommit:
+    row = pb.OffsetToCommit(
+        topic=partition.topic, partition=partition.partition, offset=at.offset, metadata=at.metadata
+    )
+    if at.leader_epoch is not None and at.leader_epoch >= 0:
+        row.leader_epoch = at.leader_epoch
+    return row
+
+
+def _partition(row: pb.CommittedOffset) -> TopicPartition:
+    return TopicPartition(row.topic, PartitionId(row.partition))
+
+
+def _committed(row: pb.CommittedOffset) -> OffsetAndMetadata | None:
+    if row.offset < 0:
+        return None
+    return OffsetAndMetadata(
+        Offset(row.offset),
+        LeaderEpoch(row.leader_epoch) if row.HasField("leader_epoch") else None,
+        row.metadata,
+        row.commit_timestamp_ms,
+    )

@@ -1,0 +1,58 @@
+"""max.poll.interval.ms: a member that does not ask for more is told, and then leaves, so that others read on.
+
+    in a poll, or asked just now --> fine --4/5 of the interval--> warned --all of it--> lost, until the next poll
+
+It looks a few times in the interval, so that a record costs nothing; never too early, and late by no more than one
+look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from streamlog.client.groups.group_member import Member, MemberState
+from streamlog.errors import MaxPollIntervalError
+
+_log: Final = logging.getLogger(__name__)
+
+_LOOKS: Final = 20  # in the interval
+_WARN_AT: Final = 0.8
+
+
+class PollWatch:
+    """Of one member."""
+
+    def __init__(self, interval_s: float, group: str, member: Member) -> None:
+        self._interval_s = interval_s
+        self._group = group
+        self._member = member
+
+    async def run(self, polls: Callable[[], tuple[int, bool]]) -> None:
+        """`polls`: how often somebody has asked for records, and whether he still waits. Until it is cancelled."""
+        loop = asyncio.get_running_loop()
+        before, since, warned = -1, loop.time(), False
+        while True:
+            await asyncio.sleep(self._interval_s / _LOOKS)
+            count, polling = polls()
+            if count != before or polling or self._member.state is not MemberState.MEMBER:
+                before, since, warned = count, loop.time(), False
+                continue
+            waited_s = loop.time() - since
+            if waited_s >= self._interval_s:
+                self._member.lose(self._error(waited_s))
+            elif waited_s >= _WARN_AT * self._interval_s and not warned:
+                warned = True
+                left_s = self._interval_s - waited_s
+                _log.warning(
+                    "group %s: no poll for %.3g s; in %.3g s this member leaves", self._group, waited_s, left_s
+                )
+
+    def _error(self, waited_s: float) -> MaxPollIntervalError:
+        return MaxPollIntervalError(
+            f"nobody has asked for records for {waited_s:.3g} s: raise max.poll.interval.ms, or lower max.poll.records",
+            field="max.poll.interval.ms",
+            limit=round(self._interval_s * 1000),
+        )

@@ -1,0 +1,336 @@
+"""How a producer's batches reach their leaders, and what becomes of them.
+
+    queue opened --> lingers --> due --> offered to the stream of its leader --> success
+                                              ^                                  error for good --> failed
+                                              |_____ wait, or another leader ___ retriable error
+
+Owns: which stream a queue belongs to, the timers (linger, back-off, delivery.timeout.ms), the producer ids. A queue
+that holds anything is `active`; nothing is done for the others.
+
+Everything here runs on the producer's loop. What touches queues that another thread may be filling is done under the
+guard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Final
+
+from msgspec import Struct
+
+from streamlog.api import calls
+from streamlog.api.pb import batches_pb2 as pb
+from streamlog.client.connection.backoff import Backoff
+from streamlog.client.connection.connections import Connections
+from streamlog.client.connection.metadata import MetadataCache
+from streamlog.client.producer.leader_stream import LeaderStream, StreamRules
+from streamlog.client.producer.partition_queue import TIMER_EARLY_S, PartitionQueue, QueueRules
+from streamlog.client.producer.wire_batch import Identity, WireBatch
+from streamlog.errors import (
+    MessageTooLargeError,
+    NotLeaderError,
+    OutOfOrderSequenceError,
+    RequestTimedOutError,
+    StreamlogError,
+    UnknownProducerIdError,
+)
+from streamlog.model import Acks, Offset, ProducerEpoch, ProducerId, TopicPartition
+from streamlog.ports import Workers
+
+INIT_PRODUCER_ID: Final = calls.unary("streamlog.v1.Batches/InitProducerId", pb.InitProducerIdResponse)
+
+# delivery.timeout.ms is looked at so often: a twentieth of it, within these bounds.
+EXPIRY_TICK_S: Final = (0.01, 1.0)
+
+
+class DeliveryRules(Struct, frozen=True, kw_only=True):
+    queue: QueueRules
+    stream: StreamRules
+    delivery_timeout_s: float
+    retries_max: int
+    transactional: bool = False
+
+
+class Delivery:
+    def __init__(
+        self,
+        connections: Connections,
+        metadata: MetadataCache,
+        backoff: Backoff,
+        workers: Workers,
+        rules: DeliveryRules,
+        guard: AbstractContextManager[object],
+    ) -> None:
+        self._connections = connections
+        self._metadata = metadata
+        self._backoff = backoff
+        self._workers = workers
+        self._rules = rules
+        self._guard = guard
+        self._loop = asyncio.get_running_loop()
+        self._streams: dict[str, LeaderStream] = {}  # by address
+        self._active: dict[PartitionQueue, None] = {}
+        self._lingering: dict[PartitionQueue, float] = {}  # when its open batch is due; earliest first
+        self._linger_timer: asyncio.TimerHandle | None = None
+        self._expiry_timer: asyncio.TimerHandle | None = None
+        self._spawn: Callable[[LeaderStream], object] | None = None
+        self._unnumbered = asyncio.Event()  # a queue needs a producer id
+        # For queues that have had none; of a transactional producer, of the open transaction, for all.
+        self._identity: Identity | None = None
+        self._touch: Callable[[], None] = lambda: None
+
+    async def run(self) -> None:
+        """Until it is cancelled. What fails in here is a bug, and is raised."""
+        async with asyncio.TaskGroup() as tasks:
+            self._spawn = lambda stream: tasks.create_task(stream.run())
+            for stream in self._streams.values():
+                self._spawn(stream)
+            if self._rules.queue.idempotent and not self._rules.transactional:
+                tasks.create_task(self._number_queues())
+            await self._loop.create_future()  # streams may come at any time: the group stays open
+
+    async def finish(self, timeout_s: float | None) -> None:
+        """After the last batch, before `run` is cancelled: with acks=0, whose batches nobody answers, let the nodes
+        read what is on its way. `timeout_s`: None: request.timeout.ms.
+        """
+        if self._rules.stream.acks is not Acks.NONE:
+            return
+        try:
+            patience_s = self._rules.stream.request_timeout_s if timeout_s is None else timeout_s
+            async with asyncio.timeout(patience_s), asyncio.TaskGroup() as tasks:
+                for stream in self._streams.values():
+                    tasks.create_task(stream.finish())
+        except TimeoutError:
+            return  # a node that does not read: with acks=0 nothing was promised
+
+    def stop(self) -> None:
+        for timer in (self._linger_timer, self._expiry_timer):
+            if timer is not None:
+                timer.cancel()
+
+    # Queues.
+
+    def begin_transaction(self, identity: Identity, touch: Callable[[], None]) -> None:
+        """Batches that are opened from now on are of this one. `touch` is told of each."""
+        self._identity, self._touch = identity, touch
+
+    def opened(self, queue: PartitionQueue) -> None:
+        """A batch has been opened in it."""
+        if self._rules.transactional:
+            self._touch()
+            if self._identity is not None and queue.identity_to_be != self._identity:
+                queue.begin(self._identity)
+        if queue not in self._active:
+            self._active[queue] = None
+            if queue.stream is None:
+                self.route(queue)
+            if queue.needs_identity and self._identity is not None:
+                queue.begin(self._identity)
+            elif queue.needs_identity and not self._rules.transactional:
+                self._unnumbered.set()
+            if self._expiry_timer is None:
+                self._expiry_timer = self._loop.call_later(self._expiry_tick_s, self._expire)
+        self._lingering.pop(queue, None)
+        self._lingering[queue] = self._loop.time() + self._rules.queue.linger_s
+        if self._linger_timer is None:
+            self._linger_timer = self._loop.call_later(self._rules.queue.linger_s, self._lingered)
+
+    def due(self, queue: PartitionQueue) -> None:
+        """It has something to send, as far as it knows."""
+        if queue.stream is not None:
+            queue.stream.offer(queue)
+
+    def active(self) -> list[PartitionQueue]:
+        return list(self._active)
+
+    def route(self, queue: PartitionQueue) -> None:
+        """To whoever leads the partition now."""
+        leader = self._metadata.leader(queue.partition)
+        if leader == queue.leader:
+            return
+        queue.leader = leader
+        if leader is None:
+            return
+        if queue.stream is None or queue.stream.address != leader.address:
+            self._move(queue, leader.address)
+        queue.not_before = 0.0
+        self.due(queue)
+
+    def _move(self, queue: PartitionQueue, address: str) -> None:
+        old = queue.stream
+        if old is not None:
+            old.withdraw(queue)
+        if old is not None and self._rules.queue.idempotent:
+            # Whatever the old leader still answers, the new one knows: what it has is found by its sequence. Without
+            # sequences the old one's answer, or its stream's end, must be waited for.
+            for wire in queue.in_flight:
+                old.forget(wire)
+            queue.reclaim(NotLeaderError(f"the leader of {queue.partition} has moved to {address}"))
+        stream = self._streams.get(address)
+        if stream is None:
+            stream = self._streams[address] = LeaderStream(
+                address, self._connections, self, self._rules.stream, self._backoff, self._workers, self._guard
+            )
+            if self._spawn is not None:
+                self._spawn(stream)
+        queue.stream = stream
+
+    def _settled(self, queue: PartitionQueue) -> None:
+        if queue.idle:
+            self._active.pop(queue, None)
+            self._lingering.pop(queue, None)
+        else:
+            self.due(queue)
+
+    # Timers.
+
+    def _lingered(self) -> None:
+        self._linger_timer = None
+        now = self._loop.time()
+        while self._lingering:
+            queue, at = next(iter(self._lingering.items()))
+            if at > now + TIMER_EARLY_S:
+                self._linger_timer = self._loop.call_at(at, self._lingered)
+                return
+            del self._lingering[queue]
+            self.due(queue)
+
+    @property
+    def _expiry_tick_s(self) -> float:
+        low, high = EXPIRY_TICK_S
+        return min(max(self._rules.delivery_timeout_s / 20, low), high)
+
+    def _expire(self) -> None:
+        self._expiry_timer = None
+        timeout_s = self._rules.delivery_timeout_s
+        for queue in list(self._active):
+            with self._guard:
+                batches = queue.expire(self._loop.time() - timeout_s)
+                why = _last_error(queue)
+                for batch in batches:
+                    batch.fail(
+                        RequestTimedOutError(
+                            f"{len(batch)} records for {queue.partition} were not acknowledged within {timeout_s:g} s"
+                            f" (delivery.timeout.ms): {why}",
+                            topic=queue.partition.topic,
+                            partition=queue.partition.partition,
+                        )
+                    )
+                queue.drop_done()
+            self._settled(queue)
+        if self._active:
+            self._expiry_timer = self._loop.call_later(self._expiry_tick_s, self._expire)
+
+    # Outcomes.
+
+    def on_success(self, queue: PartitionQueue, wire: WireBatch, base_offset: Offset, append_time_ms: int) -> None:
+        queue.succeeded(wire)
+        wire.succeed(base_offset, append_time_ms)
+        self._settled(queue)
+
+    def on_error(self, queue: PartitionQueue, wire: WireBatch, error: StreamlogError) -> None:
+        if isinstance(error, MessageTooLargeError) and queue.again_in_halves(wire, error):
+            self.due(queue)
+            return
+        history = isinstance(error, OutOfOrderSequenceError | UnknownProducerIdError)
+        retriable = error.retriable or error.details.get("retriable") is True
+        if history and self._rules.transactional:
+            # The transaction's epoch is one for all partitions: what is lost of it cannot be numbered anew.
+            retriable = not queue.is_first(wire) and isinstance(error, OutOfOrderSequenceError)
+        elif history and self._rules.queue.idempotent:
+            retriable = True
+        if wire.done or not retriable or wire.attempts > self._rules.retries_max:
+            queue.failed(wire)
+            wire.fail(error)
+            self._settled(queue)
+            return
+        if history and not queue.is_first(wire):
+            queue.again(wire, wire.last_error or error)  # its trouble is that of the one before it
+            self.due(queue)
+            return
+        queue.again(wire, error)
+        if history:
+            queue.begin_epoch()
+            if queue.needs_identity:
+                self._unnumbered.set()
+        self._wait(queue)
+        if isinstance(error, NotLeaderError):
+            self._metadata.learn_leader(queue.partition, error)
+        if not history:
+            self._metadata.refresh()
+
+    def on_stray_error(self, partition: TopicPartition, error: StreamlogError) -> None:
+        if isinstance(error, NotLeaderError):
+            self._metadata.learn_leader(partition, error)
+        self._metadata.refresh()
+
+    def on_broken(self, error: StreamlogError) -> None:
+        self._metadata.refresh()
+
+    def on_silence(self) -> None:
+        self._metadata.refresh()
+
+    def _wait(self, queue: PartitionQueue) -> None:
+        """Before it is sent to again, unless it gets another leader."""
+        now = self._loop.time()
+        if queue.not_before <= now:
+            queue.failures += 1
+            delay_s = self._backoff.delay_s(queue.failures)
+            queue.not_before = now + delay_s
+        self._loop.call_at(queue.not_before, self.due, queue)
+
+    # Producer ids.
+
+    async def _number_queues(self) -> None:
+        """Get ids for queues that need one: all share the first; one that has used up its epochs gets another."""
+        attempt = 0
+        while True:
+            await self._unnumbered.wait()
+            try:
+                response = await self._connections.ask_any(
+                    INIT_PRODUCER_ID,
+                    pb.InitProducerIdRequest(),
+                    timeout_s=self._rules.stream.request_timeout_s,
+                )
+            except StreamlogError as error:
+                if not error.retriable:
+                    self._unnumbered.clear()
+                    self._fail_unnumbered(error)
+                attempt += 1
+                await self._backoff.wait(attempt)
+                continue
+            attempt = 0
+            self._unnumbered.clear()
+            identity = Identity(ProducerId(response.producer_id), ProducerEpoch(response.producer_epoch))
+            self._identity = identity
+            for queue in self.active():
+                if queue.needs_identity:
+                    queue.begin(identity)
+                    self.due(queue)
+
+    def _fail_unnumbered(self, error: StreamlogError) -> None:
+        for queue in self.active():
+            if queue.needs_identity:
+                self.fail_all(queue, error)
+
+    def fail_all(self, queue: PartitionQueue, error: StreamlogError) -> None:
+        with self._guard:
+            for batch in list(queue.unsettled()):
+                batch.fail(error)
+            queue.drop_done()
+        self._settled(queue)
+
+
+def _last_error(queue: PartitionQueue) -> str:
+    """Why a queue does not get on, for people."""
+    if queue.leader is None:
+        return "the partition has no leader that is known"
+    leader = f"the leader, node {queue.leader.broker} at {queue.leader.address}"
+    for wire in (*queue.in_flight, *queue.retry):
+        if wire.last_error is not None:
+            return f"last error of {leader}: {wire.last_error.code}: {wire.last_error.message}"
+    if queue.needs_identity:
+        return "no node gave a producer id"
+    return f"{leader}, did not answer" if queue.in_flight else f"no connection to {leader}"

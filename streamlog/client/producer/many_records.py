@@ -1,0 +1,70 @@
+"""Many records at once, as `send_many` is given them: by partition, and how many of them fit a batch."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from streamlog.client.producer.partitioner import HashPartitioner, Partitioner, hash_partitions
+from streamlog.client.producer.producer_batch import RECORD_OVERHEAD
+from streamlog.client.producer.topic_table import TopicTable
+from streamlog.errors import InvalidRequestError
+
+
+class Columns(NamedTuple):
+    """Records for one partition, in order."""
+
+    partition: int | None  # None: the sticky choice
+    values: Sequence[bytes | None]
+    keys: Sequence[bytes | None] | None  # None: no record has one
+
+
+def by_partition(
+    table: TopicTable,
+    partitioner: Partitioner,
+    values: Sequence[bytes | None],
+    keys: Sequence[bytes | None] | None,
+) -> list[Columns]:
+    """Where each goes. Errors as of TopicTable.choose."""
+    if keys is None and not table.asks_without_key:
+        return [Columns(None, values, None)]
+    keys = keys if keys is not None else [None] * len(values)
+    choices: Sequence[int | None]
+    present = [key for key in keys if key is not None]
+    if isinstance(partitioner, HashPartitioner) and len(present) == len(keys):
+        choices = hash_partitions(present, len(table.queues))
+    else:
+        choices = [table.choose(key, value) for key, value in zip(keys, values, strict=True)]
+    rows: dict[int | None, list[int]] = {}
+    for row, choice in enumerate(choices):
+        rows.setdefault(choice, []).append(row)
+    return [
+        Columns(partition, [values[row] for row in mine], [keys[row] for row in mine])
+        for partition, mine in rows.items()
+    ]
+
+
+def check_types(values: Sequence[bytes | None], keys: Sequence[bytes | None] | None) -> None:
+    """InvalidRequestError for what is not bytes."""
+    for name, column in (("values", values), ("keys", keys or ())):
+        if not {one.__class__ for one in column} <= {bytes, type(None)}:
+            raise InvalidRequestError(f"{name} are bytes or None", field=name)
+
+
+class Sizes:
+    """What the records of some columns take in a batch, about, in bytes."""
+
+    def __init__(self, columns: Columns) -> None:
+        sizes = [RECORD_OVERHEAD + len(value or b"") for value in columns.values]
+        if columns.keys is not None:
+            sizes = [size + len(key or b"") for size, key in zip(sizes, columns.keys, strict=True)]
+        self._ends = list(accumulate(sizes, initial=0))
+
+    def between(self, start: int, stop: int) -> int:
+        return self._ends[stop] - self._ends[start]
+
+    def fitting(self, start: int, room: int) -> int:
+        """One past the last record from `start` on that still fits; at least one does."""
+        return max(start + 1, bisect_right(self._ends, self._ends[start] + room) - 1)

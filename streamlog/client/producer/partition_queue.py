@@ -1,0 +1,260 @@
+"""What a producer has for one partition: batches that gather records, batches in flight, batches to be sent again.
+
+    gathering (batches) --take--> in_flight --answer--> settled
+                                      |  ^
+                     retriable error, |  | take, in order, one at a time, before anything new
+                     stream broken    v  |
+                                     retry
+
+No duplicate, no other order (idempotence, SEMANTICS 6)
+- Batches are numbered in the order in which they are first sent, and all that are unsettled stay in that order.
+- After a failure nothing is sent until every batch in flight has an outcome (its answer, its stream's end, or a new
+  leader, which makes the old one's answers worthless). Then they are sent again one at a time, as Kafka's producer
+  does: a leader without any state of this producer takes any number as the first.
+- For the same reason a new epoch begins with one batch alone.
+- OUT_OF_ORDER_SEQUENCE or UNKNOWN_PRODUCER_ID for the first unsettled batch means that the leader has another history
+  than this producer (an older batch failed for good, its state has expired, or was lost in an unclean election): it was
+  not appended, and neither were those after it. The partition begins a new epoch at sequence 0 (KIP-360, here for each
+  partition on its own). For a batch that is not the first the same codes only tell that an earlier one failed.
+
+Without idempotence batches are sent again as well; then a broken connection may double records, and with more than one
+request in flight reorder them, as in Kafka.
+
+Owned by the producer's loop. Whoever sends from another thread appends to `batches` under the producer's guard.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from streamlog.client.connection.metadata import Leader
+from streamlog.client.producer.producer_batch import ProducerBatch
+from streamlog.client.producer.wire_batch import Identity, Slice, WireBatch
+from streamlog.errors import StreamlogError
+from streamlog.model import INT32_MAX, NO_SEQUENCE, ProducerEpoch, TopicPartition
+
+if TYPE_CHECKING:
+    from streamlog.client.producer.leader_stream import LeaderStream
+
+EPOCH_MAX: Final = 32_767
+# uvloop counts whole milliseconds, so its timers fire up to one early.
+TIMER_EARLY_S: Final = 1.5e-3
+
+
+class QueueRules(Struct, frozen=True, kw_only=True):
+    """What all queues of a producer go by."""
+
+    linger_s: float
+    in_flight_max: int  # batches of one partition; with idempotence not above 5
+    wire_bytes_max: int  # a batch that is put together of several is not larger
+    idempotent: bool
+    transactional: bool = False
+
+
+class PartitionQueue:
+    def __init__(self, partition: TopicPartition, topic_id: bytes, rules: QueueRules) -> None:
+        self.partition = partition
+        self.topic_id = topic_id
+        self.leader: Leader | None = None
+        self.stream: LeaderStream | None = None  # to the leader
+        self.batches: deque[ProducerBatch] = deque()  # only the last one may be open
+        self.in_flight: list[WireBatch] = []  # in order
+        self.in_flight_stream: LeaderStream | None = None  # on which they are
+        self.retry: list[WireBatch] = []  # in order
+        self.identity: Identity | None = None if rules.idempotent else Identity()  # None: not known yet
+        self.not_before = 0.0  # when it may be sent to again, on the loop's clock
+        self.failures = 0  # in a row
+        self.flushing = 0  # so many wait for all that is gathered
+        self._rules = rules
+        self._next_sequence = 0
+        self._established = False  # a batch of this epoch is in the leader's log
+        self._next_identity: Identity | None = None  # to number anew under, when nothing is in flight
+        self._orders = 0
+        self._wire_bytes_max = rules.wire_bytes_max
+
+    @property
+    def idle(self) -> bool:
+        return not (self.batches or self.in_flight or self.retry)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What is gathered and not sent, for the choice of a partition."""
+        return sum(batch.size for batch in self.batches)
+
+    def unsettled(self) -> Iterator[ProducerBatch]:
+        """In order."""
+        for wire in sorted([*self.in_flight, *self.retry], key=lambda wire: wire.order):
+            for part in wire.slices:
+                yield part.batch
+        yield from self.batches
+
+    # Sending.
+
+    def take(self, now: float) -> WireBatch | None:
+        """The next batch to be sent, which is in flight from now on; None: there is none, or it must wait."""
+        if self._next_identity is not None:
+            if self.in_flight:
+                return None  # numbered as of now, it would be of the transaction before, and end with that
+            self._restart(self._next_identity)
+        if self.identity is None or self.leader is None or now < self.not_before - TIMER_EARLY_S:
+            return None
+        if self.in_flight and self.in_flight_stream is not self.stream:
+            return None
+        if self.retry:
+            if self.in_flight:
+                return None
+            wire = self.retry.pop(0)
+        elif self.in_flight and self.in_flight[0].attempts > 1:
+            # Were others appended meanwhile, and it had to be sent once more, then the leader could not remember it.
+            return None
+        else:
+            if len(self.in_flight) >= self._window or not self._is_due(now):
+                return None
+            wire = self._gather(now)
+        if self._rules.idempotent and wire.sequence == NO_SEQUENCE:
+            wire.number(self.identity, self._take_sequences(len(wire)))
+        wire.attempts += 1
+        self.in_flight.append(wire)
+        self.in_flight_stream = self.stream
+        return wire
+
+    @property
+    def _window(self) -> int:
+        """Alone, until the leader knows this producer: one that it does not know may begin with any sequence, so the
+        second batch would be taken for the first. A transaction begins with 0, or is refused.
+        """
+        rules = self._rules
+        return rules.in_flight_max if self._established or rules.transactional or not rules.idempotent else 1
+
+    def _is_due(self, now: float) -> bool:
+        return bool(self.batches) and self._batch_is_due(self.batches[0], now)
+
+    def _batch_is_due(self, batch: ProducerBatch, now: float) -> bool:
+        return batch.limit < 0 or self.flushing > 0 or now - batch.opened_at >= self._rules.linger_s - TIMER_EARLY_S
+
+    def _gather(self, now: float) -> WireBatch:
+        """The first batch, and as many of the following as are due and fit."""
+        slices: list[Slice] = []
+        size = 0
+        while self.batches:
+            batch = self.batches[0]
+            if slices and (size + batch.size > self._wire_bytes_max or not self._batch_is_due(batch, now)):
+                break
+            self.batches.popleft()
+            batch.close()
+            slices.append(Slice(batch, 0, len(batch)))
+            size += batch.size
+        self._orders += 1
+        return WireBatch(slices, (self._orders,), size)
+
+    def _take_sequences(self, count: int) -> int:
+        first = self._next_sequence
+        self._next_sequence = first + count
+        if self._next_sequence > INT32_MAX:
+            self._next_sequence -= INT32_MAX + 1
+        return first
+
+    # Outcomes. Each takes a batch out of flight.
+
+    def succeeded(self, wire: WireBatch) -> None:
+        self.in_flight.remove(wire)
+        self.failures = 0
+        self._established = True
+
+    def failed(self, wire: WireBatch) -> None:
+        """For good."""
+        self.in_flight.remove(wire)
+
+    def again(self, wire: WireBatch, error: StreamlogError) -> None:
+        """It is to be sent again."""
+        wire.correlation = None
+        wire.last_error = error
+        self.in_flight.remove(wire)
+        self._put_back(wire)
+
+    def again_in_halves(self, wire: WireBatch, error: StreamlogError) -> bool:
+        """The topic found it too large. False where it is one record.
+
+        Nothing of it was appended, and the halves take its sequences.
+        """
+        halves = wire.halves()
+        if halves is None:
+            return False
+        self._wire_bytes_max = max(1, min(self._wire_bytes_max, wire.size // 2))
+        self.in_flight.remove(wire)
+        sequence = wire.sequence
+        for half in halves:
+            half.last_error = error
+            half.attempts = wire.attempts
+            if sequence != NO_SEQUENCE:
+                half.number(wire.identity, sequence)
+                sequence = (sequence + len(half)) & INT32_MAX
+            self._put_back(half)
+        return True
+
+    def _put_back(self, wire: WireBatch) -> None:
+        self.retry.append(wire)
+        self.retry.sort(key=lambda each: each.order)
+
+    def reclaim(self, error: StreamlogError) -> list[WireBatch]:
+        """All in flight are to be sent again; those that were."""
+        wires = list(self.in_flight)
+        for wire in wires:
+            self.again(wire, error)
+        return wires
+
+    def is_first(self, wire: WireBatch) -> bool:
+        """No unsettled batch comes before it."""
+        return all(wire.order <= other.order for other in (*self.in_flight, *self.retry))
+
+    def expire(self, opened_before: float) -> list[ProducerBatch]:
+        """What was opened before then and is unsettled. The caller fails them; `drop_done` then forgets them."""
+        return [batch for batch in self.unsettled() if batch.opened_at < opened_before and not batch.done]
+
+    def drop_done(self) -> None:
+        """Forget batches that nobody waits for any more, unless they are in flight."""
+        for wire in self.retry:
+            if wire.done:
+                for part in wire.slices:
+                    part.batch.release()
+        self.retry = [wire for wire in self.retry if not wire.done]
+        while self.batches and self.batches[0].done:
+            self.batches.popleft().release()
+
+    # Numbering.
+
+    @property
+    def needs_identity(self) -> bool:
+        """A producer id that it has not had."""
+        return self.identity is None and self._next_identity is None
+
+    @property
+    def identity_to_be(self) -> Identity | None:
+        """Under which what is not numbered yet will be."""
+        return self._next_identity or self.identity
+
+    def begin(self, identity: Identity) -> None:
+        """The producer has an id for it, or begins a transaction."""
+        self._next_identity = identity
+
+    def begin_epoch(self) -> None:
+        """The leader has another history: what is unsettled is numbered anew, from 0, when nothing is in flight."""
+        if self.identity is None:
+            return
+        if self.identity.epoch < EPOCH_MAX:
+            self._next_identity = self.identity._replace(epoch=ProducerEpoch(self.identity.epoch + 1))
+        else:
+            self.identity = None
+
+    def _restart(self, identity: Identity) -> None:
+        self.identity, self._next_identity = identity, None
+        self._next_sequence = 0
+        self._established = False
+        self.drop_done()
+        for wire in self.retry:
+            wire.leave_out_done()
+            wire.number(identity, self._take_sequences(len(wire)))

@@ -1,0 +1,112 @@
+"""Records that were sent before their topic was known: they wait for its metadata, and then get their place in order.
+
+    add --> waiting --the topic's table is there--> sent
+                |____ it cannot be had, or not within max.block.ms ____ failed
+
+Added to under the producer's guard; everything else happens on its loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
+from typing import Final, NamedTuple
+
+from streamlog.client.producer.buffer_memory import BufferMemory
+from streamlog.client.producer.producer_batch import PendingRecord, ProducerBatch, RecordFuture
+from streamlog.errors import StreamlogError
+from streamlog.records import Headers
+
+# What a record that waits takes of buffer.memory beside its bytes.
+OVERHEAD_BYTES: Final = 200
+
+
+class Waiting(NamedTuple):
+    """What `send` was given."""
+
+    record: PendingRecord
+    value: bytes | None
+    key: bytes | None
+    headers: Headers
+    partition: int | None
+    timestamp_ms: int
+    size: int  # of buffer.memory
+
+
+class PendingRecords:
+    def __init__(
+        self,
+        find_table: Callable[[str], Awaitable[object]],
+        on_failure: Callable[[PendingRecord], None],
+        on_bug: Callable[[asyncio.Future[None]], None],
+        buffer: BufferMemory,
+        guard: AbstractContextManager[object],
+    ) -> None:
+        """`find_table`: makes the topic known, which calls `send_all`. StreamlogError."""
+        self._find_table = find_table
+        self._on_failure = on_failure
+        self._on_bug = on_bug
+        self._buffer = buffer
+        self._guard = guard
+        self._waiting: dict[str, list[Waiting]] = {}
+        self._searches: dict[asyncio.Task[None], None] = {}  # in their order
+
+    def add(self, topic: str, waiting: Waiting) -> bool:
+        """True where it is the first of its topic: `search` is to be called."""
+        self._buffer.reserve(waiting.size)
+        others = self._waiting.setdefault(topic, [])
+        others.append(waiting)
+        return len(others) == 1
+
+    def search(self, topic: str) -> None:
+        task = asyncio.ensure_future(self._search(topic))  # sim: `_searched` hears of its end
+        self._searches[task] = None
+        task.add_done_callback(self._searched)
+
+    def _searched(self, task: asyncio.Task[None]) -> None:
+        self._searches.pop(task, None)
+        if not task.cancelled() and task.exception() is not None:
+            self._on_bug(task)
+
+    async def _search(self, topic: str) -> None:
+        try:
+            await self._find_table(topic)
+        except StreamlogError as error:
+            self._fail(topic, error)
+
+    async def until_none_waits(self) -> None:
+        """Of those that wait now."""
+        if self._searches:
+            await asyncio.wait(list(self._searches))
+
+    def send_all(self, topic: str, send: Callable[[Waiting], RecordFuture]) -> None:
+        """Its table is there. Under the guard."""
+        for waiting in self._waiting.pop(topic, []):
+            self._buffer.take(-waiting.size)
+            try:
+                sent = send(waiting)
+            except StreamlogError as error:
+                waiting.record.fail(error)
+                self._on_failure(waiting.record)
+            else:
+                assert isinstance(sent.promise, ProducerBatch)  # the topic is known
+                waiting.record.located(sent.promise, sent.index)
+
+    def fail_all(self, error: StreamlogError) -> None:
+        for topic in list(self._waiting):
+            self._fail(topic, error)
+
+    def _fail(self, topic: str, error: StreamlogError) -> None:
+        with self._guard:
+            failed = self._waiting.pop(topic, [])
+        for waiting in failed:
+            waiting.record.fail(error)
+            self._on_failure(waiting.record)
+        self._buffer.release(sum(waiting.size for waiting in failed))
+
+    async def close(self) -> None:
+        for task in self._searches:
+            task.cancel()
+        if self._searches:
+            await asyncio.gather(*self._searches, return_exceptions=True)

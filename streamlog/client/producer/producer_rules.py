@@ -1,0 +1,88 @@
+"""A producer's settings as its parts go by them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from streamlog.client.producer.delivery import DeliveryRules
+from streamlog.client.producer.leader_stream import StreamRules
+from streamlog.client.producer.partition_queue import QueueRules
+from streamlog.client.producer.wire_batch import Encoding
+from streamlog.client.transactions.transactions import TransactionRules
+from streamlog.config import Config, client_settings
+from streamlog.config import producer_settings as producing
+from streamlog.config.client_rules import idempotence_denied
+from streamlog.model import Acks
+from streamlog.records import Codec
+
+# Batches that had to wait are sent as one up to this size: a leader's price is by the batch.
+MERGED_BYTES_MAX: Final = 256 << 10
+_ACKS: Final = {"all": Acks.ALL, "1": Acks.LEADER, "0": Acks.NONE}
+_LEVELS: Final = {
+    Codec.GZIP: producing.COMPRESSION_GZIP_LEVEL,
+    Codec.LZ4: producing.COMPRESSION_LZ4_LEVEL,
+    Codec.ZSTD: producing.COMPRESSION_ZSTD_LEVEL,
+}
+
+
+class ProducerRules(Struct, frozen=True, kw_only=True):
+    delivery: DeliveryRules
+    batch_bytes: int  # of one open batch
+    record_bytes_max: int
+    buffer_bytes: int
+    max_block_s: float
+    adaptive: bool
+    transactions: TransactionRules | None  # None: it has no transactional.id
+
+    @classmethod
+    def of(cls, config: Config) -> ProducerRules:
+        transactional_id = config[producing.TRANSACTIONAL_ID]
+        request_bytes = config[producing.MAX_REQUEST_SIZE]
+        batch_bytes = min(config[producing.BATCH_SIZE], request_bytes)
+        in_flight = config[producing.MAX_IN_FLIGHT_REQUESTS_PER_CONNECTION]
+        codec = Codec[config[producing.COMPRESSION_TYPE].upper()]
+        level = config[_LEVELS[codec]] if codec in _LEVELS else None
+        queue = QueueRules(
+            linger_s=config[producing.LINGER_MS] / 1000,
+            in_flight_max=in_flight,
+            wire_bytes_max=max(batch_bytes, min(MERGED_BYTES_MAX, request_bytes)),
+            # Idempotence by default gives way to what else was asked for, as in Kafka.
+            idempotent=config[producing.ENABLE_IDEMPOTENCE] and idempotence_denied(config) is None,
+            transactional=transactional_id is not None,
+        )
+        stream = StreamRules(
+            acks=_ACKS[config[producing.ACKS]],
+            in_flight_max=in_flight,
+            message_bytes_max=request_bytes,
+            request_timeout_s=config[client_settings.REQUEST_TIMEOUT_MS] / 1000,
+            encoding=Encoding(codec=codec, level=level, transactional=transactional_id is not None),
+            transactional_id=transactional_id or "",
+        )
+        delivery = DeliveryRules(
+            queue=queue,
+            stream=stream,
+            delivery_timeout_s=config[producing.DELIVERY_TIMEOUT_MS] / 1000,
+            retries_max=config[producing.RETRIES],
+            transactional=transactional_id is not None,
+        )
+        return cls(
+            delivery=delivery,
+            batch_bytes=batch_bytes,
+            record_bytes_max=request_bytes,
+            buffer_bytes=config[producing.BUFFER_MEMORY],
+            max_block_s=config[producing.MAX_BLOCK_MS] / 1000,
+            adaptive=config[producing.PARTITIONER_ADAPTIVE_PARTITIONING_ENABLE],
+            transactions=None if transactional_id is None else _transactions(transactional_id, config),
+        )
+
+
+def _transactions(transactional_id: str, config: Config) -> TransactionRules:
+    return TransactionRules(
+        transactional_id=transactional_id,
+        timeout_ms=config[producing.TRANSACTION_TIMEOUT_MS],
+        two_phase=config[producing.TRANSACTION_TWO_PHASE_COMMIT_ENABLE],
+        patience_s=config[producing.MAX_BLOCK_MS] / 1000,
+        attempt_s=config[client_settings.REQUEST_TIMEOUT_MS] / 1000,
+    )

@@ -1,0 +1,183 @@
+"""One record batch as it is sent: the records of several ProducerBatches, of one, or of a piece of one.
+
+Small batches that had to wait are sent as one large one; a batch that the topic finds too large is sent in halves. What
+was promised to whoever sent the records does not change by that: a Slice says whose records these are.
+
+With idempotence a batch gets its sequence when it is first sent, and keeps it until the partition begins a new epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
+
+from msgspec import Struct
+
+from streamlog.client.producer.producer_batch import ProducerBatch
+from streamlog.errors import InvalidRequestError, StreamlogError
+from streamlog.model import NO_OFFSET, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Offset, ProducerEpoch, ProducerId
+from streamlog.records import BatchFields, Codec, Headers, encode_batch
+
+T = TypeVar("T")
+
+
+class Encoding(Struct, frozen=True, kw_only=True):
+    """How a producer's batches are packed."""
+
+    codec: Codec = Codec.NONE
+    level: int | None = None
+    transactional: bool = False
+
+
+class Identity(NamedTuple):
+    """Under which a partition's batches are numbered."""
+
+    producer_id: ProducerId = NO_PRODUCER_ID
+    epoch: ProducerEpoch = NO_PRODUCER_EPOCH
+
+
+class Slice(NamedTuple):
+    batch: ProducerBatch
+    start: int  # index of its first record in the batch
+    stop: int
+
+
+class WireBatch:
+    __slots__ = ("_data", "attempts", "correlation", "identity", "last_error", "order", "sequence", "size", "slices")
+
+    def __init__(self, slices: Sequence[Slice], order: tuple[int, ...], size: int) -> None:
+        self.slices = tuple(slices)  # not empty
+        self.order = order  # among the partition's, also of halves
+        self.size = size  # in bytes, estimated, before compression
+        self.identity = Identity()
+        self.sequence = NO_SEQUENCE
+        self.attempts = 0  # how often it was sent
+        self.correlation: int | None = None  # while it is in flight: its number on its stream
+        self.last_error: StreamlogError | None = None
+        self._data: bytes | None = None
+
+    def __len__(self) -> int:
+        return sum(part.stop - part.start for part in self.slices)
+
+    @property
+    def done(self) -> bool:
+        """Nobody waits for any of it: its batches have failed."""
+        return all(part.batch.done for part in self.slices)
+
+    @property
+    def opened_at(self) -> float:
+        return self.slices[0].batch.opened_at
+
+    def number(self, identity: Identity, sequence: int) -> None:
+        if (identity, sequence) != (self.identity, self.sequence):
+            self.identity, self.sequence, self._data = identity, sequence, None
+
+    @property
+    def encoded(self) -> bool:
+        return self._data is not None
+
+    def encode(self, encoding: Encoding) -> bytes:
+        """The batch; made once as long as its numbers stay. InvalidRecordError, MessageTooLargeError."""
+        if self._data is None:
+            self._data = self._encoded(encoding)
+        return self._data
+
+    def _encoded(self, encoding: Encoding) -> bytes:
+        fields = BatchFields(
+            codec=encoding.codec,
+            compression_level=encoding.level,
+            producer_id=self.identity.producer_id,
+            producer_epoch=self.identity.epoch,
+            base_sequence=self.sequence,
+            is_transactional=encoding.transactional,
+        )
+        try:
+            return encode_batch(
+                self._values(), self._keys(), self._headers(), timestamps=self._timestamps(), fields=fields
+            )
+        except (TypeError, ValueError, AttributeError) as error:
+            raise InvalidRequestError(f"a record of {self.slices[0].batch.partition}: {error}") from error
+
+    def _values(self) -> Sequence[bytes | None]:
+        if len(self.slices) == 1:
+            return _cut(self.slices[0].batch.values, self.slices[0])
+        return [value for part in self.slices for value in _cut(part.batch.values, part)]
+
+    def _keys(self) -> Sequence[bytes | None] | None:
+        if all(part.batch.keys is None for part in self.slices):
+            return None
+        keys: list[bytes | None] = []
+        for part in self.slices:
+            keys += _cut(_padded(part.batch.keys, len(part.batch), None), part)
+        return keys
+
+    def _headers(self) -> Sequence[Headers] | None:
+        if all(part.batch.headers is None for part in self.slices):
+            return None
+        headers: list[Headers] = []
+        nothing: Headers = ()
+        for part in self.slices:
+            headers += _cut(_padded(part.batch.headers, len(part.batch), nothing), part)
+        return headers
+
+    def _timestamps(self) -> int | Sequence[int]:
+        first = self.slices[0].batch.timestamp
+        if all(part.batch.timestamps is None and part.batch.timestamp == first for part in self.slices):
+            return first
+        times: list[int] = []
+        for part in self.slices:
+            batch = part.batch
+            times += _cut(batch.timestamps or [batch.timestamp] * len(batch), part)
+        return times
+
+    def halves(self) -> tuple[WireBatch, WireBatch] | None:
+        """The same records in two batches, not numbered; None where it is a single record."""
+        count = len(self)
+        if count < 2:
+            return None
+        first: list[Slice] = []
+        left = count // 2
+        rest = list(self.slices)
+        while left > 0:
+            part = rest.pop(0)
+            size = part.stop - part.start
+            if size > left:
+                middle = part.start + left
+                rest.insert(0, part._replace(start=middle))
+                part = part._replace(stop=middle)
+                size = left
+            first.append(part)
+            left -= size
+        half = self.size // 2
+        return WireBatch(first, (*self.order, 0), half), WireBatch(rest, (*self.order, 1), half)
+
+    def succeed(self, base_offset: Offset, log_append_time_ms: int) -> None:
+        """NO_OFFSET where nobody told it."""
+        offset = base_offset
+        for batch, start, stop in self.slices:
+            batch.settle(start, stop, offset, log_append_time_ms)
+            batch.release()
+            if offset != NO_OFFSET:
+                offset = Offset(offset + stop - start)
+
+    def fail(self, error: StreamlogError) -> None:
+        for batch, start, stop in self.slices:
+            batch.settle_failed(start, stop, error)
+            batch.release()
+
+    def leave_out_done(self) -> None:
+        """Send no more of what has failed meanwhile. Only where nothing of it was appended, before it is numbered."""
+        left = tuple(part for part in self.slices if not part.batch.done)
+        if len(left) < len(self.slices):
+            self.slices, self._data, self.sequence = left, None, NO_SEQUENCE
+
+
+def _cut(column: list[T], part: Slice) -> list[T]:
+    return column if part.stop - part.start == len(column) else column[part.start : part.stop]
+
+
+def _padded(column: list[T] | None, count: int, nothing: T) -> list[T]:
+    """A column may be shorter than the batch: what follows its last entry has none."""
+    if column is None:
+        return [nothing] * count
+    return column if len(column) == count else column + [nothing] * (count - len(column))

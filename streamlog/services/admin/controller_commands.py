@@ -1,0 +1,62 @@
+"""Commands of operators, decided by the active controller wherever it is.
+
+    this node is the active controller --> submit --> committed and applied here --> answer
+    it is not, and a client asks       --> passed on to the controller; applied here too --> answer
+    it is not, and a node passed it on --> NOT_CONTROLLER: the node that asks finds the controller, calls go round never
+
+So what is changed holds on the node that was asked when the answer comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from streamlog.api.service import Call, Request, Response
+from streamlog.errors import NotControllerError
+from streamlog.metadata.controller import Command
+from streamlog.services.common.forwarding import is_forwarded, timeout_of
+from streamlog.services.common.node_parts import Controller, Link
+
+_ADMIN: Final = "/streamlog.v1.Admin/"
+
+
+class Deciding:
+    def __init__(self, controller: Controller, link: Link) -> None:
+        self._controller = controller
+        self._link = link
+
+    async def decide(
+        self,
+        method: str,
+        command: Command,
+        request: Request,
+        response_type: type[Response],
+        answer: Callable[[Any], Response],
+        call: Call,
+    ) -> Response:
+        """`command` is what `request` says to the Admin's `method`; `answer` makes its response of the decision's."""
+
+        async def submit() -> Response:
+            return answer(await self._controller.submit(command))
+
+        return await self.at_controller(method, submit, request, response_type, call)
+
+    async def at_controller(
+        self,
+        method: str,
+        work: Callable[[], Awaitable[Response]],
+        request: Request,
+        response_type: type[Response],
+        call: Call,
+    ) -> Response:
+        """`work` done here; where it raises NotControllerError, `method` called at the active controller.
+        StreamlogError, RpcError.
+        """
+        try:
+            return await work()
+        except NotControllerError:
+            if is_forwarded(call):
+                raise
+        data = await self._link.forward(_ADMIN + method, request.SerializeToString(), timeout_of(call))
+        return response_type.FromString(data)

@@ -1,0 +1,166 @@
+"""What operators ask of groups: each coordinator answers for its own.
+
+The node that is asked by a client asks the coordinators, all at once, with the same call; they answer for themselves. A
+coordinator that cannot be asked has its error in its rows, and the others are answered.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from streamlog.api.convert import group_admin as convert
+from streamlog.api.convert.view import node
+from streamlog.api.errors import to_message
+from streamlog.api.pb import admin_pb2 as pb
+from streamlog.api.service import Call, Request, Response
+from streamlog.config.group_settings import GROUP_CONSUMER_ASSIGNORS
+from streamlog.coordinator.groups import GroupCoordinator
+from streamlog.errors import GroupIdNotFoundError, InvalidRequestError, StreamlogError
+from streamlog.groups import committing
+from streamlog.groups.committing import DeleteGroup
+from streamlog.metadata.node_configs import NodeConfigs
+from streamlog.metadata.view import MetadataView
+from streamlog.model import BrokerId
+from streamlog.services.common.forwarding import Peers, is_forwarded, timeout_of
+from streamlog.services.common.gather import ask_each
+from streamlog.services.common.paging import PAGE_BYTES, page_size
+
+_METHOD: Final = "/streamlog.v1.Admin/"
+GROUPS_PER_PAGE: Final = 1_000
+_LISTING_BYTES: Final = 32  # of one group in a list, beside its name
+_TOKEN_LENGTH_MAX: Final = 1_024
+_AT_ONCE: Final = 64
+
+
+class GroupQuestions:
+    def __init__(
+        self, node_id: BrokerId, coordinator: GroupCoordinator, view: MetadataView, configs: NodeConfigs, peers: Peers
+    ) -> None:
+        self._me = node_id
+        self._coordinator = coordinator
+        self._view = view
+        self._configs = configs
+        self._peers = peers
+
+    # -- lists
+
+    async def list_groups(self, request: pb.ListGroupsRequest, call: Call) -> pb.ListGroupsResponse:
+        """A token is the last name of the page before."""
+        if len(request.page_token) > _TOKEN_LENGTH_MAX:
+            raise InvalidRequestError("page_token is none that a response has given", field="page_token")
+        states, size = convert.states(request), page_size(request.page_size, default=GROUPS_PER_PAGE)
+        answers = [] if is_forwarded(call) else await self._lists_of_others(request, call)
+        listings = [*self._own_listings(), *(listing for answer in answers for listing in answer.groups)]
+        # Beyond the end of a page that another node has cut off, its groups are not known yet.
+        known_end = min((answer.next_page_token for answer in answers if answer.next_page_token), default=None)
+        wanted = [
+            listing
+            for listing in sorted(listings, key=lambda listing: listing.group)
+            if listing.group > request.page_token
+            and (known_end is None or listing.group <= known_end)
+            and (not states or listing.state in states)
+        ]
+        response = _page(wanted, size)
+        response.next_page_token = response.next_page_token or known_end or ""
+        response.errors.extend(error for answer in answers for error in answer.errors)
+        return response
+
+    async def _lists_of_others(self, request: pb.ListGroupsRequest, call: Call) -> list[pb.ListGroupsResponse]:
+        brokers = self._view.image.brokers.values()
+        others = [broker.broker_id for broker in brokers if not broker.fenced and broker.broker_id != self._me]
+        return await ask_each(others, lambda other: self._ask_for_list(other, request, call), at_once=_AT_ONCE)
+
+    def _own_listings(self) -> list[pb.GroupListing]:
+        return [convert.listing(group, self._me) for group in self._coordinator.own_groups()]
+
+    async def _ask_for_list(self, other: BrokerId, request: pb.ListGroupsRequest, call: Call) -> pb.ListGroupsResponse:
+        try:
+            return await self._peers.call(
+                other, _METHOD + "ListGroups", request, pb.ListGroupsResponse, timeout_of(call)
+            )
+        except StreamlogError as error:
+            return pb.ListGroupsResponse(errors=[pb.NodeError(node_id=other, error=to_message(error))])
+
+    # -- of single groups
+
+    async def describe_groups(self, request: pb.DescribeGroupsRequest, call: Call) -> pb.DescribeGroupsResponse:
+        async def one(group: str) -> pb.GroupDescription:
+            try:
+                if self._is_own(group, call):
+                    return await self._own_description(group)
+                asked = pb.DescribeGroupsRequest(groups=[group])
+                response = await self._ask("DescribeGroups", group, asked, pb.DescribeGroupsResponse, call)
+                return response.groups[0]
+            except StreamlogError as error:
+                return convert.not_described(group, error)
+
+        response = pb.DescribeGroupsResponse(
+            groups=await ask_each(convert.groups(request.groups), one, at_once=_AT_ONCE)
+        )
+        if response.ByteSize() > PAGE_BYTES and len(response.groups) > 1:
+            raise InvalidRequestError(
+                f"these {len(response.groups)} groups are more than one answer holds: name fewer",
+                field="groups",
+                limit=PAGE_BYTES,
+            )
+        return response
+
+    async def _own_description(self, name: str) -> pb.GroupDescription:
+        group = await self._coordinator.describe(name)
+        if group is None:
+            raise GroupIdNotFoundError(f"there is no group {name!r}", group=name)
+        topics = self._view.image.topics
+        wanted = sorted({p.topic_id for mine in (*group.targets.values(), group.owners) for p in mine})
+        names = {topic_id: topics[topic_id].name for topic_id in wanted if topic_id in topics}
+        found = convert.description(group, self._configs.node[GROUP_CONSUMER_ASSIGNORS][0], names)
+        found.coordinator.CopyFrom(node(self._view.image.brokers[self._me]))
+        return found
+
+    async def delete_groups(self, request: pb.DeleteGroupsRequest, call: Call) -> pb.DeleteGroupsResponse:
+        async def one(group: str) -> pb.DeleteGroupResult:
+            try:
+                if self._is_own(group, call):
+                    command = DeleteGroup(group=group)
+                    await self._coordinator.decide(
+                        group, lambda state, context: committing.delete_group(command, state, context)
+                    )
+                    return pb.DeleteGroupResult(group=group)
+                asked = pb.DeleteGroupsRequest(groups=[group])
+                response = await self._ask("DeleteGroups", group, asked, pb.DeleteGroupsResponse, call)
+                return response.results[0]
+            except StreamlogError as error:
+                return convert.not_deleted(group, error)
+
+        return pb.DeleteGroupsResponse(results=await ask_each(convert.groups(request.groups), one, at_once=_AT_ONCE))
+
+    async def delete_offsets(self, request: pb.DeleteGroupOffsetsRequest, call: Call) -> pb.DeleteGroupOffsetsResponse:
+        command = convert.delete_offsets(request)
+        if not self._is_own(command.group, call):
+            return await self._ask("DeleteGroupOffsets", command.group, request, pb.DeleteGroupOffsetsResponse, call)
+        errors = await self._coordinator.decide(
+            command.group, lambda state, context: committing.delete_offsets(command, state, context)
+        )
+        return convert.deleted_offsets(command, errors)
+
+    # -- who answers
+
+    def _is_own(self, group: str, call: Call) -> bool:
+        """This node answers, if only that it is not the coordinator: a call that was passed on goes no further."""
+        return is_forwarded(call) or self._coordinator.coordinator_of(group) == self._me
+
+    async def _ask(
+        self, method: str, group: str, request: Request, response_type: type[Response], call: Call
+    ) -> Response:
+        coordinator = self._coordinator.coordinator_of(group)
+        return await self._peers.call(coordinator, _METHOD + method, request, response_type, timeout_of(call))
+
+
+def _page(listings: list[pb.GroupListing], size: int) -> pb.ListGroupsResponse:
+    response, used = pb.ListGroupsResponse(), 0
+    for listing in listings:
+        used += len(listing.group.encode()) + _LISTING_BYTES
+        if len(response.groups) == size or (used > PAGE_BYTES and response.groups):
+            response.next_page_token = response.groups[-1].group
+            break
+        response.groups.append(listing)
+    return response

@@ -1,0 +1,132 @@
+"""What operators ask of the cluster and this node's image answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+from streamlog.api.convert import cluster, view
+from streamlog.api.convert.metadata import described_topics
+from streamlog.api.convert.placement import topic_partitions
+from streamlog.api.errors import to_message
+from streamlog.api.pb import admin_pb2 as pb
+from streamlog.api.service import Call
+from streamlog.metadata.image import MetadataImage, Topic
+from streamlog.metadata.internal_topics import INTERNAL_TOPICS
+from streamlog.metadata.reassignment import reassignments
+from streamlog.metadata.records import ConfigResource, ResourceType
+from streamlog.metadata.view import MetadataView
+from streamlog.model import BrokerId, PartitionId, TopicPartition
+from streamlog.services.common.node_parts import Quorum
+from streamlog.services.common.paging import (
+    PAGE_BYTES,
+    Entry,
+    Part,
+    Place,
+    TopicNames,
+    page_size,
+    parse_token,
+    partition_bytes,
+    take,
+    to_token,
+)
+from streamlog.services.common.topics import all_entries, entries_of, unknown_topic
+
+TOPICS_PER_PAGE: Final = 1_000
+PARTITIONS_PER_PAGE: Final = 2_000
+_LISTING_BYTES: Final = 48  # of one topic in a list, beside its name
+
+
+class ClusterReads:
+    def __init__(
+        self,
+        view: MetadataView,
+        names: TopicNames,
+        quorum: Quorum,
+        clock_skews: Callable[[], Mapping[BrokerId, int]] = dict,
+    ) -> None:
+        self._clock_skews = clock_skews
+        self._view = view
+        self._names = names
+        self._quorum = quorum
+
+    async def list_topics(self, request: pb.ListTopicsRequest, call: Call) -> pb.ListTopicsResponse:
+        begin, size = parse_token(request.page_token), page_size(request.page_size, default=TOPICS_PER_PAGE)
+        image, response, used = self._view.image, pb.ListTopicsResponse(), 0
+        for entry in all_entries(image, self._names):
+            if entry.topic is None or entry.name < begin.name:
+                continue
+            if entry.name in INTERNAL_TOPICS and not request.include_internal:
+                continue
+            used += len(entry.name) + _LISTING_BYTES
+            if len(response.topics) == size or used > PAGE_BYTES:
+                response.next_page_token = to_token(Place(entry.name, b"", 0))
+                break
+            response.topics.append(view.topic_listing(entry.topic))
+        return response
+
+    async def describe_topics(self, request: pb.DescribeTopicsRequest, call: Call) -> pb.DescribeTopicsResponse:
+        query = described_topics(request)
+        begin, size = parse_token(request.page_token), page_size(request.page_size, default=PARTITIONS_PER_PAGE)
+        image = self._view.image
+        everything = filter(_is_users, all_entries(image, self._names))
+        entries: Iterable[Entry] = everything if query.all_topics else entries_of(image, query)
+        parts, following = take(_with_configs(entries, image), begin, size)
+        return pb.DescribeTopicsResponse(
+            topics=[_description(part, image) for part in parts], next_page_token=to_token(following)
+        )
+
+    async def list_reassignments(
+        self, request: pb.ListPartitionReassignmentsRequest, call: Call
+    ) -> pb.ListPartitionReassignmentsResponse:
+        wanted = frozenset(topic_partitions(request.partitions, "partitions"))
+        begin, size = parse_token(request.page_token), page_size(request.page_size, default=PARTITIONS_PER_PAGE)
+        image, response, used = self._view.image, pb.ListPartitionReassignmentsResponse(), 0
+        for topic, index in _moving(image):
+            here = Place(topic.name, b"", index)
+            if here < Place(begin.name, b"", begin.partition):
+                continue
+            if wanted and TopicPartition(topic.name, index) not in wanted:
+                continue
+            state = topic.partitions[index]
+            used += len(topic.name) + partition_bytes(state)
+            if len(response.reassignments) == size or used > PAGE_BYTES:
+                response.next_page_token = to_token(here)
+                break
+            response.reassignments.add(topic=topic.name, partition=view.partition(index, state, image))
+        return response
+
+    async def describe_cluster(self, request: pb.DescribeClusterRequest, call: Call) -> pb.DescribeClusterResponse:
+        response, quorum = cluster.described(self._view.image, controller=self._view.controller), self._quorum
+        voters = [(voter.node_id, voter.address) for voter in quorum.voters()]
+        cluster.set_quorum(
+            response, voters, quorum.held(), quorum.without_vote(), quorum.leadership().term, quorum.applied_index
+        )
+        cluster.set_clock_skews(response, self._clock_skews())
+        return response
+
+
+def _moving(image: MetadataImage) -> list[tuple[Topic, PartitionId]]:
+    """By rising name and partition."""
+    found = [(image.topics[topic_id], index) for (topic_id, index), _ in reassignments(image)]
+    return sorted(found, key=lambda one: (one[0].name, one[1]))
+
+
+def _is_users(entry: Entry) -> bool:
+    return entry.name not in INTERNAL_TOPICS
+
+
+def _with_configs(entries: Iterable[Entry], image: MetadataImage) -> Iterator[Entry]:
+    """The same, with the bytes of the configs that are told of each."""
+    for entry in entries:
+        values = image.config(ConfigResource(ResourceType.TOPIC, entry.name))
+        size = sum(len(name) + len(value.encode()) + 8 for name, value in values.items())
+        yield Entry(entry.name, entry.topic_id, entry.topic, entry.error, size)
+
+
+def _description(part: Part, image: MetadataImage) -> pb.TopicDescription:
+    entry = part.entry
+    if entry.topic is not None:
+        return view.topic_description(entry.topic, image, part.partitions)
+    error = entry.error or unknown_topic(entry.name)
+    return pb.TopicDescription(name=entry.name, topic_id=entry.topic_id, error=to_message(error))

@@ -1,0 +1,213 @@
+"""The Admin service: which of its methods is answered by whom.
+
+decided by the active controller     create, delete, alter, elect, reassign, drain, unregister, metadata version
+by the leader of the quorum          voters (the same node)
+from this node's image               lists and descriptions, the progress of a drain: once it holds all that anybody
+                                     was told before, whichever node told it
+by the nodes concerned               log directories, digests, configs of another node
+by the groups' coordinators          groups
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from streamlog.api.convert import cluster, configs, placement, topics
+from streamlog.api.convert.placement import DrainAction
+from streamlog.api.pb import admin_pb2 as pb
+from streamlog.api.service import Call, Method, Request, Response, UnaryMethod, unary
+from streamlog.metadata.cluster import UpdateMetadataVersion
+from streamlog.metadata.drain import DrainBroker
+from streamlog.metadata.drain_moves import progress
+from streamlog.metadata.view import MetadataView
+from streamlog.services.admin.configs import ConfigDescriptions
+from streamlog.services.admin.controller_commands import Deciding
+from streamlog.services.admin.groups import GroupQuestions
+from streamlog.services.admin.nodes import NodeQuestions
+from streamlog.services.admin.reads import ClusterReads
+from streamlog.services.admin.transactions import TransactionQuestions
+from streamlog.services.admin.voters import VoterChanges
+from streamlog.services.common.forwarding import timeout_of
+from streamlog.services.common.node_parts import Link
+
+
+class ControllerCalls:
+    """Requests that are commands."""
+
+    def __init__(self, deciding: Deciding, view: MetadataView) -> None:
+        self._decide = deciding.decide
+        self._view = view
+
+    async def create_topics(self, request: pb.CreateTopicsRequest, call: Call) -> pb.CreateTopicsResponse:
+        command = topics.create_topics(request)
+        return await self._decide("CreateTopics", command, request, pb.CreateTopicsResponse, topics.created, call)
+
+    async def delete_topics(self, request: pb.DeleteTopicsRequest, call: Call) -> pb.DeleteTopicsResponse:
+        command = topics.delete_topics(request)
+        return await self._decide("DeleteTopics", command, request, pb.DeleteTopicsResponse, topics.deleted, call)
+
+    async def create_partitions(self, request: pb.CreatePartitionsRequest, call: Call) -> pb.CreatePartitionsResponse:
+        command = topics.create_partitions(request)
+        return await self._decide("CreatePartitions", command, request, pb.CreatePartitionsResponse, topics.grown, call)
+
+    async def alter_configs(self, request: pb.AlterConfigsRequest, call: Call) -> pb.AlterConfigsResponse:
+        command = configs.alter_configs(request)
+        return await self._decide("AlterConfigs", command, request, pb.AlterConfigsResponse, configs.altered, call)
+
+    async def elect_leaders(self, request: pb.ElectLeadersRequest, call: Call) -> pb.ElectLeadersResponse:
+        command = placement.elect_leaders(request)
+        return await self._decide("ElectLeaders", command, request, pb.ElectLeadersResponse, placement.elected, call)
+
+    async def alter_reassignments(
+        self, request: pb.AlterPartitionReassignmentsRequest, call: Call
+    ) -> pb.AlterPartitionReassignmentsResponse:
+        command = placement.alter_reassignments(request)
+        response_type = pb.AlterPartitionReassignmentsResponse
+        return await self._decide(
+            "AlterPartitionReassignments", command, request, response_type, placement.reassigned, call
+        )
+
+    async def drain_node(self, request: pb.DrainNodeRequest, call: Call) -> pb.DrainNodeResponse:
+        node, action = placement.drain(request)
+        if action is DrainAction.SHOW:
+            broker = self._view.image.require_broker(node)
+            return placement.drained(progress(self._view.image, node), draining=broker.draining)
+        starts = action is DrainAction.START
+        command = DrainBroker(broker_id=node, cancel=not starts)
+        return await self._decide(
+            "DrainNode",
+            command,
+            request,
+            pb.DrainNodeResponse,
+            lambda decided: placement.drained(decided, draining=starts),
+            call,
+        )
+
+    async def unregister_node(self, request: pb.UnregisterNodeRequest, call: Call) -> pb.UnregisterNodeResponse:
+        command = placement.unregister(request)
+        response = pb.UnregisterNodeResponse()
+        return await self._decide(
+            "UnregisterNode", command, request, pb.UnregisterNodeResponse, lambda _: response, call
+        )
+
+    async def update_metadata_version(
+        self, request: pb.UpdateMetadataVersionRequest, call: Call
+    ) -> pb.UpdateMetadataVersionResponse:
+        level = cluster.metadata_level(request, self._view.image)
+        response = pb.UpdateMetadataVersionResponse(level=level)
+        return await self._decide(
+            "UpdateMetadataVersion",
+            UpdateMetadataVersion(level=level),
+            request,
+            pb.UpdateMetadataVersionResponse,
+            lambda _: response,
+            call,
+        )
+
+
+class Admin(Struct, frozen=True, kw_only=True):
+    """The parts that serve it."""
+
+    link: Link
+    commands: ControllerCalls
+    reads: ClusterReads
+    configs: ConfigDescriptions
+    voters: VoterChanges
+    nodes: NodeQuestions
+    groups: GroupQuestions
+    transactions: TransactionQuestions
+
+    def _fresh(self, read: UnaryMethod[Request, Response]) -> UnaryMethod[Request, Response]:
+        """`read`, from an image that is not behind what anybody was told: of one client's calls, each may meet another
+        node.
+        """
+
+        async def caught_up(request: Request, call: Call) -> Response:
+            await self.link.catch_up(timeout_of(call) / 2)
+            return await read(request, call)
+
+        return caught_up
+
+    def methods(self) -> list[Method]:
+        commands, reads, nodes, groups = self.commands, self.reads, self.nodes, self.groups
+        transactions, fresh = self.transactions, self._fresh
+        return [
+            unary("CreateTopics", pb.CreateTopicsRequest, pb.CreateTopicsResponse, commands.create_topics),
+            unary("DeleteTopics", pb.DeleteTopicsRequest, pb.DeleteTopicsResponse, commands.delete_topics),
+            unary("ListTopics", pb.ListTopicsRequest, pb.ListTopicsResponse, fresh(reads.list_topics)),
+            unary("DescribeTopics", pb.DescribeTopicsRequest, pb.DescribeTopicsResponse, fresh(reads.describe_topics)),
+            unary(
+                "CreatePartitions",
+                pb.CreatePartitionsRequest,
+                pb.CreatePartitionsResponse,
+                commands.create_partitions,
+            ),
+            unary(
+                "DescribeConfigs", pb.DescribeConfigsRequest, pb.DescribeConfigsResponse, fresh(self.configs.describe)
+            ),
+            unary("AlterConfigs", pb.AlterConfigsRequest, pb.AlterConfigsResponse, commands.alter_configs),
+            unary("ElectLeaders", pb.ElectLeadersRequest, pb.ElectLeadersResponse, commands.elect_leaders),
+            unary(
+                "AlterPartitionReassignments",
+                pb.AlterPartitionReassignmentsRequest,
+                pb.AlterPartitionReassignmentsResponse,
+                commands.alter_reassignments,
+            ),
+            unary(
+                "ListPartitionReassignments",
+                pb.ListPartitionReassignmentsRequest,
+                pb.ListPartitionReassignmentsResponse,
+                fresh(reads.list_reassignments),
+            ),
+            unary(
+                "DescribeCluster", pb.DescribeClusterRequest, pb.DescribeClusterResponse, fresh(reads.describe_cluster)
+            ),
+            unary("DrainNode", pb.DrainNodeRequest, pb.DrainNodeResponse, fresh(commands.drain_node)),
+            unary("UnregisterNode", pb.UnregisterNodeRequest, pb.UnregisterNodeResponse, commands.unregister_node),
+            unary(
+                "UpdateMetadataVersion",
+                pb.UpdateMetadataVersionRequest,
+                pb.UpdateMetadataVersionResponse,
+                commands.update_metadata_version,
+            ),
+            unary("AddVoter", pb.AddVoterRequest, pb.AddVoterResponse, self.voters.add),
+            unary("RemoveVoter", pb.RemoveVoterRequest, pb.RemoveVoterResponse, self.voters.remove),
+            unary("ListGroups", pb.ListGroupsRequest, pb.ListGroupsResponse, groups.list_groups),
+            unary("DescribeGroups", pb.DescribeGroupsRequest, pb.DescribeGroupsResponse, groups.describe_groups),
+            unary("DeleteGroups", pb.DeleteGroupsRequest, pb.DeleteGroupsResponse, groups.delete_groups),
+            unary(
+                "DeleteGroupOffsets",
+                pb.DeleteGroupOffsetsRequest,
+                pb.DeleteGroupOffsetsResponse,
+                groups.delete_offsets,
+            ),
+            unary(
+                "ListTransactions",
+                pb.ListTransactionsRequest,
+                pb.ListTransactionsResponse,
+                transactions.list_transactions,
+            ),
+            unary(
+                "DescribeTransactions",
+                pb.DescribeTransactionsRequest,
+                pb.DescribeTransactionsResponse,
+                transactions.describe_transactions,
+            ),
+            unary(
+                "AbortTransaction",
+                pb.AbortTransactionRequest,
+                pb.AbortTransactionResponse,
+                transactions.abort_transaction,
+            ),
+            unary(
+                "FindHangingTransactions",
+                pb.FindHangingTransactionsRequest,
+                pb.FindHangingTransactionsResponse,
+                transactions.find_hanging,
+            ),
+            unary(
+                "DescribeLogDirs", pb.DescribeLogDirsRequest, pb.DescribeLogDirsResponse, fresh(nodes.describe_log_dirs)
+            ),
+            unary("DigestReplicas", pb.DigestReplicasRequest, pb.DigestReplicasResponse, fresh(nodes.digest_replicas)),
+            unary("RepairReplicas", pb.RepairReplicasRequest, pb.RepairReplicasResponse, fresh(nodes.repair_replicas)),
+        ]

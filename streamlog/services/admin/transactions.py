@@ -1,0 +1,252 @@
+"""What operators ask of transactions: coordinators answer for their ids, leaders for what is open in their partitions.
+
+The node that is asked by a client asks the others with the same call; they answer for themselves. A transaction hangs
+when it is open in a partition, and no coordinator has it open there: then nobody will write its marker. To say so, all
+coordinators must have answered.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from streamlog.api.convert import transaction_admin as convert
+from streamlog.api.errors import to_message
+from streamlog.api.pb import admin_pb2 as pb
+from streamlog.api.service import Call
+from streamlog.broker.hanging import open_transactions
+from streamlog.config.group_settings import TRANSACTION_MAX_TIMEOUT_MS
+from streamlog.coordinator.shards import Leaderships
+from streamlog.coordinator.transactions import TRANSACTIONS_TOPIC, TransactionCoordinator
+from streamlog.errors import (
+    InvalidTransactionStateError,
+    LeaderNotAvailableError,
+    StreamlogError,
+    UnknownTopicOrPartitionError,
+)
+from streamlog.metadata.node_configs import NodeConfigs
+from streamlog.metadata.view import MetadataView
+from streamlog.model import NO_BROKER, BrokerId, ProducerEpoch, ProducerId, TopicPartition
+from streamlog.ports import Clock
+from streamlog.records import EndTransactionMarker
+from streamlog.services.batches.partition_leader import within
+from streamlog.services.common.forwarding import Peers, is_forwarded, timeout_of
+from streamlog.services.common.gather import ask_each
+from streamlog.services.common.node_parts import Partitions
+from streamlog.services.common.paging import page_size
+from streamlog.services.transactions.markers import LocalMarkers
+from streamlog.transactions.deciding import known
+from streamlog.transactions.markers import PartitionMarker
+from streamlog.transactions.records import PREPARED, TransactionState
+
+_METHOD: Final = "/streamlog.v1.Admin/"
+_AT_ONCE: Final = 64
+IDS_PER_PAGE: Final = 1_000
+WAIT_MS: Final = 10_000
+MARGIN_MS: Final = 60_000
+"""Beyond the longest time-out, before a transaction is thought to hang."""
+
+
+class OpenPartitions(Partitions, Leaderships, Protocol):
+    """streamlog.broker.Replicas."""
+
+
+class TransactionQuestions:
+    def __init__(
+        self,
+        node_id: BrokerId,
+        coordinator: TransactionCoordinator,
+        partitions: OpenPartitions,
+        markers: LocalMarkers,
+        view: MetadataView,
+        configs: NodeConfigs,
+        clock: Clock,
+        peers: Peers,
+    ) -> None:
+        self._me = node_id
+        self._coordinator = coordinator
+        self._partitions = partitions
+        self._markers = markers
+        self._view = view
+        self._configs = configs
+        self._clock = clock
+        self._peers = peers
+
+    # -- lists
+
+    async def list_transactions(self, request: pb.ListTransactionsRequest, call: Call) -> pb.ListTransactionsResponse:
+        """A token is the last id of the page before."""
+        states, size = convert.states(request), page_size(request.page_size, default=IDS_PER_PAGE)
+        producer_ids = frozenset(request.producer_ids)
+
+        async def ask(other: BrokerId) -> pb.ListTransactionsResponse:
+            try:
+                return await self._peers.call(
+                    other, _METHOD + "ListTransactions", request, pb.ListTransactionsResponse, timeout_of(call)
+                )
+            except StreamlogError as error:
+                return pb.ListTransactionsResponse(errors=[pb.NodeError(node_id=other, error=to_message(error))])
+
+        answers = [] if is_forwarded(call) else await ask_each(self._others(), ask, at_once=_AT_ONCE)
+        own = [convert.listing(name, value, self._me) for name, value in self._coordinator.own_transactions()]
+        rows = [*own, *(row for answer in answers for row in answer.transactions)]
+        # Beyond the end of a page that another node has cut off, its ids are not known yet.
+        known_end = min((answer.next_page_token for answer in answers if answer.next_page_token), default=None)
+        wanted = [
+            row
+            for row in sorted(rows, key=lambda row: row.transactional_id)
+            if row.transactional_id > request.page_token
+            and (known_end is None or row.transactional_id <= known_end)
+            and (not states or row.state in states)
+            and (not producer_ids or row.producer_id in producer_ids)
+        ]
+        response = pb.ListTransactionsResponse(transactions=wanted[:size])
+        response.next_page_token = wanted[size - 1].transactional_id if len(wanted) > size else known_end or ""
+        response.errors.extend(error for answer in answers for error in answer.errors)
+        return response
+
+    def _others(self) -> list[BrokerId]:
+        brokers = self._view.image.brokers.values()
+        return [broker.broker_id for broker in brokers if not broker.fenced and broker.broker_id != self._me]
+
+    # -- of single ids
+
+    async def describe_transactions(
+        self, request: pb.DescribeTransactionsRequest, call: Call
+    ) -> pb.DescribeTransactionsResponse:
+        async def one(name: str) -> pb.TransactionDescription:
+            try:
+                coordinator = self._coordinator.coordinator_of(name)
+                if coordinator == self._me or is_forwarded(call):
+                    value = known(name, await self._coordinator.describe(name))
+                    return convert.description(name, value, self._me)
+                asked = pb.DescribeTransactionsRequest(transactional_ids=[name])
+                method = _METHOD + "DescribeTransactions"
+                response = await self._peers.call(
+                    coordinator, method, asked, pb.DescribeTransactionsResponse, timeout_of(call)
+                )
+                return response.transactions[0]
+            except StreamlogError as error:
+                return convert.not_described(name, error)
+
+        rows = await ask_each(convert.ids(request), one, at_once=_AT_ONCE)
+        return pb.DescribeTransactionsResponse(transactions=rows)
+
+    async def abort_transaction(self, request: pb.AbortTransactionRequest, call: Call) -> pb.AbortTransactionResponse:
+        wanted = convert.abort_request(request)
+        node = self._coordinator.coordinator_of(wanted) if isinstance(wanted, str) else self._leader_of(wanted[0])
+        if node == self._me or is_forwarded(call):
+            if isinstance(wanted, str):
+                await self._coordinator.abort(wanted, within(WAIT_MS, call))
+            else:
+                await self._end_hanging(*wanted)
+            return pb.AbortTransactionResponse()
+        method = _METHOD + "AbortTransaction"
+        return await self._peers.call(node, method, request, pb.AbortTransactionResponse, timeout_of(call))
+
+    def _leader_of(self, partition: TopicPartition) -> BrokerId:
+        """UnknownTopicOrPartitionError, LeaderNotAvailableError."""
+        partitions = self._view.image.require_topic(partition.topic).partitions
+        if partition.partition >= len(partitions):
+            raise UnknownTopicOrPartitionError(f"there is no partition {partition}", field="partition")
+        leader = partitions[partition.partition].leader
+        if leader == NO_BROKER:
+            raise LeaderNotAvailableError(f"{partition} has no leader now")
+        return leader
+
+    async def _end_hanging(self, partition: TopicPartition, producer_id: ProducerId) -> None:
+        """InvalidTransactionStateError where nothing of this producer is open."""
+        replica = self._partitions.leader(partition.topic, None, partition.partition)
+        found = next((one for one in open_transactions(replica.log) if one.producer_id == producer_id), None)
+        if found is None:
+            raise InvalidTransactionStateError(f"producer {producer_id} has no transaction open in {partition}")
+        marker = EndTransactionMarker(commit=False, coordinator_epoch=max(0, found.coordinator_epoch))
+        one = PartitionMarker(
+            partition=partition,
+            producer_id=producer_id,
+            producer_epoch=ProducerEpoch(found.producer_epoch + 1),
+            marker=marker,
+        )
+        (outcome,) = await self._markers.write([one])
+        if outcome.error is not None:
+            raise outcome.error
+
+    # -- what is open in partitions
+
+    async def find_hanging(
+        self, request: pb.FindHangingTransactionsRequest, call: Call
+    ) -> pb.FindHangingTransactionsResponse:
+        own = self._own_open(request)
+        if is_forwarded(call):
+            return pb.FindHangingTransactionsResponse(transactions=own)
+
+        async def ask(other: BrokerId) -> pb.FindHangingTransactionsResponse:
+            method = _METHOD + "FindHangingTransactions"
+            try:
+                return await self._peers.call(
+                    other, method, request, pb.FindHangingTransactionsResponse, timeout_of(call)
+                )
+            except StreamlogError as error:
+                row = pb.NodeError(node_id=other, error=to_message(error))
+                return pb.FindHangingTransactionsResponse(errors=[row])
+
+        answers = await ask_each(self._others(), ask, at_once=_AT_ONCE)
+        rows = [*own, *(row for answer in answers for row in answer.transactions)]
+        response = pb.FindHangingTransactionsResponse(errors=[e for answer in answers for e in answer.errors])
+        await self._judge(rows, response, call)
+        chosen = [row for row in rows if row.hanging or request.all_open]
+        response.transactions.extend(sorted(chosen, key=lambda row: (row.topic, row.partition, row.first_offset)))
+        return response
+
+    def _own_open(self, request: pb.FindHangingTransactionsRequest) -> list[pb.OpenTransaction]:
+        topics = convert.topics(request)
+        open_for_ms = self._configs.node[TRANSACTION_MAX_TIMEOUT_MS] + MARGIN_MS
+        if request.HasField("open_for_ms"):
+            open_for_ms = request.open_for_ms
+        before_ms = self._clock.wall_ms() - open_for_ms + 1
+        return [
+            pb.OpenTransaction(
+                topic=replica.partition.topic,
+                partition=replica.partition.partition,
+                producer_id=one.producer_id,
+                producer_epoch=one.producer_epoch,
+                first_offset=one.first_offset,
+                since_ms=one.since_ms,
+            )
+            for replica in self._partitions.leaders()
+            if not topics or replica.partition.topic in topics
+            for one in open_transactions(replica.log, begun_before_ms=before_ms)
+        ]
+
+    async def _judge(
+        self, rows: list[pb.OpenTransaction], response: pb.FindHangingTransactionsResponse, call: Call
+    ) -> None:
+        """Say of each whose it is, and whether that one will end it."""
+        if not rows or self._view.image.topic_named(TRANSACTIONS_TOPIC) is None:
+            for row in rows:
+                row.hanging = not response.errors
+            return
+        producer_ids = sorted({row.producer_id for row in rows})
+        wanted = pb.ListTransactionsRequest(producer_ids=producer_ids, page_size=10_000)
+        listed = await self.list_transactions(wanted, call)
+        response.errors.extend(listed.errors)
+        complete = not response.errors and not listed.next_page_token and not self._coordinator.loading
+        names = {row.producer_id: row.transactional_id for row in listed.transactions}
+        asked = pb.DescribeTransactionsRequest(transactional_ids=sorted(set(names.values())))
+        described = {}
+        if asked.transactional_ids:
+            answer = await self.describe_transactions(asked, call)
+            described = {row.transactional_id: row for row in answer.transactions}
+        for row in rows:
+            name = names.get(row.producer_id, "")
+            row.transactional_id = name
+            found = described.get(name)
+            row.hanging = complete and not (found is not None and (found.HasField("error") or _will_end(found, row)))
+
+
+_ENDING: Final = frozenset(convert.number_of(state) for state in (TransactionState.ONGOING, *sorted(PREPARED)))
+
+
+def _will_end(found: pb.TransactionDescription, row: pb.OpenTransaction) -> bool:
+    """Its coordinator has it open in this partition."""
+    there = any((p.topic, p.partition) == (row.topic, row.partition) for p in found.partitions)
+    return there and found.state in _ENDING

@@ -1,0 +1,219 @@
+"""All services of a node for clients, made of the node's parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from msgspec import Struct
+
+from streamlog.api.pb import (
+    admin_pb2,
+    batches_pb2,
+    cluster_pb2,
+    coordination_pb2,
+    groups_pb2,
+    records_pb2,
+    transactions_pb2,
+)
+from streamlog.api.service import Method, Service
+from streamlog.client.connection.backoff import Backoff
+from streamlog.config.node_settings import (
+    MAX_CONCURRENT_CALLS,
+    QUEUED_MAX_REQUEST_BYTES,
+    QUEUED_MAX_RESPONSE_BYTES,
+    SOCKET_REQUEST_MAX_BYTES,
+)
+from streamlog.coordinator.groups import GroupCoordinator
+from streamlog.coordinator.transactions import TransactionCoordinator
+from streamlog.metadata.node_configs import NodeConfigs
+from streamlog.metadata.view import MetadataView
+from streamlog.model import BrokerId
+from streamlog.ports import Ports
+from streamlog.services.admin.cluster import Cluster
+from streamlog.services.admin.configs import ConfigDescriptions
+from streamlog.services.admin.controller_commands import Deciding
+from streamlog.services.admin.groups import GroupQuestions
+from streamlog.services.admin.nodes import Disks, NodeQuestions
+from streamlog.services.admin.reads import ClusterReads
+from streamlog.services.admin.service import Admin, ControllerCalls
+from streamlog.services.admin.transactions import OpenPartitions, TransactionQuestions
+from streamlog.services.admin.voters import VoterChanges
+from streamlog.services.batches.fetch import Fetch
+from streamlog.services.batches.fetch_stream import FetchStreams
+from streamlog.services.batches.metadata import Metadata
+from streamlog.services.batches.offsets import Offsets
+from streamlog.services.batches.partition_leader import Leaders
+from streamlog.services.batches.produce import Produce
+from streamlog.services.batches.produce_stream import ProduceStreams
+from streamlog.services.batches.producer_ids import InitProducerId
+from streamlog.services.batches.service import Batches
+from streamlog.services.batches.transaction_verification import Openings, Verifier
+from streamlog.services.batches.watch_metadata import WatchMetadata
+from streamlog.services.common.admission import CallSlots, QueuedBytes
+from streamlog.services.common.auto_create import AutoCreate
+from streamlog.services.common.forwarding import Peers
+from streamlog.services.common.node_parts import Controller, InternalTopics, Link, ProducerIds, Quorum
+from streamlog.services.common.outgoing import OutgoingBytes
+from streamlog.services.common.own_node import OwnNode
+from streamlog.services.common.paging import TopicNames
+from streamlog.services.groups.service import Groups
+from streamlog.services.records.consume import Consume
+from streamlog.services.records.feeds import FeedSource
+from streamlog.services.records.publish import Preparation, Publish
+from streamlog.services.records.publish_stream import PublishStreams
+from streamlog.services.records.publish_transactions import Means
+from streamlog.services.records.routed_writes import Writer
+from streamlog.services.records.service import Records
+from streamlog.services.records.subscribe import Subscribe
+from streamlog.services.transactions.coordination import Coordination
+from streamlog.services.transactions.markers import LocalMarkers
+from streamlog.services.transactions.service import Transactions
+
+
+class Parts(Struct, frozen=True, kw_only=True):
+    """What a node gives to its services."""
+
+    node_id: BrokerId
+    release: str  # such as `0.1.0`
+    ports: Ports
+    view: MetadataView
+    configs: NodeConfigs
+    partitions: OpenPartitions
+    disks: Disks
+    controller: Controller
+    link: Link
+    quorum: Quorum
+    producer_ids: ProducerIds
+    groups: GroupCoordinator
+    transactions: TransactionCoordinator
+    local_markers: LocalMarkers
+    internal_topics: InternalTopics
+    clock_skews: Callable[[], Mapping[BrokerId, int]] = dict  # how far nodes' clocks are ahead, in ms
+    peers: Peers  # closed by the node, after its services
+
+
+def all_services(parts: Parts) -> list[Service]:
+    """For `Network.listen`, by way of streamlog.api.service."""
+    node = parts.configs.node
+    slots = CallSlots(node[MAX_CONCURRENT_CALLS])
+    queued = QueuedBytes(node[QUEUED_MAX_REQUEST_BYTES])
+    outgoing = OutgoingBytes(node[QUEUED_MAX_RESPONSE_BYTES])
+    names = TopicNames()
+    peers = parts.peers
+    admin = _admin(parts, names, peers)
+    auto_create = AutoCreate(parts.view, parts.configs, admin.commands.create_topics)
+    verifier = Verifier(parts.node_id, parts.transactions, peers)
+    batches = _batches(parts, names, queued, outgoing, auto_create, verifier)
+    cluster = Cluster(parts.node_id, parts.release, parts.view, parts.configs, parts.ports.probe)
+
+    groups = Groups(parts.groups, parts.view, parts.internal_topics)
+    transactions = Transactions(
+        parts.node_id, parts.transactions, parts.groups, verifier, parts.view, parts.internal_topics, peers
+    )
+    records = _records(parts, batches, transactions, auto_create, queued, outgoing, verifier)
+    coordination = Coordination(parts.transactions, parts.local_markers)
+
+    def bounded(methods: list[Method]) -> list[Method]:
+        return [slots.bounded(method) for method in methods]
+
+    clock, request_bytes_max = parts.ports.clock, node[SOCKET_REQUEST_MAX_BYTES]
+    return [
+        Service(admin_pb2.DESCRIPTOR.services_by_name["Admin"], clock, bounded(admin.methods())),
+        Service(batches_pb2.DESCRIPTOR.services_by_name["Batches"], clock, bounded(batches.methods(request_bytes_max))),
+        Service(cluster_pb2.DESCRIPTOR.services_by_name["Cluster"], clock, bounded(cluster.methods())),
+        Service(records_pb2.DESCRIPTOR.services_by_name["Records"], clock, bounded(records.methods(request_bytes_max))),
+        Service(groups_pb2.DESCRIPTOR.services_by_name["Groups"], clock, bounded(groups.methods())),
+        Service(transactions_pb2.DESCRIPTOR.services_by_name["Transactions"], clock, bounded(transactions.methods())),
+        # Not bounded: what clients have begun waits for these.
+        Service(coordination_pb2.DESCRIPTOR.services_by_name["Coordination"], clock, coordination.methods()),
+    ]
+
+
+def _admin(parts: Parts, names: TopicNames, peers: Peers) -> Admin:
+    view, deciding = parts.view, Deciding(parts.controller, parts.link)
+    return Admin(
+        link=parts.link,
+        commands=ControllerCalls(deciding, view),
+        reads=ClusterReads(view, names, parts.quorum, parts.clock_skews),
+        configs=ConfigDescriptions(parts.node_id, view, parts.configs, peers),
+        voters=VoterChanges(deciding, parts.quorum, view, parts.ports.network),
+        nodes=NodeQuestions(parts.node_id, view, parts.disks, peers),
+        groups=GroupQuestions(parts.node_id, parts.groups, view, parts.configs, peers),
+        transactions=TransactionQuestions(
+            parts.node_id,
+            parts.transactions,
+            parts.partitions,
+            parts.local_markers,
+            view,
+            parts.configs,
+            parts.ports.clock,
+            peers,
+        ),
+    )
+
+
+def _batches(
+    parts: Parts,
+    names: TopicNames,
+    queued: QueuedBytes,
+    outgoing: OutgoingBytes,
+    auto_create: AutoCreate,
+    verifier: Verifier,
+) -> Batches:
+    view, leaders = parts.view, Leaders(parts.partitions, parts.view)
+    openings = Openings(verifier, leaders)
+    return Batches(
+        metadata=Metadata(view, names, auto_create),
+        watch=WatchMetadata(view, names),
+        produce=Produce(leaders, queued, openings),
+        produce_streams=ProduceStreams(leaders, queued, openings),
+        fetch=Fetch(leaders, parts.configs, outgoing),
+        fetch_streams=FetchStreams(leaders, view, parts.configs, outgoing),
+        offsets=Offsets(leaders),
+        producer_ids=InitProducerId(
+            parts.node_id, parts.producer_ids, parts.transactions, view, parts.internal_topics, parts.peers
+        ),
+    )
+
+
+def _records(
+    parts: Parts,
+    batches: Batches,
+    transactions: Transactions,
+    auto_create: AutoCreate,
+    queued: QueuedBytes,
+    outgoing: OutgoingBytes,
+    verifier: Verifier,
+) -> Records:
+    view, ports, peers = parts.view, parts.ports, parts.peers
+    backoff = Backoff(ports.random, first_s=0.02, longest_s=0.5)  # a fail-over takes less than a second
+    preparation = Preparation(view, parts.configs, auto_create, ports.clock, ports.random, ports.workers)
+    openings = Openings(verifier, Leaders(parts.partitions, view))
+    writer = Writer(parts.node_id, parts.partitions, view, peers, queued, openings, ports.clock, backoff)
+    own_node = OwnNode(
+        {
+            "streamlog.v1.Batches/InitProducerId": batches.producer_ids.init_producer_id,
+            "streamlog.v1.Transactions/EndTransaction": transactions.end_transaction,
+            "streamlog.v1.Transactions/CommitTransactionOffsets": transactions.commit_offsets,
+        },
+        ports.clock,
+    )
+    means = Means(preparation=preparation, writer=writer, own_node=own_node, clock=ports.clock, backoff=backoff)
+    feeds = FeedSource(parts.node_id, batches.fetch_streams, peers)
+    return Records(
+        publish=Publish(preparation, writer, ports.clock),
+        publish_streams=PublishStreams(preparation, writer, parts.producer_ids, ports.clock, means.stream),
+        subscribe=Subscribe(
+            parts.node_id,
+            view,
+            auto_create,
+            feeds,
+            batches.offsets,
+            peers,
+            ports.clock,
+            ports.workers,
+            backoff,
+            outgoing,
+        ),
+        consume=Consume(parts.node_id, view, ports, backoff),
+    )

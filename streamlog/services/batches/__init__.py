@@ -1,0 +1,10 @@
+"""streamlog.v1.Batches: record batches straight to and from partition leaders.
+
+service                             the methods
+produce, produce_stream             batches in
+transaction_verification            the coordinator's consent before the first batch of a transaction
+fetch, fetch_stream                 batches out; partition_fetch: one partition of either
+partition_leader, offsets           the leader of a partition as requests name it; offsets by time and epoch
+producer_ids                        InitProducerId
+metadata, watch_metadata            the metadata image for clients, once and as a stream
+"""

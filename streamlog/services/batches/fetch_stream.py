@@ -1,0 +1,257 @@
+"""FetchStream: batches pushed as they come, to a client that reads.
+
+    reader: add, remove, settings ------------------> cursors, one a partition
+    a cursor's partition moves (broker.Watcher) ----> the cursor is due
+    writer: due cursors in turn, to 1 MiB a message -> send, which waits while the client does not read
+
+A cursor is due once, however much has happened to it: what a slow reader costs is its place in the queue. Cursors take
+turns, so one partition with much to read does not keep the others waiting.
+
+A message is read once the node has room for it (`services.outgoing`), and the next one when gRPC has taken it: a stream
+that nobody reads holds one message, and a small one, since messages grow while they are taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from streamlog.api.convert.fetch import fetch_change
+from streamlog.api.fetched import Fetched, encode
+from streamlog.api.pb import batches_pb2 as pb
+from streamlog.api.requests import PARTITIONS_PER_REQUEST_MAX, FetchSettings, PartitionFetch, PartitionRef
+from streamlog.api.service import Call, Requests, Responses
+from streamlog.broker.leader_replica import LeaderReplica
+from streamlog.config.node_settings import FETCH_MAX_BYTES
+from streamlog.errors import InvalidRequestError, StreamlogError
+from streamlog.metadata.node_configs import NodeConfigs
+from streamlog.metadata.view import MetadataView
+from streamlog.model import Offset, PartitionId, TopicPartition
+from streamlog.services.batches.partition_fetch import (
+    PARTITION_OVERHEAD,
+    diverging,
+    fetched,
+    next_offset_after,
+    not_fetched,
+    read_batches,
+)
+from streamlog.services.batches.partition_leader import Leaders
+from streamlog.services.common.outgoing import MESSAGE_BYTES_MIN, OutgoingBytes, Reader
+from streamlog.storage.log.log import Appended
+
+
+class FetchStreams:
+    def __init__(self, leaders: Leaders, view: MetadataView, configs: NodeConfigs, outgoing: OutgoingBytes) -> None:
+        self._leaders = leaders
+        self._view = view
+        self._configs = configs
+        self._outgoing = outgoing
+
+    async def fetch_stream(
+        self,
+        requests: Requests[pb.FetchStreamRequest],
+        responses: Responses[pb.FetchStreamResponse],
+        call: Call,
+    ) -> None:
+        """ThrottledError for a stream that is not read while others wait for room."""
+        async with self._outgoing.reader() as reader:
+            await self.serve(requests, responses, reader)
+
+    async def serve(
+        self,
+        requests: Requests[pb.FetchStreamRequest],
+        responses: Responses[pb.FetchStreamResponse],
+        reader: Reader,
+    ) -> None:
+        """On the account of `reader`."""
+        stream = _Stream(self._leaders, self._view, self._configs, reader)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                writing = tasks.create_task(stream.write(responses))
+                await stream.read(requests)
+                writing.cancel()
+        finally:
+            stream.forget()
+
+
+class _Cursor:
+    """One partition on the stream; a `broker.Watcher` of its leader."""
+
+    __slots__ = ("error", "fetch", "is_due", "offset", "removed", "replica", "stream", "told_start")
+
+    def __init__(self, stream: _Stream, fetch: PartitionFetch, replica: LeaderReplica) -> None:
+        self.stream = stream
+        self.fetch = fetch
+        self.replica = replica
+        self.offset = fetch.fetch_offset  # the next one to send
+        self.told_start = Offset(-1)  # log start that the client was told last
+        self.error: StreamlogError | None = None  # why nothing more comes
+        self.is_due = False  # stands in the queue
+        self.removed = False
+
+    def on_appended(self, replica: LeaderReplica, appended: Appended) -> None:
+        """Not readable yet."""
+
+    def on_readable(self, replica: LeaderReplica) -> None:
+        if not self.is_due:
+            self.stream.due(self)
+
+    def on_ended(self, replica: LeaderReplica, error: StreamlogError) -> None:
+        self.error = error
+        if not self.is_due:
+            self.stream.due(self)
+
+
+class _Stream:
+    def __init__(self, leaders: Leaders, view: MetadataView, configs: NodeConfigs, reader: Reader) -> None:
+        self._leaders = leaders
+        self._view = view
+        self._configs = configs
+        self._reader = reader
+        self._least = 0  # bytes that the next message has to have room for: of a batch that did not fit
+        self._settings: FetchSettings | None = None  # None: the first message has not come
+        self._cursors: dict[TopicPartition, _Cursor] = {}
+        self._due: deque[_Cursor] = deque()
+        self._told: deque[Fetched] = deque()  # errors and divergences to be sent before anything else
+        self._news = asyncio.Event()
+
+    # -- what the client asks for
+
+    async def read(self, requests: Requests[pb.FetchStreamRequest]) -> None:
+        while (message := await requests.recv()) is not None:
+            change = fetch_change(message, first=self._settings is None)
+            if change.settings is not None:
+                self._settings = change.settings
+            for ref in change.remove:
+                self._remove(self._partition(ref))
+            for fetch in change.add:
+                self._add(fetch)
+            if len(self._cursors) > PARTITIONS_PER_REQUEST_MAX:
+                raise InvalidRequestError(
+                    f"{len(self._cursors)} partitions on one stream, {PARTITIONS_PER_REQUEST_MAX} are allowed",
+                    field="add",
+                    limit=PARTITIONS_PER_REQUEST_MAX,
+                )
+
+    def _add(self, fetch: PartitionFetch) -> None:
+        try:
+            replica = self._leaders.leader(fetch.ref)
+            self._remove(replica.partition)
+            left = diverging(fetch, replica)
+            if left is not None:
+                self._tell(left)
+                return
+            cursor = _Cursor(self, fetch, replica)
+            replica.watch(cursor)
+        except StreamlogError as error:
+            self._remove(self._partition(fetch.ref))
+            self._tell(not_fetched(fetch, error))
+            return
+        self._cursors[replica.partition] = cursor
+        self.due(cursor)
+
+    def _remove(self, partition: TopicPartition | None) -> None:
+        cursor = None if partition is None else self._cursors.pop(partition, None)
+        if cursor is not None:
+            cursor.removed = True
+            cursor.replica.unwatch(cursor)
+
+    def _partition(self, ref: PartitionRef) -> TopicPartition | None:
+        name = ref.topic
+        if not name and ref.topic_id is not None:
+            topic = self._view.image.topics.get(ref.topic_id)
+            name = "" if topic is None else topic.name
+        return TopicPartition(name, PartitionId(ref.partition)) if name else None
+
+    def _tell(self, answer: Fetched) -> None:
+        self._told.append(answer)
+        self._news.set()
+
+    def due(self, cursor: _Cursor) -> None:
+        cursor.is_due = True
+        self._due.append(cursor)
+        self._news.set()
+
+    # -- what it gets
+
+    async def write(self, responses: Responses[pb.FetchStreamResponse]) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            while self._told or self._due:
+                await self._write_some(responses)
+
+    async def _write_some(self, responses: Responses[pb.FetchStreamResponse]) -> None:
+        settings, reader = self._settings, self._reader
+        assert settings is not None  # cursors come with it
+        least, self._least = max(self._least, MESSAGE_BYTES_MIN), 0
+        wanted = max(least, min(settings.response_bytes_max, self._configs.node[FETCH_MAX_BYTES]))
+        room = await reader.next_room(wanted, least)
+        try:
+            message = encode(await self._collect(settings, room))
+            if message:
+                reader.try_keep(len(message))
+                await responses.send_encoded(message)
+                reader.sent()
+        finally:
+            reader.release()
+
+    async def _collect(self, settings: FetchSettings, room: int) -> list[Fetched]:
+        """What one message holds. A cursor with more to read goes to the end of the queue."""
+        partitions: list[Fetched] = []
+        while self._told and room > 0:
+            told = self._told.popleft()
+            room -= told.size_bytes + 8
+            partitions.append(told)
+        turns = len(self._due)  # each of them once: what is due again has its turn in the next message
+        while turns and room > 0 and self._due:
+            turns -= 1
+            cursor = self._due.popleft()
+            cursor.is_due = False
+            if cursor.removed:
+                continue
+            answer = await self._advance(cursor, settings, room, is_first=not partitions)
+            if answer is not None:
+                room -= answer.size_bytes + PARTITION_OVERHEAD
+                partitions.append(answer)
+            if self._due and self._due[0] is cursor:  # what it has does not fit any more
+                break
+        return partitions
+
+    async def _advance(self, cursor: _Cursor, settings: FetchSettings, room: int, *, is_first: bool) -> Fetched | None:
+        """The next news of one partition; None: there is none, or it does not fit any more."""
+        fetch, replica = cursor.fetch, cursor.replica
+        try:
+            if cursor.error is not None:
+                raise cursor.error
+            size_max = min(fetch.bytes_max, room)
+            batches = await read_batches(replica, cursor.offset, fetch.end_offset, size_max, settings)
+        except StreamlogError as error:
+            if cursor.removed:
+                return None
+            self._remove(replica.partition)
+            return not_fetched(fetch, error)
+        if cursor.removed:  # while the disk was waited for
+            return None
+        data = batches.data
+        if data and batches.size_bytes > room and not (is_first and self._reader.try_keep(batches.size_bytes)):
+            self._least = batches.size_bytes if is_first else 0
+            self._due.appendleft(cursor)
+            cursor.is_due = True
+            return None
+        start = replica.log_start_offset
+        if not data and start == cursor.told_start:
+            return None
+        cursor.told_start = start
+        if data:
+            cursor.offset = next_offset_after(data)
+            if fetch.end_offset is not None and cursor.offset >= fetch.end_offset:
+                self._remove(replica.partition)
+            elif cursor.offset < replica.readable_end(settings.isolation_level) and not cursor.is_due:
+                self.due(cursor)
+        return fetched(fetch, replica, batches)
+
+    def forget(self) -> None:
+        for cursor in self._cursors.values():
+            cursor.replica.unwatch(cursor)
+        self._cursors.clear()

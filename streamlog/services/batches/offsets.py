@@ -1,0 +1,55 @@
+"""ListOffsets and OffsetForLeaderEpoch: places in partitions that this node leads."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from streamlog.api.convert import offsets as convert
+from streamlog.api.pb import batches_pb2 as pb
+from streamlog.api.requests import EpochQuery, OffsetQuery
+from streamlog.api.service import Call
+from streamlog.errors import LeaderNotAvailableError, StreamlogError
+from streamlog.model import IsolationLevel, LeaderEpoch, Offset
+from streamlog.services.batches.partition_leader import Leaders, within
+
+WAIT_MS: Final = 5_000
+"""A new leader tells the end once its high watermark has caught up (KIP-207); a client that hears nothing asks on."""
+
+
+class Offsets:
+    def __init__(self, leaders: Leaders) -> None:
+        self._leaders = leaders
+
+    async def list_offsets(self, request: pb.ListOffsetsRequest, call: Call) -> pb.ListOffsetsResponse:
+        wanted = convert.list_offsets_request(request)
+        deadline = asyncio.get_running_loop().time() + within(WAIT_MS, call)
+        found = [await self._find(query, wanted.isolation_level, deadline) for query in wanted.queries]
+        return pb.ListOffsetsResponse(offsets=found)
+
+    async def _find(self, query: OffsetQuery, isolation: IsolationLevel, deadline: float) -> pb.FoundOffset:
+        try:
+            replica = self._leaders.leader(query.ref)
+            async with asyncio.timeout_at(deadline):
+                found = await replica.offset_for(query.place, isolation)
+        except StreamlogError as error:
+            return convert.found_offset(query, error=error)
+        except TimeoutError:
+            late = LeaderNotAvailableError("the partition's new leader does not know yet where its log ends")
+            return convert.found_offset(query, error=late)
+        return convert.found_offset(
+            query, found.offset, timestamp_ms=found.timestamp_ms, leader_epoch=found.leader_epoch
+        )
+
+    async def offset_for_leader_epoch(
+        self, request: pb.OffsetForLeaderEpochRequest, call: Call
+    ) -> pb.OffsetForLeaderEpochResponse:
+        queries = convert.epoch_queries(request)
+        return pb.OffsetForLeaderEpochResponse(ends=[self._end(query) for query in queries])
+
+    def _end(self, query: EpochQuery) -> pb.FoundEpoch:
+        try:
+            end = self._leaders.leader(query.ref).end_offset_for(query.leader_epoch)
+        except StreamlogError as error:
+            return convert.found_epoch(query, error)
+        return convert.found_epoch(query, convert.epoch_end(LeaderEpoch(end.epoch), Offset(end.end_offset)))

@@ -1,0 +1,394 @@
+"""Consume: a member of a group without a client library. The node is the member, on behalf of the client's stream.
+
+    first message --> Membership: the Python client's consumer, on this node's ports, so any node serves any group
+    records       --> as many as there are credits for
+    revoked       --> nothing more is sent; given up when all that was sent is acknowledged, released, or time is over
+    acknowledged  --> committed, one commit at a time, and told
+    stream ends   --> what is acknowledged is committed, the member leaves
+
+What is only sent is never committed (`consume_sent`). Who commits in transactions of its own acknowledges nothing: each
+response says who the member is, for the offsets in the transaction. A client that has records and says nothing for its
+processing timeout loses its partitions, as one does that does not give them up in that time; both are told by `lost`.
+
+A node that dies takes its members along: their clients join again elsewhere, and go on from what was acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any, Final
+
+from streamlog.api.convert import consume as convert
+from streamlog.api.convert.consume import ConsumeJoin, ConsumeUp
+from streamlog.api.convert.subscribe import partition_news, received_record
+from streamlog.api.pb import common_pb2
+from streamlog.api.pb import records_pb2 as pb
+from streamlog.api.service import Call, Requests, Responses
+from streamlog.client.connection.backoff import Backoff
+from streamlog.client.consumer.async_consumer import AsyncConsumer
+from streamlog.client.consumer.consumer_records import ConsumerBatch
+from streamlog.client.consumer.corrupt_batches import CorruptBatches
+from streamlog.client.groups.group_offsets import OffsetAndMetadata
+from streamlog.errors import CorruptBatchError, InvalidRequestError, StreamlogError
+from streamlog.metadata.view import MetadataView
+from streamlog.model import BrokerId, LeaderEpoch, Offset, PartitionId, TopicPartition
+from streamlog.ports import Ports
+from streamlog.records.decode import Fields
+from streamlog.services.records.consume_sent import Sent
+from streamlog.services.records.subscribed import NEWS_OVERHEAD, size_of
+
+_END_S: Final = 5.0
+"""For the last commit and the leave, when the client has gone."""
+_HEARTBEAT_MS: Final = 3_000
+_FETCH_BYTES: Final = 4 << 20
+"""Fetched ahead of the credits."""
+
+
+class Consume:
+    def __init__(self, node_id: BrokerId, view: MetadataView, ports: Ports, backoff: Backoff) -> None:
+        self._node_id = node_id
+        self._view = view
+        self._ports = ports
+        self._backoff = backoff
+
+    async def consume(
+        self, requests: Requests[pb.ConsumeRequest], responses: Responses[pb.ConsumeResponse], call: Call
+    ) -> None:
+        first = await requests.recv()
+        if first is None:
+            return
+        wanted = convert.join(first)
+        up = convert.up(first, by_credit=wanted.by_credit, first=True)
+        stream = _Stream(wanted, responses, self._backoff)
+        member = Membership(wanted, self._servers(), self._ports, stream.give_up, self._epoch())
+        await stream.serve(member, up, requests)
+
+    def _epoch(self) -> int:
+        broker = self._view.image.brokers.get(self._node_id)
+        return 0 if broker is None else broker.epoch
+
+    def _servers(self) -> str:
+        """This node first: it knows its cluster best."""
+        known = self._view.image.brokers.values()
+        ordered = sorted(
+            (one.broker_id for one in known if not one.fenced), key=lambda one: (one != self._node_id, one)
+        )
+        addresses = [self._view.address_of(one) for one in ordered]
+        return ",".join(address for address in addresses if address is not None)
+
+
+class Membership(AsyncConsumer):
+    """A consumer whose records are somebody else's to process: it gives up partitions when that one has."""
+
+    def __init__(
+        self,
+        wanted: ConsumeJoin,
+        servers: str,
+        ports: Ports,
+        give_up: Callable[[Sequence[TopicPartition]], Coroutine[Any, Any, None]],
+        serving_epoch: int = 0,
+    ) -> None:
+        """`serving_epoch`: this node's broker epoch. When it has gone, so has the member."""
+        self._serving_epoch = serving_epoch
+        session_ms = wanted.session_timeout_ms
+        optional = {
+            "group.instance.id": wanted.instance_id,
+            "group.remote.assignor": wanted.assignor,
+            "client.rack": wanted.rack,
+            "session.timeout.ms": session_ms,
+            "heartbeat.interval.ms": min(_HEARTBEAT_MS, max(1, session_ms // 3)) if session_ms else 0,
+        }
+        super().__init__(
+            {
+                "bootstrap.servers": servers,
+                "group.id": wanted.group,
+                "client.id": wanted.client_id,
+                "enable.auto.commit": False,
+                "auto.offset.reset": wanted.offset_reset,
+                "isolation.level": wanted.isolation_level.name.lower(),
+                "max.poll.interval.ms": wanted.processing_timeout_ms,
+                "fetch.max.bytes": _FETCH_BYTES,
+                "on.corrupt.batch": "skip" if wanted.skip_corrupt else "fail",
+                **{name: value for name, value in optional.items() if value},
+            },
+            ports=ports,
+        )
+        self._give_up = give_up
+        self._heard = 0
+        self.idle = True  # nothing is with the client, so it cannot be too slow
+
+    def _corrupt_batches(self, *, skip: bool) -> CorruptBatches:
+        """The client is told, not this node's log."""
+        self._skipped: list[CorruptBatchError] = []
+        return CorruptBatches(skip=skip, report=self._skipped.append)
+
+    def take_skipped(self) -> list[CorruptBatchError]:
+        """Those since the last time."""
+        taken, self._skipped[:] = self._skipped[:], []
+        return taken
+
+    def wake(self) -> None:
+        """`next_batch` shall look again."""
+        self._fetcher.wake()
+
+    def heard(self) -> None:
+        """The client lives."""
+        self._heard += 1
+
+    async def next_batch(self, wanted: Callable[[], bool]) -> ConsumerBatch | None:
+        """When it is there, and wanted; meanwhile partitions come and go. None: look again. What the coordinator
+        refuses, what a partition cannot be read for.
+        """
+        self._check_open()
+        await self._settle()
+        if self._fetcher.ready:
+            if wanted():
+                return await self.poll_batch()
+        else:
+            for reader in self._fetcher.readers.values():
+                if reader.error is not None:
+                    self._on_error(reader, reader.error)
+        news = self._fetcher.news()
+        if not self._interrupted:
+            await news
+        return None
+
+    def _activity(self) -> tuple[int, bool]:
+        return self._heard, self.idle
+
+    @property
+    def _commits_before_giving_up(self) -> bool:
+        return True
+
+    async def _before_giving_up(self, partitions: Iterable[TopicPartition]) -> None:
+        await self._give_up(list(partitions))
+
+
+class _Stream:
+    """One call."""
+
+    def __init__(self, wanted: ConsumeJoin, responses: Responses[pb.ConsumeResponse], backoff: Backoff) -> None:
+        self._wanted = wanted
+        self._responses = responses
+        self._backoff = backoff
+        self._credits = 0
+        self._granted = False  # the credits of the first message are no acknowledgements
+        self._sent = Sent()
+        self._left: tuple[ConsumerBatch, Iterator[Fields]] | None = None  # of a batch, for want of credits
+        self._revoked: dict[TopicPartition, None] = {}
+        self._released: dict[TopicPartition, None] = {}
+        self._acknowledged = asyncio.Event()
+        self._progress = asyncio.Event()  # something was acknowledged, released, committed; or the client has gone
+        self._committing = asyncio.Lock()
+        self._sending = asyncio.Lock()
+        self._has_gone = False
+
+    async def serve(self, member: Membership, up: ConsumeUp, requests: Requests[pb.ConsumeRequest]) -> None:
+        self._member = member
+        await member.start()
+        try:
+            member.subscribe(
+                self._wanted.topics,
+                pattern=self._wanted.pattern or None,
+                on_assigned=self._on_assigned,
+                on_revoked=self._on_revoked,
+                on_lost=self._on_lost,
+            )
+            self._take(up)
+            async with asyncio.TaskGroup() as tasks:
+                others = [tasks.create_task(self._send_records()), tasks.create_task(self._keep_committing())]
+                await self._receive(requests)
+                for task in others:
+                    task.cancel()
+        finally:
+            self._has_gone = True
+            self._progress.set()
+            await member.close(timeout_s=_END_S)
+
+    # -- up
+
+    async def _receive(self, requests: Requests[pb.ConsumeRequest]) -> None:
+        while (request := await requests.recv()) is not None:
+            self._take(convert.up(request, by_credit=self._wanted.by_credit, first=False))
+
+    def _take(self, up: ConsumeUp) -> None:
+        for partition, last in up.acknowledged:
+            self._sent.acknowledge(partition, last)
+        if self._wanted.by_credit and self._granted:
+            self._sent.acknowledge_oldest(up.credits)
+        self._granted = self._granted or up.credits > 0
+        self._credits += up.credits
+        if self._credits > convert.CREDITS_MAX:
+            raise InvalidRequestError(
+                f"{self._credits} credits are granted, {convert.CREDITS_MAX} are the most",
+                field="credits",
+                limit=convert.CREDITS_MAX,
+            )
+        self._released.update((one, None) for one in up.released if one in self._revoked)
+        self._member.heard()
+        self._member.idle = self._sent.is_idle
+        self._acknowledged.set()
+        self._progress.set()
+        self._member.wake()
+
+    # -- down
+
+    async def _send(self, response: pb.ConsumeResponse) -> None:
+        if self._has_gone:
+            return
+        async with self._sending:
+            if self._member.member_id is not None and self._member.member_epoch is not None:
+                response.member.member_id = self._member.member_id
+                response.member.member_epoch = self._member.member_epoch
+            await self._responses.send(response)
+
+    async def _send_records(self) -> None:
+        while True:
+            for skipped in self._member.take_skipped():
+                await self._tell_skipped(skipped)
+            if self._left is None:
+                batch = await self._member.next_batch(lambda: self._credits > 0)
+                if batch is not None:
+                    self._left = batch, batch.fields()
+            elif self._credits > 0:
+                await self._send_some(*self._left)
+            else:
+                await self._member.next_batch(lambda: False)
+
+    async def _send_some(self, batch: ConsumerBatch, fields: Iterator[Fields]) -> None:
+        """As much of it as there is room and credit for."""
+        partition = TopicPartition(batch.topic, batch.partition)
+        some: list[Fields] = []
+        size = NEWS_OVERHEAD
+        for each in fields:
+            size += size_of(each)
+            if some and size > self._wanted.response_bytes_max:
+                self._left = batch, chain([each], fields)
+                break
+            some.append(each)
+            if len(some) == self._credits:
+                break
+        else:
+            self._left = None
+        if not some:
+            return
+        self._credits -= len(some)
+        offsets = [Offset(each[0]) for each in some]
+        self._sent.add(partition, offsets, batch.header.leader_epoch, in_order=self._wanted.by_credit)
+        self._member.idle = False
+        await self._send(pb.ConsumeResponse(records=self._records(partition, batch, some)))
+
+    async def _tell_skipped(self, skipped: CorruptBatchError) -> None:
+        """The place behind it is committed, unless something before it is still to be acknowledged."""
+        partition = TopicPartition(skipped.topic, PartitionId(skipped.partition))
+        following = Offset(skipped.next_offset or 0)
+        if partition not in self._member.assignment:
+            return
+        self._sent.skip(partition, following)
+        self._acknowledged.set()
+        reader = self._member._fetcher.readers.get(partition)
+        end = following if reader is None else reader.high_watermark
+        news = partition_news(
+            partition,
+            leader_epoch=LeaderEpoch(0),
+            position=following,
+            high_watermark=end,
+            log_start=Offset(0) if reader is None else reader.log_start,
+            readable_end=end,
+            skipped=[skipped],
+        )
+        await self._send(pb.ConsumeResponse(records=news))
+
+    def _records(self, partition: TopicPartition, batch: ConsumerBatch, some: Sequence[Fields]) -> pb.PartitionRecords:
+        reader = self._member._fetcher.readers.get(partition)
+        end = Offset(0) if reader is None else reader.high_watermark
+        news = partition_news(
+            partition,
+            leader_epoch=LeaderEpoch(max(0, batch.header.leader_epoch)),
+            position=Offset(some[-1][0] + 1),
+            high_watermark=end,
+            log_start=Offset(0) if reader is None else reader.log_start,
+            readable_end=end,
+        )
+        news.records.extend(received_record(each, batch.timestamp_type) for each in some)
+        return news
+
+    # -- assignment
+
+    async def _on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        await self._send(pb.ConsumeResponse(assigned=_partitions(partitions)))
+
+    async def give_up(self, partitions: Sequence[TopicPartition]) -> None:
+        """Until the client has done with these, and what it has acknowledged is committed."""
+        self._drop(partitions)
+        self._revoked.update(dict.fromkeys(partitions))
+        if not self._has_gone:
+            await self._send(pb.ConsumeResponse(revoked=_partitions(partitions)))
+        while not self._has_gone and not self._is_done(partitions):
+            self._progress.clear()
+            await self._progress.wait()
+        await self._commit()
+
+    def _is_done(self, partitions: Iterable[TopicPartition]) -> bool:
+        return self._sent.is_done([one for one in partitions if one not in self._released])
+
+    def _drop(self, partitions: Iterable[TopicPartition]) -> None:
+        """What was not sent yet is not sent any more."""
+        if self._left is not None and TopicPartition(self._left[0].topic, self._left[0].partition) in set(partitions):
+            self._left = None
+
+    def _on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        self._forget(partitions)
+
+    async def _on_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        self._drop(partitions)
+        self._forget(partitions)
+        await self._send(pb.ConsumeResponse(lost=_partitions(partitions)))
+
+    def _forget(self, partitions: Sequence[TopicPartition]) -> None:
+        self._sent.forget(partitions)
+        for one in partitions:
+            self._revoked.pop(one, None)
+            self._released.pop(one, None)
+        self._member.idle = self._sent.is_idle
+
+    # -- commits
+
+    async def _keep_committing(self) -> None:
+        failures = 0
+        while True:
+            await self._acknowledged.wait()
+            self._acknowledged.clear()
+            if await self._commit():
+                failures = 0
+            else:
+                failures += 1
+                await self._backoff.wait(failures)
+                self._acknowledged.set()
+
+    async def _commit(self) -> bool:
+        """What is acknowledged by now. False: it is worth trying again."""
+        async with self._committing:
+            taken = self._sent.take()
+            if not taken:
+                return True
+            try:
+                await self._member.commit({one: OffsetAndMetadata(*at) for one, at in taken.items()})
+            except StreamlogError as error:
+                # Of a member that was put out `lost` tells; of a topic that was deleted there is nothing to commit.
+                if error.retriable and self._member.member_id is not None:
+                    self._sent.put_back(taken)
+                    return False
+                return True
+        for one, (offset, _) in taken.items():
+            told = pb.ConsumeCommitted(topic=one.topic, partition=one.partition, offset=offset)
+            await self._send(pb.ConsumeResponse(committed=told))
+        return True
+
+
+def _partitions(partitions: Iterable[TopicPartition]) -> pb.ConsumePartitions:
+    return pb.ConsumePartitions(
+        partitions=[common_pb2.TopicPartition(topic=one.topic, partition=one.partition) for one in sorted(partitions)]
+    )

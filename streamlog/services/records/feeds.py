@@ -1,0 +1,203 @@
+"""The batches of many partitions from whoever leads them, for Subscribe: one fetch stream for each leading node.
+
+A feed is a FetchStream, to another node over the network, or to this one without a hop. It hands on what comes to one
+receiver, and reads no further while that is busy; so a slow reader is felt by the leaders as a stream that is not read.
+A message counts as outgoing (`services.outgoing`) until the receiver has passed on all that is in it: on the account of
+the feed's reader, whichever node it came from.
+Whatever ends a feed is told to the receiver once, and the feed is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Final, Protocol
+
+from streamlog.api import calls, fetched
+from streamlog.api.fetched import Fetched
+from streamlog.api.pb import batches_pb2 as pb
+from streamlog.api.service import Requests, Responses
+from streamlog.errors import BrokerNotAvailableError, StreamlogError, forget_frames
+from streamlog.model import BrokerId
+from streamlog.services.batches.fetch_stream import FetchStreams
+from streamlog.services.common.forwarding import Peers
+from streamlog.services.common.outgoing import Reader
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+_FETCH_STREAM: Final = "streamlog.v1.Batches/FetchStream"
+_ADD_MAX: Final = 1_000  # partitions in one message
+
+
+class _Exchange(Protocol):
+    async def send(self, request: pb.FetchStreamRequest, /) -> None: ...
+
+    async def recv(self) -> list[Fetched] | None: ...
+
+
+class Receiver(Protocol):
+    async def on_fetched(self, answer: list[Fetched]) -> None:
+        """Until all of it has been passed on."""
+        ...
+
+    def on_feed_lost(self, leader: BrokerId, error: StreamlogError) -> None: ...
+
+
+class FeedSource:
+    def __init__(self, node_id: BrokerId, fetch_streams: FetchStreams, peers: Peers) -> None:
+        self._me = node_id
+        self._fetch_streams = fetch_streams
+        self._peers = peers
+
+    def open(self, leader: BrokerId, reader: Reader) -> AbstractAsyncContextManager[_Exchange]:
+        """Leaving the block ends it. StreamlogError."""
+        return self._here(reader) if leader == self._me else self._there(leader, reader)
+
+    @asynccontextmanager
+    async def _there(self, leader: BrokerId, reader: Reader) -> AsyncIterator[_Exchange]:
+        channel = await self._peers.channel(leader)
+        async with calls.decoded_stream(channel, _FETCH_STREAM, fetched.decode) as stream:
+            yield _Counted(stream, reader)
+
+    @asynccontextmanager
+    async def _here(self, reader: Reader) -> AsyncIterator[_Exchange]:
+        pipe = _Pipe()
+        async with asyncio.TaskGroup() as tasks:
+            serving = tasks.create_task(self._serve(pipe, reader))
+            try:
+                yield pipe
+            finally:
+                serving.cancel()
+
+    async def _serve(self, pipe: _Pipe, reader: Reader) -> None:
+        try:
+            await self._fetch_streams.serve(_PipeRequests(pipe), _PipeResponses(pipe), reader)
+        except asyncio.CancelledError as error:
+            forget_frames(error)
+            raise
+        except StreamlogError:
+            pass
+        except ExceptionGroup as group:
+            _, others = group.split(StreamlogError)
+            if others is not None:
+                raise
+            forget_frames(group)
+        # The feed is told that the stream is over, and asks again.
+        finally:
+            pipe.close()
+
+
+class Feed:
+    """One node's. `run` it; `add` partitions at any time."""
+
+    def __init__(
+        self, leader: BrokerId, source: FeedSource, settings: pb.FetchSettings, receiver: Receiver, reader: Reader
+    ) -> None:
+        self._leader = leader
+        self._source = source
+        self._settings = settings
+        self._receiver = receiver
+        self._reader = reader
+        self._wanted: list[pb.FetchPartition] = []
+        self._news = asyncio.Event()
+
+    def add(self, part: pb.FetchPartition) -> None:
+        """Read it from here on; one that is read already is read from its new offset."""
+        self._wanted.append(part)
+        self._news.set()
+
+    async def run(self) -> None:
+        try:
+            async with self._source.open(self._leader, self._reader) as exchange, asyncio.TaskGroup() as tasks:
+                sending = tasks.create_task(self._send(exchange))
+                while (answer := await exchange.recv()) is not None:
+                    await self._receiver.on_fetched(answer)
+                sending.cancel()
+            trouble: StreamlogError = BrokerNotAvailableError(f"node {self._leader} has ended the stream")
+        except StreamlogError as error:
+            trouble = error
+            forget_frames(error)
+        except asyncio.CancelledError as error:
+            forget_frames(error)
+            raise
+        except ExceptionGroup as group:
+            ours, others = group.split(StreamlogError)
+            if others is not None or ours is None:
+                raise
+            trouble = BrokerNotAvailableError(f"the stream to node {self._leader} broke: {ours.exceptions[0]}")
+            forget_frames(group)
+            del ours, others
+        finally:
+            self._reader.close()
+        self._receiver.on_feed_lost(self._leader, trouble)
+
+    async def _send(self, exchange: _Exchange) -> None:
+        settings: pb.FetchSettings | None = self._settings
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            while self._wanted:
+                parts, self._wanted = self._wanted[:_ADD_MAX], self._wanted[_ADD_MAX:]
+                await exchange.send(pb.FetchStreamRequest(settings=settings, add=parts))
+                settings = None
+
+
+class _Counted:
+    """The stream to another node. What came of it is counted until the next is asked for."""
+
+    def __init__(self, stream: calls.CallStream[list[Fetched]], reader: Reader) -> None:
+        self._stream = stream
+        self._reader = reader
+
+    async def send(self, request: pb.FetchStreamRequest, /) -> None:
+        await self._stream.send(request)
+
+    async def recv(self) -> list[Fetched] | None:
+        self._reader.release()
+        answer = await self._stream.recv()
+        if answer is not None:
+            size = sum(len(got.batches) for got in answer)
+            await self._reader.room(size, size)
+        return answer
+
+
+class _Pipe:
+    """Both directions between a feed and a handler of this process. A message is taken once the next is asked for."""
+
+    def __init__(self) -> None:
+        self.up: asyncio.Queue[pb.FetchStreamRequest] = asyncio.Queue()  # bounded by the partitions of a call
+        self.down: asyncio.Queue[list[Fetched] | None] = asyncio.Queue()  # one at most, and None: the handler has ended
+        self.taken = asyncio.Semaphore(0)
+        self._has_one = False
+
+    async def send(self, request: pb.FetchStreamRequest, /) -> None:
+        self.up.put_nowait(request)
+
+    async def recv(self) -> list[Fetched] | None:
+        """None when the handler has ended, after all that it had sent."""
+        if self._has_one:
+            self.taken.release()
+        answer = await self.down.get()
+        self._has_one = answer is not None
+        return answer
+
+    def close(self) -> None:
+        self.down.put_nowait(None)
+
+
+class _PipeRequests(Requests[pb.FetchStreamRequest]):
+    def __init__(self, pipe: _Pipe) -> None:
+        self._pipe = pipe
+
+    async def recv(self) -> pb.FetchStreamRequest | None:
+        return await self._pipe.up.get()
+
+
+class _PipeResponses(Responses[pb.FetchStreamResponse]):
+    def __init__(self, pipe: _Pipe) -> None:
+        self._pipe = pipe
+
+    async def send_encoded(self, data: bytes) -> None:
+        self._pipe.down.put_nowait(fetched.decode(data))
+        await self._pipe.taken.acquire()

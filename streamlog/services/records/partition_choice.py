@@ -1,0 +1,76 @@
+"""Which partition a record goes to, for clients that leave it to the node (SEMANTICS 12).
+
+With a producer token the choice depends on the token and the records alone, so that a repetition chooses the same. The
+token carries for every topic that it has met how many partitions there were; only the very first request to a topic
+finds that out by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from crc32c import crc32c
+
+from streamlog.api.convert.publish import NewRecord, Partitioner
+from streamlog.client.producer.partitioner import hash_partition
+from streamlog.errors import InvalidRecordError, UnknownTopicOrPartitionError
+
+
+def choose(
+    records: Sequence[NewRecord], partitioner: Partitioner, count: int, seed: int, batch_bytes: int
+) -> list[int]:
+    """The partition of each, from 0 to count - 1. `seed` decides where nothing else does.
+
+    UnknownTopicOrPartitionError for one that the record names and that is not there; InvalidRecordError for a key that
+    is no integer, where it should be one.
+    """
+    sticky = _Sticky(count, seed, batch_bytes)
+    chosen = []
+    for index, record in enumerate(records):
+        if record.partition is not None:
+            if record.partition >= count:
+                raise UnknownTopicOrPartitionError(
+                    f"record {index}: there is no partition {record.partition}, the topic has {count}",
+                    field=f"records[{index}].partition",
+                    limit=count,
+                )
+            chosen.append(record.partition)
+            continue
+        match partitioner:
+            case Partitioner.KEY_HASH:
+                chosen.append(sticky.take(record) if record.key is None else hash_partition(record.key, count))
+            case Partitioner.ROUND_ROBIN:
+                chosen.append((seed + index) % count)
+            case Partitioner.RANDOM:
+                chosen.append(crc32c(index.to_bytes(4, "big"), seed & 0xFFFFFFFF) % count)
+            case Partitioner.INTEGER_MODULO:
+                chosen.append(sticky.take(record) if record.key is None else _integer(record.key, index) % count)
+    return chosen
+
+
+class _Sticky:
+    """One partition until a batch is full, then the next."""
+
+    def __init__(self, count: int, seed: int, batch_bytes: int) -> None:
+        self._count = count
+        self._at = seed
+        self._batch_bytes = batch_bytes
+        self._used = 0
+
+    def take(self, record: NewRecord) -> int:
+        size = record.size_bytes
+        if self._used and self._used + size > self._batch_bytes:
+            self._at, self._used = self._at + 1, 0
+        self._used += size
+        return self._at % self._count
+
+
+def _integer(key: bytes, index: int) -> int:
+    text = key.strip()
+    digits = text[1:] if text[:1] in (b"+", b"-") else text
+    if not digits.isdigit() or len(digits) > 20:
+        raise InvalidRecordError(
+            f"record {index}: the key {key[:32]!r} is no decimal integer, which PARTITIONER_INTEGER_MODULO needs",
+            field=f"records[{index}].key",
+        )
+    return int(text)

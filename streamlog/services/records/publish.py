@@ -1,0 +1,290 @@
+"""Publish: records of clients that know neither batches nor leaders, served by any node.
+
+    request --check everything--> placed on partitions --> batches --> written (`routed_writes`) --> results
+
+A producer token gives each batch its sequence. What is made of a request depends on the token and the request alone
+(`choosing`), so a repetition makes the same batches, and what is in the log already is found there. Hence with a token
+a call succeeds as a whole, or it fails and can be repeated; without one each record has its own result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from crc32c import crc32c
+from msgspec import Struct
+
+from streamlog.api.convert import publish as convert
+from streamlog.api.convert.publish import NewRecord, Partitioner, PublishOptions
+from streamlog.api.pb import records_pb2 as pb
+from streamlog.api.service import Call
+from streamlog.config import topic_settings
+from streamlog.errors import InvalidRecordError, InvalidTimestampError, MessageTooLargeError, StreamlogError
+from streamlog.metadata.image import Topic
+from streamlog.metadata.node_configs import NodeConfigs
+from streamlog.metadata.view import MetadataView
+from streamlog.model import NO_OFFSET, NO_TIMESTAMP, Acks, Offset, PartitionId
+from streamlog.ports import Clock, Random, Workers
+from streamlog.records import BatchBuilder, BatchFields, Codec
+from streamlog.records.header import HEADER_SIZE
+from streamlog.services.batches.partition_leader import within
+from streamlog.services.common.auto_create import AutoCreate
+from streamlog.services.common.topics import unknown_topic
+from streamlog.services.records.partition_choice import choose
+from streamlog.services.records.producer_token import SEQUENCES, ProducerToken, decode_token
+from streamlog.services.records.routed_writes import Write, Writer, Written
+
+# Of one record, beside its bytes: what a batch may need for it at most.
+_RECORD_OVERHEAD: Final = HEADER_SIZE + 64
+# Keyless records stay on a partition until they make a batch of this size. Kafka's producers have 16 KiB, as they wait
+# for records to come; here they are all there, and to write a batch costs the same, whatever its size.
+STICKY_BYTES: Final = 262_144
+_CODECS: Final = {
+    "none": Codec.NONE,
+    "producer": Codec.NONE,
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+
+
+class Placed(Struct, frozen=True):
+    """A batch to be written, and which records of the request it holds."""
+
+    write: Write
+    rows: Sequence[int]
+
+
+class Prepared(Struct, frozen=True, kw_only=True):
+    """A request of which all is known but whether it can be written."""
+
+    records: Sequence[NewRecord]
+    partitions: Sequence[int]  # of each record
+    batches: Sequence[Placed]
+    acks: Acks
+    token: ProducerToken | None  # for the next request
+
+
+class Preparation:
+    """Requests made into batches."""
+
+    def __init__(
+        self,
+        view: MetadataView,
+        configs: NodeConfigs,
+        auto_create: AutoCreate,
+        clock: Clock,
+        random: Random,
+        workers: Workers,
+    ) -> None:
+        self._view = view
+        self._configs = configs
+        self._auto_create = auto_create
+        self._clock = clock
+        self._random = random
+        self._workers = workers
+        self._round_robin = random.getrandbits(16)  # where the next request begins
+
+    async def prepare(
+        self,
+        topic_name: str,
+        messages: Sequence[pb.PublishRecord],
+        options: PublishOptions,
+        token: ProducerToken | None,
+        call: Call,
+        transactional_id: str = "",
+    ) -> Prepared:
+        """InvalidRequestError and the like for what is wrong with the request; nothing has been written then."""
+        topic = await self._topic(convert.user_topic(topic_name), call)
+        records = convert.new_records(messages, self._clock.wall_ms())
+        config = self._configs.topic(topic.name)
+        self._check(records, topic.name)
+        count = len(topic.partitions) if token is None else token.counts.get(topic.topic_id, len(topic.partitions))
+        seed = self._seed(options.partitioner, len(records), token)
+        batch_bytes = min(STICKY_BYTES, config[topic_settings.MAX_MESSAGE_BYTES])
+        partitions = choose(records, options.partitioner, count, seed, batch_bytes)
+        codec = _CODECS[options.compression or config[topic_settings.COMPRESSION_TYPE]]
+        batches = await self._batches(topic, records, partitions, codec, token, transactional_id)
+        if token is not None:
+            written: dict[PartitionId, int] = {}
+            for batch in batches:
+                written[batch.write.partition] = written.get(batch.write.partition, 0) + batch.write.count
+            token = token.after(topic.topic_id, count, written)
+        return Prepared(records=records, partitions=partitions, batches=batches, acks=options.acks, token=token)
+
+    async def _topic(self, name: str, call: Call) -> Topic:
+        topic = self._view.image.topic_named(name)
+        if topic is None:
+            await self._auto_create.ensure(name, call)
+            topic = self._view.image.topic_named(name)
+        if topic is None:
+            raise unknown_topic(name)
+        return topic
+
+    def _check(self, records: Sequence[NewRecord], topic: str) -> None:
+        """What a leader would refuse, before anything is written. Leaders check again."""
+        config, now_ms = self._configs.topic(topic), self._clock.wall_ms()
+        size_max = config[topic_settings.MAX_MESSAGE_BYTES]
+        compacted = "compact" in config[topic_settings.CLEANUP_POLICY]
+        checks_time = config[topic_settings.MESSAGE_TIMESTAMP_TYPE] == "CreateTime"
+        earliest = now_ms - config[topic_settings.MESSAGE_TIMESTAMP_BEFORE_MAX_MS]
+        latest = now_ms + config[topic_settings.MESSAGE_TIMESTAMP_AFTER_MAX_MS]
+        for index, record in enumerate(records):
+            if record.size_bytes + _RECORD_OVERHEAD > size_max:
+                raise MessageTooLargeError(
+                    f"record {index} has {record.size_bytes} bytes; a batch of topic {topic} has at most {size_max} "
+                    "(max.message.bytes)",
+                    field=f"records[{index}]",
+                    limit=size_max,
+                )
+            if compacted and record.key is None:
+                raise InvalidRecordError(
+                    f"record {index} has no key, which topic {topic} needs: it is compacted",
+                    field=f"records[{index}].key",
+                )
+            if checks_time and not earliest <= record.timestamp_ms <= latest:
+                raise InvalidTimestampError(
+                    f"record {index}: topic {topic} does not take the time {record.timestamp_ms} now",
+                    field=f"records[{index}].timestamp_ms",
+                    limit=latest if record.timestamp_ms > latest else earliest,
+                )
+
+    def _seed(self, partitioner: Partitioner, count: int, token: ProducerToken | None) -> int:
+        if token is not None:
+            so_far = sum(token.sequences.values())
+            return so_far if partitioner is Partitioner.ROUND_ROBIN else crc32c(token.encode())
+        if partitioner is Partitioner.ROUND_ROBIN:
+            self._round_robin += count
+            return self._round_robin - count
+        return self._random.getrandbits(32)
+
+    async def _batches(
+        self,
+        topic: Topic,
+        records: Sequence[NewRecord],
+        partitions: Sequence[int],
+        codec: Codec,
+        token: ProducerToken | None,
+        transactional_id: str,
+    ) -> list[Placed]:
+        """By partition, in the order in which each is met first; within it in the order of the records."""
+        rows_of: dict[int, list[int]] = {}
+        for row, partition in enumerate(partitions):
+            rows_of.setdefault(partition, []).append(row)
+        size_max = self._configs.topic(topic.name)[topic_settings.MAX_MESSAGE_BYTES]
+        batches = []
+        for partition, rows in rows_of.items():
+            index = PartitionId(partition)
+            sequence = None if token is None else token.sequence_of((topic.topic_id, index))
+            for builder, taken in _split(records, rows, size_max):
+                fields = BatchFields(codec=codec)
+                if token is not None:
+                    fields = _fields(codec, token, sequence or 0, is_transactional=bool(transactional_id))
+                build = builder.build
+                write = Write(
+                    topic=topic.name,
+                    topic_id=topic.topic_id,
+                    partition=index,
+                    batch=build(fields) if codec is Codec.NONE else await self._workers.run(build, fields),
+                    count=len(taken),
+                    base_sequence=sequence,
+                    transactional_id=transactional_id,
+                )
+                batches.append(Placed(write, taken))
+                sequence = None if sequence is None else (sequence + len(taken)) % SEQUENCES
+        return batches
+
+
+def _split(
+    records: Sequence[NewRecord], rows: Sequence[int], size_max: int
+) -> Iterator[tuple[BatchBuilder, Sequence[int]]]:
+    """As many of the records at a time as a batch holds, one at least."""
+    builder, first = BatchBuilder(size_max), 0
+    for place, row in enumerate(rows):
+        record = records[row]
+        if not builder.try_append(record.value, record.key, record.headers, timestamp=record.timestamp_ms):
+            yield builder, rows[first:place]
+            builder, first = BatchBuilder(size_max), place
+            builder.try_append(record.value, record.key, record.headers, timestamp=record.timestamp_ms)
+    yield builder, rows[first:]
+
+
+def _fields(codec: Codec, token: ProducerToken, sequence: int, *, is_transactional: bool) -> BatchFields:
+    return BatchFields(
+        codec=codec,
+        producer_id=token.producer_id,
+        producer_epoch=token.producer_epoch,
+        base_sequence=sequence,
+        is_transactional=is_transactional,
+    )
+
+
+class Publish:
+    def __init__(self, preparation: Preparation, writer: Writer, clock: Clock) -> None:
+        self._preparation = preparation
+        self._writer = writer
+        self._clock = clock
+
+    async def publish(self, request: pb.PublishRequest, call: Call) -> pb.PublishResponse:
+        options = convert.publish_options(request.options)
+        token = decode_token(request.producer_token) if request.producer_token else None
+        prepared = await self._preparation.prepare(request.topic, request.records, options, token, call)
+        deadline = self._clock.monotonic() + within(options.timeout_ms, call)
+        outcomes = await write_all(self._writer, prepared, deadline)
+        check_outcomes(outcomes, whole=token is not None)
+        return pb.PublishResponse(
+            results=results_of(prepared, outcomes),
+            producer_token=b"" if prepared.token is None else prepared.token.encode(),
+        )
+
+
+async def write_all(writer: Writer, prepared: Prepared, deadline: float) -> list[Written | StreamlogError]:
+    """Of each batch. Partitions at the same time, the batches of one after the other."""
+    outcomes: dict[int, Written | StreamlogError] = {}
+
+    async def one_partition(numbers: Sequence[int]) -> None:
+        failed: StreamlogError | None = None
+        for number in numbers:
+            if failed is None:
+                try:
+                    outcomes[number] = await writer.write(prepared.batches[number].write, prepared.acks, deadline)
+                    continue
+                except StreamlogError as error:
+                    failed = error
+            outcomes[number] = failed
+
+    by_partition: dict[int, list[int]] = {}
+    for number, batch in enumerate(prepared.batches):
+        by_partition.setdefault(batch.write.partition, []).append(number)
+    async with asyncio.TaskGroup() as tasks:
+        for numbers in by_partition.values():
+            tasks.create_task(one_partition(numbers))
+    return [outcomes[number] for number in range(len(prepared.batches))]
+
+
+def check_outcomes(outcomes: Sequence[Written | StreamlogError], *, whole: bool) -> None:
+    """The first error where nothing was written, or where `whole` asks for all or nothing."""
+    errors = [outcome for outcome in outcomes if isinstance(outcome, StreamlogError)]
+    if errors and (whole or len(errors) == len(outcomes)):
+        raise errors[0]
+
+
+def results_of(prepared: Prepared, outcomes: Sequence[Written | StreamlogError]) -> list[pb.PublishResult]:
+    """In the order of the records."""
+    results: list[pb.PublishResult | None] = [None] * len(prepared.records)
+    for batch, outcome in zip(prepared.batches, outcomes, strict=True):
+        partition = batch.write.partition
+        for place, row in enumerate(batch.rows):
+            timestamp_ms = prepared.records[row].timestamp_ms
+            if isinstance(outcome, StreamlogError):
+                results[row] = convert.not_published(partition, timestamp_ms, outcome, briefly=place > 0)
+                continue
+            offset = NO_OFFSET if outcome.base_offset == NO_OFFSET else Offset(outcome.base_offset + place)
+            if outcome.log_append_time_ms != NO_TIMESTAMP:
+                timestamp_ms = outcome.log_append_time_ms
+            results[row] = convert.published(partition, offset, timestamp_ms)
+    return [result for result in results if result is not None]

@@ -1,0 +1,295 @@
+"""PublishStream with transactions: the node is the transactional producer, on behalf of the client's stream.
+
+    first request --init, or what a former stream has left is ended--> ready
+    ready --a record, an offset--> open --end: commit--> all of it settled --> decided --> outcome, ready
+                                      '-- refused --> failed --end--> aborted, and the answer says why --> ready
+    stream breaks, or ends with a transaction open --> aborted
+
+The states and the calls of coordinators are those of the Python client (streamlog.client.transactions), asked of this
+node itself; so any node serves any transactional id. Requests are pipelined within a transaction; behind an `end` the
+next request waits, since every transaction has an epoch of its own.
+
+The token of a response names the transaction that is open. After a break another stream that begins with it, at
+whatever node, asks for the abort of this very transaction: by the answer it was committed before, or never will be. A
+stream that begins without it fences whoever has the id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final, TypeVar
+
+from msgspec import Struct
+
+from streamlog.api.convert import publish as convert
+from streamlog.api.convert import publish_transactions as convert_transactions
+from streamlog.api.convert.publish_transactions import End
+from streamlog.api.errors import to_message
+from streamlog.api.pb import records_pb2 as pb
+from streamlog.api.service import Call, Requests, Responses
+from streamlog.client.connection.backoff import Backoff
+from streamlog.client.groups.group_offsets import OffsetAndMetadata
+from streamlog.client.producer.wire_batch import Identity
+from streamlog.client.transactions.transactions import GroupMetadata, Nodes, State, TransactionRules, Transactions
+from streamlog.errors import (
+    InvalidRequestError,
+    InvalidTopicError,
+    InvalidTransactionStateError,
+    OutcomeUnknownError,
+    RequestTimedOutError,
+    StreamlogError,
+    TransactionAbortableError,
+)
+from streamlog.groups.committing import CommitOffsets, Committer
+from streamlog.model import Acks
+from streamlog.ports import Clock
+from streamlog.services.records.producer_token import ProducerToken, decode_token
+from streamlog.services.records.publish import Preparation, Prepared, results_of
+from streamlog.services.records.publish_lines import Answers, Lines, Place
+from streamlog.services.records.routed_writes import Writer, Written
+
+T = TypeVar("T")
+
+_ATTEMPT_S: Final = 10.0
+"""For one answer of a coordinator, which may wait for the end of the transaction before."""
+_LEAVE_S: Final = 5.0
+"""For the abort of what is open when the client has gone."""
+_COMMITTED: Final = pb.TRANSACTION_OUTCOME_COMMITTED
+_ABORTED: Final = pb.TRANSACTION_OUTCOME_ABORTED
+
+
+class Means(Struct, frozen=True, kw_only=True):
+    """What a transactional stream needs of its node."""
+
+    preparation: Preparation
+    writer: Writer
+    own_node: Nodes
+    clock: Clock
+    backoff: Backoff
+
+    def stream(self, first: pb.PublishStreamRequest, call: Call) -> TransactionalStream:
+        """By its first request. InvalidRequestError."""
+        return TransactionalStream(self, first, call)
+
+
+class TransactionalStream:
+    def __init__(self, means: Means, first: pb.PublishStreamRequest, call: Call) -> None:
+        self._means = means
+        self._call = call
+        self._options = convert.publish_options(first.options)
+        self._former = decode_token(first.producer_token) if first.producer_token else None
+        self._topic = ""
+        self._answers = Answers()
+        self._lines = Lines(means.writer)
+        self._going: dict[asyncio.Task[Any], None] = {}  # what is being written of the open transaction
+        writer = convert_transactions.writer(first.transactional)
+        self._transactional_id = writer.transactional_id
+        self._token = _token_of(Identity())
+        self._transactions = Transactions(
+            TransactionRules(
+                transactional_id=writer.transactional_id,
+                timeout_ms=writer.timeout_ms,
+                two_phase=False,
+                patience_s=self._options.timeout_ms / 1000,
+                attempt_s=_ATTEMPT_S,
+            ),
+            means.own_node,
+            means.clock,
+            means.backoff,
+            settle=self._settle,
+            drop=lambda _: self._drop(),
+            on_state=self._on_state,
+        )
+
+    async def serve(
+        self,
+        first: pb.PublishStreamRequest,
+        requests: Requests[pb.PublishStreamRequest],
+        responses: Responses[pb.PublishStreamResponse],
+    ) -> None:
+        try:
+            former = await self._start()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._answers.send_all(responses))
+                await self._take(first, pb.PublishStreamResponse(former_outcome=former), tasks)
+                while (request := await requests.recv()) is not None:
+                    convert.check_in_stream(request, is_first=False, is_transactional=True)
+                    await self._take(request, pb.PublishStreamResponse(), tasks)
+                self._answers.end()
+        finally:
+            await self._leave()
+
+    # -- beginning and end of the stream
+
+    async def _start(self) -> pb.TransactionOutcome.ValueType:
+        """What became of the transaction that the token names. ProducerFencedError, UnknownProducerIdError."""
+        if self._former is None:
+            await self._transactions.begin()
+            return pb.TRANSACTION_OUTCOME_UNSPECIFIED
+        former = Identity(self._former.producer_id, self._former.producer_epoch)
+        return _COMMITTED if await self._transactions.take_over(former) else _ABORTED
+
+    async def _leave(self) -> None:
+        """Nothing stays open. Should this be in vain, the next stream or the time-out ends it."""
+        try:
+            async with asyncio.timeout(_LEAVE_S):
+                if self._transactions.state is State.COMMITTING:
+                    await self._transactions.commit()  # it was asked for, and may be decided already
+                elif self._transactions.state in (State.OPEN, State.FAILED):
+                    await self._transactions.abort()
+        except (StreamlogError, TimeoutError):
+            return
+
+    def _on_state(self, state: State, identity: Identity) -> None:
+        """Sequences begin at 0 with every transaction."""
+        if identity != (self._token.producer_id, self._token.producer_epoch):
+            self._token = _token_of(identity)
+            self._lines.clear()
+
+    # -- one request
+
+    async def _take(
+        self, request: pb.PublishStreamRequest, answer: pb.PublishStreamResponse, tasks: asyncio.TaskGroup
+    ) -> None:
+        """InvalidRequestError and the like, ProducerFencedError, OutcomeUnknownError: the stream ends."""
+        end, offsets = convert_transactions.end(request), convert_transactions.offsets(request)
+        self._take_defaults(request)
+        await self._answers.wait_until_room()
+        if (request.records or offsets) and self._transactions.state is State.READY:
+            await self._transactions.begin()
+        sent = await self._begin_records(request, answer, tasks) if request.records else None
+        commits = [self._go(tasks, self._commit_offsets(one)) for one in offsets]
+        if end is not End.NONE:
+            await self._end(end, answer)
+        identity = Identity(self._token.producer_id, self._token.producer_epoch)
+        answer.producer_token = _token_of(identity).encode()
+        self._answers.add(tasks.create_task(_complete(answer, sent, commits)))
+
+    def _take_defaults(self, request: pb.PublishStreamRequest) -> None:
+        if request.HasField("options"):
+            self._options = convert.publish_options(request.options)
+        convert_transactions.check_acks(self._options)
+        self._topic = request.topic or self._topic
+        if request.records and not self._topic:
+            raise InvalidRequestError("the first request with records names the topic", field="topic")
+
+    async def _begin_records(
+        self, request: pb.PublishStreamRequest, answer: pb.PublishStreamResponse, tasks: asyncio.TaskGroup
+    ) -> _Sent | None:
+        """None: all of them are refused."""
+        try:
+            self._transactions.check_open()
+            prepared = await self._means.preparation.prepare(
+                self._topic, request.records, self._options, self._token, self._call, self._transactional_id
+            )
+        except (InvalidRequestError, InvalidTopicError):
+            raise
+        except StreamlogError as error:
+            self._transactions.on_failure(error)
+            answer.results.extend(convert.none_published(request.records, error))
+            return None
+        assert prepared.token is not None
+        self._token = prepared.token
+        self._transactions.touch()
+        deadline = self._means.clock.monotonic() + self._options.timeout_ms / 1000
+        places = [self._lines.join(placed.write) for placed in prepared.batches]
+        return _Sent(prepared, [self._go(tasks, self._outcome_of(place, deadline)) for place in places])
+
+    async def _outcome_of(self, place: Place, deadline: float) -> Written | StreamlogError:
+        try:
+            return await self._lines.write(place, Acks.ALL, deadline)
+        except StreamlogError as error:
+            self._transactions.on_failure(error)
+            return error
+
+    async def _commit_offsets(self, command: CommitOffsets) -> StreamlogError | None:
+        member = command.member
+        group = GroupMetadata(command.group) if member is None else _member(command.group, member)
+        places = {
+            one.partition: OffsetAndMetadata(one.offset, leader_epoch=one.leader_epoch, metadata=one.metadata)
+            for one in command.offsets
+        }
+        try:
+            await self._transactions.send_offsets(places, group)
+        except StreamlogError as error:
+            return error
+        return None
+
+    # -- what is under way
+
+    def _go(self, tasks: asyncio.TaskGroup, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = tasks.create_task(work)
+        self._going[task] = None
+        task.add_done_callback(self._going.pop)
+        return task
+
+    async def _settle(self) -> None:
+        """All of the open transaction is written, or refused."""
+        while self._going:
+            await asyncio.wait(self._going)
+
+    def _drop(self) -> None:
+        """What is late of it has the epoch of a transaction that is over."""
+        for task in self._going:
+            task.cancel()
+
+    async def _end(self, end: End, answer: pb.PublishStreamResponse) -> None:
+        """ProducerFencedError; OutcomeUnknownError."""
+        try:
+            if end is End.COMMIT and await self._commit(answer):
+                answer.outcome = _COMMITTED
+                return
+            self._drop()
+            await self._settle()
+            await self._transactions.abort()
+            answer.outcome = _ABORTED
+        except RequestTimedOutError as error:
+            raise OutcomeUnknownError(
+                f"how the transaction of {self._transactional_id!r} has ended is not known; a stream that begins with"
+                f" the last producer_token is told: {error}"
+            ) from error
+
+    async def _commit(self, answer: pb.PublishStreamResponse) -> bool:
+        """False: it is to be aborted."""
+        if self._transactions.state is State.READY:
+            return True  # nothing was in it
+        try:
+            await self._transactions.commit()
+        except TransactionAbortableError as error:
+            answer.error.CopyFrom(to_message(error))
+            return False
+        return True
+
+
+class _Sent(Struct, frozen=True):
+    """The records of one request, being written."""
+
+    prepared: Prepared
+    writes: Sequence[asyncio.Task[Written | StreamlogError]]
+
+
+async def _complete(
+    answer: pb.PublishStreamResponse, sent: _Sent | None, commits: Sequence[asyncio.Task[StreamlogError | None]]
+) -> pb.PublishStreamResponse:
+    """When all is written, or given up."""
+    dropped = InvalidTransactionStateError("the transaction was aborted")
+    if sent is not None:
+        await asyncio.wait(sent.writes)
+        outcomes = [dropped if write.cancelled() else write.result() for write in sent.writes]
+        answer.results.extend(results_of(sent.prepared, outcomes))
+    if commits:
+        await asyncio.wait(commits)
+        errors = [commit.result() for commit in commits if not commit.cancelled()]
+        error = next((one for one in errors if one is not None), None)
+        if error is not None and not answer.HasField("error"):
+            answer.error.CopyFrom(to_message(error))
+    return answer
+
+
+def _token_of(identity: Identity) -> ProducerToken:
+    return ProducerToken(producer_id=identity.producer_id, producer_epoch=identity.epoch)
+
+
+def _member(group: str, member: Committer) -> GroupMetadata:
+    return GroupMetadata(group, member_id=member.member_id, member_epoch=member.epoch)

@@ -1,0 +1,40 @@
+"""The Records service: what serves each of its methods."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from streamlog.api.pb import records_pb2 as pb
+from streamlog.api.service import Method, downstream, duplex, unary
+from streamlog.services.records.consume import Consume
+from streamlog.services.records.publish import Publish
+from streamlog.services.records.publish_stream import PublishStreams
+from streamlog.services.records.subscribe import Subscribe
+
+# Batches of the records must fit a message to another node, with all that goes with them.
+ROOM_BYTES: Final = 1 << 20
+
+
+class Records(Struct, frozen=True, kw_only=True):
+    publish: Publish
+    publish_streams: PublishStreams
+    subscribe: Subscribe
+    consume: Consume
+
+    def methods(self, request_bytes_max: int) -> list[Method]:
+        """`request_bytes_max`: of a message to this node (`socket.request.max.bytes`)."""
+        bound = max(request_bytes_max - ROOM_BYTES, request_bytes_max // 2)
+        return [
+            unary("Publish", pb.PublishRequest, pb.PublishResponse, self.publish.publish, request_bytes_max=bound),
+            duplex(
+                "PublishStream",
+                pb.PublishStreamRequest,
+                pb.PublishStreamResponse,
+                self.publish_streams.publish_stream,
+                request_bytes_max=bound,
+            ),
+            downstream("Subscribe", pb.SubscribeRequest, pb.SubscribeResponse, self.subscribe.subscribe),
+            duplex("Consume", pb.ConsumeRequest, pb.ConsumeResponse, self.consume.consume),
+        ]

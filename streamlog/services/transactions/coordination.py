@@ -1,0 +1,32 @@
+"""streamlog.internal.v1.Coordination: what the nodes ask of each other for transactions."""
+
+from __future__ import annotations
+
+from streamlog.api.convert import transactions as convert
+from streamlog.api.pb import coordination_pb2 as pb
+from streamlog.api.service import Call, Method, unary
+from streamlog.coordinator.transactions import TransactionCoordinator
+from streamlog.services.transactions.markers import LocalMarkers
+
+
+class Coordination:
+    def __init__(self, coordinator: TransactionCoordinator, markers: LocalMarkers) -> None:
+        self._coordinator = coordinator
+        self._markers = markers
+
+    async def add_partitions(self, request: pb.AddPartitionsRequest, call: Call) -> pb.AddPartitionsResponse:
+        await self._coordinator.add_partitions(convert.add_request(request))
+        return pb.AddPartitionsResponse()
+
+    async def write_markers(self, request: pb.WriteMarkersRequest, call: Call) -> pb.WriteMarkersResponse:
+        return convert.markers_written(await self._markers.write(convert.markers(request)))
+
+    async def take_back(self, request: pb.TakeBackRequest, call: Call) -> pb.TakeBackResponse:
+        return pb.TakeBackResponse(used=self._markers.take_back(convert.grant(request)))
+
+    def methods(self) -> list[Method]:
+        return [
+            unary("AddPartitions", pb.AddPartitionsRequest, pb.AddPartitionsResponse, self.add_partitions),
+            unary("WriteMarkers", pb.WriteMarkersRequest, pb.WriteMarkersResponse, self.write_markers),
+            unary("TakeBack", pb.TakeBackRequest, pb.TakeBackResponse, self.take_back),
+        ]

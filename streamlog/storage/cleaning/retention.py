@@ -1,0 +1,71 @@
+"""Which segments a log may forget (SEMANTICS 11). Whole segments, oldest first, never past the high watermark.
+
+    below the log start      always: readers cannot reach them
+    by time                  largest timestamp + retention.ms < now, with cleanup.policy=delete; what was appended in
+                             this life of the process has been here so long by the monotonic clock as well
+    by size                  while what remains is still at least retention.bytes, with cleanup.policy=delete
+
+By time nothing goes while the node's wall clock is in doubt: a clock that is wrong by the retention would take all.
+
+The active segment goes too when its time has come: it is rolled first, so that the log stays where it is.
+"""
+
+from __future__ import annotations
+
+from streamlog.model import Offset
+from streamlog.storage.log.log import Log
+
+
+def apply_retention(log: Log, now_ms: int | None, deletable_end: Offset, now_s: float | None = None) -> int:
+    """Delete what is due in `log`; number of segments. `deletable_end`: the high watermark. `now_ms`: wall time; None:
+    not known well enough to delete by. `now_s`: monotonic. StorageError.
+    """
+    due = 0 if now_ms is None else _expired(log, now_ms, deletable_end, now_s)
+    if due == len(log.segments):
+        if log.log_end_offset == log.segments.active.base_offset:
+            due -= 1  # empty: nothing to forget
+        else:
+            log.roll_now()
+    due = max(due, _below_start(log), _oversized(log, deletable_end))
+    if due:
+        log.remove_oldest(due)
+    return due
+
+
+def _below_start(log: Log) -> int:
+    count = 0
+    while count < len(log.segments) - 1 and log.segments.end_of(count, log.log_end_offset) <= log.log_start_offset:
+        count += 1
+    return count
+
+
+def _expired(log: Log, now_ms: int, deletable_end: Offset, now_s: float | None) -> int:
+    config = log.config
+    if not config.cleanup_delete or config.retention_ms < 0:
+        return 0
+    count = 0
+    for index, segment in enumerate(log.segments):
+        newest = segment.max_timestamp.timestamp_ms
+        if log.segments.end_of(index, log.log_end_offset) > deletable_end:
+            break
+        if newest < 0 or newest + config.retention_ms >= now_ms:
+            break
+        appended_s = segment.appended_s
+        if now_s is not None and appended_s is not None and (now_s - appended_s) * 1000 <= config.retention_ms:
+            break
+        count += 1
+    return count
+
+
+def _oversized(log: Log, deletable_end: Offset) -> int:
+    config = log.config
+    if not config.cleanup_delete or config.retention_bytes < 0:
+        return 0
+    surplus = log.size_bytes - config.retention_bytes
+    count = 0
+    for index, segment in enumerate(log.segments.closed()):
+        if segment.size_bytes > surplus or log.segments.end_of(index, log.log_end_offset) > deletable_end:
+            break
+        surplus -= segment.size_bytes
+        count += 1
+    return count

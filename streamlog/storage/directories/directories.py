@@ -1,0 +1,184 @@
+"""All log directories of a node (`log.dirs`): which partition is where, and life with some of them offline.
+
+A directory that fails takes its own partitions offline and no others; when the last one has failed, `run` ends. A new
+partition goes to the online directory that holds the fewest of its topic, of several to the one that holds the fewest
+of all: so a topic has the throughput of all disks, and does not go with one of them. Those that are being made count:
+all partitions of a new topic are made at once. A partition found in two directories is refused at the
+start: which of the two is true, nobody here can know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+
+from streamlog.errors import InconsistentClusterError, StorageError
+from streamlog.model import BrokerEpoch, BrokerId, TopicPartition
+from streamlog.ports import Clock, FileSystem, Probe, Random
+from streamlog.storage.directories.directory import CHECKPOINT_INTERVAL_MS, LogDirectory
+from streamlog.storage.log.config import LogConfig
+from streamlog.storage.log.log import Log
+
+
+class LogDirectories:
+    """Owned by the node. Construct with `open`, then `open_logs`; `run` is a task of the node."""
+
+    def __init__(self, directories: list[LogDirectory], offline: dict[str, StorageError]) -> None:
+        self._directories = directories
+        self._offline = offline  # path -> why, for those that could not be opened
+        self._making: list[tuple[LogDirectory, TopicPartition]] = []  # logs that are about to be there
+
+    @classmethod
+    async def open(
+        cls,
+        fs: FileSystem,
+        paths: Sequence[str],
+        *,
+        clock: Clock,
+        random: Random,
+        probe: Probe,
+        node_id: BrokerId,
+        cluster_id: str | None = None,
+        checkpoint_interval_ms: int = CHECKPOINT_INTERVAL_MS,
+    ) -> LogDirectories:
+        """Lock and check them all. A directory whose disk fails is offline from the start; StorageError if all are.
+
+        Raises LogDirectoryLockedError, InconsistentClusterError, DamagedFileError; what was locked is let go then.
+        """
+        opened: list[LogDirectory] = []
+        offline: dict[str, StorageError] = {}
+        try:
+            for path in paths:
+                try:
+                    directory = await LogDirectory.open(
+                        fs,
+                        path,
+                        clock=clock,
+                        random=random,
+                        probe=probe,
+                        node_id=node_id,
+                        cluster_id=cluster_id,
+                        checkpoint_interval_ms=checkpoint_interval_ms,
+                    )
+                except OSError as e:
+                    offline[path] = StorageError(f"log directory {path} cannot be opened: {e}", path=path)
+                    probe("log_directory_offline", path=path, errno=e.errno or 0, reason=str(e))
+                    continue
+                opened.append(directory)
+            _check_belong_together(opened)
+            if not opened:
+                raise StorageError(f"no log directory can be used: {', '.join(map(str, offline.values()))}")
+        except BaseException:
+            for directory in opened:
+                await directory.close()
+            raise
+        return cls(opened, offline)
+
+    async def open_logs(self, config_of: Callable[[TopicPartition], LogConfig]) -> None:
+        """Raises InconsistentClusterError where a partition stands in two directories."""
+        for directory in self._directories:
+            await directory.open_logs(config_of)
+        seen: dict[TopicPartition, str] = {}
+        for directory in self._directories:
+            for partition in directory.logs:
+                if partition in seen:
+                    raise InconsistentClusterError(
+                        f"{partition} stands in {seen[partition]} and in {directory.path}: move one of them away",
+                        field="log.dirs",
+                    )
+                seen[partition] = directory.path
+
+    def __iter__(self) -> Iterator[LogDirectory]:
+        return iter(self._directories)
+
+    @property
+    def cluster_id(self) -> str | None:
+        """Of the cluster that they belong to; None: they have never met one."""
+        return next((d.meta.cluster_id for d in self._directories if d.meta.cluster_id is not None), None)
+
+    async def join(self, cluster_id: str) -> None:
+        """Belong to this cluster from now on, durably. InconsistentClusterError where they belong to another one."""
+        for directory in self.online:
+            await directory.join(cluster_id)
+
+    @property
+    def online(self) -> list[LogDirectory]:
+        return [directory for directory in self._directories if directory.failure is None]
+
+    @property
+    def offline(self) -> dict[str, StorageError]:
+        """Path -> why, of every directory that cannot be used."""
+        failed = {d.path: d.failure for d in self._directories if d.failure is not None}
+        return {**self._offline, **failed}
+
+    @property
+    def clean_epoch(self) -> BrokerEpoch | None:
+        """Broker epoch of the clean stop before this start; None unless all directories tell the same one."""
+        first = self._directories[0].clean_epoch
+        same = all(directory.clean_epoch == first for directory in self._directories)
+        return first if same and not self._offline else None
+
+    def get(self, partition: TopicPartition) -> Log | None:
+        for directory in self._directories:
+            if partition in directory.logs:
+                return directory.logs[partition]
+        return None
+
+    async def create_log(self, partition: TopicPartition, config: LogConfig) -> Log:
+        """In the online directory with the fewest partitions of the topic. StorageError where none is."""
+        online = self.online
+        if not online:
+            raise StorageError("all log directories are offline")
+        directory = min(online, key=lambda one: self._load(one, partition.topic))
+        making = (directory, partition)
+        self._making.append(making)
+        try:
+            return await directory.create_log(partition, config)
+        finally:
+            self._making.remove(making)
+
+    def _load(self, directory: LogDirectory, topic: str) -> tuple[int, int]:
+        """Partitions of the topic in it, partitions in all."""
+        making = [partition for where, partition in self._making if where is directory]
+        here = {*directory.logs, *making}
+        return sum(partition.topic == topic for partition in here), len(here)
+
+    async def remove_log(self, partition: TopicPartition, *, stray: bool = False) -> None:
+        """Nothing where the partition is not here."""
+        for directory in self._directories:
+            if partition in directory.logs:
+                await directory.remove_log(partition, stray=stray)
+
+    async def run(self, on_offline: Callable[[LogDirectory], None]) -> None:
+        """Keep all of them going. `on_offline` is told of each that fails; StorageError when the last one has."""
+        async with asyncio.TaskGroup() as tasks:
+            for directory in self._directories:
+                tasks.create_task(self._keep(directory, on_offline))
+
+    async def _keep(self, directory: LogDirectory, on_offline: Callable[[LogDirectory], None]) -> None:
+        try:
+            await directory.run()
+        except StorageError:
+            on_offline(directory)
+            if not self.online:
+                raise
+
+    async def close(self, broker_epoch: BrokerEpoch | None = None) -> None:
+        """As `LogDirectory.close`, for each."""
+        for directory in self._directories:
+            await directory.close(broker_epoch)
+
+
+def _check_belong_together(directories: list[LogDirectory]) -> None:
+    clusters = sorted({d.meta.cluster_id for d in directories if d.meta.cluster_id is not None})
+    if len(clusters) > 1:
+        raise InconsistentClusterError(
+            f"the log directories belong to different clusters: {', '.join(clusters)}", field="log.dirs"
+        )
+    ids = [directory.meta.directory_id for directory in directories]
+    for directory in directories:
+        if ids.count(directory.meta.directory_id) > 1:
+            raise InconsistentClusterError(
+                f"{directory.path} is a copy of another log directory (directory.id {directory.meta.directory_id})",
+                field="log.dirs",
+            )

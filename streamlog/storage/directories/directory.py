@@ -1,0 +1,430 @@
+"""A log directory: the logs on one disk, their checkpoints, and their common fate.
+
+    opening --open--> online --close--> closed (clean: the mark is written last)
+                        |
+                        +--a write or sync fails--> offline, for good: every log answers StorageError
+
+The directory is locked against a second process. Start: lock, `meta.properties`, note and remove the clean-stop mark,
+read the checkpoints, open the logs. While online `run` keeps group commit, the reaper and the checkpoints going; it
+ends with StorageError when the disk fails. What the checkpoints hold:
+
+    recovery-point-offset-checkpoint    below it a log is durable, with all that is derived; lowered before a cut
+    log-start-offset-checkpoint         where a log begins for readers, when that is not its first segment
+    cleaner-offset-checkpoint           up to where compaction has come; too low a value costs work only
+
+All are written whole and durably. A recovery point never runs ahead of what it stands for: epochs, snapshots and
+indexes are synced first (`checkpoint`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from streamlog.errors import DamagedFileError, InvariantError, LogDirectoryLockedError, StorageError
+from streamlog.model import BrokerEpoch, BrokerId, Offset, TopicPartition
+from streamlog.ports import Clock, DirectoryLock, FileSystem, Probe, Random
+from streamlog.storage.files import names
+from streamlog.storage.files.checkpoints import format_offsets, read_offsets
+from streamlog.storage.files.meta_properties import MetaProperties, claim
+from streamlog.storage.files.reaper import Reaper
+from streamlog.storage.files.replace_file import read_file, replace_file
+from streamlog.storage.integrity.examination import DamagedRange
+from streamlog.storage.integrity.scrub_progress import ScrubProgress
+from streamlog.storage.log.config import LogConfig
+from streamlog.storage.log.group_commit import GroupCommit
+from streamlog.storage.log.log import Log
+from streamlog.storage.recovery.open_log import OpenAt, open_log
+from streamlog.storage.segments.segment import Segment
+
+# How often the recovery points are written. Kafka: log.flush.offset.checkpoint.interval.ms = 60 s. Ours is shorter,
+# because what lies above the recovery point is scanned, and trusted less, after an unclean stop.
+CHECKPOINT_INTERVAL_MS: Final = 5_000
+DAMAGES_LOGGED_MAX: Final = 10
+"""Of one segment at a time."""
+HOUSEKEEPING_INTERVAL_MS: Final = 30_000
+_CLEAN_VERSION: Final = 0
+
+
+class LogDirectory:
+    """Owned by the node. One event loop; `run` is a task of the owner. Construct with `open`."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        path: str,
+        clock: Clock,
+        random: Random,
+        probe: Probe,
+        lock: DirectoryLock,
+        meta: MetaProperties,
+        clean_epoch: BrokerEpoch | None,
+        checkpoint_interval_ms: int = CHECKPOINT_INTERVAL_MS,
+    ) -> None:
+        self._fs = fs
+        self.path = path
+        self._clock = clock
+        self._random = random
+        self._probe = probe
+        self._lock = lock
+        self._checkpoint_interval_ms = checkpoint_interval_ms
+        self.meta = meta
+        self.clean_epoch = clean_epoch  # broker epoch at the clean stop before this start; None: it was not clean
+        self.failure: StorageError | None = None
+        self.logs: dict[TopicPartition, Log] = {}
+        self.scrub = ScrubProgress()  # the scrubber's, while there is one
+        self.on_damage: Callable[[Log], None] | None = None  # something below a log's end cannot be read
+        self._recovery_points: dict[TopicPartition, Offset] = {}  # as on disk
+        self._log_starts: dict[TopicPartition, Offset] = {}  # as on disk
+        self._cleaned: dict[TopicPartition, Offset] = {}
+        self._cleaned_dirty = False
+        self._points_found = True  # the recovery points were there, and sound
+        self._checkpointing = asyncio.Lock()
+        self._failed = asyncio.Event()
+        self.group_commit = GroupCommit(fs, path, on_failure=self.fail, clock=clock)
+        self.reaper = Reaper(clock)
+
+    @classmethod
+    async def open(
+        cls,
+        fs: FileSystem,
+        path: str,
+        *,
+        clock: Clock,
+        random: Random,
+        probe: Probe,
+        node_id: BrokerId,
+        cluster_id: str | None = None,
+        checkpoint_interval_ms: int = CHECKPOINT_INTERVAL_MS,
+    ) -> LogDirectory:
+        """Make the directory if missing, lock it, check whose it is. The logs are opened by `open_logs`.
+
+        Raises LogDirectoryLockedError, InconsistentClusterError, DamagedFileError, OSError.
+        """
+        fs.mkdir(path, parents=True)
+        await fs.sync_all(path)  # a file is only as durable as the names on the way to it, whoever made these
+        try:
+            lock = fs.lock(names.join(path, names.LOCK))
+        except BlockingIOError:
+            raise LogDirectoryLockedError(
+                f"{path} is in use by another process: stop it, or give this node other log.dirs", path=path
+            ) from None
+        try:
+            meta = await claim(fs, path, node_id, cluster_id, random)
+            clean = await _take_clean_mark(fs, path)
+        except BaseException:
+            lock.release()
+            raise
+        directory = cls(fs, path, clock, random, probe, lock, meta, clean, checkpoint_interval_ms)
+        directory._points_found = fs.exists(names.join(path, names.RECOVERY_POINTS))
+        directory._recovery_points = directory._read_checkpoint(names.RECOVERY_POINTS)
+        directory._log_starts = directory._read_checkpoint(names.LOG_STARTS)
+        directory._cleaned = directory._read_checkpoint(names.CLEANER_OFFSETS)
+        return directory
+
+    def _read_checkpoint(self, name: str) -> dict[TopicPartition, Offset]:
+        """A damaged checkpoint counts as absent: then more is scanned than need be."""
+        try:
+            return read_offsets(self._fs, names.join(self.path, name))
+        except DamagedFileError as e:
+            self._probe("checkpoint_ignored", path=e.path, position=e.position, reason=e.reason)
+            self.clean_epoch = None
+            self._points_found = self._points_found and name != names.RECOVERY_POINTS
+            return {}
+
+    async def join(self, cluster_id: str) -> None:
+        """Belong to this cluster from now on, durably. InconsistentClusterError, DamagedFileError, StorageError."""
+        self.check()
+        try:
+            self.meta = await claim(self._fs, self.path, self.meta.node_id, cluster_id, self._random)
+        except OSError as e:
+            raise self.fail(e) from e
+
+    # -- logs
+
+    async def open_logs(self, config_of: Callable[[TopicPartition], LogConfig]) -> None:
+        """Open every partition that has a directory here; remove those whose deletion had begun."""
+        for name in self._fs.list(self.path):
+            if names.is_doomed_directory(name):
+                if name.endswith(names.DELETE_SUFFIX):
+                    self.reaper.doom(self._remover(names.join(self.path, name)), 0)
+                else:
+                    self._probe("stray_directory", path=names.join(self.path, name))
+                continue
+            partition = names.parse_partition_directory(name)
+            if partition is None or not self._fs.is_dir(names.join(self.path, name)):
+                continue
+            self.logs[partition] = await self._open(partition, config_of(partition))
+        for partition, point in self._recovery_points.items():
+            if point and partition not in self.logs and self.clean_epoch is not None:
+                # What this node has stopped with in order is gone: it must not come back as one that has it.
+                self._probe("log_damaged", path=self.partition_path(partition), position=0, reason="the log is gone")
+                self.clean_epoch = None
+        self._log_starts = {p: offset for p, offset in self._log_starts.items() if p in self.logs}
+        points = {p: min(offset, self._end_of(p, offset)) for p, offset in self._recovery_points.items()}
+        if points != self._recovery_points or not self._points_found:
+            await self._write_recovery_points(points)
+            self._points_found = True
+
+    def _end_of(self, partition: TopicPartition, recovery_point: Offset) -> Offset:
+        """Where the log ends, if it is sound: one that came back empty (its last cut was half durable) has less than
+        its recovery point says.
+        """
+        log = self.logs.get(partition)
+        return recovery_point if log is None or log.damage is not None else log.log_end_offset
+
+    async def _open(self, partition: TopicPartition, config: LogConfig) -> Log:
+        known = self._recovery_points.get(partition)
+        at = OpenAt(
+            recovery_point=Offset(0) if known is None else known,
+            log_start=self._log_starts.get(partition, Offset(0)),
+            clean=self.clean_epoch is not None and known is not None,
+            foreign=not self._points_found,
+            cleaned=partition in self._cleaned,
+        )
+        return await open_log(self._fs, self, partition, self.partition_path(partition), config, at, self._probe)
+
+    def partition_path(self, partition: TopicPartition) -> str:
+        return names.join(self.path, str(partition))
+
+    async def create_log(self, partition: TopicPartition, config: LogConfig) -> Log:
+        """An empty log. Its directory is durable when this returns."""
+        self.check()
+        if partition in self.logs:
+            raise InvariantError(f"{partition} is there already")
+        try:
+            if partition in self._recovery_points:  # of a log whose removal was cut short
+                await self.checkpoint()
+            self._fs.mkdir(self.partition_path(partition))
+            log = await self._open(partition, config)
+            await self._fs.sync_dir(self.path)
+        except OSError as e:
+            raise self.fail(e) from e
+        self.logs[partition] = log
+        return log
+
+    async def remove_log(self, partition: TopicPartition, *, stray: bool = False) -> None:
+        """Rename the partition's directory to `-delete`, durably, and remove it later; to `-stray`, and keep it.
+
+        The checkpoints forget it first: a later log of the same name must not begin with this one's offsets.
+        """
+        self.check()
+        log = self.logs.pop(partition)
+        await log.retire()
+        log.close()
+        self._cleaned.pop(partition, None)
+        suffix = names.STRAY_SUFFIX if stray else names.DELETE_SUFFIX
+        doomed = names.join(self.path, names.doomed_directory(partition, self._random.getrandbits(128), suffix))
+        try:
+            await self.checkpoint()
+            self._fs.rename(self.partition_path(partition), doomed)
+            await self._fs.sync_dir(self.path)
+        except OSError as e:
+            raise self.fail(e) from e
+        if not stray:
+            self.reaper.doom(self._remover(doomed), log.config.file_delete_delay_ms)
+
+    def _remover(self, path: str) -> Callable[[], None]:
+        def remove() -> None:
+            for name in self._fs.list(path):
+                self._fs.unlink(names.join(path, name))
+            self._fs.rmdir(path)
+
+        return remove
+
+    # -- what a log asks of its home
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+    def mark(self, log: Log) -> None:
+        self.group_commit.mark(log)
+
+    def doom(self, segments: Sequence[Segment], paths: Sequence[str], delay_ms: int) -> None:
+        def remove() -> None:
+            for segment in segments:
+                segment.close()  # before: who closes a file last waits until the kernel has given it back
+                segment.unlink()
+            for path in paths:
+                if self._fs.exists(path):
+                    self._fs.unlink(path)
+
+        self.reaper.doom(remove, delay_ms)
+
+    def fail(self, error: OSError) -> StorageError:
+        if self.failure is None:
+            self.failure = StorageError(
+                f"log directory {self.path} is offline: {error}", path=self.path, errno=error.errno
+            )
+            self._probe("log_directory_offline", path=self.path, errno=error.errno or 0, reason=str(error))
+            for log in self.logs.values():
+                log.durability.fail(self.failure)
+            self._failed.set()
+        return self.failure
+
+    def found_damage(self, log: Log, damages: Sequence[DamagedRange]) -> None:
+        for damaged in damages[:DAMAGES_LOGGED_MAX]:
+            self._probe(
+                "damage_found",
+                partition=str(log.partition),
+                path=damaged.path,
+                position=damaged.position,
+                reason=damaged.reason,
+                begin=damaged.begin_offset,
+                end=damaged.end_offset,
+            )
+        if self.on_damage is not None:
+            self.on_damage(log)
+
+    def rebuilt_index(self, path: str, reason: str) -> None:
+        self._probe("index_rebuilt", path=path, reason=reason)
+
+    def check(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    # -- checkpoints
+
+    async def lower_checkpoints(self, partition: TopicPartition, recovery_point: Offset, log_start: Offset) -> None:
+        if self._cleaned.get(partition, Offset(0)) > recovery_point:
+            self._cleaned[partition] = recovery_point
+            self._cleaned_dirty = True
+        async with self._checkpointing:  # a checkpoint under way may be about to write higher ones
+            if self._recovery_points.get(partition, Offset(0)) > recovery_point:
+                await self._write_recovery_points({**self._recovery_points, partition: recovery_point})
+            if self._log_starts.get(partition, Offset(0)) > log_start:
+                await self._write_log_starts({**self._log_starts, partition: log_start})
+
+    async def checkpoint(self) -> None:
+        """Write recovery points and log starts, after making durable what they promise."""
+        self.check()
+        async with self._checkpointing:
+            logs = dict(self.logs)
+            points = {partition: self._recovery_point(log) for partition, log in logs.items()}
+            unsaved = [log for log in logs.values() if log.derived.write()]
+            if unsaved:
+                await self._fs.sync_all(self.path)
+                for log in unsaved:
+                    log.derived.install()
+                await self._fs.sync_all(self.path)
+            starts = {p: log.log_start_offset for p, log in logs.items() if log.log_start_offset > 0}
+            if starts != self._log_starts:
+                await self._write_log_starts(starts)
+            if self._cleaned_dirty:
+                self._cleaned_dirty = False
+                cleaned = {p: offset for p, offset in self._cleaned.items() if p in logs}
+                await replace_file(self._fs, names.join(self.path, names.CLEANER_OFFSETS), format_offsets(cleaned))
+            if points != self._recovery_points:
+                await self._write_recovery_points(points)
+
+    def _recovery_point(self, log: Log) -> Offset:
+        """That of a damaged log stays, so that the damage is found again at the next start."""
+        if log.damage is not None:
+            return self._recovery_points.get(log.partition, Offset(0))
+        return log.durability.synced_end
+
+    async def _write_recovery_points(self, points: dict[TopicPartition, Offset]) -> None:
+        await replace_file(self._fs, names.join(self.path, names.RECOVERY_POINTS), format_offsets(points))
+        self._recovery_points = points
+
+    def recovery_point(self, log: Log) -> Offset:
+        """As of the last checkpoint: all below it is durable, with what is derived from it."""
+        return self._recovery_points.get(log.partition, Offset(0))
+
+    def cleaned_until(self, log: Log) -> Offset:
+        """First offset of `log` that compaction has not seen."""
+        cleaned = self._cleaned.get(log.partition, Offset(0))
+        return cleaned if log.log_start_offset <= cleaned <= log.log_end_offset else log.log_start_offset
+
+    def was_cleaned(self, log: Log, end_offset: Offset) -> None:
+        self._cleaned[log.partition] = end_offset
+        self._cleaned_dirty = True
+
+    async def _write_log_starts(self, starts: dict[TopicPartition, Offset]) -> None:
+        await replace_file(self._fs, names.join(self.path, names.LOG_STARTS), format_offsets(starts))
+        self._log_starts = starts
+
+    # -- life
+
+    async def run(self) -> None:
+        """Group commit, reaper, checkpoints. Runs for ever; ends with StorageError when the disk fails."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self.group_commit.run())
+                tasks.create_task(self._guard(self.reaper.run))
+                tasks.create_task(self._guard(self._keep_checkpointing))
+                tasks.create_task(self._guard(self._keep_house))
+                tasks.create_task(self._until_failed())
+        except* StorageError as group:
+            raise group.exceptions[0] from None
+
+    async def _until_failed(self) -> None:
+        await self._failed.wait()
+        self.check()
+
+    async def _guard(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except OSError as e:
+            raise self.fail(e) from e
+
+    async def _keep_checkpointing(self) -> None:
+        while True:
+            await asyncio.sleep(self._checkpoint_interval_ms / 1000)
+            await self.checkpoint()
+
+    async def _keep_house(self) -> None:
+        while True:
+            await asyncio.sleep(HOUSEKEEPING_INTERVAL_MS / 1000)
+            now_ms = self._clock.wall_ms()
+            for log in list(self.logs.values()):
+                log.roll_if_due(now_ms)
+                log.release_idle()
+                log.producers.expire(now_ms, log.config.producer_expiration_ms)
+
+    async def close(self, broker_epoch: BrokerEpoch | None = None) -> None:
+        """Stop in order, after `run` has been cancelled. With a broker epoch: everything is synced, and the clean-stop
+        mark written last. Without one, or offline: files are closed and nothing is promised.
+        """
+        if broker_epoch is not None and self.failure is None:
+            await self._close_clean(broker_epoch)
+        for log in self.logs.values():
+            log.close()
+        self._lock.release()
+
+    async def _close_clean(self, broker_epoch: BrokerEpoch) -> None:
+        try:
+            for log in self.logs.values():
+                if log.damage is None:
+                    log.durability.request()
+            await self.group_commit.sync_now()
+            for log in self.logs.values():
+                if log.damage is None:
+                    log.close_clean()
+            await self._fs.sync_all(self.path)
+            await self.checkpoint()
+            if all(log.damage is None for log in self.logs.values()):
+                mark = json.dumps({"version": _CLEAN_VERSION, "brokerEpoch": broker_epoch}).encode()
+                await replace_file(self._fs, names.join(self.path, names.CLEAN_SHUTDOWN), mark)
+        except OSError as e:
+            raise self.fail(e) from e
+
+
+async def _take_clean_mark(fs: FileSystem, path: str) -> BrokerEpoch | None:
+    """The broker epoch in the clean-stop mark, which is removed durably before anything is written; None: no mark."""
+    mark = names.join(path, names.CLEAN_SHUTDOWN)
+    try:
+        content = read_file(fs, mark, 4096)
+    except ValueError:
+        content = b""
+    if content is None:
+        return None
+    fs.unlink(mark)
+    await fs.sync_dir(path)
+    try:
+        epoch = json.loads(content)["brokerEpoch"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return BrokerEpoch(epoch) if isinstance(epoch, int) else None

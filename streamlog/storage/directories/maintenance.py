@@ -1,0 +1,76 @@
+"""The upkeep of a log directory while it runs: retention and compaction, at their intervals."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from streamlog.model import Offset
+from streamlog.ports import Clock
+from streamlog.storage.cleaning.cleaner import Cleaner
+from streamlog.storage.cleaning.retention import apply_retention
+from streamlog.storage.directories.directory import LogDirectory
+from streamlog.storage.log.log import Log
+
+
+class MaintenanceConfig(Struct, frozen=True, kw_only=True):
+    retention_check_interval_ms: int = 300_000  # log.retention.check.interval.ms
+    cleaner_backoff_ms: int = 15_000  # log.cleaner.backoff.ms: the pause after nothing was to be cleaned
+
+
+class Maintenance:
+    """`run` is a task of the node; it ends with StorageError when the disk fails.
+
+    `bound_of(log)`: what replication still needs begins there (the high watermark); nothing at or above it is deleted
+    or compacted. `on_deleted(log)`: retention has deleted segments, so the log begins later. `may_delete_by_time`: the
+    wall clock can be trusted so far.
+    """
+
+    def __init__(
+        self,
+        directory: LogDirectory,
+        cleaner: Cleaner,
+        clock: Clock,
+        bound_of: Callable[[Log], Offset],
+        config: MaintenanceConfig,
+        *,
+        on_deleted: Callable[[Log], None] = lambda _: None,
+        may_delete_by_time: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._directory = directory
+        self._cleaner = cleaner
+        self._clock = clock
+        self._bound_of = bound_of
+        self._config = config
+        self._on_deleted = on_deleted
+        self._may_delete_by_time = may_delete_by_time
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._keep_retention())
+            tasks.create_task(self._keep_cleaning())
+
+    async def _keep_retention(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.retention_check_interval_ms / 1000)
+            await self.retain()
+
+    async def retain(self) -> int:
+        """One round over all logs; number of segments deleted."""
+        deleted = 0
+        for log in list(self._directory.logs.values()):
+            if log.damage is None:
+                now_ms = self._clock.wall_ms() if self._may_delete_by_time() else None
+                count = apply_retention(log, now_ms, self._bound_of(log), self._clock.monotonic())
+                if count:
+                    deleted += count
+                    self._on_deleted(log)
+            await asyncio.sleep(0)  # thousands of logs: let others in between
+        return deleted
+
+    async def _keep_cleaning(self) -> None:
+        while True:
+            if await self._cleaner.clean_filthiest(self._bound_of) is None:
+                await asyncio.sleep(self._config.cleaner_backoff_ms / 1000)

@@ -1,0 +1,49 @@
+"""The snapshots of a log's producers, as files beside its segments: named by the offset up to which they have seen it.
+
+One tells the truth of one history only. Where the log is cut, or was found shorter, those above the new end go before
+anything is appended: other batches may stand below them later.
+"""
+
+from __future__ import annotations
+
+from streamlog.errors import DamagedFileError
+from streamlog.model import Offset
+from streamlog.ports import FileSystem
+from streamlog.storage.files import names
+from streamlog.storage.files.producer_snapshot import SIZE_MAX, format_snapshot, parse_snapshot
+from streamlog.storage.files.replace_file import install, read_file, write_temporary
+from streamlog.storage.log.producers import ProducerStates
+
+
+def save_snapshot(fs: FileSystem, directory: str, producers: ProducerStates, end_offset: Offset) -> None:
+    """The state at `end_offset`; not durable yet."""
+    path = names.join(directory, names.file_name(end_offset, names.SNAPSHOT))
+    write_temporary(fs, path, format_snapshot(producers))
+    install(fs, path)
+
+
+def load_snapshot(fs: FileSystem, directory: str, upto: Offset) -> ProducerStates | None:
+    """The newest sound snapshot at or below `upto`."""
+    for offset in sorted(_offsets(fs, directory), reverse=True):
+        if offset > upto:
+            continue
+        path = names.join(directory, names.file_name(offset, names.SNAPSHOT))
+        try:
+            content = read_file(fs, path, SIZE_MAX)
+            if content is not None:
+                return ProducerStates(parse_snapshot(path, content), offset)
+        except (DamagedFileError, ValueError):
+            continue  # derived: an older one and more batches give the same state
+    return None
+
+
+def drop_snapshots_above(fs: FileSystem, directory: str, offset: Offset) -> None:
+    """Durable once the directory is synced."""
+    for above in _offsets(fs, directory):
+        if above > offset:
+            fs.unlink(names.join(directory, names.file_name(above, names.SNAPSHOT)))
+
+
+def _offsets(fs: FileSystem, directory: str) -> list[Offset]:
+    parsed = map(names.parse_file_name, fs.list(directory))
+    return [one[0] for one in parsed if one is not None and one[1:] == (names.SNAPSHOT, "")]

@@ -1,0 +1,153 @@
+"""Whether batches on the disk are what was written there: their CRCs, and the bytes that the CRC does not cover.
+
+The CRC covers a batch from byte 21 on. Before it stand the base offset, the length, the leader epoch and the magic. A
+wrong length makes the CRC fail; the others are checked against what stands around the batch:
+
+    base offset   not below the end of the batch before, and its own end not above the next batch (the next segment, the
+                  log's end). Where compaction has left a gap before it, the batch behind tells whether it has moved
+    leader epoch  neither below the batch before nor above the one behind; where a batch and its neighbour belong to one
+                  epoch by the log's table, they must say so
+    magic         2
+
+Pure: bytes and what must hold go in, the place of the first unsound batch comes out. Runs in the threads that read.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+from msgspec import Struct
+
+from streamlog.errors import CorruptMessageError
+from streamlog.model import NO_LEADER_EPOCH, LeaderEpoch, Offset
+from streamlog.records import BatchHeader, read_header
+from streamlog.records.header import CRC_START, HEADER_SIZE, MAGIC
+from streamlog.storage.files.checkpoints import EpochEntry
+
+NO_EPOCHS: Final[tuple[EpochEntry, ...]] = ()
+
+
+class Surroundings(Struct, frozen=True, kw_only=True):
+    """What must hold for batches that are read from one segment, the first of them at `position` of the file."""
+
+    path: str
+    position: int
+    stop: int  # position behind the last batch; what follows in the bytes is the header of the next, or nothing
+    expected: Offset  # what stands before ends here: the first batch begins here or behind a gap
+    first_last_offset: Offset | None = None  # of the first batch, as the index says
+    bound: Offset  # no batch reaches beyond: the next segment's base, the log's end
+    epochs: Sequence[EpochEntry] = NO_EPOCHS  # the log's table
+    previous_epoch: LeaderEpoch = NO_LEADER_EPOCH  # of the batch before
+
+
+class Sound(NamedTuple):
+    """Batches of which nothing speaks against them, up to `end` (a position of the file)."""
+
+    end: int
+    next_offset: Offset
+    last_epoch: LeaderEpoch
+    batches: list[tuple[int, BatchHeader]]  # position in the file
+
+
+def check_batches(data: bytes, around: Surroundings) -> Sound:
+    """CorruptMessageError, with path and position, at the first unsound one."""
+    sound, fault = sound_prefix(data, around)
+    if fault is not None:
+        raise fault
+    return sound
+
+
+def sound_prefix(data: bytes, around: Surroundings) -> tuple[Sound, CorruptMessageError | None]:
+    """As far as `data` is sound, and what is wrong with the batch behind; a last batch that is not there as a whole is
+    left to the caller unless it must end at `stop`.
+    """
+    view = memoryview(data)
+    found: list[tuple[int, BatchHeader]] = []
+    position, expected, epoch = 0, around.expected, around.previous_epoch
+    stop = min(len(data), around.stop - around.position)
+    fault: CorruptMessageError | None = None
+    while stop - position >= HEADER_SIZE:
+        header = read_header(data, position)
+        size = header.size_bytes
+        if header.magic != MAGIC or size < HEADER_SIZE:
+            fault = _fault(around, position, f"no batch: magic {header.magic}, length {header.length}")
+            break
+        if position + size > stop:
+            break
+        if crc32c(view[position + CRC_START : position + size]) != header.crc:
+            fault = _fault(around, position, "CRC mismatch")
+            break
+        reason = _header_fault(data, position, header, expected, epoch, around, is_first=not found)
+        if reason:
+            fault = _fault(around, position, reason)
+            break
+        found.append((around.position + position, header))
+        position, expected, epoch = position + size, header.next_offset, header.leader_epoch
+    if fault is None and position < stop and stop == around.stop - around.position:
+        fault = _fault(around, position, "the batch is cut off")
+    return Sound(around.position + position, expected, epoch, found), fault
+
+
+def _fault(around: Surroundings, position: int, reason: str) -> CorruptMessageError:
+    return CorruptMessageError(reason, path=around.path, position=around.position + position)
+
+
+def _header_fault(
+    data: bytes,
+    position: int,
+    header: BatchHeader,
+    expected: Offset,
+    epoch: LeaderEpoch,
+    around: Surroundings,
+    *,
+    is_first: bool,
+) -> str:
+    """What is wrong with the bytes that the CRC does not cover; "": nothing."""
+    if header.last_offset_delta < 0 or header.base_offset < expected:
+        return f"offset {header.base_offset} where {expected} was expected"
+    if header.next_offset > around.bound:
+        return f"offsets {header.base_offset}..{header.last_offset} before what begins at {around.bound}"
+    joins = header.base_offset == expected
+    if is_first and around.first_last_offset is not None:
+        if header.last_offset != around.first_last_offset:
+            return f"last offset {header.last_offset}, but the index says {around.first_last_offset}"
+        joins = True
+    by_table = epoch_in(around.epochs, header.last_offset)
+    if joins and header.leader_epoch == by_table and header.leader_epoch >= epoch:
+        return ""
+    after = position + header.size_bytes
+    behind = read_header(data, after) if len(data) - after >= HEADER_SIZE else None
+    if behind is not None and behind.magic != MAGIC:
+        behind = None
+    if not joins and behind is not None and behind.base_offset < header.next_offset:
+        return f"offsets {header.base_offset}..{header.last_offset} before a batch that begins at {behind.base_offset}"
+    return _epoch_fault(header, epoch, by_table, behind, around)
+
+
+def _epoch_fault(
+    header: BatchHeader, epoch: LeaderEpoch, by_table: LeaderEpoch, behind: BatchHeader | None, around: Surroundings
+) -> str:
+    if header.leader_epoch == by_table:  # the table agrees: a neighbour is wrong
+        return ""
+    if header.leader_epoch < epoch:
+        return f"leader epoch {header.leader_epoch} after {epoch}"
+    if behind is not None:
+        # The batch behind joins this one, or it says nothing.
+        joins = behind.base_offset >= header.next_offset and behind.next_offset <= around.bound
+        if joins and behind.leader_epoch < header.leader_epoch:
+            return f"leader epoch {header.leader_epoch} before {behind.leader_epoch}"
+        behind_by_table = epoch_in(around.epochs, behind.last_offset)
+        if joins and behind_by_table == by_table == behind.leader_epoch:
+            return f"leader epoch {header.leader_epoch}, but the log's table and the next batch say {by_table}"
+    elif epoch != NO_LEADER_EPOCH and epoch == by_table:
+        return f"leader epoch {header.leader_epoch}, but the log's table and the batch before say {by_table}"
+    return ""
+
+
+def epoch_in(epochs: Sequence[EpochEntry], offset: Offset) -> LeaderEpoch:
+    """As `LeaderEpochs.epoch_of`."""
+    i = bisect_right(epochs, offset, key=lambda entry: entry.start_offset)
+    return epochs[i - 1].epoch if i else NO_LEADER_EPOCH

@@ -1,0 +1,196 @@
+"""A segment with damage, written again: what is sound of it, and the rest from another replica.
+
+    <base>.log.cleaned and its indexes   sound batches are copied (and checked once more), missing ones fetched
+    -> synced, then swapped in as compaction does (`swap`): a crash leaves the old segment or the new one
+
+What was missing may be more than one segment holds (a whole file was gone): then further ones follow the first. The
+index of aborted transactions takes over what the old one says, and what the batches say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+
+from streamlog.errors import CorruptMessageError, DamagedFileError
+from streamlog.model import Offset
+from streamlog.ports import FileSystem
+from streamlog.records import BatchHeader
+from streamlog.storage.files import names
+from streamlog.storage.integrity.batch_checks import Sound, Surroundings, check_batches, epoch_in
+from streamlog.storage.integrity.examination import DamagedRange, Examined
+from streamlog.storage.log.log import Log
+from streamlog.storage.log.markers import marker_in
+from streamlog.storage.log.producers import ProducerStates
+from streamlog.storage.recovery.transaction_replay import producers_before
+from streamlog.storage.segments.segment import Segment
+from streamlog.storage.segments.transaction_index import AbortedTransaction
+from streamlog.storage.segments.verified import VerifiedRange
+
+CHUNK_BYTES: Final = 1 << 20
+ROOM_LEFT_BYTES: Final = 16 << 20
+"""A repair leaves so much of the disk to others."""
+
+Fetch = Callable[[Offset, Offset], AsyncIterator[bytes]]
+"""Whole batches of the offsets [begin, end) from another replica, in order. What it raises ends the repair."""
+
+
+async def repair_segment(fs: FileSystem, log: Log, segment: Segment, found: Examined, fetch: Fetch) -> bool:
+    """Put a sound copy of `segment` in its place; False where the log has changed meanwhile. What `fetch` raises,
+    CorruptMessageError where what it gives does not fit, DamagedFileError where there is no room, StorageError.
+    """
+    with log.in_use():
+        _check_room(fs, log, segment, found)
+        if segment is log.segments.active:
+            log.roll_now()
+        return await _Repair(fs, log, segment, found, fetch).run()
+
+
+class _Repair:
+    def __init__(self, fs: FileSystem, log: Log, segment: Segment, found: Examined, fetch: Fetch) -> None:
+        self._fs = fs
+        self._log = log
+        self._segment = segment
+        self._found = found
+        self._fetch = fetch
+        self._bound = log.segments.end_of(log.segments.index_of(segment.base_offset), log.log_end_offset)
+        self._size_max = max(log.config.segment_bytes, segment.size_bytes)
+        self._outputs: list[Segment] = []
+        self._aborted: dict[Offset, AbortedTransaction] = {}
+        self._producers: ProducerStates | None = None  # None: nothing can be said of transactions
+
+    async def run(self) -> bool:
+        log, segment = self._log, self._segment
+        generation = log.durability.generation
+        self._producers = await producers_before(self._fs, log, segment)
+        segment.pin()
+        try:
+            self._begin(segment.base_offset)
+            await self._write()
+            self._index_transactions()
+            for output in self._outputs:
+                output.become_closed()
+                await output.sync()
+        except BaseException:
+            self._discard()
+            raise
+        finally:
+            segment.unpin()
+        if generation != log.durability.generation or not log.has_neighbours([segment]):
+            self._discard()
+            return False
+        log.replace_segments([segment], self._outputs[0], self._outputs[1:])
+        return True
+
+    async def _write(self) -> None:
+        parts: list[VerifiedRange | DamagedRange] = [*self._found.sound, *self._found.damages]
+        parts.sort(key=lambda part: (part.begin, 0) if isinstance(part, VerifiedRange) else (part.position, 1))
+        for part in parts:
+            if isinstance(part, VerifiedRange):
+                await self._copy(part)
+            else:
+                await self._fill(part)
+
+    async def _copy(self, part: VerifiedRange) -> None:
+        position, size = part.begin, CHUNK_BYTES
+        while position < part.end:
+            self._log.durability.check()
+            wanted = min(size, part.end - position)
+            data = await self._segment.file.read(wanted, position)
+            if len(data) < wanted:
+                raise CorruptMessageError("the file is shorter than it was", position=position)
+            taken = self._append(data, self._surroundings(position, part.end))
+            size = CHUNK_BYTES if taken else size * 2
+            position += taken
+
+    async def _fill(self, part: DamagedRange) -> None:
+        expected = part.begin_offset
+        async for data in self._fetch(part.begin_offset, part.end_offset):
+            around = Surroundings(
+                path="what was fetched",
+                position=0,
+                stop=len(data),
+                expected=expected,
+                bound=part.end_offset,
+                epochs=self._log.epochs.entries,
+            )
+            sound = check_batches(data, around)
+            for _, header in sound.batches:
+                if header.leader_epoch != epoch_in(around.epochs, header.last_offset):
+                    raise CorruptMessageError(
+                        f"offset {header.base_offset} was fetched with leader epoch {header.leader_epoch}, here it is"
+                        f" of {epoch_in(around.epochs, header.last_offset)}"
+                    )
+                if header.base_offset > expected and not self._log.config.cleanup_compact:
+                    raise CorruptMessageError(f"offset {header.base_offset} was fetched where {expected} was wanted")
+                expected = header.next_offset
+            self._add(data, sound)
+        if expected < part.end_offset and not self._log.config.cleanup_compact:
+            raise CorruptMessageError(f"nothing was fetched from {expected} on, up to {part.end_offset}")
+
+    def _surroundings(self, position: int, stop: int) -> Surroundings:
+        return Surroundings(
+            path=self._segment.path(names.LOG),
+            position=position,
+            stop=stop,
+            expected=self._segment.base_offset,
+            bound=self._bound,
+        )
+
+    def _append(self, data: bytes, around: Surroundings) -> int:
+        """Whole batches at the beginning of `data`, which were found sound; their size."""
+        sound = check_batches(data, around)
+        taken = sound.end - around.position
+        if taken:
+            self._add(data[:taken], sound)
+        return taken
+
+    def _add(self, data: bytes, sound: Sound) -> None:
+        """To the output, and the next one where it does not fit."""
+        if not sound.batches:
+            return
+        origin = sound.batches[0][0]
+        batches = [(position - origin, header) for position, header in sound.batches]
+        output = self._outputs[-1]
+        if output.size_bytes and output.size_bytes + len(data) > self._size_max:
+            output = self._begin(batches[0][1].base_offset)
+        output.append((data,), batches, len(data))
+        for position, header in batches:
+            self._follow(data, position, header)
+
+    def _begin(self, base: Offset) -> Segment:
+        output = Segment.create(self._fs, self._log.directory, base, self._log.config, suffix=names.CLEANED)
+        self._outputs.append(output)
+        return output
+
+    def _follow(self, data: bytes, position: int, header: BatchHeader) -> None:
+        if self._producers is None or not header.has_producer:
+            return
+        marker = marker_in(data[position : position + header.size_bytes], header) if header.is_control else None
+        aborted = self._producers.update(header, marker)
+        if aborted is not None:
+            self._aborted[aborted.last_offset] = aborted
+
+    def _index_transactions(self) -> None:
+        try:
+            for known in self._segment.transaction_index.entries():
+                self._aborted.setdefault(known.last_offset, known)
+        except DamagedFileError:
+            pass  # what the batches say is all there is
+        for _, aborted in sorted(self._aborted.items()):
+            home = [one for one in self._outputs if one.base_offset <= aborted.last_offset][-1]
+            home.transaction_index.append(aborted)
+
+    def _discard(self) -> None:
+        for output in self._outputs:
+            output.close()
+            output.unlink()
+
+
+def _check_room(fs: FileSystem, log: Log, segment: Segment, found: Examined) -> None:
+    """Before anything is written: a disk that is full must not fail for a repair."""
+    wanted = segment.size_bytes + ROOM_LEFT_BYTES
+    if fs.free_bytes(log.directory) < wanted:
+        first = found.damages[0]
+        reason = f"{first.reason}: there is no room to write the segment again ({wanted} bytes)"
+        raise DamagedFileError(first.path, first.position, reason, "make room on that disk")

@@ -1,0 +1,252 @@
+"""What a partition remembers of its producers, to refuse duplicates and gaps (SEMANTICS 6, KIP-98).
+
+For each producer id: its epoch and its last five batches (first and last sequence, last offset). The rules for a new
+batch of the same epoch:
+
+    it is one of the five                  -> a retry: success, with the old offset
+    first sequence = last + 1              -> new (2^31-1 is followed by 0)
+    otherwise                              -> OUT_OF_ORDER_SEQUENCE
+    lower epoch                            -> PRODUCER_FENCED
+    newer epoch                            -> must start at sequence 0
+    producer id not known here             -> any sequence: its state may have expired, or been deleted with the records
+
+Transactions (SEMANTICS 7, KIP-98, KIP-890). A producer's first transactional batch opens one, a marker ends it. Each
+transaction has an epoch of its own, and its marker carries the epoch above:
+
+    a transaction is open, plain batch     -> INVALID_TXN_STATE, and so is a batch of a newer epoch
+    none is open, transactional batch      -> opens one, and must start at sequence 0: its epoch does. That it may is
+                                              for the broker to verify with the coordinator
+    marker, epoch of the producer          -> a repeated one: success, nothing is written. What is open under this
+                                              epoch is the next transaction, and not the one that it was meant for
+    marker, lower epoch                    -> PRODUCER_FENCED
+    marker of an older coordinator         -> TRANSACTION_COORDINATOR_FENCED
+
+`check` decides and changes nothing; `update` follows a batch that is in the log, without checks, and is all that a
+follower and recovery call. The same batches give the same state, so the log is the truth and a snapshot (`.snapshot`,
+in `producer_snapshot`) only saves reading it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from msgspec import Struct
+
+from streamlog.errors import (
+    InvalidTransactionStateError,
+    OutOfOrderSequenceError,
+    ProducerFencedError,
+    TransactionCoordinatorFencedError,
+)
+from streamlog.model import INT32_MAX, NO_OFFSET, NO_TIMESTAMP, Offset, ProducerEpoch, ProducerId
+from streamlog.records import BatchHeader, EndTransactionMarker
+from streamlog.storage.log.open_transactions import OpenTransactions
+from streamlog.storage.segments.transaction_index import VERSION, AbortedTransaction
+
+BATCHES_KEPT: Final = 5  # Kafka's NUM_BATCHES_TO_RETAIN: max.in.flight.requests.per.connection of idempotent producers
+NO_SEQUENCE: Final = -1
+
+
+class BatchSeen(NamedTuple):
+    """A batch in the log, as its producer numbered it."""
+
+    first_sequence: int
+    last_sequence: int
+    last_offset: Offset
+    offset_delta: int  # last offset - first offset
+    timestamp_ms: int
+
+    @property
+    def first_offset(self) -> Offset:
+        return Offset(self.last_offset - self.offset_delta)
+
+
+class Producer(Struct):
+    """State of one producer id. `batches`: oldest first, at most five, all of `epoch`."""
+
+    producer_id: ProducerId
+    epoch: ProducerEpoch
+    batches: list[BatchSeen]
+    timestamp_ms: int  # of its last batch: expiry counts from here
+    coordinator_epoch: int = -1
+    transaction_start: Offset = NO_OFFSET  # first offset of its open transaction
+    # Timestamp of that transaction's first batch; of a later one where a snapshot has told of it.
+    transaction_timestamp_ms: int = NO_TIMESTAMP
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def last_offset(self) -> Offset:
+        return self.batches[-1].last_offset if self.batches else NO_OFFSET
+
+
+def next_sequence(last: int) -> int:
+    return 0 if last == INT32_MAX else last + 1
+
+
+class ProducerStates:
+    """Owned by the log; `map_end_offset` is one past the last batch that it has seen."""
+
+    __slots__ = ("_by_id", "_last_offset", "_transactions", "map_end_offset")
+
+    def __init__(self, producers: Iterable[Producer] = (), map_end_offset: int = 0) -> None:
+        self._by_id: dict[ProducerId, Producer] = {p.producer_id: p for p in producers}
+        self._transactions = OpenTransactions(
+            (p.producer_id, p.transaction_start) for p in self._by_id.values() if p.transaction_start >= 0
+        )
+        self.map_end_offset = Offset(map_end_offset)
+        # No batch of a producer stands above it.
+        self._last_offset = map_end_offset - 1 if self._by_id else -1
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __iter__(self) -> Iterator[Producer]:
+        return iter(self._by_id.values())
+
+    def get(self, producer_id: ProducerId) -> Producer | None:
+        return self._by_id.get(producer_id)
+
+    @property
+    def first_unstable_offset(self) -> Offset | None:
+        """First offset of the oldest open transaction; None where none is open."""
+        return self._transactions.oldest
+
+    def first_unstable(self, high_watermark: Offset) -> Offset | None:
+        """As `OpenTransactions.first_unstable`."""
+        return self._transactions.first_unstable(high_watermark)
+
+    def in_transaction(self) -> list[Producer]:
+        """Those with an open transaction, the oldest first."""
+        found = [p for p in self._by_id.values() if p.transaction_start >= 0]
+        return sorted(found, key=lambda p: p.transaction_start)
+
+    def has_open(self, producer_id: ProducerId, epoch: ProducerEpoch) -> bool:
+        """Whether a transaction of this very producer is open."""
+        producer = self._by_id.get(producer_id)
+        return producer is not None and producer.epoch == epoch and producer.transaction_start >= 0
+
+    def is_unmoved_by_cut(self, end_offset: Offset) -> bool:
+        """Whether a log that is cut there has lost nothing that this follows from."""
+        return self._last_offset < end_offset
+
+    def check(self, batch: BatchHeader) -> BatchSeen | None:
+        """The batch that this one repeats, or None where it is new. Raises as the table above says."""
+        producer = self._by_id.get(batch.producer_id)
+        if producer is None:
+            if batch.is_transactional and batch.base_sequence != 0:
+                raise self._out_of_order(batch, 0)
+            return None
+        if batch.producer_epoch < producer.epoch:
+            raise self._fenced(batch, producer)
+        if producer.transaction_start >= 0 and (not batch.is_transactional or batch.producer_epoch > producer.epoch):
+            raise InvalidTransactionStateError(
+                f"producer {batch.producer_id} has a transaction open since offset {producer.transaction_start}, in"
+                f" epoch {producer.epoch}: nothing but its own batches can follow until it ends",
+                producer_id=batch.producer_id,
+                field="producer_epoch",
+                limit=producer.epoch,
+            )
+        if batch.producer_epoch > producer.epoch:
+            if batch.base_sequence != 0:
+                raise self._out_of_order(batch, 0)
+            return None
+        first, last = batch.base_sequence, batch.last_sequence
+        for seen in producer.batches:
+            if seen.first_sequence == first and seen.last_sequence == last:
+                return seen
+        expected = next_sequence(producer.last_sequence)
+        if first != expected:
+            raise self._out_of_order(batch, expected)
+        return None
+
+    def check_marker(self, batch: BatchHeader, marker: EndTransactionMarker) -> bool:
+        """Whether this marker repeats one that is in the log. Raises as the table above says."""
+        producer = self._by_id.get(batch.producer_id)
+        if producer is None:
+            return False
+        if marker.coordinator_epoch < producer.coordinator_epoch:
+            raise TransactionCoordinatorFencedError(
+                f"a coordinator of epoch {marker.coordinator_epoch} ends a transaction of producer {batch.producer_id},"
+                f" but one of epoch {producer.coordinator_epoch} has taken its place",
+                producer_id=batch.producer_id,
+                field="coordinator_epoch",
+                limit=producer.coordinator_epoch,
+            )
+        if batch.producer_epoch < producer.epoch:
+            raise self._fenced(batch, producer)
+        return batch.producer_epoch == producer.epoch
+
+    def update(self, batch: BatchHeader, marker: EndTransactionMarker | None = None) -> AbortedTransaction | None:
+        """Follow a batch that was appended (or replicated, or read again); what it has aborted.
+
+        `marker`: what a control batch says. None with one whose record is gone (compaction), or says something else.
+        """
+        self.map_end_offset = batch.next_offset
+        if batch.producer_id < 0:
+            return None
+        self._last_offset = batch.last_offset
+        producer = self._by_id.get(batch.producer_id)
+        if producer is None:
+            producer = Producer(batch.producer_id, batch.producer_epoch, [], batch.max_timestamp)
+            self._by_id[batch.producer_id] = producer
+        if batch.producer_epoch != producer.epoch:
+            producer.epoch = batch.producer_epoch
+            producer.batches = []
+        producer.timestamp_ms = batch.max_timestamp
+        if batch.is_control:
+            return self._end_transaction(producer, batch.last_offset, marker)
+        seen = BatchSeen(
+            batch.base_sequence, batch.last_sequence, batch.last_offset, batch.last_offset_delta, batch.max_timestamp
+        )
+        producer.batches = [*producer.batches[1 - BATCHES_KEPT :], seen]
+        if batch.is_transactional and producer.transaction_start < 0:
+            producer.transaction_start = batch.base_offset
+            producer.transaction_timestamp_ms = batch.max_timestamp
+            self._transactions.begin(batch.producer_id, batch.base_offset)
+        return None
+
+    def _end_transaction(
+        self, producer: Producer, offset: Offset, marker: EndTransactionMarker | None
+    ) -> AbortedTransaction | None:
+        if marker is None:
+            return None
+        producer.coordinator_epoch = marker.coordinator_epoch
+        producer.transaction_start = NO_OFFSET
+        producer.transaction_timestamp_ms = NO_TIMESTAMP
+        ended = self._transactions.end(producer.producer_id, offset)
+        if ended is None or marker.commit:
+            return None
+        return AbortedTransaction(VERSION, producer.producer_id, ended.first_offset, offset, ended.last_stable_offset)
+
+    def expire(self, now_ms: int, expiration_ms: int) -> None:
+        """Forget producers that have been silent for longer, unless a transaction of theirs is open."""
+        old = [
+            p.producer_id
+            for p in self._by_id.values()
+            if p.transaction_start < 0 and now_ms - p.timestamp_ms >= expiration_ms
+        ]
+        for producer_id in old:
+            del self._by_id[producer_id]
+
+    @staticmethod
+    def _fenced(batch: BatchHeader, producer: Producer) -> ProducerFencedError:
+        return ProducerFencedError(
+            f"producer {batch.producer_id} sent epoch {batch.producer_epoch}, but epoch {producer.epoch} is in"
+            " use: another producer has taken its place",
+            producer_id=batch.producer_id,
+            field="producer_epoch",
+            limit=producer.epoch,
+        )
+
+    @staticmethod
+    def _out_of_order(batch: BatchHeader, expected: int) -> OutOfOrderSequenceError:
+        return OutOfOrderSequenceError(
+            f"producer {batch.producer_id} sent sequence {batch.base_sequence}, {expected} was expected",
+            producer_id=batch.producer_id,
+            field="base_sequence",
+            limit=expected,
+        )

@@ -1,0 +1,328 @@
+"""Reading a log: batches from an offset, offsets from a timestamp.
+
+`try_read` stays on the event loop and in the page cache; `read` waits for the device off the loop. Between its steps
+the log may be cut or its segments removed: the segment is pinned while it is read, and a read that a truncation has
+overtaken begins again.
+
+What goes out was verified (`soundness`): it was written by this process, or has been checked since it started. So
+`try_read` gives only what is known to be sound, and costs nothing for it; `read` checks what it reads in the thread
+that reads it. Where that fails the segment is read as a whole (`examination`): what cannot be read is noted in
+`Log.unsound`, and its owner is notified; what stands before and behind it is served.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from streamlog.errors import (
+    CorruptMessageError,
+    DamagedFileError,
+    InvalidRecordError,
+    MessageTooLargeError,
+    UnsupportedCompressionError,
+)
+from streamlog.model import LeaderEpoch, Offset
+from streamlog.records import BatchHeader, Record, check_crc, read_header
+from streamlog.records.decode import decode_batch
+from streamlog.records.header import HEADER_SIZE
+from streamlog.storage.files import names
+from streamlog.storage.integrity.batch_checks import Surroundings, check_batches
+from streamlog.storage.integrity.examination import Examined
+from streamlog.storage.segments.scan import ReadAt, Scan, WouldBlockError, run_async, try_run
+from streamlog.storage.segments.segment import SCAN_BYTES, Segment
+from streamlog.storage.segments.transaction_index import AbortedTransaction
+from streamlog.storage.segments.verified import VerifiedRange
+
+if TYPE_CHECKING:
+    from streamlog.storage.log.log import Log
+
+_BASE_OFFSET: Final = struct.Struct(">q")
+
+
+class FoundOffset(NamedTuple):
+    offset: Offset
+    timestamp_ms: int
+    leader_epoch: LeaderEpoch
+
+
+def try_read(log: Log, offset: Offset, size_max: int, end_offset: Offset | None, at_least_one: bool) -> bytes | None:
+    index, end = _begin(log, offset, end_offset)
+    while index < len(log.segments):
+        segment = log.segments.at(index)
+        if segment in log.unsound:
+            return None
+        try:
+            place = try_run(
+                segment.file,
+                segment.locate(offset, _bound(log, index, end), size_max, at_least_one=at_least_one),
+            )
+            data = None if place is None else _try_verified(log, segment, place, offset)
+        except (WouldBlockError, CorruptMessageError, DamagedFileError):
+            return None  # `read` waits for the disk, or finds out what is wrong
+        if data is not None:
+            return data
+        segment_end = log.segments.end_of(index, log.log_end_offset)
+        if segment_end >= end:
+            return b""
+        if segment_end > offset and not log.config.cleanup_compact:
+            return None  # records are missing at its end
+        index += 1
+    return b""
+
+
+def _try_verified(log: Log, segment: Segment, place: tuple[int, int], offset: Offset) -> bytes:
+    """WouldBlockError where it is not in the page cache, or not known to be sound."""
+    start, stop = place
+    if stop <= start:
+        return b""
+    data = segment.file.try_pread(stop - start, start) if segment.verified.covers(start, stop) else None
+    if data is None or len(data) < stop - start:
+        raise WouldBlockError
+    if not log.config.cleanup_compact and _BASE_OFFSET.unpack_from(data)[0] > max(offset, segment.base_offset):
+        raise WouldBlockError  # the index may have led astray
+    return data
+
+
+async def read(log: Log, offset: Offset, size_max: int, end_offset: Offset | None, at_least_one: bool) -> bytes:
+    """DamagedFileError where `offset` itself cannot be read."""
+    suspected: CorruptMessageError | DamagedFileError | None = None
+    while True:
+        generation = log.durability.generation
+        index, end = _begin(log, offset, end_offset)
+        segment = log.segments.at(index)
+        segment_end = log.segments.end_of(index, log.log_end_offset)
+        bound = _bound(log, index, end)
+        damaged = log.damage_at(segment, offset)
+        if damaged is not None:
+            if damaged.begin_offset <= offset:
+                raise log.unreadable(damaged)
+            bound = damaged.begin_offset if bound is None else min(bound, damaged.begin_offset)
+        segment.pin()
+        try:
+            found = log.unsound.get(segment)
+            if found is not None:
+                data = await _read_beside_damage(segment, found, offset, bound, size_max, at_least_one)
+            else:
+                data = await _read_checked(log, segment, segment_end, offset, bound, size_max, at_least_one)
+        except (CorruptMessageError, DamagedFileError) as error:
+            if generation != log.durability.generation or segment not in log.segments:
+                continue
+            if suspected is not None:
+                raise
+            suspected = error
+            await log.examine(segment)
+            continue
+        finally:
+            segment.unpin()
+        if generation != log.durability.generation:
+            continue
+        if data is not None:
+            return data
+        if segment_end >= end:
+            return b""
+        offset = segment_end  # nothing left in this segment (compaction): go on in the next
+
+
+async def _read_checked(
+    log: Log,
+    segment: Segment,
+    segment_end: Offset,
+    offset: Offset,
+    bound: Offset | None,
+    size_max: int,
+    at_least_one: bool,
+) -> bytes | None:
+    """As `Segment.locate`, with the bytes. CorruptMessageError where they are not sound, or the index leads astray."""
+    generation, epochs = log.durability.generation, log.epochs.entries
+    place = await run_async(segment.file, segment.locate(offset, bound, size_max, at_least_one=at_least_one))
+    if place is None:
+        if offset < segment_end and bound is None and not log.config.cleanup_compact:
+            raise CorruptMessageError(
+                f"nothing from {offset} on, the next segment begins at {segment_end}", path=segment.path(names.LOG)
+            )
+        return None
+    start, stop = place
+    if stop <= start:
+        return b""
+    anchor, expected, last_offset = _anchor(segment, start)
+    around = Surroundings(
+        path=segment.path(names.LOG),
+        position=anchor,
+        stop=stop,
+        expected=expected,
+        first_last_offset=last_offset,
+        bound=segment_end,
+        epochs=epochs,
+    )
+    size = min(stop + HEADER_SIZE, segment.size_bytes) - anchor
+    data, next_offset = await segment.file.read_with(size, anchor, partial(_checked, around, start, offset))
+    if generation == log.durability.generation:
+        segment.verified.add(anchor, stop, next_offset)
+    return data
+
+
+async def _read_beside_damage(
+    segment: Segment, found: Examined, offset: Offset, bound: Offset | None, size_max: int, at_least_one: bool
+) -> bytes | None:
+    """As `_read_checked`, in a segment of which it is known what is sound: no search leads through what is not."""
+    last = found.sound[-1] if found.sound else VerifiedRange(0, 0, segment.base_offset)
+    behind = VerifiedRange(last.end, segment.size_bytes, Offset(offset + 1))  # appended since
+    run = next((one for one in found.sound if one.next_offset > offset), behind)
+    entry = segment.offset_index.lookup(offset).position
+    begin = entry if run.begin <= entry < run.end else run.begin
+    start = await run_async(segment.file, segment.seek_from(begin, offset))
+    if start >= run.end:
+        return None
+    size = min(max(size_max, HEADER_SIZE), run.end - start)
+    while True:
+        work = partial(_whole_batches, bound, size_max, at_least_one)
+        data, needed = await segment.file.read_with(size, start, work)
+        if needed <= size:
+            return data if data or not at_least_one else None
+        size = min(needed, run.end - start)
+
+
+def _whole_batches(bound: Offset | None, size_max: int, at_least_one: bool, data: bytes) -> tuple[bytes, int]:
+    """Those of `data` that are to be given, and how many bytes must be read for the first one; 0: no more."""
+    stop = 0
+    while len(data) - stop >= HEADER_SIZE:
+        header = read_header(data, stop)
+        after = stop + header.size_bytes
+        if header.size_bytes < HEADER_SIZE or (bound is not None and header.next_offset > bound):
+            break
+        if after > size_max and not (at_least_one and not stop):
+            break
+        if after > len(data):
+            return data[:stop], 0 if stop else after
+        check_crc(data, stop, header)
+        stop = after
+    return data[:stop], 0
+
+
+def _anchor(segment: Segment, start: int) -> tuple[int, Offset, Offset | None]:
+    """Where a check of what begins at `start` begins: there where it is known what comes, else at a batch before that
+    the index names. Position, the offset that is expected there at least, the last offset of that batch.
+    """
+    if not start:
+        return 0, segment.base_offset, None
+    known = segment.verified.next_offset_at(start)
+    if known is not None:
+        return start, known, None
+    entry = segment.offset_index.lookup_position(start - 1)
+    if 0 < entry.position < start:
+        return entry.position, segment.base_offset, entry.offset
+    return 0, segment.base_offset, None
+
+
+def _checked(around: Surroundings, start: int, offset: Offset, data: bytes) -> tuple[bytes, Offset]:
+    """In the thread that read `data`: the bytes of [start, around.stop), and the offset after them."""
+    sound = check_batches(data, around)
+    if len(data) < around.stop - around.position:
+        raise CorruptMessageError("the file is shorter than it was", path=around.path, position=around.position)
+    places = [position for position, _ in sound.batches]
+    if start != around.stop and start not in places:
+        raise CorruptMessageError("no batch begins here", path=around.path, position=start)
+    for position, header in sound.batches:
+        if position >= start:
+            break
+        if header.next_offset > offset:
+            raise CorruptMessageError(f"offset {offset} stands before", path=around.path, position=position)
+    if around.position == start and len(data) == around.stop - start:
+        return data, sound.next_offset
+    return data[start - around.position : around.stop - around.position], sound.next_offset
+
+
+async def offset_for_timestamp(log: Log, timestamp_ms: int) -> FoundOffset | None:
+    offset, suspected = log.log_start_offset, False
+    while offset < log.log_end_offset:
+        log.durability.check()
+        generation = log.durability.generation
+        index = log.segments.index_of(offset)
+        segment, segment_end = log.segments.at(index), log.segments.end_of(index, log.log_end_offset)
+        if segment.max_timestamp.timestamp_ms >= timestamp_ms:
+            segment.pin()
+            try:
+                found = await run_async(segment.file, _find_timestamp(segment, timestamp_ms, log.log_start_offset))
+            except (CorruptMessageError, DamagedFileError):
+                if generation != log.durability.generation or segment not in log.segments:
+                    continue
+                if suspected:
+                    raise
+                suspected = True
+                await log.examine(segment)
+                damaged = log.damage_at(segment, segment.base_offset)
+                if damaged is not None:
+                    raise log.unreadable(damaged) from None
+                continue
+            finally:
+                segment.unpin()
+            if generation != log.durability.generation:
+                continue
+            if found is not None:
+                await read(log, found.offset, 1, None, True)  # it is sound, or this raises
+                return found
+        offset = segment_end
+    return None
+
+
+def aborted(log: Log, start: Offset, end: Offset) -> list[AbortedTransaction]:
+    """As `Log.aborted`. The markers may stand in later segments than the records."""
+    found: list[AbortedTransaction] = []
+    for index in range(log.segments.index_of(start), len(log.segments)):
+        segment = log.segments.at(index)
+        here = segment.transaction_index
+        if not here.checked:
+            log.check_transactions(segment)
+        if here.count:
+            some, is_all = here.touching(start, end)
+            found += some
+            if is_all:
+                break
+    found.sort(key=lambda one: one.first_offset)
+    return found
+
+
+def _begin(log: Log, offset: Offset, end_offset: Offset | None) -> tuple[int, Offset]:
+    log.durability.check()
+    if not log.log_start_offset <= offset <= log.log_end_offset:
+        raise log.out_of_range(offset)
+    end = log.log_end_offset if end_offset is None else min(end_offset, log.log_end_offset)
+    return log.segments.index_of(offset), end
+
+
+def _bound(log: Log, index: int, end: Offset) -> Offset | None:
+    """The bound for one segment: None where all of the segment is below `end`, which saves a search."""
+    return None if log.segments.end_of(index, log.log_end_offset) <= end else end
+
+
+def _find_timestamp(segment: Segment, timestamp_ms: int, log_start: Offset) -> Scan[FoundOffset | None]:
+    """Every record before the floor entry of the time index is older: scan from there, batch by batch."""
+    floor = segment.time_index.lookup(timestamp_ms - 1).offset
+    position = yield from segment.seek(max(floor, log_start))
+    while position < segment.size_bytes:
+        data = yield ReadAt(min(SCAN_BYTES, segment.size_bytes - position), position)
+        at = 0
+        while at + HEADER_SIZE <= len(data):
+            header = read_header(data, at)
+            size = segment.checked_size(header, position + at)
+            if header.max_timestamp >= timestamp_ms:
+                batch = yield ReadAt(size, position + at)
+                check_crc(batch, 0, header)
+                for record in _records_of(batch, header):
+                    if record.timestamp >= timestamp_ms and record.offset >= log_start:
+                        return FoundOffset(Offset(record.offset), record.timestamp, header.leader_epoch)
+            at += size
+        position = segment.further(position, at)
+    return None
+
+
+def _records_of(batch: bytes, header: BatchHeader) -> list[Record]:
+    """Of a batch whose CRC is right. What no reader can decode counts as one record at its beginning: who reads from
+    there is told about it.
+    """
+    try:
+        return decode_batch(batch)
+    except (CorruptMessageError, InvalidRecordError, MessageTooLargeError, UnsupportedCompressionError):
+        return [Record(header.base_offset, header.max_timestamp, None, None)]

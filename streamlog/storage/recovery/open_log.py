@@ -1,0 +1,267 @@
+"""Opening a log: finish what an earlier life has left half done, then believe (clean stop) or scan (`recovery`).
+
+left behind        what becomes of it
+.deleted           removed: its deletion was decided
+.tmp, .cleaned     removed: never counted
+.swap              compaction had finished it: takes the place of the segments that it covers
+index without log  removed
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct, field
+
+from streamlog.errors import CorruptMessageError, DamagedFileError
+from streamlog.model import Offset, TopicPartition
+from streamlog.ports import FileSystem, Probe
+from streamlog.storage.files import names
+from streamlog.storage.files.checkpoints import SIZE_MAX, parse_epochs, parse_sums
+from streamlog.storage.files.replace_file import read_file
+from streamlog.storage.files.snapshot_files import drop_snapshots_above, load_snapshot
+from streamlog.storage.log.config import LogConfig
+from streamlog.storage.log.epochs import LeaderEpochs
+from streamlog.storage.log.log import Home, Log
+from streamlog.storage.log.producer_restore import follow
+from streamlog.storage.log.producers import ProducerStates
+from streamlog.storage.recovery.recovery import Recovery
+from streamlog.storage.segments.header_scan import scan_file
+from streamlog.storage.segments.index_rebuild import rebuild_indexes
+from streamlog.storage.segments.segment import Segment
+from streamlog.storage.segments.segment_list import Segments
+from streamlog.storage.segments.swap import finish_swaps
+
+
+class OpenAt(Struct, frozen=True, kw_only=True):
+    """What the directory's checkpoints say of one log."""
+
+    recovery_point: Offset
+    log_start: Offset
+    clean: bool  # stopped in order: the log ends at `recovery_point`, nothing needs a scan
+    cleaned: bool = False  # compaction has been at it
+    foreign: bool = False  # no recovery points were here: a directory that Kafka wrote, or a damaged one
+
+
+async def open_log(
+    fs: FileSystem,
+    home: Home,
+    partition: TopicPartition,
+    directory: str,
+    config: LogConfig,
+    at: OpenAt,
+    probe: Probe,
+) -> Log:
+    """Open the log in `directory`, which exists; an empty one begins at `at.log_start`.
+
+    Never raises for damaged content: the log's `damage` tells. OSError where the disk fails.
+    """
+    return await _Opening(fs, home, partition, directory, config, at, probe).run()
+
+
+class _Opening(Struct):
+    fs: FileSystem
+    home: Home
+    partition: TopicPartition
+    directory: str
+    config: LogConfig
+    at: OpenAt
+    probe: Probe
+    gaps_noted: bool = False
+    sums: dict[Offset, int] = field(default_factory=dict)  # of indexes of aborted transactions, by segment
+
+    @property
+    def may_have_gaps(self) -> bool:
+        """Whether a gap between batches is explained. The topic's settings may not be known yet at the opening."""
+        return self.gaps_noted or self.at.cleaned or self.at.foreign or self.config.cleanup_compact
+
+    async def run(self) -> Log:
+        files = tidy(self.fs, self.directory)
+        bases = sorted(parsed[0] for parsed in map(names.parse_file_name, files) if parsed and parsed[1] == names.LOG)
+        is_ours = self.fs.exists(names.join(self.directory, names.TRANSACTION_SUMS))
+        begin = bases[0] if bases else self.at.recovery_point
+        if self.at.clean and is_ours and begin > self.at.log_start:
+            return self._without_head(await self._found(bases, files), Offset(begin))
+        return await self._found(bases, files)
+
+    def _without_head(self, log: Log, begin: Offset) -> Log:
+        """After a stop in order it is known where the log begins: what stood there is gone. It would look as if it had
+        been deleted in time, and be deleted elsewhere too once this replica leads.
+        """
+        path = names.join(self.directory, names.file_name(self.at.log_start, names.LOG))
+        reason = f"offsets {self.at.log_start}..{begin} are gone: the log began there when it was closed"
+        log.damage = DamagedFileError(path, 0, reason, "the log is to be had from the partition's leader")
+        log.lost_head = self.at.log_start
+        self.probe("log_damaged", path=path, position=0, reason=reason)
+        return log
+
+    async def _found(self, bases: list[Offset], files: list[str]) -> Log:
+        if not bases:
+            return self._empty()
+        segments = [Segment(self.fs, self.directory, base, self.config) for base in bases]
+        await _index_anew(segments[:-1], files)
+        self.gaps_noted = names.GAPS in files
+        epochs = _load_epochs(self.fs, self.directory, self.probe)
+        self.sums = _load_sums(self.fs, self.directory, self.probe)
+        if self.at.clean and epochs is not None:
+            opened = await self._clean(segments, epochs)
+            if opened is not None:
+                return opened
+        return await self._unclean(segments, epochs)
+
+    def _empty(self) -> Log:
+        start = self.at.log_start
+        drop_snapshots_above(self.fs, self.directory, start)
+        segment = Segment.create(self.fs, self.directory, start, self.config)
+        log = self._log([segment], LeaderEpochs(), ProducerStates((), start), start)
+        log.durability.truncated(start, segment, [], restarted=True)
+        return log
+
+    async def _clean(self, segments: list[Segment], epochs: LeaderEpochs) -> Log | None:
+        """The log as its clean stop left it; None where it is not so after all, and must be scanned."""
+        active, end = segments[-1], self.at.recovery_point
+        try:
+            active.load_end(end, may_have_gaps=self.may_have_gaps)
+            self._check_transactions(active)
+        except DamagedFileError as e:
+            self.probe("clean_stop_disproved", path=e.path, position=e.position, reason=e.reason)
+            return None
+        producers = await self._producers_at(end, segments)
+        active.close()  # nothing is to be synced: most logs stay idle, and open their files when they are used
+        return self._log(segments, epochs, producers, end)
+
+    def _check_transactions(self, active: Segment) -> None:
+        """Of a log that was stopped in order. DamagedFileError."""
+        index = active.transaction_index
+        if self.sums.get(active.base_offset, (actual := index.checksum())) != actual:
+            raise DamagedFileError(index.file.path, 0, "it does not match its checksum")
+        index.checked = True
+
+    async def _unclean(self, segments: list[Segment], epochs: LeaderEpochs | None) -> Log:
+        first = Segments(segments).index_of(self.at.recovery_point)
+        if first and self.at.recovery_point <= segments[first].base_offset:
+            # A cut may have ended the segment before here, and appended to it, and the power cut brought this one back.
+            first -= 1
+        base = segments[first].base_offset
+        if epochs is None:
+            epochs = await _rebuild_epochs(segments[:first])
+        table = epochs.entries
+        epochs.truncate_end(base)
+        producers = await self._producers_at(base, segments)
+        recovery = Recovery(
+            self.fs,
+            self.directory,
+            self.config,
+            self.probe,
+            segments=segments,
+            first=first,
+            recovery_point=self.at.recovery_point,
+            epochs=epochs,
+            producers=producers,
+            table=table,
+            may_have_gaps=self.may_have_gaps,
+            gaps_allowed=self.at.foreign and self.config.cleanup_compact,
+        )
+        found = await recovery.run()
+        log = self._log(found.segments, epochs, producers, found.end_offset, damage=found.damage)
+        log.derived.recovered(stale=recovery.producers_stale)
+        for segment in found.segments[first:-1]:
+            log.derived.note_transactions(segment)
+        await log.restore_producers()
+        return log
+
+    async def _producers_at(self, offset: Offset, segments: list[Segment]) -> ProducerStates:
+        """From the newest snapshot at or below `offset`, and the batches between the two."""
+        first = segments[0].base_offset
+        producers = load_snapshot(self.fs, self.directory, offset)
+        if producers is None or producers.map_end_offset < first:
+            producers = ProducerStates((), first)
+        await follow(producers, Segments(segments), offset, offset)
+        return producers
+
+    def _log(
+        self,
+        segments: list[Segment],
+        epochs: LeaderEpochs,
+        producers: ProducerStates,
+        end: Offset,
+        *,
+        damage: DamagedFileError | None = None,
+    ) -> Log:
+        segments[-1].become_active(end)
+        start = max(segments[0].base_offset, min(end, self.at.log_start))
+        epochs.truncate_start(start)
+        log = Log(
+            self.fs,
+            self.home,
+            self.partition,
+            self.directory,
+            self.config,
+            segments=Segments(segments),
+            epochs=epochs,
+            producers=producers,
+            log_start_offset=start,
+            log_end_offset=end,
+            damage=damage,
+            gaps_noted=self.gaps_noted or self.at.cleaned,
+        )
+        closed = {segment.base_offset for segment in segments[:-1]}
+        log.derived.transaction_sums = {base: value for base, value in self.sums.items() if base in closed}
+        return log
+
+
+def tidy(fs: FileSystem, directory: str) -> list[str]:
+    """Finish or drop what was left half done; the names that remain."""
+    files = finish_swaps(fs, directory, fs.list(directory))
+    logs = {parsed[0] for parsed in map(names.parse_file_name, files) if parsed and parsed[1:] == (names.LOG, "")}
+    kept = []
+    for name in files:
+        parsed = names.parse_file_name(name)
+        orphan = parsed is not None and parsed[1] in names.SEGMENT_FILES and parsed[0] not in logs
+        if orphan or name.endswith((names.DELETED, names.TEMPORARY, names.CLEANED)):
+            fs.unlink(names.join(directory, name))
+        else:
+            kept.append(name)
+    return kept
+
+
+def _load_epochs(fs: FileSystem, directory: str, probe: Probe) -> LeaderEpochs | None:
+    """The table as its file has it; None where there is no file that can be believed."""
+    path = names.join(directory, names.LEADER_EPOCHS)
+    try:
+        content = read_file(fs, path, SIZE_MAX)
+        return None if content is None else LeaderEpochs(parse_epochs(path, content))
+    except DamagedFileError as e:
+        probe("epochs_rebuilt", path=e.path, position=e.position, reason=e.reason)
+        return None
+
+
+def _load_sums(fs: FileSystem, directory: str, probe: Probe) -> dict[Offset, int]:
+    path = names.join(directory, names.TRANSACTION_SUMS)
+    try:
+        content = read_file(fs, path, SIZE_MAX)
+        return {} if content is None else parse_sums(path, content)
+    except DamagedFileError as e:
+        probe("checkpoint_ignored", path=e.path, position=e.position, reason=e.reason)
+        return {}
+
+
+async def _index_anew(segments: list[Segment], files: list[str]) -> None:
+    """Rebuild the indexes of closed segments that lack one."""
+    present = set(files)
+    for segment in segments:
+        if {segment.file_name(names.INDEX), segment.file_name(names.TIME_INDEX)} <= present:
+            continue
+        try:
+            await rebuild_indexes(segment)
+        except CorruptMessageError:
+            pass  # the indexes end there; whoever reads on finds the damage
+        await segment.sync()
+
+
+async def _rebuild_epochs(segments: list[Segment]) -> LeaderEpochs:
+    """From the batches of segments that are believed."""
+    epochs = LeaderEpochs()
+    for segment in segments:
+        async for batches in scan_file(segment.file, 0, segment.size_bytes, check_crc=False):
+            for _, header in batches:
+                epochs.assign(header.leader_epoch, header.base_offset)
+    return epochs

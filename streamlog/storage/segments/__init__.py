@@ -1,0 +1,10 @@
+"""One segment of a log: its files, their indexes, and how they are searched.
+
+segment, segment_list             a .log with its indexes; the segments of a log in order
+entry_file, entry_index           files of fixed-size entries, and the search in them
+offset_index, time_index          .index and .timeindex
+transaction_index                 .txnindex
+index_rebuild, scan, header_scan  reading batches of a segment in bounded pieces
+swap                              replacing segments atomically
+verified                          which bytes of a segment are known to be intact
+"""
