@@ -14,7 +14,7 @@ and `unfollow` ends it from anywhere. When the stream breaks every slot is over,
 next stream; what is mended goes on being mended.
 
 Up goes one message for all that is pending: new slots, positions, slots that are over. A position is told when the
-log's stable end has moved; many syncs that come while a message is on its way are told by one. Down, a message is
+log's ackable end has moved; many syncs that come while a message is on its way are told by one. Down, a message is
 appended before the next one is read: a disk that cannot keep up holds up the stream, and nothing queues here.
 """
 
@@ -139,7 +139,7 @@ class FollowerLink:
 
     def follow(self, replica: FollowerReplica) -> None:
         followed = self._followed[replica] = Followed(replica)
-        replica.on_stable = partial(self._on_stable, followed)
+        replica.on_ackable_end = partial(self._on_ackable_end, followed)
         self._follow_again(followed)
 
     def unfollow(self, replica: FollowerReplica) -> None:
@@ -245,7 +245,7 @@ class FollowerLink:
         return Request(follows=follows, positions=positions, unfollow=unfollow)
 
     def _position(self, followed: Followed) -> Position:
-        followed.told_end = max(followed.told_end, followed.replica.position().stable_end)
+        followed.told_end = max(followed.told_end, followed.replica.position().ackable_end)
         return Position(followed.slot, followed.told_end, followed.credit_bytes)
 
     def _new_slot(self, followed: Followed) -> Follow:
@@ -253,7 +253,7 @@ class FollowerLink:
         followed.state, followed.slot = State.FOLLOWED, self._next_slot
         self._next_slot += 1
         self._slots[followed.slot] = followed
-        followed.told_end, followed.received_bytes = at.stable_end, 0
+        followed.told_end, followed.received_bytes = at.ackable_end, 0
         followed.credit_bytes = 0 if self._is_throttled(followed) else None
         if followed.credit_bytes is not None:
             self._want_credit(followed)
@@ -264,14 +264,14 @@ class FollowerLink:
             leader_epoch=replica.leader_epoch,
             fetch_offset=at.fetch_offset,
             last_epoch=at.last_epoch,
-            stable_end=at.stable_end,
+            ackable_end=at.ackable_end,
             log_start=at.log_start,
             credit_bytes=followed.credit_bytes,
             held=followed.held,
         )
 
-    def _on_stable(self, followed: Followed) -> None:
-        if followed.state is State.FOLLOWED and followed.replica.position().stable_end > followed.told_end:
+    def _on_ackable_end(self, followed: Followed) -> None:
+        if followed.state is State.FOLLOWED and followed.replica.position().ackable_end > followed.told_end:
             self._to_tell[followed] = None
             self._wake.set()
 

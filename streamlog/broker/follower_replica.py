@@ -3,7 +3,7 @@
     following --end--> ended: every call but the one under way is refused
 
 The pure decisions are `replication.follower`'s. This object adds what its neighbours need: it tells when more of the
-log is stable, and it knows when a cut is under way, because another role must not begin in the middle of one.
+log may be acknowledged, and it knows when a cut is under way, because another role must not begin in the middle of one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class FollowerReplica:
         "leader",
         "leader_epoch",
         "log",
-        "on_stable",
+        "on_ackable_end",
         "topic_id",
         "traffic",
     )
@@ -57,7 +57,7 @@ class FollowerReplica:
         self.leader = leader
         self.leader_epoch = leader_epoch
         self.follower = PartitionFollower(log, leader_epoch, high_watermark=high_watermark)
-        self.on_stable: Callable[[], None] = _nobody  # set by the link: more of the log is stable; must not raise
+        self.on_ackable_end: Callable[[], None] = _nobody  # set by the link: the ackable end has risen; must not raise
         self.ended = False
         self._cuts = 0  # under way
         self._idle = asyncio.Event()
@@ -88,7 +88,7 @@ class FollowerReplica:
         self.traffic.replicated_in += len(batches)
         self.log.last_stable_offset(self.high_watermark)  # what is settled by it need not be kept in mind
         if len(batches) and not self.log.config.syncs_each_append:
-            self.on_stable()
+            self.on_ackable_end()
 
     async def on_diverging(self, leader_epoch: LeaderEpoch, leader_end: Offset) -> None:
         """As `PartitionFollower.on_diverging`."""
@@ -145,7 +145,7 @@ class FollowerReplica:
     def end(self) -> None:
         """Another leader epoch, another role, or none. A cut that is under way ends by itself: `wait_until_idle`."""
         self.ended = True
-        self.on_stable = _nobody
+        self.on_ackable_end = _nobody
 
     @property
     def busy(self) -> bool:
@@ -171,4 +171,4 @@ class FollowerReplica:
             self._idle.set()
 
     def _on_synced(self, synced_end: Offset) -> None:
-        self.on_stable()
+        self.on_ackable_end()

@@ -202,7 +202,7 @@ class LeaderReplica:
         for watcher in tuple(self._watchers):
             watcher.on_appended(self, appended)
         if not self.log.config.syncs_each_append:
-            self.state.on_stable()
+            self.state.on_ackable_end()
             self._tell()
         return appended
 
@@ -461,12 +461,12 @@ class LeaderReplica:
 
     # -- what the followers' streams and the controller tell
 
-    def on_position(self, broker: BrokerId, stable_end: Offset) -> None:
+    def on_position(self, broker: BrokerId, ackable_end: Offset) -> None:
         """A replica tells what it holds on stable storage. One that is no replica any more is passed over."""
         state = self.state
         if self._ended is not None or broker not in state.replicas:
             return
-        state.on_position(broker, stable_end, self._now_ms())
+        state.on_position(broker, ackable_end, self._now_ms())
         self._tell()
         if broker not in state.isr.committed:
             self.review_isr()
@@ -532,7 +532,7 @@ class LeaderReplica:
 
     def on_settings(self, settings: TopicSettings) -> None:
         self._settings = settings
-        self.state.on_stable()  # with another flush policy, more may be stable
+        self.state.on_ackable_end()  # another flush policy may raise it
         self._tell()
 
     def on_log_start_moved(self) -> None:
@@ -564,7 +564,7 @@ class LeaderReplica:
 
     def _on_synced(self, synced_end: Offset) -> None:
         if self._ended is None:
-            self.state.on_stable()
+            self.state.on_ackable_end()
             self._tell()
 
     def _facts(self) -> tuple[Offset, Offset, Offset]:

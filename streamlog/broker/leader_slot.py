@@ -68,6 +68,7 @@ class LeaderSlot:
         "_sent_bytes",
         "_stream",
         "_told",
+        "ackable_end",
         "busy",
         "follower",
         "marked",
@@ -75,7 +76,6 @@ class LeaderSlot:
         "number",
         "over",
         "replica",
-        "stable_end",
     )
 
     def __init__(self, stream: SlotOwner, replica: LeaderReplica, follower: BrokerId, follow: Follow) -> None:
@@ -84,7 +84,7 @@ class LeaderSlot:
         self.follower = follower
         self.number = follow.slot
         self.next_offset = follow.fetch_offset  # all below has been given to the stream
-        self.stable_end = follow.stable_end  # the last position told; <= next_offset
+        self.ackable_end = follow.ackable_end  # the last position told; <= next_offset
         self._queue: deque[tuple[Sequence[Buffer], int, Offset]] = deque()  # bytes, their size, the offset after them
         self._queued_end = follow.fetch_offset  # of the queue's last; next_offset where it is empty
         self._sent_bytes = 0

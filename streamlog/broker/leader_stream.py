@@ -155,18 +155,18 @@ class LeaderStream:
         slot = self._slots.get(position.slot)
         if slot is None:
             return  # it has ended, and the follower did not know it yet
-        if not slot.stable_end <= position.stable_end <= slot.next_offset:
+        if not slot.ackable_end <= position.ackable_end <= slot.next_offset:
             raise InvalidRequestError(
-                f"{slot.replica.partition}: position {position.stable_end} after {slot.stable_end}, sent is"
+                f"{slot.replica.partition}: position {position.ackable_end} after {slot.ackable_end}, sent is"
                 f" {slot.next_offset}",
                 field="log_end_offset",
                 limit=slot.next_offset,
             )
-        slot.stable_end = position.stable_end
+        slot.ackable_end = position.ackable_end
         if position.credit_bytes is not None:
             slot.grant(position.credit_bytes)
             self.mark(slot)
-        slot.replica.on_position(self.follower, position.stable_end)
+        slot.replica.on_position(self.follower, position.ackable_end)
 
     def _begin(self, follow: Follow) -> None:
         opened = len(self._slots) + len(self._compared)
@@ -202,7 +202,7 @@ class LeaderStream:
         self._slots[follow.slot] = slot
         self._isr.follows(replica, self.follower, self.broker_epoch)
         self.mark(slot)
-        replica.on_position(self.follower, follow.stable_end)
+        replica.on_position(self.follower, follow.ackable_end)
 
     async def _compare(self) -> None:
         """Several at a time, in the order in which they came."""
@@ -233,8 +233,10 @@ class LeaderStream:
                 f"{replica.partition}: node {self.follower} has no replica of it, as far as is known here",
                 field="partition",
             )
-        if follow.stable_end > follow.fetch_offset:
-            raise InvalidRequestError("more is stable than there is", field="log_end_offset", limit=follow.fetch_offset)
+        if follow.ackable_end > follow.fetch_offset:
+            raise InvalidRequestError(
+                "the reported end is above the fetch offset", field="log_end_offset", limit=follow.fetch_offset
+            )
         if follow.fetch_offset >= replica.log_start_offset:
             end = replica.divergence(follow.last_epoch, follow.fetch_offset)
             if end is not None:

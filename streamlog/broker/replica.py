@@ -144,7 +144,7 @@ class Replica:
             self.leader.on_settings(settings)
             self._tell_leader(self.leader, self.wanted.partition)
         if self.follower is not None:
-            self.follower.on_stable()  # by another flush policy, more may be stable
+            self.follower.on_ackable_end()  # another flush policy may raise it
 
     def fail(self, error: StorageError) -> None:
         """The replica cannot be served here until the node starts again. Idempotent."""

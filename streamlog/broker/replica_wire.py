@@ -50,7 +50,7 @@ class Follow(NamedTuple):
     leader_epoch: LeaderEpoch
     fetch_offset: Offset
     last_epoch: LeaderEpoch  # -1: the follower's log is empty
-    stable_end: Offset
+    ackable_end: Offset
     log_start: Offset
     credit_bytes: int | None  # since the slot began; None: without limit
     held: Sequence[HeldBatch] = ()  # the last batches of the follower's log, up to fetch_offset
@@ -58,7 +58,7 @@ class Follow(NamedTuple):
 
 class Position(NamedTuple):
     slot: int
-    stable_end: Offset
+    ackable_end: Offset
     credit_bytes: int | None = None  # None: as before
 
 
@@ -110,14 +110,14 @@ def encode_request(request: Request) -> bytes:
             leader_epoch=follow.leader_epoch,
             fetch_offset=follow.fetch_offset,
             last_epoch=None if follow.last_epoch == NO_LEADER_EPOCH else follow.last_epoch,
-            log_end_offset=follow.stable_end,
+            log_end_offset=follow.ackable_end,
             log_start=follow.log_start,
             credit_bytes=follow.credit_bytes,
             held=[pb.HeldBatch(**held._asdict()) for held in follow.held],
         )
     for position in request.positions:
         message.positions.add(
-            slot=position.slot, log_end_offset=position.stable_end, credit_bytes=position.credit_bytes
+            slot=position.slot, log_end_offset=position.ackable_end, credit_bytes=position.credit_bytes
         )
     return message.SerializeToString()
 
@@ -155,7 +155,7 @@ def _follow(message: pb.Follow) -> Follow:
         leader_epoch=LeaderEpoch(message.leader_epoch),
         fetch_offset=Offset(message.fetch_offset),
         last_epoch=LeaderEpoch(message.last_epoch) if message.HasField("last_epoch") else NO_LEADER_EPOCH,
-        stable_end=Offset(message.log_end_offset),
+        ackable_end=Offset(message.log_end_offset),
         log_start=Offset(message.log_start),
         credit_bytes=message.credit_bytes if message.HasField("credit_bytes") else None,
         held=_held(message),

@@ -4,7 +4,7 @@ Pure decisions over a log: no network, no quorum, no timers. The node tells what
 end, the metadata's word) with the time, and carries out what is answered (bytes to send, a proposal for the quorum).
 
     leader     `leader.PartitionLeader`: appends, counts who has what, moves the high watermark, decides on the ISR
-    follower   `follower.PartitionFollower`: appends what comes, truncates to what both have, reports what is stable
+    follower   `follower.PartitionFollower`: appends what comes, truncates to what both have, reports its ackable end
 
 What follows what, for one record with acks=all:
 

@@ -25,7 +25,7 @@ class FetchPosition(NamedTuple):
 
     fetch_offset: Offset  # its log end
     last_epoch: LeaderEpoch  # of its last record; -1: its log is empty
-    stable_end: Offset  # what counts for the high watermark
+    ackable_end: Offset  # what counts for the high watermark
     log_start: Offset
 
 
@@ -46,7 +46,7 @@ class PartitionFollower:
 
     def position(self) -> FetchPosition:
         log = self._log
-        return FetchPosition(log.log_end_offset, log.last_record_epoch, log.stable_end_offset, log.log_start_offset)
+        return FetchPosition(log.log_end_offset, log.last_record_epoch, log.ackable_end, log.log_start_offset)
 
     def on_batches(self, batches: Buffer, leader_high_watermark: Offset, leader_log_start: Offset) -> None:
         """Append what came (perhaps nothing) and follow the leader's facts.

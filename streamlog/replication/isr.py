@@ -1,9 +1,9 @@
 """The in-sync replicas of a partition, as its leader knows and changes them (SEMANTICS 3, KIP-497).
 
-    stable --propose(larger or smaller set)--> pending --accepted--> stable, under the next partition epoch
-                                                  |---refused, and known not to have happened--> stable
-                                                  |---outcome unknown--> still pending: ask again
-    any    --a newer partition epoch from the metadata--> stable, with what the metadata says
+    committed --propose(larger or smaller set)--> pending --accepted--> committed, under the next partition epoch
+                                                     |---refused, and known not to have happened--> committed
+                                                     |---outcome unknown--> still pending: proposed again
+    any    --a newer partition epoch from the metadata--> committed, with what the metadata says
 
 One proposal is in flight at most. While it is pending, `maximal` (the committed ISR plus those who would join) governs
 the high watermark, because the quorum may have decided already: a smaller set would acknowledge too early. `committed`

@@ -2,8 +2,8 @@
 
 What it counts:
 
-    own end          the log's stable end: what this replica may acknowledge
-    a follower's     the stable end that it reported last in this leadership; nothing before its first report
+    own end          the log's ackable end
+    a follower's     the ackable end that it reported last in this leadership; nothing before its first report
     high watermark   min over the maximal ISR; stands while |ISR| < min.insync.replicas; never falls
 
 What a follower is, and what moves it:
@@ -69,7 +69,7 @@ class LeaderTerm(Struct, frozen=True, kw_only=True):
 class _Follower(Struct):
     """What is known of one follower in this leadership."""
 
-    stable_end: Offset | None  # None: it has not reported yet
+    ackable_end: Offset | None  # None: it has not reported yet
     caught_up_ms: int  # when its end last equalled the leader's
     reported_ms: int
     leader_end_then: Offset  # the leader's end at its last report
@@ -131,7 +131,7 @@ class PartitionLeader:
         """Records that each follower has not confirmed; of one that has not reported, the whole log."""
         end, start = self._log.log_end_offset, self._log.log_start_offset
         return [
-            (broker, end - (start if follower.stable_end is None else follower.stable_end))
+            (broker, end - (start if follower.ackable_end is None else follower.ackable_end))
             for broker, follower in self._followers.items()
         ]
 
@@ -170,8 +170,8 @@ class PartitionLeader:
 
     # -- what moves the high watermark
 
-    def on_stable(self) -> Offset:
-        """More of the own log is stable. The high watermark as it is now."""
+    def on_ackable_end(self) -> Offset:
+        """The own log's ackable end has moved. Returns the current high watermark."""
         self._advance()
         return self._high_watermark
 
@@ -202,24 +202,24 @@ class PartitionLeader:
         end = self._log.end_offset_for(last_epoch)
         return end if end.epoch < last_epoch or end.end_offset < fetch_offset else None
 
-    def on_position(self, broker: BrokerId, stable_end: Offset, now_ms: int) -> Offset:
-        """A follower tells what it holds on stable storage. The high watermark as it is now. InvalidRequestError.
+    def on_position(self, broker: BrokerId, ackable_end: Offset, now_ms: int) -> Offset:
+        """A follower reports its ackable end. Returns the current high watermark. InvalidRequestError.
 
         A position is told on a slot whose beginning was checked by `divergence`, so it speaks of this log's records.
         """
         follower = self._followers.get(broker)
-        if follower is None or not 0 <= stable_end <= self._log.log_end_offset:
+        if follower is None or not 0 <= ackable_end <= self._log.log_end_offset:
             raise InvalidRequestError(
-                f"{self._term.partition}: broker {broker} cannot hold records up to {stable_end}, the log ends at"
+                f"{self._term.partition}: broker {broker} cannot hold records up to {ackable_end}, the log ends at"
                 f" {self._log.log_end_offset}",
                 field="log_end_offset",
                 limit=self._log.log_end_offset,
             )
-        if stable_end >= self._log.log_end_offset:
+        if ackable_end >= self._log.log_end_offset:
             follower.caught_up_ms = now_ms
-        elif stable_end >= follower.leader_end_then:
+        elif ackable_end >= follower.leader_end_then:
             follower.caught_up_ms = max(follower.caught_up_ms, follower.reported_ms)
-        follower.stable_end = stable_end
+        follower.ackable_end = ackable_end
         follower.reported_ms, follower.leader_end_then = now_ms, self._log.log_end_offset
         follower.gone_ms = None
         self._advance()
@@ -228,7 +228,7 @@ class PartitionLeader:
     def on_appended(self, first_offset: Offset, now_ms: Callable[[], int]) -> None:
         """The log has grown from `first_offset` on: who was at its end has been caught up until now."""
         for follower in self._followers.values():
-            if follower.stable_end == first_offset:
+            if follower.ackable_end == first_offset:
                 follower.caught_up_ms = now_ms()
 
     def on_gone(self, broker: BrokerId, now_ms: int) -> None:
@@ -243,14 +243,14 @@ class PartitionLeader:
         """
         follower = self._followers.get(broker)
         if follower is not None:
-            follower.stable_end = None
+            follower.ackable_end = None
             follower.caught_up_ms = now_ms - self._term.lag_max_ms - 1
 
     def forget_position(self, broker: BrokerId) -> None:
         """A follower outside of the ISR has registered anew since it told its position: it may have lost its log."""
         follower = self._followers.get(broker)
         if follower is not None and broker not in self._isr.committed:
-            follower.stable_end = None
+            follower.ackable_end = None
 
     def _advance(self) -> None:
         """Compute the high watermark anew (SEMANTICS 1)."""
@@ -263,9 +263,9 @@ class PartitionLeader:
 
     def _end_of(self, broker: BrokerId) -> Offset:
         if broker == self._term.me:
-            return self._log.stable_end_offset
+            return self._log.ackable_end
         follower = self._followers.get(broker)
-        return Offset(0) if follower is None or follower.stable_end is None else follower.stable_end
+        return Offset(0) if follower is None or follower.ackable_end is None else follower.ackable_end
 
     def _settle(self) -> None:
         self._acks.passed(self._high_watermark, enough_replicas=self._enough_replicas)
@@ -301,7 +301,7 @@ class PartitionLeader:
         follower, term = self._followers.get(broker), self._term
         if follower is None:
             return 0  # no replica any more
-        if follower.stable_end is not None and follower.stable_end >= self._log.log_end_offset:
+        if follower.ackable_end is not None and follower.ackable_end >= self._log.log_end_offset:
             return None
         out_at_ms = follower.caught_up_ms + term.lag_max_ms
         if follower.gone_ms is not None:
@@ -309,7 +309,7 @@ class PartitionLeader:
         return out_at_ms
 
     def _has_caught_up(self, broker: BrokerId) -> bool:
-        end = self._followers[broker].stable_end
+        end = self._followers[broker].ackable_end
         return end is not None and end >= self._high_watermark and end >= self._epoch_start and self._may_join(broker)
 
     def on_isr(self, isr: tuple[BrokerId, ...], partition_epoch: int) -> None:

@@ -31,14 +31,14 @@ class EpochEnd(Protocol):
 
 
 class ReplicaLog(Protocol):
-    """log_start <= stable_end <= log_end, but after `restart_at`, when nothing is stable until the next sync."""
+    """log_start <= ackable_end <= log_end, but after `restart_at`, when it is 0 until the next sync."""
 
     @property
     def log_start_offset(self) -> Offset: ...
     @property
     def log_end_offset(self) -> Offset: ...
     @property
-    def stable_end_offset(self) -> Offset:
+    def ackable_end(self) -> Offset:
         """What may be acknowledged and reported, by the topic's flush policy."""
         ...
 

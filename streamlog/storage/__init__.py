@@ -6,7 +6,7 @@ Theory of operation
 - A *log* (`log.Log`) is one partition: a list of segments that begin where the one before ends. Only the last, the
   active segment, is written. Appending is synchronous and reaches the page cache; nothing is claimed by it.
 - *Group commit* (`group_commit.GroupCommit`) makes it durable: one sync at a time for a directory covers all that
-  came before it. A log's `stable_end_offset` is what may be acknowledged and replicated from.
+  was written before it. Records below a log's `ackable_end` may be acknowledged and replicated from.
 - The *recovery point* is the offset below which the log is durable, as of the last checkpoint. After an unclean stop
   the segments at and above it are scanned, checked and re-indexed (`recovery`). Indexes, epoch table and producer
   snapshots are derived from the batches; they are durable before the recovery point passes them, never before.

@@ -47,7 +47,7 @@ follows = st.builds(
     leader_epoch=uint32.map(LeaderEpoch),
     fetch_offset=offsets,
     last_epoch=st.integers(-1, 2**31 - 1).map(LeaderEpoch),
-    stable_end=offsets,
+    ackable_end=offsets,
     log_start=offsets,
     credit_bytes=credit,
     held=st.lists(held, max_size=1),

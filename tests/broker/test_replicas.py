@@ -173,7 +173,7 @@ def test_what_a_follower_got_is_led_with_its_high_watermark(rig: Rig) -> None:
     rig.create(replicas=(OTHER, ME), leader=OTHER)
     rig.rest()
     follower, moves = rig.follower, []
-    follower.on_stable = lambda: moves.append(follower.position().stable_end)
+    follower.on_ackable_end = lambda: moves.append(follower.position().ackable_end)
     rig.do(lambda: follower.on_batches(batch([b"a", b"b"], epoch=0), Offset(1), Offset(0)))
     assert moves == []
     rig.rest()
@@ -298,7 +298,7 @@ def test_topic_configs_reach_the_log_while_it_runs(rig: Rig) -> None:
     assert rig.leader().high_watermark == appended.next_offset  # the page cache is enough now
     rig.configure("flush.messages", "1")
     rig.rest()
-    assert rig.leader().log.stable_end_offset == 1
+    assert rig.leader().log.ackable_end == 1
 
 
 def test_topic_configs_hold_after_a_start(rig: Rig) -> None:

@@ -30,11 +30,11 @@ def told_before_it_is_synced(patch: pytest.MonkeyPatch) -> None:
 
     def position(self: FollowerReplica) -> FetchPosition:
         at = honest(self)
-        return at._replace(stable_end=at.fetch_offset)
+        return at._replace(ackable_end=at.fetch_offset)
 
     def on_batches(self: FollowerReplica, *news: Any) -> None:
         write(self, *news)
-        self.on_stable()  # at once, and not when the sync is over
+        self.on_ackable_end()  # at once, and not when the sync is over
 
     patch.setattr(FollowerReplica, "position", position)
     patch.setattr(FollowerReplica, "on_batches", on_batches)

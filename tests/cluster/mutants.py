@@ -74,7 +74,7 @@ def ack_before_sync_on_follower() -> AbstractContextManager[object]:
 
     def mutant(self: PartitionFollower) -> FetchPosition:
         found = position(self)
-        return found._replace(stable_end=found.fetch_offset)
+        return found._replace(ackable_end=found.fetch_offset)
 
     return _patched(PartitionFollower, "position", mutant)
 
@@ -142,7 +142,7 @@ def ack_before_replication() -> AbstractContextManager[object]:
 
     def mutant(self: PartitionLeader) -> None:
         if self._enough_replicas:
-            self._high_watermark = max(self._high_watermark, self._log.stable_end_offset)
+            self._high_watermark = max(self._high_watermark, self._log.ackable_end)
         self._settle()
 
     return _patched(PartitionLeader, "_advance", mutant)
@@ -188,7 +188,7 @@ def anybody_joins_the_isr() -> AbstractContextManager[object]:
     """A follower is taken in before it has caught up."""
 
     def mutant(self: PartitionLeader, broker: BrokerId) -> bool:
-        return self._followers[broker].stable_end is not None and self._may_join(broker)
+        return self._followers[broker].ackable_end is not None and self._may_join(broker)
 
     return _patched(PartitionLeader, "_has_caught_up", mutant)
 

@@ -96,7 +96,7 @@ def test_a_follower_that_catches_up_in_small_messages_misses_nothing() -> None:
 FULL = [Fault(5.0 + 3 * time, Kind.FULL_DISK, LEADER, "n1", 2.0) for time in range(4)]
 
 
-def test_a_failed_write_makes_nothing_stable() -> None:
+def test_a_failed_write_makes_nothing_durable() -> None:
     """The round of group commit that came after it synced nothing, and counted all that had been written."""
     plan = plain_plan(3, *FULL)
     topics = (replace(plan.topics[0], partitions=3),)

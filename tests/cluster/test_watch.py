@@ -80,7 +80,7 @@ def test_a_life_without_fault_is_not_blamed() -> None:
             leader = scene.leader(epoch=round_)
             scene.rig.append(b"a", b"b", epoch=round_)
             scene.rig.sync()
-            scene.do(leader.on_stable)
+            scene.do(leader.on_ackable_end)
             assert leader.high_watermark == scene.rig.log.log_end_offset
             scene.rig.append(b"lost", epoch=round_)
             watch.given("c", PARTITION, Offset(leader.high_watermark - 1))
@@ -144,7 +144,7 @@ def test_a_log_that_is_gone_is_found_unless_it_was_removed() -> None:
         leader = scene.leader()
         scene.rig.append(b"one")
         scene.rig.sync()
-        scene.do(leader.on_stable)
+        scene.do(leader.on_ackable_end)
         scene.rig.machine.run(scene.rig.directory.remove_log(PARTITION))
         scene.power_cut()
         assert scene.leader().high_watermark == 0
@@ -166,7 +166,7 @@ def test_a_high_watermark_that_falls_is_found() -> None:
         leader = scene.leader()
         scene.rig.append(b"a", b"b")
         scene.rig.sync()
-        scene.do(leader.on_stable)
+        scene.do(leader.on_ackable_end)
         scene.do(lambda: PartitionFollower(scene.rig.log, LeaderEpoch(1), high_watermark=Offset(1)))
 
     assert found(play) == ["I9"]

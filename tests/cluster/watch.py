@@ -3,7 +3,7 @@
     I9   the high watermark of a replica does not fall in one life of its node, nobody is given a record beyond it,
          and nothing beyond it is deleted
     I10  one life of one node appends in a (partition, leader epoch); the epochs that a node leads in never fall
-    I11  what a node calls stable is there when it comes back; what is acknowledged stands on as many stable disks as
+    I11  what a node has synced is there when it comes back; what is acknowledged is synced on as many disks as
          min.insync.replicas asks for
 
 A *life* is one process of one host. A local promise is noted at the moment of death and looked up at the next opening
@@ -157,7 +157,7 @@ class Watch:
     def _check_kept(self, process: Process, log: Log, promise: Promise) -> None:
         if log.log_end_offset < promise.end:
             self.wrong(
-                "I11", f"{log.partition} was stable up to {promise.end}, {process} has it up to {log.log_end_offset}"
+                "I11", f"{log.partition} was synced up to {promise.end}, {process} has it up to {log.log_end_offset}"
             )
         elif log.partition.topic not in self._compacted:
             now = batches_of(log, promise.end)
@@ -170,7 +170,7 @@ class Watch:
         """A client was told that the record is in, with acks=all."""
         holders = [name for name in sorted(self._lives) if self._holds(name, partition, offset)]
         if len(holders) < min_insync:
-            self.wrong("I11", f"{client} was acknowledged {partition} at {offset}, which only {holders} have stable")
+            self.wrong("I11", f"{client} was acknowledged {partition} at {offset}, which only {holders} have synced")
 
     def _holds(self, name: str, partition: TopicPartition, offset: Offset) -> bool:
         for log in self._lives[name].logs():

@@ -154,7 +154,7 @@ class Cluster:
             if future.done() and future.exception() is None:
                 holders = [r.broker for r in self.replicas if r.log.durability.synced_end > offset]
                 assert len(holders) >= self.min_insync, (
-                    f"{value!r} is acknowledged, and stable on {holders} only"
+                    f"{value!r} is acknowledged, but only {holders} have synced it"
                 )  # I11
                 self.acknowledged[offset] = value
         self.unanswered = [entry for entry in self.unanswered if not entry[0].done()]
@@ -165,7 +165,7 @@ class Cluster:
             return
         replica.rig.sync()
         if replica.leader is not None:
-            replica.do(replica.leader.on_stable)
+            replica.do(replica.leader.on_ackable_end)
             self._collect()
 
     def replicate(self, broker: int, size_max: int = 400) -> None:
@@ -190,7 +190,7 @@ class Cluster:
         replica.do(lambda: follower.on_batches(data, hw, self.leader.log.log_start_offset))
 
     def report(self, broker: int) -> None:
-        """The follower's stable end reaches the leader, if its log is a beginning of the leader's."""
+        """The follower's ackable end reaches the leader, if its log is a beginning of the leader's."""
         replica = self.replicas[broker]
         if self.leader_id is None or not replica.up or replica.follower is None:
             return
@@ -200,7 +200,7 @@ class Cluster:
             return
         if leader.divergence(at.last_epoch, at.fetch_offset) is not None:
             return
-        self.leader.do(lambda: leader.on_position(replica.broker, at.stable_end, self.now_ms))
+        self.leader.do(lambda: leader.on_position(replica.broker, at.ackable_end, self.now_ms))
         self._collect()
 
     def look_at_isr(self) -> None:
@@ -263,8 +263,8 @@ class Cluster:
                 return
 
     def _is_calm(self) -> bool:
-        """All replicas hold the same, stable, and are in sync."""
-        ends = {r.log.stable_end_offset for r in self.replicas} | {r.log.log_end_offset for r in self.replicas}
+        """All replicas hold the same, all of it ackable, and are in sync."""
+        ends = {r.log.ackable_end for r in self.replicas} | {r.log.log_end_offset for r in self.replicas}
         leader = self.leader.leader
         assert leader is not None
         return len(ends) == 1 and len(self.isr) == len(self.replicas) and leader.high_watermark in ends

@@ -32,14 +32,14 @@ def follower_reports_what_is_written(patch: pytest.MonkeyPatch) -> None:
 
     def position(self: PartitionFollower) -> FetchPosition:
         at = honest(self)
-        return at._replace(stable_end=at.fetch_offset)
+        return at._replace(ackable_end=at.fetch_offset)
 
     patch.setattr(PartitionFollower, "position", position)
 
 
 def acknowledged_before_replication(patch: pytest.MonkeyPatch) -> None:
     def end_of(self: PartitionLeader, broker: BrokerId) -> Offset:
-        return self._log.stable_end_offset
+        return self._log.ackable_end
 
     patch.setattr(PartitionLeader, "_end_of", end_of)
 
@@ -59,9 +59,9 @@ def joins_without_having_caught_up(patch: pytest.MonkeyPatch) -> None:
 
 def _end_of_those_who_reported(self: Any, broker: BrokerId) -> Offset:
     if broker == self._term.me:
-        return self._log.stable_end_offset  # type: ignore[no-any-return]  # of a planted bug
-    end = self._followers[broker].stable_end
-    return self._log.stable_end_offset if end is None else end
+        return self._log.ackable_end  # type: ignore[no-any-return]  # of a planted bug
+    end = self._followers[broker].ackable_end
+    return self._log.ackable_end if end is None else end
 
 
 @pytest.mark.parametrize(

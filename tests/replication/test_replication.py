@@ -34,7 +34,7 @@ def round_of(cluster: Cluster, *brokers: int) -> None:
         cluster.report(broker)
 
 
-def test_the_high_watermark_is_the_lowest_stable_end_of_the_isr(cluster: Cluster) -> None:
+def test_the_high_watermark_is_the_lowest_ackable_end_of_the_isr(cluster: Cluster) -> None:
     cluster.produce(b"a")
     cluster.sync(0)
     round_of(cluster, 1)

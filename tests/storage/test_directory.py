@@ -192,7 +192,7 @@ def test_logs_removed_while_they_are_synced_leave_the_directory_alone() -> None:
                 await asyncio.sleep(1e-4)
             await rig.directory.remove_log(other)
             await asyncio.sleep(0.01)
-            assert logs[0].stable_end_offset == 1
+            assert logs[0].ackable_end == 1
             committing.cancel()
             await asyncio.wait([committing])
             assert committing.cancelled()

@@ -64,17 +64,17 @@ def test_log_append_time_is_stamped_and_the_crc_follows(rig: Rig) -> None:
     assert rig.log.log_end_offset == 1  # recovery checks the CRC
 
 
-def test_nothing_is_stable_before_its_sync(rig: Rig) -> None:
+def test_nothing_is_ackable_before_its_sync(rig: Rig) -> None:
     rig.append(b"a")
-    assert rig.log.stable_end_offset == 0
+    assert rig.log.ackable_end == 0
     rig.sync()
-    assert rig.log.stable_end_offset == 1
+    assert rig.log.ackable_end == 1
 
 
 def test_page_cache_policy_is_one_setting_away() -> None:
     rig = Rig(Machine(1), LogConfig(segment_index_bytes=1024, flush_messages=2**63 - 1))
     rig.append(b"a")
-    assert rig.log.stable_end_offset == 1
+    assert rig.log.ackable_end == 1
     rig.machine.close()
 
 
@@ -118,7 +118,7 @@ def test_a_failed_sync_is_final(rig: Rig) -> None:
     with pytest.raises(StorageError):
         rig.read(0)
     assert rig.directory.failure is not None
-    assert rig.log.stable_end_offset == 0
+    assert rig.log.ackable_end == 0
 
 
 def test_nothing_counts_as_synced_after_a_failure(rig: Rig) -> None:
@@ -276,7 +276,7 @@ def test_truncation_cuts_and_the_log_goes_on(rig: Rig) -> None:
     rig.sync()
     rig.machine.run(rig.log.truncate(Offset(6)))
     assert rig.log.log_end_offset == 6
-    assert rig.log.stable_end_offset == 6
+    assert rig.log.ackable_end == 6
     assert rig.log.epochs.latest == 1
     rig.append(b"new", epoch=7)
     assert rig.values()[-2:] == [(5, b"5"), (6, b"new")]
@@ -316,7 +316,7 @@ def test_a_sync_does_not_count_across_a_truncation(rig: Rig) -> None:
     rig.machine.run(log.truncate(Offset(0)))
     rig.append(b"new")
     rig.do(lambda: log.durability.end(ticket))
-    assert log.stable_end_offset == 0
+    assert log.ackable_end == 0
 
 
 def test_delete_records_moves_the_start(rig: Rig) -> None:
@@ -485,7 +485,7 @@ def test_a_restart_that_was_not_durable_is_not_promised(rig: Rig) -> None:
     rig.sync()
     rig.machine.run(rig.log.restart_at(Offset(22)))
     rig.machine.run(rig.directory.checkpoint())
-    assert rig.log.stable_end_offset == 0
+    assert rig.log.ackable_end == 0
     for seed in range(20):  # whichever part of the changes the power cut keeps
         copy = Rig(Machine(seed))
         copy.append(b"old")

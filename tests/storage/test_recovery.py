@@ -82,7 +82,7 @@ def test_what_a_failed_sync_has_left_in_the_page_cache_is_written_anew() -> None
         rig.sync()
     rig.crash()
     assert values(rig) == [*(b"%d" % i for i in range(10)), b"its sync fails"]
-    assert rig.log.stable_end_offset == 11
+    assert rig.log.ackable_end == 11
     rig.power_cut()
     assert values(rig) == [*(b"%d" % i for i in range(10)), b"its sync fails"]
 
@@ -362,13 +362,13 @@ def test_what_was_half_deleted_or_half_written_is_gone() -> None:
 
 
 def test_recovered_records_survive_a_power_cut_at_once() -> None:
-    """kill -9 leaves pages in the cache only; recovery syncs them before it counts them as stable."""
+    """kill -9 leaves pages in the cache only; recovery syncs them before it counts them as synced."""
     rig = Rig(Machine(3))
     rig.sync()
     for i in range(10):
         rig.append(b"%d" % i)
     rig.crash()
-    assert rig.log.stable_end_offset == 10
+    assert rig.log.ackable_end == 10
     rig.power_cut()
     assert len(values(rig)) == 10
     assert PARTITION in rig.directory.logs

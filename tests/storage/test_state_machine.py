@@ -78,7 +78,7 @@ class LogMachine(RuleBasedStateMachine):
     def sync(self) -> None:
         if self.attempt(self.rig.sync):
             self.synced = self.end
-            assert self.rig.log.stable_end_offset == self.end
+            assert self.rig.log.ackable_end == self.end
 
     @rule()
     def checkpoint(self) -> None:

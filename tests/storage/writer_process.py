@@ -1,4 +1,4 @@
-"""A real process that appends to a log and tells each record that is on stable storage: `python -m ... DIRECTORY`."""
+"""A real process that appends to a log and reports each record that is on stable storage: `python -m ... DIRECTORY`."""
 
 from __future__ import annotations
 

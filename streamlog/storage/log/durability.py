@@ -1,6 +1,6 @@
 """How much of one log is on stable storage: the log's side of group commit.
 
-    written   --mark-->  queued  --begin-->  in a sync  --end-->  stable
+    written   --mark-->  queued  --begin-->  in a sync  --end-->  synced
                            ^                    |
                            +---- written since --+     a truncation in between: nothing is counted, queued again
 
@@ -112,7 +112,7 @@ class Durability:
         """The log ends at `end_offset` now; `active` was cut, `removed` are gone.
 
         `restarted`: `active` is a new segment, and until its name is durable a power cut may bring the old log back,
-        wherever that ended. So nothing is stable.
+        wherever that ended. So the synced end falls to 0.
         """
         self._generation += 1
         self.written_end = end_offset

@@ -1,9 +1,9 @@
 """One partition's log: appending, cutting, reading. The order of its facts:
 
-    log_start <= ... <= log_end,   synced_end <= log_end,   stable_end = synced_end or log_end, by the flush policy
+    log_start <= ... <= log_end,   synced_end <= log_end,   ackable_end = synced_end, or log_end where nothing is synced
 
 Appending is synchronous: bytes to the page cache, facts in memory, a mark for group commit. Nothing is claimed by it;
-what may be acknowledged or replicated from is `stable_end_offset`. Batches are opaque: the leader rewrites the 16
+what may be acknowledged or replicated from is `ackable_end`. Batches are opaque: the leader rewrites the 16
 bytes before the magic (and, with LogAppendTime, timestamp and CRC), a follower writes what it got.
 
 The log is followed by three things derived from its batches: the table of leader epochs, the state of producers, the
@@ -162,8 +162,8 @@ class Log:
         return self.derived.producers
 
     @property
-    def stable_end_offset(self) -> Offset:
-        """The log end that may be acknowledged and reported to a leader (SEMANTICS 1 and 5)."""
+    def ackable_end(self) -> Offset:
+        """Records below it may be acknowledged, and it is what a follower reports to its leader (SEMANTICS 1 and 5)."""
         return self.durability.synced_end if self.config.syncs_each_append else self.log_end_offset
 
     @property
