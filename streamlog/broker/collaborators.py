@@ -12,8 +12,8 @@ from streamlog.replication.isr import IsrProposal
 from streamlog.storage.log.log import Appended
 
 if TYPE_CHECKING:
-    from streamlog.broker.follower_replica import FollowerReplica
-    from streamlog.broker.leader_replica import LeaderReplica
+    from streamlog.broker.following.follower_replica import FollowerReplica
+    from streamlog.broker.leading.leader_replica import LeaderReplica
 
 
 class Watcher(Protocol):

@@ -17,8 +17,8 @@ from typing import Final, TypeVar
 
 from msgspec import Struct
 
-from streamlog.broker.leader_replica import LeaderReplica
-from streamlog.broker.verification import VerificationGuard
+from streamlog.broker.append.verification import VerificationGuard
+from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.coordinator.shard import Shard
 from streamlog.coordinator.timers import Timers
 from streamlog.errors import (

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeAlias
 
-from streamlog.broker.leader_replica import LeaderReplica
-from streamlog.broker.verification import VerificationGuard
+from streamlog.broker.append.verification import VerificationGuard
+from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.errors import (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,

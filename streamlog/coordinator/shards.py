@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import Generic, Protocol, TypeVar
 
-from streamlog.broker.leader_replica import LeaderReplica
+from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.coordinator.shard import Shard
 from streamlog.errors import CoordinatorLoadInProgressError, CoordinatorNotAvailableError, NotCoordinatorError
 from streamlog.groups.placement import partition_of

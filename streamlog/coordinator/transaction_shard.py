@@ -30,7 +30,7 @@ from typing import Final, Protocol, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from streamlog.broker.leader_replica import LeaderReplica
+from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.coordinator.deadlines import Deadlines
 from streamlog.coordinator.recurring import Recurring
 from streamlog.coordinator.shard import Shard

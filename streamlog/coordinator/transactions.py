@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Final
 
-from streamlog.broker.leader_replica import LeaderReplica
+from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.config import group_settings
 from streamlog.coordinator.marker_writer import MarkerLink, MarkerWriter
 from streamlog.coordinator.shards import Leaderships, Shards

@@ -16,11 +16,11 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from streamlog.api.service import Service
-from streamlog.broker.follower_links import FollowerLinks
-from streamlog.broker.isr_changes import IsrChanges
-from streamlog.broker.producer_ids import ProducerIds
-from streamlog.broker.replicas import Replicas
-from streamlog.broker.replication_service import ReplicationService
+from streamlog.broker.following.follower_links import FollowerLinks
+from streamlog.broker.leading.isr_changes import IsrChanges
+from streamlog.broker.leading.replication_service import ReplicationService
+from streamlog.broker.producer_id_allocator import ProducerIds
+from streamlog.broker.table.replicas import Replicas
 from streamlog.broker.throttle import Throttle
 from streamlog.config import node_settings as settings
 from streamlog.controller import ControllerLink

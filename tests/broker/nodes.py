@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from streamlog.api.service import stream_handlers, unary_handlers
-from streamlog.broker.follower_links import FollowerLinks
-from streamlog.broker.isr_changes import IsrChanges
-from streamlog.broker.leader_replica import LeaderReplica
-from streamlog.broker.replicas import Replicas
-from streamlog.broker.replication_service import ReplicationService
+from streamlog.broker.following.follower_links import FollowerLinks
+from streamlog.broker.leading.isr_changes import IsrChanges
+from streamlog.broker.leading.leader_replica import LeaderReplica
+from streamlog.broker.leading.replication_service import ReplicationService
+from streamlog.broker.table.replicas import Replicas
 from streamlog.broker.throttle import UNLIMITED, Throttle
 from streamlog.errors import OutcomeUnknownError, StreamlogError, UnknownTopicOrPartitionError
 from streamlog.metadata.controller import Command

@@ -8,9 +8,9 @@ from typing import TypeVar, cast
 
 from msgspec import Struct, field
 
-from streamlog.broker.follower_replica import FollowerReplica
-from streamlog.broker.leader_replica import LeaderReplica
-from streamlog.broker.replicas import Replicas
+from streamlog.broker.following.follower_replica import FollowerReplica
+from streamlog.broker.leading.leader_replica import LeaderReplica
+from streamlog.broker.table.replicas import Replicas
 from streamlog.errors import StreamlogError
 from streamlog.metadata.convert import encode_batch
 from streamlog.metadata.features import METADATA_VERSION_MAX

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from streamlog.broker.held_markers import HOLD_S
+from streamlog.broker.append.held_markers import HOLD_S
 from streamlog.errors import NotLeaderError
 from streamlog.model import Acks, ProducerEpoch
 from streamlog.storage.log.log import Appended

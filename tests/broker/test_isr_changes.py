@@ -9,8 +9,8 @@ from typing import cast
 
 from msgspec import Struct, field
 
-from streamlog.broker.isr_changes import LINGER_S, IsrChanges
-from streamlog.broker.leader_replica import LeaderReplica
+from streamlog.broker.leading.isr_changes import LINGER_S, IsrChanges
+from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.errors import IneligibleReplicaError, InvalidUpdateVersionError, OutcomeUnknownError, StreamlogError
 from streamlog.metadata.isr import IsrProposal as ProposedPartition
 from streamlog.metadata.isr import IsrResult

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from streamlog.broker.leader_replica import LeaderReplica
+from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.records import scan_headers
 from streamlog.sim.inode import FileNode
 from streamlog.storage.files import names

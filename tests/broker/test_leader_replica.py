@@ -10,7 +10,7 @@ import pytest
 from crc32c import crc32c
 
 from streamlog.api.requests import OffsetPlace
-from streamlog.broker.preparation import INLINE_BYTES_MAX
+from streamlog.broker.append.preparation import INLINE_BYTES_MAX
 from streamlog.errors import (
     CorruptMessageError,
     InvalidRecordError,

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from streamlog.broker.producer_ids import ProducerIds
+from streamlog.broker.producer_id_allocator import ProducerIds
 from streamlog.errors import InvariantError, QuorumUnavailableError
 from streamlog.model import ProducerId
 

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from streamlog.broker.identity import format_identity
+from streamlog.broker.table.partition_metadata import format_identity
 from streamlog.errors import (
     FencedLeaderEpochError,
     LeaderNotAvailableError,

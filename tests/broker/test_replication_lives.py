@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from streamlog.broker.follower_replica import FollowerReplica
-from streamlog.broker.leader_replica import LeaderReplica
-from streamlog.broker.leader_slot import LeaderSlot
-from streamlog.broker.leader_stream import LeaderStream
+from streamlog.broker.following.follower_replica import FollowerReplica
+from streamlog.broker.leading.follower_slot import LeaderSlot
+from streamlog.broker.leading.follower_stream import LeaderStream
+from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.model import LeaderEpoch, Offset
 from streamlog.replication.follower import FetchPosition
 from tests.broker.replication_lives import live

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from streamlog.api.requests import OffsetPlace
-from streamlog.broker.hanging import open_transactions
+from streamlog.broker.table.open_transactions import open_transactions
 from streamlog.errors import (
     ConcurrentTransactionsError,
     InvalidTransactionStateError,

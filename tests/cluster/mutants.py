@@ -14,9 +14,9 @@ from unittest import mock
 from msgspec import Struct
 from msgspec.structs import replace
 
-from streamlog.broker.follower_replica import FollowerReplica
-from streamlog.broker.leader_replica import LeaderReplica
-from streamlog.broker.replica import Assignment, Replica
+from streamlog.broker.following.follower_replica import FollowerReplica
+from streamlog.broker.leading.leader_replica import LeaderReplica
+from streamlog.broker.table.replica import Assignment, Replica
 from streamlog.metadata import replica_states
 from streamlog.metadata.controller import DECIDERS
 from streamlog.metadata.records import Partition

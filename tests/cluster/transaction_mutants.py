@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-from streamlog.broker.verification import Verifications
+from streamlog.broker.append.verification import Verifications
 from streamlog.coordinator.marker_writer import MarkerWriter, _Job
 from streamlog.coordinator.shard import Shard
 from streamlog.coordinator.transaction_shard import TransactionShard

@@ -33,7 +33,7 @@ from streamlog.api.pb import (
 )
 from streamlog.broker.replica_wire import Hello, encode_request
 from streamlog.broker.replica_wire import Request as Replicate
-from streamlog.broker.replicas import Replicas
+from streamlog.broker.table.replicas import Replicas
 from streamlog.errors import Status
 from streamlog.metadata.records import Partition
 from streamlog.model import BrokerEpoch, BrokerId, Offset, PartitionId

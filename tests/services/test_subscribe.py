@@ -13,7 +13,7 @@ from streamlog.api.fetched import Fetched
 from streamlog.api.pb import common_pb2
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.api.requests import PartitionFetch
-from streamlog.broker.leader_replica import LeaderReplica
+from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.errors import StreamlogError
 from streamlog.model import Acks, BrokerId, LeaderEpoch, Offset
 from streamlog.records import read_header

@@ -13,7 +13,7 @@ from streamlog.api.pb import batches_pb2, common_pb2, groups_pb2
 from streamlog.api.pb import records_pb2 as pb_records
 from streamlog.api.pb import transactions_pb2 as pb
 from streamlog.api.requests import PartitionRef
-from streamlog.broker.leader_replica import LeaderReplica
+from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.errors import (
     InvalidRequestError,
     InvalidTransactionStateError,

@@ -19,9 +19,9 @@ from msgspec.structs import replace
 from streamlog.api.errors import from_rpc
 from streamlog.api.pb import admin_pb2, batches_pb2, common_pb2
 from streamlog.api.service import stream_handlers, unary_handlers
-from streamlog.broker.leader_replica import LeaderReplica
-from streamlog.broker.producer_ids import ProducerIds
-from streamlog.broker.replicas import Replicas
+from streamlog.broker.leading.leader_replica import LeaderReplica
+from streamlog.broker.producer_id_allocator import ProducerIds
+from streamlog.broker.table.replicas import Replicas
 from streamlog.config import Operation, Scope, changed_value, check_together
 from streamlog.controller.link import FORWARDED
 from streamlog.coordinator.groups import GroupCoordinator

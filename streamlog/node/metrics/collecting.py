@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from streamlog.broker.replicas import Replicas
+from streamlog.broker.table.replicas import Replicas
 from streamlog.coordinator.groups import GroupCoordinator
 from streamlog.coordinator.transactions import TransactionCoordinator
 from streamlog.metadata.view import MetadataView

@@ -10,7 +10,7 @@ import asyncio
 from collections import Counter
 from typing import Final
 
-from streamlog.broker.replicas import Replicas
+from streamlog.broker.table.replicas import Replicas
 from streamlog.coordinator.groups import GroupCoordinator
 from streamlog.groups.state import Group
 from streamlog.metrics.families import Family, Sample, gauge, single

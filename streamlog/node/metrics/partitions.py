@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Final
 
-from streamlog.broker.leader_replica import LeaderReplica
-from streamlog.broker.replica import Replica
-from streamlog.broker.replicas import Replicas
+from streamlog.broker.leading.leader_replica import LeaderReplica
+from streamlog.broker.table.replica import Replica
+from streamlog.broker.table.replicas import Replicas
 from streamlog.metrics.families import Family, Labels, Sample, counter, gauge, single
 
 PARTITIONS_AT_ONCE: Final = 128

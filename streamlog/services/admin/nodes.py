@@ -15,9 +15,9 @@ from streamlog.api.convert.replicas import DigestQuery
 from streamlog.api.errors import from_message
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.api.service import Call
-from streamlog.broker.digest import ReplicaDigest
-from streamlog.broker.log_dirs import LogDirDescription
-from streamlog.broker.repairs import ReplicaRepair
+from streamlog.broker.repair.digest import ReplicaDigest
+from streamlog.broker.repair.log_repairs import ReplicaRepair
+from streamlog.broker.table.log_dirs import LogDirDescription
 from streamlog.errors import BrokerNotAvailableError, InvalidRequestError, StreamlogError
 from streamlog.metadata.image import require_partition
 from streamlog.metadata.view import MetadataView

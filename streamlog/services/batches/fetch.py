@@ -21,7 +21,7 @@ from streamlog.api.fetched import Fetched, encode
 from streamlog.api.pb import batches_pb2 as pb
 from streamlog.api.requests import FetchSettings, PartitionFetch
 from streamlog.api.service import Call
-from streamlog.broker.leader_replica import LeaderReplica
+from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.config.node_settings import FETCH_MAX_BYTES
 from streamlog.errors import StreamlogError
 from streamlog.metadata.node_configs import NodeConfigs

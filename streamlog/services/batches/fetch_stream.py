@@ -21,7 +21,7 @@ from streamlog.api.fetched import Fetched, encode
 from streamlog.api.pb import batches_pb2 as pb
 from streamlog.api.requests import PARTITIONS_PER_REQUEST_MAX, FetchSettings, PartitionFetch, PartitionRef
 from streamlog.api.service import Call, Requests, Responses
-from streamlog.broker.leader_replica import LeaderReplica
+from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.config.node_settings import FETCH_MAX_BYTES
 from streamlog.errors import InvalidRequestError, StreamlogError
 from streamlog.metadata.node_configs import NodeConfigs

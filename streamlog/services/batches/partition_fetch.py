@@ -10,7 +10,7 @@ from streamlog.api.convert import fetch as convert
 from streamlog.api.convert.offsets import epoch_end
 from streamlog.api.fetched import Fetched
 from streamlog.api.requests import FetchSettings, PartitionFetch
-from streamlog.broker.leader_replica import LeaderReplica
+from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.errors import DamagedFileError, MessageTooLargeError, StreamlogError, UnknownLeaderEpochError
 from streamlog.model import NO_LEADER_EPOCH, IsolationLevel, LeaderEpoch, Offset, ProducerId
 from streamlog.records.header import HEADER_SIZE, LOG_OVERHEAD

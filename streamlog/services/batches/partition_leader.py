@@ -6,7 +6,7 @@ from typing import Final
 
 from streamlog.api.requests import PartitionRef
 from streamlog.api.service import Call
-from streamlog.broker.leader_replica import LeaderReplica
+from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.errors import InvalidTopicError, UnknownTopicIdError, UnknownTopicOrPartitionError
 from streamlog.metadata.internal_topics import INTERNAL_TOPICS
 from streamlog.metadata.view import MetadataView

@@ -16,7 +16,7 @@ from streamlog.api.convert.produce import not_appended, produce_request
 from streamlog.api.pb import batches_pb2 as pb
 from streamlog.api.requests import PartitionAppend
 from streamlog.api.service import Call
-from streamlog.broker.leader_replica import LeaderReplica
+from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.errors import OutcomeUnknownError, StreamlogError
 from streamlog.model import NO_OFFSET, Acks
 from streamlog.records.columnar import ManyHeadersError

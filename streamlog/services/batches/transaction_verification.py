@@ -13,8 +13,8 @@ from typing import Final
 from streamlog.api.convert import transactions as convert
 from streamlog.api.pb import coordination_pb2 as pb
 from streamlog.api.requests import ProduceRequest
-from streamlog.broker.leader_replica import LeaderReplica
-from streamlog.broker.verification import transactional_header
+from streamlog.broker.append.verification import transactional_header
+from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.coordinator.transactions import TransactionCoordinator
 from streamlog.errors import InvalidTransactionStateError, StreamlogError
 from streamlog.model import Acks, BrokerId, ProducerEpoch, ProducerId, TopicPartition

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
-from streamlog.broker.leader_replica import LeaderReplica
+from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.metadata.controller import Command
 from streamlog.model import BrokerId, PartitionId, ProducerId, RaftIndex, TopicId
 from streamlog.raft.port import Leadership
@@ -78,7 +78,7 @@ class Partitions(Protocol):
 
 
 class ProducerIds(Protocol):
-    """Ids for idempotent producers: streamlog.broker.producer_ids."""
+    """Ids for idempotent producers: streamlog.broker.producer_id_allocator."""
 
     async def next(self) -> ProducerId:
         """One that nobody has had. StreamlogError."""

@@ -10,7 +10,7 @@ from typing import Final
 
 from streamlog.api.convert import transactions as convert
 from streamlog.api.pb import coordination_pb2 as pb
-from streamlog.broker.leader_replica import LeaderReplica
+from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.coordinator.groups import GroupCoordinator
 from streamlog.errors import OutcomeUnknownError, StreamlogError
 from streamlog.groups.placement import OFFSETS_TOPIC

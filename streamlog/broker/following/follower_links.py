@@ -17,8 +17,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from streamlog.broker.follower_link import FollowerLink
-from streamlog.broker.follower_replica import FollowerReplica
+from streamlog.broker.following.follower_link import FollowerLink
+from streamlog.broker.following.follower_replica import FollowerReplica
 from streamlog.broker.replica_wire import METHOD, Hello
 from streamlog.broker.throttle import Throttle
 from streamlog.errors import Status, StreamlogError

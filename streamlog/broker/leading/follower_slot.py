@@ -25,7 +25,7 @@ from streamlog.records.header import HEADER_SIZE, LOG_OVERHEAD
 from streamlog.storage.log.log import Appended
 
 if TYPE_CHECKING:
-    from streamlog.broker.leader_replica import LeaderReplica
+    from streamlog.broker.leading.leader_replica import LeaderReplica
 
 CREDIT_MAX: Final = 2**63 - 1
 """As good as none asked for."""

@@ -10,7 +10,7 @@ from streamlog.storage.log.log import Log
 from streamlog.storage.log.reading import FoundOffset
 
 if TYPE_CHECKING:
-    from streamlog.broker.leader_replica import LeaderReplica
+    from streamlog.broker.leading.leader_replica import LeaderReplica
 
 
 async def offset_for(replica: LeaderReplica, place: OffsetPlace | int, isolation: IsolationLevel) -> FoundOffset:

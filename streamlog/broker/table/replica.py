@@ -26,10 +26,10 @@ from collections.abc import Awaitable, Callable, Coroutine
 from msgspec import Struct
 
 from streamlog.broker.collaborators import FollowerLinks, IsrChanges
-from streamlog.broker.follower_replica import FollowerReplica
-from streamlog.broker.identity import write_identity
-from streamlog.broker.leader_replica import LeaderReplica
-from streamlog.broker.repairs import Repairs
+from streamlog.broker.following.follower_replica import FollowerReplica
+from streamlog.broker.leading.leader_replica import LeaderReplica
+from streamlog.broker.repair.log_repairs import Repairs
+from streamlog.broker.table.partition_metadata import write_identity
 from streamlog.broker.topic_settings import TopicSettings
 from streamlog.errors import NotLeaderError, StorageError, StreamlogError, UnknownTopicOrPartitionError
 from streamlog.metadata.records import Partition

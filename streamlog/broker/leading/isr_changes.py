@@ -29,7 +29,7 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
-from streamlog.broker.leader_replica import LeaderReplica
+from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.errors import IneligibleReplicaError, StreamlogError
 from streamlog.metadata.delta import MetadataDelta
 from streamlog.metadata.image import MetadataImage

@@ -22,12 +22,13 @@ from typing import Final
 from msgspec.structs import replace
 
 from streamlog.api.requests import OffsetPlace
-from streamlog.broker import offset_lookup, preparation
+from streamlog.broker.append import preparation
+from streamlog.broker.append.held_markers import HeldMarkers
+from streamlog.broker.append.verification import VerificationGuard, Verifications, transactional_header
 from streamlog.broker.collaborators import IsrChanges, Watcher
-from streamlog.broker.held_markers import HeldMarkers
-from streamlog.broker.repairs import Repairs, being_repaired
+from streamlog.broker.leading import offset_lookup
+from streamlog.broker.repair.log_repairs import Repairs, being_repaired
 from streamlog.broker.topic_settings import TopicSettings
-from streamlog.broker.verification import VerificationGuard, Verifications, transactional_header
 from streamlog.errors import (
     ConcurrentTransactionsError,
     CorruptMessageError,

@@ -17,19 +17,19 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Final
 
 from streamlog.broker.collaborators import Controller, FollowerLinks, IsrChanges
-from streamlog.broker.digest import ReplicaDigest, digest_of
-from streamlog.broker.follower_replica import FollowerReplica
-from streamlog.broker.high_watermarks import HighWatermarks
-from streamlog.broker.identity import read_identity
-from streamlog.broker.leader_replica import LeaderReplica
-from streamlog.broker.log_dirs import LogDirDescription, describe
-from streamlog.broker.offline_reports import OfflineReports
-from streamlog.broker.range_fetch import RangeFetch
-from streamlog.broker.repairs import Repairs, ReplicaRepair
-from streamlog.broker.replica import Assignment, Replica, Surroundings, not_leader
-from streamlog.broker.replica_state import state_of
+from streamlog.broker.following.follower_replica import FollowerReplica
+from streamlog.broker.leading.leader_replica import LeaderReplica
+from streamlog.broker.repair.digest import ReplicaDigest, digest_of
+from streamlog.broker.repair.log_repairs import Repairs, ReplicaRepair
+from streamlog.broker.repair.range_fetch import RangeFetch
+from streamlog.broker.table.high_watermark_checkpoint import HighWatermarks
+from streamlog.broker.table.log_dirs import LogDirDescription, describe
+from streamlog.broker.table.log_upkeep import upkeep_of
+from streamlog.broker.table.offline_reports import OfflineReports
+from streamlog.broker.table.partition_metadata import read_identity
+from streamlog.broker.table.replica import Assignment, Replica, Surroundings, not_leader
+from streamlog.broker.table.replica_state import state_of
 from streamlog.broker.topic_settings import TopicSettings
-from streamlog.broker.upkeep import upkeep_of
 from streamlog.config import node_settings
 from streamlog.errors import (
     DamagedFileError,

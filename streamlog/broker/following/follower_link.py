@@ -27,8 +27,8 @@ from functools import partial
 from typing import Final
 
 from streamlog.broker import replica_wire as wire
-from streamlog.broker.follower_replica import FollowerReplica
-from streamlog.broker.leader_slot import CREDIT_MAX
+from streamlog.broker.following.follower_replica import FollowerReplica
+from streamlog.broker.leading.follower_slot import CREDIT_MAX
 from streamlog.broker.replica_wire import Follow, Hello, News, Position, Request
 from streamlog.broker.throttle import Throttle
 from streamlog.errors import (

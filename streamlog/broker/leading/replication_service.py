@@ -16,10 +16,10 @@ from streamlog.api.convert import replica_states as convert
 from streamlog.api.pb import replication_pb2 as pb
 from streamlog.api.service import Call, Method, Service, unary
 from streamlog.broker import replica_wire as wire
-from streamlog.broker.isr_changes import IsrChanges
-from streamlog.broker.leader_replica import LeaderReplica
-from streamlog.broker.leader_stream import LeaderStream
-from streamlog.broker.range_fetch import wanted
+from streamlog.broker.leading.follower_stream import LeaderStream
+from streamlog.broker.leading.isr_changes import IsrChanges
+from streamlog.broker.leading.leader_replica import LeaderReplica
+from streamlog.broker.repair.range_fetch import wanted
 from streamlog.broker.replica_wire import Hello
 from streamlog.broker.throttle import Throttle
 from streamlog.errors import (

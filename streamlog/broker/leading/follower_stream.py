@@ -28,9 +28,9 @@ from collections.abc import Callable
 from typing import Final
 
 from streamlog.broker import replica_wire as wire
-from streamlog.broker.isr_changes import IsrChanges
-from streamlog.broker.leader_replica import LeaderReplica
-from streamlog.broker.leader_slot import LeaderSlot
+from streamlog.broker.leading.follower_slot import LeaderSlot
+from streamlog.broker.leading.isr_changes import IsrChanges
+from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.broker.replica_wire import Divergence, Follow, Hello, News, Position
 from streamlog.broker.throttle import Throttle
 from streamlog.errors import InvalidRequestError, StreamlogError, UnknownTopicOrPartitionError

@@ -1,0 +1,10 @@
+"""The partition table: which replicas stand on this node, and their roles.
+
+replicas                    the table; follows the metadata
+replica                     one partition: from what is assigned to what there is
+partition_metadata          `partition.metadata`: the topic id of a log
+high_watermark_checkpoint   `replication-offset-checkpoint`
+offline_reports             replicas on failed disks, reported to the controller
+log_upkeep                  retention, compaction and scrubbing of a log directory
+replica_state, log_dirs, open_transactions      what a replica, a directory, a log has: for elections and operators
+"""
