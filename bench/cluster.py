@@ -23,7 +23,7 @@ from bench.figures import Figure
 from bench.scratch import scratch
 from streamlog.client import EARLIEST, AsyncAdmin, AsyncConsumer, AsyncProducer
 from streamlog.client.admin.values import NodeState
-from streamlog.daemon.local import LocalCluster
+from streamlog.daemon.local_cluster import LocalCluster
 from streamlog.errors import StreamlogError
 from streamlog.model import PartitionId, TopicPartition
 from streamlog.ports.system import run as run_loop

@@ -154,7 +154,7 @@ async def measure(base: Path, crowd: Crowd, seconds: float, settings: dict[str, 
             sampling.cancel()
         for node in cluster.local.nodes:
             if node.process is None:
-                print(f"node {node.node_id} has stopped: {node.last_words()}")
+                print(f"node {node.node_id} has stopped: {node.last_log_line()}")
         return phases
 
 

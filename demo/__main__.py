@@ -22,7 +22,7 @@ from streamlog.cli.local_start import start_nodes
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.admin.values import TopicDescription
 from streamlog.client.producer.async_producer import AsyncProducer
-from streamlog.daemon.local import LocalCluster
+from streamlog.daemon.local_cluster import LocalCluster
 from streamlog.ports import system
 
 NODES: Final = 3

@@ -17,7 +17,7 @@ from demo.lines import log_lines
 from streamlog.cli.local_start import start_nodes
 from streamlog.client import AsyncConsumer, AsyncProducer
 from streamlog.client.admin.async_admin import AsyncAdmin
-from streamlog.daemon.local import LocalCluster
+from streamlog.daemon.local_cluster import LocalCluster
 from streamlog.errors import StreamlogError
 from streamlog.ports import system
 

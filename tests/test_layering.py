@@ -106,7 +106,7 @@ ALLOWED = {
 
 # Third-party and system modules that only some places may see. Keys: module; values: where.
 RESTRICTED = {
-    "grpc": {"ports/grpc_"},
+    "grpc": {"ports/grpc_adapter"},
     "google": {
         "raft/wire.py",
         "raft/pb",

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from streamlog.daemon.free_ports import free_ports
-from streamlog.daemon.local import LocalCluster
+from streamlog.daemon.local_cluster import LocalCluster
 
 ROOT = Path(__file__).parent.parent
 MARK = "<!-- walk -->\n"

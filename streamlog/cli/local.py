@@ -12,7 +12,7 @@ from streamlog.cli.failures import failed
 from streamlog.cli.local_start import start_nodes
 from streamlog.cli.nouns import Noun, key_values
 from streamlog.cli.output import Output, Row, output_option, say, show_rows
-from streamlog.daemon.local import LocalCluster, LocalNode
+from streamlog.daemon.local_cluster import LocalCluster, LocalNode
 from streamlog.errors import StreamlogError
 
 Command = TypeVar("Command", bound=Callable[..., object])

@@ -13,7 +13,7 @@ import click
 from streamlog.cli.progress import counting
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.admin.values import NodeState
-from streamlog.daemon.local import LocalCluster, LocalNode
+from streamlog.daemon.local_cluster import LocalCluster, LocalNode
 from streamlog.errors import StreamlogError
 from streamlog.ports import system
 
@@ -55,7 +55,7 @@ async def _wait_until_ready(nodes: Sequence[LocalNode], timeout_s: float, advanc
 def _check_alive(nodes: Sequence[LocalNode]) -> None:
     for node in nodes:
         if node.process is None:
-            words = node.last_words() or "it said nothing"
+            words = node.last_log_line() or "it said nothing"
             raise click.ClickException(
                 f"node {node.node_id} ({node.address}) has stopped while it started: {words} "
                 f"(the whole story: {node.log})."

@@ -24,7 +24,7 @@ from streamlog.daemon.text_file import private, write_private
 _LINE_BYTES_MAX = 64 << 10
 
 
-class Beside(Struct, frozen=True):
+class DaemonFiles(Struct, frozen=True):
     """The files that stand beside a node's first log directory."""
 
     log_dir: str
@@ -39,7 +39,7 @@ class Beside(Struct, frozen=True):
         return Path(self.log_dir).parent / f"streamlogd-{self.node_id}.pid"
 
 
-class Parent:
+class StartReport:
     """Who waits to hear how the start went; nobody, in the foreground."""
 
     def __init__(self, pipe: int | None) -> None:
@@ -53,7 +53,7 @@ class Parent:
             self._pipe = None
 
 
-def detach(log: Path) -> tuple[Parent, TextIO]:
+def detach(log: Path) -> tuple[StartReport, TextIO]:
     """Go on in the background; the process that was started ends in here, with the status of the start.
 
     OSError where the log file cannot be written.
@@ -63,16 +63,16 @@ def detach(log: Path) -> tuple[Parent, TextIO]:
     reading, writing = os.pipe()
     if os.fork():
         os.close(writing)
-        _wait_for_start(reading)
+        _exit_with_start_status(reading)
     os.close(reading)
     os.setsid()
     if os.fork():
         os._exit(0)
-    _without_terminal(out)
-    return Parent(writing), out
+    _redirect_stdio(out)
+    return StartReport(writing), out
 
 
-def _wait_for_start(reading: int) -> None:
+def _exit_with_start_status(reading: int) -> None:
     problem = b""
     while chunk := os.read(reading, _LINE_BYTES_MAX):
         problem += chunk
@@ -82,7 +82,7 @@ def _wait_for_start(reading: int) -> None:
     os._exit(1 if problem else 0)
 
 
-def _without_terminal(out: TextIO) -> None:
+def _redirect_stdio(out: TextIO) -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     os.dup2(out.fileno(), 1)

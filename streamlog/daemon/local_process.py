@@ -41,17 +41,17 @@ class ProcessId(Struct, frozen=True):
     @classmethod
     def of(cls, pid: int) -> ProcessId | None:
         """None where there is no such process any more."""
-        born = _born(pid)
+        born = _started_at(pid)
         return None if born is None else cls(pid, born)
 
     @property
     def alive(self) -> bool:
         """Dead and not yet buried by its parent counts as dead."""
-        return _born(self.pid) == self.born
+        return _started_at(self.pid) == self.born
 
     def signal(self, number: signal.Signals) -> bool:
         """False where it is gone. PermissionError."""
-        with _held(self) as fd:
+        with _pidfd_of(self) as fd:
             if not self.alive:
                 return False
             try:
@@ -63,10 +63,10 @@ class ProcessId(Struct, frozen=True):
                 return False
             return True
 
-    def wait_until_gone(self, timeout_s: float) -> bool:
+    def wait_until_exited(self, timeout_s: float) -> bool:
         """False where it is there still after `timeout_s`."""
         deadline = time.monotonic() + timeout_s
-        with _held(self) as fd:
+        with _pidfd_of(self) as fd:
             if fd is not None and self.alive:
                 poll = select.poll()  # select() takes no descriptor above 1,023
                 poll.register(fd, select.POLLIN)
@@ -76,14 +76,14 @@ class ProcessId(Struct, frozen=True):
         return not self.alive
 
 
-def remember(process: ProcessId, path: Path) -> None:
+def save_process_id(process: ProcessId, path: Path) -> None:
     """Whole, or not at all."""
     partial = path.with_suffix(".partial")
     write_private(partial, json.dumps(asdict(process)) + "\n")
     partial.replace(path)
 
 
-def recall(path: Path) -> ProcessId | None:
+def load_process_id(path: Path) -> ProcessId | None:
     """None where none was remembered, or what stands there is not ours."""
     try:
         document = json.loads(path.read_text())
@@ -93,7 +93,7 @@ def recall(path: Path) -> ProcessId | None:
 
 
 @contextmanager
-def _held(process: ProcessId) -> Iterator[int | None]:
+def _pidfd_of(process: ProcessId) -> Iterator[int | None]:
     """A pidfd of whoever has the pid now; None where there is nobody, or no pidfd."""
     if not _LINUX:
         yield None
@@ -109,11 +109,11 @@ def _held(process: ProcessId) -> Iterator[int | None]:
         os.close(fd)
 
 
-def _born(pid: int) -> str | None:
-    return _born_on_linux(pid) if _LINUX else _born_by_ps(pid)
+def _started_at(pid: int) -> str | None:
+    return _started_at_linux(pid) if _LINUX else _started_at_ps(pid)
 
 
-def _born_on_linux(pid: int) -> str | None:
+def _started_at_linux(pid: int) -> str | None:
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -127,7 +127,7 @@ def _born_on_linux(pid: int) -> str | None:
     return f"{_BOOT_ID.read_text().strip()}/{fields[_STARTTIME]}"
 
 
-def _born_by_ps(pid: int) -> str | None:
+def _started_at_ps(pid: int) -> str | None:
     done = subprocess.run(
         ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False, env={"LC_ALL": "C"}
     )

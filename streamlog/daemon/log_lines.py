@@ -107,7 +107,7 @@ class LogLines:
 
     def __call__(self, event: str, /, **fields: object) -> None:
         level = "WARN" if event in WARNINGS else "INFO"
-        self.write(level, _sentence(event, fields))
+        self.write(level, _message(event, fields))
 
     def write(self, level: str, text: str) -> None:
         """What others have sent is in `text`: no control character goes into the log, and lines behind the first (a
@@ -123,7 +123,7 @@ class LogLines:
             self.lost_lines += 1  # its disk is full or has failed; the node does not stop for its log
 
 
-def _sentence(event: str, fields: Mapping[str, object]) -> str:
+def _message(event: str, fields: Mapping[str, object]) -> str:
     sentence = SENTENCES.get(event)
     if sentence is not None:
         return sentence.format_map({name: _shown(value) for name, value in fields.items()})

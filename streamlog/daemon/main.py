@@ -19,9 +19,9 @@ from streamlog.config import node_settings as settings
 from streamlog.config.addresses import Protocol
 from streamlog.config.not_yet import NOT_YET, REFUSED
 from streamlog.daemon.arguments import Arguments, parse_arguments
-from streamlog.daemon.background import Beside, Parent, detach, remove_pid
+from streamlog.daemon.background import DaemonFiles, StartReport, detach, remove_pid
+from streamlog.daemon.file_limit import raise_file_limit
 from streamlog.daemon.log_lines import LogLines
-from streamlog.daemon.process import raise_file_limit
 from streamlog.daemon.text_file import read_properties
 from streamlog.errors import InvalidConfigError, StreamlogError
 from streamlog.ports.malloc import keep_large_blocks
@@ -29,8 +29,8 @@ from streamlog.printable import escaped
 
 STOPPED: Final = 0
 FAILED: Final = 1
-MISUSED: Final = 2
-DEFECT: Final = 70  # EX_SOFTWARE of sysexits
+USAGE_ERROR: Final = 2
+INTERNAL_ERROR: Final = 70  # EX_SOFTWARE of sysexits
 TRACEBACK_LINES_MAX: Final = 60
 
 
@@ -43,17 +43,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             return STOPPED
         _check_supported(config)
     except (InvalidConfigError, OSError) as error:
-        return _refuse(_sentence(error), MISUSED)
+        return _report_problem(_message(error), USAGE_ERROR)
     for warning in config.warnings:
         sys.stderr.write(f"streamlogd: {escaped(warning)}\n")
-    beside = Beside(_log_dirs(config)[0], config.config[settings.NODE_ID])
-    parent, out = Parent(None), sys.stderr
+    files = DaemonFiles(_log_dirs(config)[0], config.config[settings.NODE_ID])
+    parent, out = StartReport(None), sys.stderr
     if arguments.daemon:
         try:
-            parent, out = detach(beside.log)
+            parent, out = detach(files.log)
         except OSError as error:
-            return _refuse(f"cannot write {beside.log}: {error.strerror}", FAILED)
-    return _run(config, beside, parent, out)
+            return _report_problem(f"cannot write {files.log}: {error.strerror}", FAILED)
+    return _run(config, files, parent, out)
 
 
 def load(arguments: Arguments) -> Loaded:
@@ -88,18 +88,18 @@ def _check_supported(config: Loaded) -> None:
             )
 
 
-def _sentence(error: Exception) -> str:
+def _message(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error)
 
 
-def _refuse(problem: str, status: int) -> int:
+def _report_problem(problem: str, status: int) -> int:
     sys.stderr.write("".join(f"streamlogd: {escaped(line)}\n" for line in problem.splitlines()))
     return status
 
 
-def _run(config: Loaded, beside: Beside, parent: Parent, out: TextIO) -> int:
+def _run(config: Loaded, files: DaemonFiles, parent: StartReport, out: TextIO) -> int:
     keep_large_blocks()
     file_limit = raise_file_limit()
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what it would say is told by the node, in a sentence
@@ -109,30 +109,30 @@ def _run(config: Loaded, beside: Beside, parent: Parent, out: TextIO) -> int:
         from streamlog.daemon.serving import serve
         from streamlog.ports.system import run
 
-        run(serve(config, beside, parent, lines, file_limit))
+        run(serve(config, files, parent, lines, file_limit))
     except (StreamlogError, OSError) as error:
-        problem = _sentence(error)
+        problem = _message(error)
         lines.write("ERROR", f"stopped: {problem}")
         parent.tell(problem)
-        _leave(FAILED, beside, out)
+        _exit(FAILED, files, out)
     except BaseException as error:  # noqa: BLE001  told and ended with, whatever it is
-        lines.write("ERROR", f"stopped by a defect: {error!r}\n{_where(error)}")
+        lines.write("ERROR", f"stopped by a defect: {error!r}\n{_traceback_tail(error)}")
         parent.tell(f"stopped by a defect: {error!r}")
-        _leave(DEFECT, beside, out)
+        _exit(INTERNAL_ERROR, files, out)
     return STOPPED
 
 
-def _where(error: BaseException) -> str:
+def _traceback_tail(error: BaseException) -> str:
     """Where it was raised: of many lines (groups of tasks, one error behind the other) the last."""
     lines = "".join(traceback.format_exception(error)).splitlines(keepends=True)
     left_out = len(lines) - TRACEBACK_LINES_MAX
     return "".join(lines if left_out <= 0 else [f"... {left_out} lines before ...\n", *lines[left_out:]])
 
 
-def _leave(status: int, beside: Beside, out: TextIO) -> None:
+def _exit(status: int, files: DaemonFiles, out: TextIO) -> None:
     """At once, whatever else fails: a thread may hang in a disk that does not answer."""
     try:
-        remove_pid(beside.pid)
+        remove_pid(files.pid)
         out.flush()
     finally:
         os._exit(status)

@@ -13,18 +13,18 @@ from typing import Final
 from streamlog.config import Loaded
 from streamlog.config import node_settings as settings
 from streamlog.config.addresses import Address
-from streamlog.daemon.background import Beside, Parent, remove_pid, write_pid
+from streamlog.daemon.background import DaemonFiles, StartReport, remove_pid, write_pid
+from streamlog.daemon.file_limit import connections_max, file_limit_warning
 from streamlog.daemon.http.listener import HttpListener, open_socket
 from streamlog.daemon.http.loop_delay import LoopDelay
 from streamlog.daemon.log_lines import LogLines
-from streamlog.daemon.process import connections_max, file_limit_warning
 from streamlog.metrics import Family
 from streamlog.node import Node
 from streamlog.ports import Ports, Probe
-from streamlog.ports.grpc_connections import ConnectionLimits
-from streamlog.ports.grpc_network import GrpcNetwork
-from streamlog.ports.grpc_settings import GrpcSettings
-from streamlog.ports.malloc import GivingBack
+from streamlog.ports.grpc_adapter.connections import ConnectionLimits
+from streamlog.ports.grpc_adapter.network import GrpcNetwork
+from streamlog.ports.grpc_adapter.settings import GrpcSettings
+from streamlog.ports.malloc import HeapTrimmer
 from streamlog.ports.posix_disk import PosixFileSystem
 from streamlog.ports.system import SystemClock, ThreadWorkers, system_random
 
@@ -33,7 +33,7 @@ IDLE_S: Final = 10.0
 """Of the node's own connections, before one without a call is closed: each costs pings, and what it needs it makes."""
 
 
-async def serve(config: Loaded, beside: Beside, parent: Parent, lines: LogLines, file_limit: int) -> None:
+async def serve(config: Loaded, files: DaemonFiles, parent: StartReport, lines: LogLines, file_limit: int) -> None:
     """What `Node.run` raises."""
     warning = file_limit_warning(file_limit)
     if warning is not None:
@@ -51,19 +51,19 @@ async def serve(config: Loaded, beside: Beside, parent: Parent, lines: LogLines,
         clock=SystemClock(),
         random=system_random(),
         workers=workers,
-        probe=_telling(parent, beside, lines),
+        probe=_make_probe(parent, files, lines),
     )
     node = Node(config, ports)
     nodes.append(node)
     _stop_on_signals(node)
-    giving_back = asyncio.create_task(GivingBack().run())
+    trimming = asyncio.create_task(HeapTrimmer().run())
     async with _http(node, config, lines):
         await node.run()
-    giving_back.cancel()
+    trimming.cancel()
     await network.close()
     workers.close()
     fs.close()
-    remove_pid(beside.pid)
+    remove_pid(files.pid)
     lines.write("INFO", "stopped")
 
 
@@ -111,24 +111,24 @@ def _grpc_settings(config: Loaded, file_limit: int) -> GrpcSettings:
     """A message has to hold what a client may send, and what nodes send each other (4 MiB)."""
     wanted = config.config[settings.SOCKET_REQUEST_MAX_BYTES]
     connections = connections_max(config.config[settings.MAX_CONNECTIONS], file_limit)
-    by_address = config.config[settings.MAX_CONNECTIONS_PER_IP] or connections // 2
+    per_address = config.config[settings.MAX_CONNECTIONS_PER_IP] or connections // 2
     return GrpcSettings(
         message_bytes_max=max(wanted, GrpcSettings().message_bytes_max),
         server_idle_s=config.config[settings.CONNECTIONS_MAX_IDLE_MS] / 1000,
         idle_s=IDLE_S,
         handshake_s=config.config[settings.CONNECTIONS_HANDSHAKE_TIMEOUT_MS] / 1000,
-        connections=ConnectionLimits(in_all=connections, by_address=min(by_address, connections)),
+        connections=ConnectionLimits(total=connections, per_address=min(per_address, connections)),
     )
 
 
-def _telling(parent: Parent, beside: Beside, lines: LogLines) -> Probe:
+def _make_probe(parent: StartReport, files: DaemonFiles, lines: LogLines) -> Probe:
     """The log, and whoever started the process."""
 
     def probe(event: str, /, **fields: object) -> None:
         lines(event, **fields)
         if event == "listening":
             try:
-                write_pid(beside.pid)
+                write_pid(files.pid)
             except OSError as error:
                 lines.write("WARN", f"no pid file: {error}")
             parent.tell()
@@ -138,12 +138,12 @@ def _telling(parent: Parent, beside: Beside, lines: LogLines) -> Probe:
 
 def _stop_on_signals(node: Node) -> None:
     loop = asyncio.get_running_loop()
-    asked: list[int] = []
+    signals: list[int] = []
 
     def stop(number: int) -> None:
-        if asked:
+        if signals:
             os._exit(INTERRUPTED)
-        asked.append(number)
+        signals.append(number)
         node.stop()
 
     handlers: dict[int, Callable[[int], None]] = {signal.SIGTERM: stop, signal.SIGINT: stop}

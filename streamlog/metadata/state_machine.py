@@ -3,8 +3,8 @@
 It owns the current image. Commands come in log order, each once; what it does with one is replay, and nothing else.
 An error on the way stops the node, as it should: every other node has met the same command.
 
-What the image holds already is passed over: a voter that hears nobody follows as an observer too (node.membership), and
-then meets commands twice.
+What the image holds already is passed over: a voter without a leader follows as an observer too
+(node.quorum_member), and then receives commands twice.
 """
 
 from __future__ import annotations

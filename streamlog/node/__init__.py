@@ -1,12 +1,17 @@
 """A node: its parts, how they are wired, and its life from the first lock to the last sync.
 
-    node            Node: run, stop; the order of starting and stopping
-    forming         how the cluster's id comes to a node; who a process is
-    membership      voter or observer of the metadata quorum
-    registration    the node's standing with the controller
-    data_plane      replicas and streams between nodes
-    switchboard     one listener, from the first moment
-    addresses       what the settings say of addresses and voters
+    node               Node: run, stop; the order of starting and stopping
+    cluster_formation  how a node learns the cluster's id, and how a new cluster gets one
+    quorum_member      voter or observer of the metadata quorum
+    registration       registration with the controller, heartbeats, controlled shutdown
+    data_plane         replicas, streams between nodes, services of clients
+    method_router      the listener's methods, with handlers that are connected later
+    served_methods     the names of all methods that a node serves
+    quorum_clock       the wall clock, compared with the quorum's
+    suspicions         reports broken streams to the controller
+    failed_calls       unexpected errors of handlers
+    addresses          what the settings say about addresses and voters
+    metrics/           what a node reports at a scrape
 
 Node code: the world comes through the ports, so daemon, test fixture and simulation run the same Node.
 """

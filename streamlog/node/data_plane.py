@@ -29,9 +29,9 @@ from streamlog.coordinator.transactions import TransactionCoordinator
 from streamlog.metadata.node_configs import NodeConfigs
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerEpoch, BrokerId
-from streamlog.node.membership import Member
 from streamlog.node.metrics import Sources
 from streamlog.node.quorum_clock import QuorumClock
+from streamlog.node.quorum_member import QuorumMember
 from streamlog.node.suspicions import Suspicions
 from streamlog.ports import Ports
 from streamlog.release import RELEASE
@@ -64,14 +64,14 @@ class DataPlane:
         self._ports = ports
         config = configs.node
         self._sending = Throttle(ports.clock, config[settings.LEADER_REPLICATION_THROTTLED_RATE])
-        self._taking = Throttle(ports.clock, config[settings.FOLLOWER_REPLICATION_THROTTLED_RATE])
+        self._receiving = Throttle(ports.clock, config[settings.FOLLOWER_REPLICATION_THROTTLED_RATE])
         self._suspicions = Suspicions(link, view, ports.probe)
         self._links = FollowerLinks(
             node_id,
             cluster_id,
             view,
             broker_epoch=lambda: link.broker_epoch,
-            throttle=self._taking,
+            throttle=self._receiving,
             on_broken=self._suspicions.suspect,
             network=ports.network,
             clock=ports.clock,
@@ -137,7 +137,7 @@ class DataPlane:
         finally:
             stop()
 
-    def services(self, member: Member) -> Sequence[Service]:
+    def services(self, member: QuorumMember) -> Sequence[Service]:
         parts = Parts(
             node_id=self._node_id,
             release=RELEASE,
@@ -159,7 +159,7 @@ class DataPlane:
         )
         return [self._replication.service(), *all_services(parts)]
 
-    def metric_sources(self, member: Member) -> Sources:
+    def metric_sources(self, member: QuorumMember) -> Sources:
         return Sources(
             member=member,
             replicas=self.replicas,
@@ -177,7 +177,7 @@ class DataPlane:
         if topics is None:
             config = self._configs.node
             self._sending.set_rate(config[settings.LEADER_REPLICATION_THROTTLED_RATE])
-            self._taking.set_rate(config[settings.FOLLOWER_REPLICATION_THROTTLED_RATE])
+            self._receiving.set_rate(config[settings.FOLLOWER_REPLICATION_THROTTLED_RATE])
 
 
 def directory_ids(directories: LogDirectories) -> tuple[bytes, ...]:

@@ -1,9 +1,9 @@
 """Node: one node of a cluster, from its first lock to its last sync.
 
     1  lock and check the log directories                   refused: another process, another node's or cluster's
-    2  listen; until it serves, a call is told to try another node, but for Identity and health
-    3  learn the cluster's id (forming), make it durable
-    4  follow the metadata (membership); meanwhile the logs are opened, and recovered
+    2  listen; before step 7 only Identification and health are served, other calls end with UNAVAILABLE
+    3  learn the cluster's id (cluster_formation), make it durable
+    4  follow the metadata (quorum_member); meanwhile the logs are opened and recovered
     5  register, and apply the registration
     6  run the replicas, connect the services
     7  say that it can serve: unfenced, healthy, ready
@@ -37,16 +37,16 @@ from streamlog.metadata.records import EPOCH_FROM_INDEX
 from streamlog.metadata.registration import RegisterBroker
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerEpoch, BrokerId, RaftIndex
-from streamlog.node import announced
+from streamlog.node import served_methods
 from streamlog.node.addresses import advertised_address, bootstrap_addresses, configured_voters, listen_address
+from streamlog.node.cluster_formation import ClusterFormation, IdentificationService
 from streamlog.node.data_plane import DataPlane, directory_ids
 from streamlog.node.failed_calls import FailedCalls, is_invariant
-from streamlog.node.forming import Formation, Identity
-from streamlog.node.membership import DIRECTORY, Member, ObserverMember, VoterMember, addresses_of
+from streamlog.node.method_router import MethodRouter
 from streamlog.node.metrics import NodeMetrics
 from streamlog.node.quorum_clock import QuorumClock
-from streamlog.node.registration import Registration
-from streamlog.node.switchboard import Switchboard
+from streamlog.node.quorum_member import DIRECTORY, ObserverMember, QuorumMember, VoterMember, addresses_of
+from streamlog.node.registration import BrokerRegistration
 from streamlog.ports import Ports, Server
 from streamlog.raft.storage import Owner
 from streamlog.raft.voters import VoterSet, parse_voters
@@ -72,15 +72,17 @@ class Node:
             skew_max_ms=lambda: self._configs.node[settings.CLOCK_SKEW_MAX_MS],
             probe=ports.probe,
         )
-        self._identity = Identity(self._node_id, self._incarnation_id)
-        self._health = Health(announced.client_services())
+        self._identity = IdentificationService(self._node_id, self._incarnation_id)
+        self._health = Health(served_methods.client_services())
         self.metrics = NodeMetrics(self._node_id, self._view, ports, lambda: self.is_ready)
-        self._switchboard = Switchboard(announced.unary_methods(), announced.streaming_methods(), self.metrics.calls)
+        self._router = MethodRouter(
+            served_methods.unary_methods(), served_methods.streaming_methods(), self.metrics.calls
+        )
         self._address: Address | None = None
         self._cluster_id = ""
-        self._member: Member | None = None
+        self._member: QuorumMember | None = None
         self._plane: DataPlane | None = None
-        self._life: asyncio.Task[None] | None = None
+        self._main_task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
         self._ready = asyncio.Event()
         self._failure: BaseException | None = None
@@ -126,33 +128,33 @@ class Node:
 
     def unserved(self) -> list[str]:
         """Methods that nobody answers now."""
-        return self._switchboard.unconnected()
+        return self._router.unserved()
 
     # Life.
 
     async def run(self) -> None:
         """Until `stop`; or raises what ended the node."""
         if self._failure is None and not self._stopping.is_set():
-            self._life = asyncio.create_task(self._live())  # sim: awaited below
+            self._main_task = asyncio.create_task(self._run_node())  # sim: awaited below
             try:
-                await asyncio.wait([self._life])
+                await asyncio.wait([self._main_task])
             finally:
-                await self._end(self._life)
+                await self._end(self._main_task)
         if self._failure is not None:
             raise _first(self._failure)
 
     def stop(self) -> None:
         """Let `run` end in good order."""
         self._stopping.set()
-        if self._life is not None and not self._ready.is_set():
-            self._life.cancel()
+        if self._main_task is not None and not self._ready.is_set():
+            self._main_task.cancel()
 
     def fail(self, error: BaseException) -> None:
         """Something that belongs to the node has failed: it ends at once."""
         if self._failure is None:
             self._failure = error
-        if self._life is not None:
-            self._life.cancel()
+        if self._main_task is not None:
+            self._main_task.cancel()
 
     def call_failed(self, error: BaseException) -> None:
         """A handler raised what it must not: for `on_crash` of the network, which has ended the call.
@@ -179,7 +181,7 @@ class Node:
             reason="" if self._failure is None else str(_first(self._failure)),
         )
 
-    async def _live(self) -> None:
+    async def _run_node(self) -> None:
         self._ports.probe("node_starting", node=self._node_id)
         async with AsyncExitStack() as cleanup:
             directories = await self._open_directories()
@@ -187,10 +189,10 @@ class Node:
             server = await self._listen()
             cleanup.push_async_callback(server.close, grace_s=CLOSE_GRACE_S)
             voters = await self._join(directories)
-            self._member = member = self._member_of(voters)
-            link = self._link_of(member)
+            self._member = member = self._make_member(voters)
+            link = self._make_link(member)
             cleanup.push_async_callback(link.close)
-            await self._take_part(member, link, directories)
+            await self._run_member(member, link, directories)
 
     # Starting.
 
@@ -212,11 +214,11 @@ class Node:
     async def _listen(self) -> Server:
         """OSError where the address cannot be had."""
         clock = self._ports.clock
-        self._switchboard.connect([self._identity.service(clock), self._health.service(clock)])
+        self._router.connect([self._identity.service(clock), self._health.service(clock)])
         address = listen_address(self._config)
         try:
             server = await self._ports.network.listen(
-                address, unary=self._switchboard.unary(), streaming=self._switchboard.streaming()
+                address, unary=self._router.unary(), streaming=self._router.streaming()
             )
         except OSError as error:
             reason = f"cannot listen on {address} ({error.strerror}): stop what listens there, or set listeners"
@@ -232,22 +234,22 @@ class Node:
         cluster_id = directories.cluster_id
         if cluster_id is None or not voters.voters:
             self._ports.probe("cluster_wanted", node=self._node_id, voters=str(voters))
-            cluster_id, voters = await self._find_cluster(cluster_id, voters)
+            cluster_id, voters = await self._discover_cluster(cluster_id, voters)
         await directories.join(cluster_id)
         self._cluster_id = cluster_id
         self._identity.set_cluster(cluster_id, voters)
         self._ports.probe("cluster_joined", node=self._node_id, cluster=cluster_id, voters=str(voters))
         return voters
 
-    async def _find_cluster(self, cluster_id: str | None, voters: VoterSet) -> tuple[str, VoterSet]:
+    async def _discover_cluster(self, cluster_id: str | None, voters: VoterSet) -> tuple[str, VoterSet]:
         ports = self._ports
-        formation = Formation(self._node_id, network=ports.network, random=ports.random, probe=ports.probe)
+        formation = ClusterFormation(self._node_id, network=ports.network, random=ports.random, probe=ports.probe)
         if voters.get(self._node_id) is not None:
             return cluster_id or await formation.as_voter(voters), voters
         told = await formation.as_observer(addresses_of(voters) or bootstrap_addresses(self._config))
         return cluster_id or told.cluster_id, voters if voters.voters else parse_voters(told.voters)
 
-    def _member_of(self, voters: VoterSet) -> Member:
+    def _make_member(self, voters: VoterSet) -> QuorumMember:
         owner = Owner(cluster_id=self._cluster_id, node_id=self._node_id, voters=voters)
         if voters.get(self._node_id) is None:
             return ObserverMember(owner, view=self._view, ports=self._ports)
@@ -255,10 +257,10 @@ class Node:
         member = VoterMember(
             owner, f"{above.rstrip('/')}/{DIRECTORY}", view=self._view, configs=self._configs, ports=self._ports
         )
-        self._switchboard.connect_handlers({}, member.streaming_handlers())
+        self._router.connect_handlers({}, member.streaming_handlers())
         return member
 
-    def _link_of(self, member: Member) -> ControllerLink:
+    def _make_link(self, member: QuorumMember) -> ControllerLink:
         return ControllerLink(
             self._node_id,
             view=self._view,
@@ -269,7 +271,7 @@ class Node:
             random=self._ports.random,
         )
 
-    async def _take_part(self, member: Member, link: ControllerLink, directories: LogDirectories) -> None:
+    async def _run_member(self, member: QuorumMember, link: ControllerLink, directories: LogDirectories) -> None:
         """From the quorum to the end of the node."""
         self._plane = plane = DataPlane(
             self._node_id,
@@ -294,9 +296,9 @@ class Node:
             serving = tasks.create_task(plane.run())
             self._serve_clients(services)
             await registration.serve()
-            self._tell_ready()
+            self._set_ready()
             await self._stopping.wait()
-            await self._take_leave(registration)
+            await self._controlled_shutdown(registration)
             beating.cancel()
             serving.cancel()
             await member.stop()
@@ -310,19 +312,19 @@ class Node:
         else:
             await directories.close()
 
-    def _serve_controller(self, member: Member, services: Sequence[Service]) -> None:
+    def _serve_controller(self, member: QuorumMember, services: Sequence[Service]) -> None:
         """Needed by all nodes, before this one is a member of the cluster."""
         if member.active is not None:
-            admin = next(service for service in services if service.name == announced.ADMIN)
+            admin = next(service for service in services if service.name == served_methods.ADMIN)
             controller = ControllerService(member.active, self._view, admin.unary())
-            self._switchboard.connect([controller.service(self._ports.clock)])
+            self._router.connect([controller.service(self._ports.clock)])
 
     def _serve_clients(self, services: Sequence[Service]) -> None:
         clock = self._ports.clock
         reflection = Reflection([*services, self._health.service(clock)])
-        self._switchboard.connect([*services, *reflection.services(clock)])
+        self._router.connect([*services, *reflection.services(clock)])
 
-    def _registration(self, link: ControllerLink, plane: DataPlane, directories: LogDirectories) -> Registration:
+    def _registration(self, link: ControllerLink, plane: DataPlane, directories: LogDirectories) -> BrokerRegistration:
         assert self._address is not None
         asked = RegisterBroker(
             cluster_id=self._cluster_id,
@@ -336,7 +338,7 @@ class Node:
             directory_ids=directory_ids(directories),
             previous_broker_epoch=plane.clean_epoch or EPOCH_FROM_INDEX,
         )
-        return Registration(
+        return BrokerRegistration(
             asked,
             link=link,
             view=self._view,
@@ -346,19 +348,19 @@ class Node:
             probe=self._ports.probe,
         )
 
-    def _tell_ready(self) -> None:
-        for service in announced.client_services():
+    def _set_ready(self) -> None:
+        for service in served_methods.client_services():
             self._health.set_serving(service, True)
         self._ready.set()
         self._ports.probe("node_ready", node=self._node_id, address=self.address, cluster=self._cluster_id)
 
     # Stopping.
 
-    async def _take_leave(self, registration: Registration) -> None:
+    async def _controlled_shutdown(self, registration: BrokerRegistration) -> None:
         self._ports.probe("node_stopping", node=self._node_id)
         self._health.stop()
         if self._config[settings.CONTROLLED_SHUTDOWN_ENABLE]:
-            left = await registration.leave(self._config[settings.CONTROLLED_SHUTDOWN_TIMEOUT_MS] / 1000)
+            left = await registration.shut_down(self._config[settings.CONTROLLED_SHUTDOWN_TIMEOUT_MS] / 1000)
             if not left:
                 self._ports.probe("controlled_shutdown_given_up", node=self._node_id)
 

@@ -60,7 +60,7 @@ class QuorumClock:
         base, base_ms = self._base
         return ClockReport(base=base, offset_ms=round(self._own.wall_ms() - self._now(base_ms)))
 
-    def compared(self, sent_s: float, answer: ClockAnswer | None) -> None:
+    def heartbeat_answered(self, sent_s: float, answer: ClockAnswer | None) -> None:
         """A heartbeat that was sent at `sent_s` has been answered just now."""
         now_s = self._own.monotonic()
         if answer is None or (now_s - sent_s) * 1000 > self._skew_max_ms():
@@ -70,12 +70,12 @@ class QuorumClock:
         if answer.reference_ms is not None:
             self._quorum_ms = base_ms + answer.reference_ms
         self.skews = dict(answer.skews)
-        self._tell()
+        self._report_skew()
 
     def _now(self, at_zero_ms: float) -> float:
         return at_zero_ms + self._own.monotonic() * 1000
 
-    def _tell(self) -> None:
+    def _report_skew(self) -> None:
         skew = self.skew_ms
         skewed = skew is not None and abs(skew) > self._skew_max_ms()
         if skewed != self._skewed:

@@ -1,4 +1,4 @@
-"""A node's standing in the cluster: it registers, heartbeats, is unfenced, and takes its leave (SEMANTICS 8).
+"""A node's standing in the cluster: it registers, heartbeats, is unfenced, and shuts down (SEMANTICS 8).
 
     unregistered --register--> fenced --serving, caught up--> unfenced --told to stop--> leaving --leads nothing--> left
          ^                        |                              |
@@ -35,20 +35,20 @@ from streamlog.model import BrokerEpoch
 from streamlog.node.quorum_clock import QuorumClock
 from streamlog.ports import Probe, Random, RpcError
 
-REGISTER_S: Final = 2.0
+REGISTER_TIMEOUT_S: Final = 2.0
 """Of one call; it is repeated."""
-RETRY_S: Final = 0.25
+REGISTER_RETRY_S: Final = 0.25
 """A node whose id another process has asks again after so long."""
-WAITING_S: Final = 0.1
+FAST_HEARTBEAT_S: Final = 0.1
 """Between two heartbeats of a node that waits to be let go, or to be unfenced."""
 
 
-class Registration:
-    """`register`, then `run` beside it for the node's life, `leave` at its end."""
+class BrokerRegistration:
+    """`register`, then `run` beside it for the node's life, `shut_down` at its end."""
 
     def __init__(
         self,
-        asked: RegisterBroker,
+        request: RegisterBroker,
         *,
         link: ControllerLink,
         view: MetadataView,
@@ -57,7 +57,7 @@ class Registration:
         random: Random,
         probe: Probe,
     ) -> None:
-        self._asked = asked  # with which the next registration is asked for
+        self._request = request  # with which the next registration is asked for
         self._link = link
         self._view = view
         self._config = config
@@ -69,8 +69,8 @@ class Registration:
         self._unfenced = False  # as the controller said last
         self._leaving = False
         self._left = asyncio.Event()
-        self._alone_since: float | None = None  # no controller has answered since then
-        self._nudge = asyncio.Event()  # heartbeat now
+        self._unanswered_since: float | None = None  # no controller has answered since then
+        self._wake = asyncio.Event()  # heartbeat now
 
     @property
     def broker_epoch(self) -> BrokerEpoch | None:
@@ -91,60 +91,60 @@ class Registration:
         deadline = self._clock.monotonic() + config[settings.INITIAL_BROKER_REGISTRATION_TIMEOUT_MS] / 1000
         while True:
             try:
-                done = await self._link.register(self._asked, timeout_s=REGISTER_S)
+                done = await self._link.register(self._request, timeout_s=REGISTER_TIMEOUT_S)
             except (DuplicateBrokerIdError, QuorumUnavailableError) as error:
                 if self._clock.monotonic() >= deadline:
                     raise
-                self._probe("registration_waits", broker=self._asked.broker_id, reason=str(error))
-                await asyncio.sleep(self._random.uniform(0.5, 1.0) * RETRY_S)
+                self._probe("registration_waits", broker=self._request.broker_id, reason=str(error))
+                await asyncio.sleep(self._random.uniform(0.5, 1.0) * REGISTER_RETRY_S)
                 continue
             self._epoch = self._link.broker_epoch = done.broker_epoch
             self._unfenced = False
             # Were this registration lost, the one after it would not be that of a clean stop.
-            self._asked = replace(self._asked, previous_broker_epoch=EPOCH_FROM_INDEX)
-            self._probe("registered", broker=self._asked.broker_id, epoch=done.broker_epoch)
+            self._request = replace(self._request, previous_broker_epoch=EPOCH_FROM_INDEX)
+            self._probe("registered", broker=self._request.broker_id, epoch=done.broker_epoch)
             return done.broker_epoch
 
     async def run(self) -> None:
         """Heartbeats, for ever. What `register` raises."""
         while True:
-            self._nudge.clear()
-            await self._beat()
+            self._wake.clear()
+            await self._send_heartbeat()
             interval_s = self._config()[settings.BROKER_HEARTBEAT_INTERVAL_MS] / 1000
             waits = self._leaving or (self._serving and not self._unfenced)
             try:
-                async with asyncio.timeout(min(interval_s, WAITING_S) if waits else interval_s):
-                    await self._nudge.wait()
+                async with asyncio.timeout(min(interval_s, FAST_HEARTBEAT_S) if waits else interval_s):
+                    await self._wake.wait()
             except TimeoutError:
                 pass
 
     async def serve(self) -> None:
         """The node can serve now: until it is unfenced, and its own image shows it."""
         self._serving = True
-        self._nudge.set()
+        self._wake.set()
         await self._view.wait_until(self._shows_unfenced)
 
-    async def leave(self, timeout_s: float) -> bool:
+    async def shut_down(self, timeout_s: float) -> bool:
         """Controlled shutdown: True once nothing depends on this node any more.
 
         False when the time is over, or no controller has answered for `broker.session.timeout.ms`: the node is the
         last one, or cut off, and nobody could take over.
         """
         self._leaving = True
-        self._nudge.set()
+        self._wake.set()
         try:
             async with asyncio.timeout(timeout_s):
                 await self._left.wait()
         except TimeoutError:
             return False
-        return not self._gave_up()
+        return not self._is_cut_off()
 
-    async def _beat(self) -> None:
+    async def _send_heartbeat(self) -> None:
         if self._epoch is None:
             return
         config = self._config()
         command = Heartbeat(
-            broker_id=self._asked.broker_id,
+            broker_id=self._request.broker_id,
             broker_epoch=self._epoch,
             applied_index=self._view.image.index,
             want_fence=not self._serving,
@@ -156,45 +156,45 @@ class Registration:
             timeout_s = config[settings.BROKER_SESSION_TIMEOUT_MS] / 3_000
             response = await self._link.heartbeat(command, timeout_s=timeout_s)
         except (BrokerIdNotRegisteredError, StaleBrokerEpochError) as error:
-            await self._lost(error)
+            await self._registration_lost(error)
         except (StreamlogError, RpcError) as error:
-            self._unanswered(error)
+            self._heartbeat_unanswered(error)
         else:
-            self._clock.compared(sent_s, response.clock)
-            self._answered(response)
+            self._clock.heartbeat_answered(sent_s, response.clock)
+            self._heartbeat_answered(response)
 
-    async def _lost(self, error: StreamlogError) -> None:
+    async def _registration_lost(self, error: StreamlogError) -> None:
         self._unfenced = False
-        self._probe("registration_lost", broker=self._asked.broker_id, epoch=self._epoch, reason=str(error))
+        self._probe("registration_lost", broker=self._request.broker_id, epoch=self._epoch, reason=str(error))
         if self._leaving:
             self._left.set()
             return
         await self.register()
-        self._nudge.set()
+        self._wake.set()
 
-    def _unanswered(self, error: StreamlogError | RpcError) -> None:
-        if self._alone_since is None:
-            self._alone_since = self._clock.monotonic()
-            self._probe("heartbeat_unanswered", broker=self._asked.broker_id, reason=str(error))
-        if self._leaving and self._gave_up():
+    def _heartbeat_unanswered(self, error: StreamlogError | RpcError) -> None:
+        if self._unanswered_since is None:
+            self._unanswered_since = self._clock.monotonic()
+            self._probe("heartbeat_unanswered", broker=self._request.broker_id, reason=str(error))
+        if self._leaving and self._is_cut_off():
             self._left.set()
-        self._nudge.set()  # the link has waited already
+        self._wake.set()  # the link has waited already
 
-    def _gave_up(self) -> bool:
-        if self._alone_since is None:
+    def _is_cut_off(self) -> bool:
+        if self._unanswered_since is None:
             return False
         session_s = self._config()[settings.BROKER_SESSION_TIMEOUT_MS] / 1000
-        return self._clock.monotonic() - self._alone_since >= session_s
+        return self._clock.monotonic() - self._unanswered_since >= session_s
 
-    def _answered(self, response: HeartbeatResponse) -> None:
-        self._alone_since = None
+    def _heartbeat_answered(self, response: HeartbeatResponse) -> None:
+        self._unanswered_since = None
         unfenced = not response.fenced
         if unfenced != self._unfenced and not self._leaving:
-            self._probe("unfenced" if unfenced else "fenced", broker=self._asked.broker_id, epoch=self._epoch)
+            self._probe("unfenced" if unfenced else "fenced", broker=self._request.broker_id, epoch=self._epoch)
         self._unfenced = unfenced
         if response.should_shut_down:
             self._left.set()
 
     def _shows_unfenced(self, image: MetadataImage) -> bool:
-        broker = image.brokers.get(self._asked.broker_id)
+        broker = image.brokers.get(self._request.broker_id)
         return broker is not None and broker.epoch == self._epoch and not broker.fenced

@@ -2,7 +2,7 @@
 
 Node code imports `asyncio`, `streamlog.ports` and pure modules, and gets clock, randomness, disk, network, workers
 and probe through its constructor. The contracts stand one a file here; the real adapters beside them
-(`posix_disk`, `grpc_network`, `system`); the simulated ones in `streamlog.sim`. One conformance suite per port
+(`posix_disk`, `grpc_adapter`, `system`); the simulated ones in `streamlog.sim`. One conformance suite per port
 (`tests/ports/`) runs against both.
 
 Rules, equal in both worlds:

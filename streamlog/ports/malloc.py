@@ -2,8 +2,8 @@
 
 A record batch on its way is some hundred KiB to 1 MiB: above glibc's threshold of 128 KiB, so that each one would be
 mapped, zeroed by the kernel and unmapped again. Kept instead, the process is larger by what it once needed at a time.
-So what is free in the heap is given back now and then (`GivingBack`): after a crowd of readers a node is as small again
-as it was before.
+So free memory of the heap is returned to the kernel now and then (`HeapTrimmer`): after a crowd of readers a node is as
+small as before.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ GROWTH_BYTES: Final = 16 << 20
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
-def give_back() -> bool:
+def trim_heap() -> bool:
     """What is free in all of malloc's heaps, to the kernel. False where the C library has no malloc_trim."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     return trim is not None and trim(0) == 1
@@ -46,7 +46,7 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_bytes().split()[1]) * _PAGE_BYTES
 
 
-class GivingBack:
+class HeapTrimmer:
     """`run` it in a process that keeps large blocks. It does something only once the process has stopped growing: what
     is in use and freed all the time had better stay. It takes milliseconds, and a thread of its own.
     """
@@ -60,13 +60,13 @@ class GivingBack:
         while True:
             await asyncio.sleep(INTERVAL_S)
             if self.is_due(resident_bytes()):
-                await asyncio.to_thread(give_back)
-                self.given_back(resident_bytes())
+                await asyncio.to_thread(trim_heap)
+                self.trimmed(resident_bytes())
 
     def is_due(self, now_bytes: int) -> bool:
         before, self._before_bytes = self._before_bytes, now_bytes
         return before >= now_bytes > self._least_bytes + GROWTH_BYTES
 
-    def given_back(self, now_bytes: int) -> None:
+    def trimmed(self, now_bytes: int) -> None:
         self.count += 1
         self._least_bytes = now_bytes

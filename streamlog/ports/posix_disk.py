@@ -41,7 +41,7 @@ IOV_MAX: Final = 1024
 """Buffers that one pwritev takes (<limits.h> on Linux)."""
 LARGE_BYTES: Final = 4 << 20
 """A file of this size is given back by a thread; a smaller one takes no millisecond."""
-KEPT_MAX: Final = 256
+UNLINKED_OPEN_MAX: Final = 256
 """Files that wait for it. The page cache holds fewer segments, and what it does not hold goes quickly."""
 
 _FALLOC_FL_KEEP_SIZE: Final = 1
@@ -103,7 +103,7 @@ class PosixFile:
         self._mapped: list[int] = []  # sizes of the mappings that are open
         self._failure: OSError | None = None  # of a sync: final
         self._lock = threading.Lock()  # guards the two below
-        self._working = 0  # threads that use the descriptor
+        self._uses = 0  # threads that use the descriptor
         self._closed = False
 
     @property
@@ -200,7 +200,7 @@ class PosixFile:
 
     def close(self) -> None:
         with self._lock:
-            closes = not self._closed and not self._working
+            closes = not self._closed and not self._uses
             self._closed = True
         if closes:
             os.close(self._descriptor)
@@ -213,19 +213,19 @@ class PosixFile:
     async def _off_loop(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
         """Run `work` in the pool; the descriptor stays open until it is over, cancelled or not."""
         with self._lock:
-            self._working += 1
+            self._uses += 1
         try:
             future = pool.submit(work)
         except RuntimeError:
-            self._worked()
+            self._release()
             raise
-        future.add_done_callback(lambda _: self._worked())
+        future.add_done_callback(lambda _: self._release())
         return await asyncio.wrap_future(future)
 
-    def _worked(self) -> None:
+    def _release(self) -> None:
         with self._lock:
-            self._working -= 1
-            closes = self._closed and not self._working
+            self._uses -= 1
+            closes = self._closed and not self._uses
         if closes:
             os.close(self._descriptor)
 
@@ -252,25 +252,25 @@ class PosixFileSystem:
     def __init__(self, *, sync_threads: int = 4, read_threads: int = 4) -> None:
         self.syncers = ThreadPoolExecutor(sync_threads, "disk-sync")
         self.readers = ThreadPoolExecutor(read_threads, "disk-read")
-        self._freeing = ThreadPoolExecutor(1, "disk-free")
+        self._closers = ThreadPoolExecutor(1, "disk-free")
         self.spares = SpareFiles()
-        self._kept = threading.Semaphore(KEPT_MAX)  # descriptors that it has to close
+        self._unlinked_open = threading.Semaphore(UNLINKED_OPEN_MAX)  # descriptors that it has to close
         # One a directory that `sync_all` was called for, kept open: syncfs tells of a failed write those who had the
         # file system open when it failed, and nobody else.
-        self._witnesses: dict[str, int] = {}
+        self._syncfs_descriptors: dict[str, int] = {}
 
     def close(self) -> None:
         self.syncers.shutdown()
         self.readers.shutdown()
-        self._freeing.shutdown()
-        self.release_witnesses()
+        self._closers.shutdown()
+        self.close_syncfs_descriptors()
         self.spares.close()
 
-    def release_witnesses(self) -> None:
+    def close_syncfs_descriptors(self) -> None:
         """Let go of the directories that `sync_all` holds open, so that their file system can be unmounted."""
-        for descriptor in self._witnesses.values():
+        for descriptor in self._syncfs_descriptors.values():
             os.close(descriptor)
-        self._witnesses.clear()
+        self._syncfs_descriptors.clear()
 
     def open(self, path: str, *, create: bool = False) -> PosixFile:
         return PosixFile(self, absolute(path), os.O_RDWR | (os.O_CREAT if create else 0))
@@ -295,26 +295,26 @@ class PosixFileSystem:
         os.rename(absolute(source), absolute(target))
 
     def unlink(self, path: str) -> None:
-        descriptor = self._keep(absolute(path))
+        descriptor = self._open_large(absolute(path))
         try:
             os.unlink(path)
         finally:
             if descriptor is not None:
-                self._freeing.submit(self._free, descriptor)
+                self._closers.submit(self._close_unlinked, descriptor)
 
-    def _keep(self, path: str) -> int | None:
+    def _open_large(self, path: str) -> int | None:
         """Of a large file: the kernel gives back what a file took when its last descriptor is closed, not before."""
-        if os.lstat(path).st_size < LARGE_BYTES or not self._kept.acquire(blocking=False):
+        if os.lstat(path).st_size < LARGE_BYTES or not self._unlinked_open.acquire(blocking=False):
             return None
         try:
             return os.open(path, os.O_PATH | os.O_NOFOLLOW)
         except OSError:  # no descriptor is left; it goes without
-            self._kept.release()
+            self._unlinked_open.release()
             return None
 
-    def _free(self, descriptor: int) -> None:
+    def _close_unlinked(self, descriptor: int) -> None:
         os.close(descriptor)
-        self._kept.release()
+        self._unlinked_open.release()
 
     def rmdir(self, path: str) -> None:
         os.rmdir(absolute(path))
@@ -342,9 +342,9 @@ class PosixFileSystem:
             os.close(descriptor)
 
     async def sync_all(self, path: str) -> None:
-        if path not in self._witnesses:
-            self._witnesses[path] = self.spares.open(absolute(path), os.O_RDONLY | os.O_DIRECTORY)
-        await asyncio.wrap_future(self.syncers.submit(_syncfs, self._witnesses[path]))
+        if path not in self._syncfs_descriptors:
+            self._syncfs_descriptors[path] = self.spares.open(absolute(path), os.O_RDONLY | os.O_DIRECTORY)
+        await asyncio.wrap_future(self.syncers.submit(_syncfs, self._syncfs_descriptors[path]))
 
     def free_bytes(self, path: str) -> int:
         status = os.statvfs(absolute(path))

@@ -39,7 +39,7 @@ class SpareFiles:
             try:
                 descriptor = os.open(path, flags, mode)
             except OSError as error:
-                if error.errno not in NO_DESCRIPTOR or not self._give_up():
+                if error.errno not in NO_DESCRIPTOR or not self._release_one():
                     raise
                 continue
             if len(self._spare) < self._count:
@@ -52,7 +52,7 @@ class SpareFiles:
             try:
                 return work()
             except OSError as error:
-                if error.errno not in NO_DESCRIPTOR or not self._give_up():
+                if error.errno not in NO_DESCRIPTOR or not self._release_one():
                     raise
 
     def refill(self) -> None:
@@ -70,7 +70,7 @@ class SpareFiles:
             while self._spare:
                 os.close(self._spare.pop())
 
-    def _give_up(self) -> bool:
+    def _release_one(self) -> bool:
         """One, if there is one: whoever is first takes it, so the open is tried as often as there are any."""
         with self._lock:
             if not self._spare:

@@ -23,7 +23,7 @@ from streamlog.errors import InvalidRequestError, RequestTimedOutError
 from streamlog.metadata.image import MetadataImage
 from streamlog.node import Node
 from streamlog.ports import Ports, no_probe
-from streamlog.ports.grpc_network import GrpcNetwork
+from streamlog.ports.grpc_adapter.network import GrpcNetwork
 from streamlog.ports.posix_disk import PosixFileSystem
 from streamlog.ports.system import SystemClock, ThreadWorkers, system_random
 

@@ -29,7 +29,7 @@ Link: TypeAlias = tuple[str, str]
 """From one host to another; the way back is another link."""
 
 KEEPALIVE_S: Final = 4.0
-"""Keep-alive time plus time-out of `ports.grpc_settings`: of who has connected."""
+"""Keep-alive time plus time-out of `ports.grpc_adapter.settings`: of who has connected."""
 SERVER_KEEPALIVE_S: Final = 12.0
 """Likewise, of who was connected to."""
 CONNECT_S: Final = 2.0

@@ -22,7 +22,7 @@ from streamlog.sim.fabric import Connection, Endpoint, Fabric, Listener, host_of
 from streamlog.sim.process import Process
 
 BACKOFF_S: Final = (0.05, 0.2)
-"""Between two attempts to connect, as `ports.grpc_network` sets it."""
+"""Between two attempts to connect, as `ports.grpc_adapter.settings` sets it."""
 MESSAGE_BYTES_MAX: Final = 4 << 20
 FIRST_FREE_PORT: Final = 30_000
 

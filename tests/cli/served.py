@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from streamlog.api.service import stream_handlers, unary_handlers
 from streamlog.cli.main import main
 from streamlog.ports import system
-from streamlog.ports.grpc_network import GrpcNetwork
+from streamlog.ports.grpc_adapter.network import GrpcNetwork
 from tests.client.fake_cluster import FakeCluster
 
 USAGE: Final = 2

@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from streamlog.cli.main import main
-from streamlog.daemon.local import LocalCluster
-from streamlog.daemon.local_process import ProcessId, remember
+from streamlog.daemon.local_cluster import LocalCluster
+from streamlog.daemon.local_process import ProcessId, save_process_id
 from tests.cli.served import USAGE, refused
 
 Local = Callable[..., Result]
@@ -131,7 +131,7 @@ def test_a_stranger_under_a_remembered_number_is_left_alone(local: Local, tmp_pa
     assert local("stop").exit_code == 0
     me = ProcessId.of(int(Path("/proc/self").resolve().name))
     assert me is not None
-    remember(ProcessId(me.pid, "of an earlier boot"), tmp_path / "cluster" / "node-1" / "process")
+    save_process_id(ProcessId(me.pid, "of an earlier boot"), tmp_path / "cluster" / "node-1" / "process")
     before = signal.getsignal(signal.SIGTERM)
     assert local("kill", "1").stdout == "Node 1 did not run.\n"
     assert local("stop", "1").exit_code == 0

@@ -31,7 +31,7 @@ from streamlog.config.topic_settings import TOPIC
 from streamlog.config.unknown import explain
 from streamlog.errors import InvariantError
 from streamlog.metadata.settings import ControllerSettings
-from streamlog.ports.grpc_settings import GrpcSettings
+from streamlog.ports.grpc_adapter.settings import GrpcSettings
 from streamlog.raft.settings import QuorumSettings
 from streamlog.records import Codec
 from streamlog.records.compression import LEVELS

@@ -16,7 +16,7 @@ import pytest
 
 from streamlog.client import Producer
 from streamlog.client.admin.sync_admin import Admin
-from streamlog.daemon.local import LocalCluster
+from streamlog.daemon.local_cluster import LocalCluster
 
 for module in ("nicegui", "sqlalchemy"):
     pytest.importorskip(module, reason="streamlog[console] is not installed")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from streamlog.daemon.local_process import ProcessId, recall, remember
+from streamlog.daemon.local_process import ProcessId, load_process_id, save_process_id
 
 WAITS = "import sys; print('up', flush=True); sys.stdin.read()"
 
@@ -42,8 +42,8 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
 def test_a_process_is_known_again(child: subprocess.Popen[bytes], tmp_path: Path) -> None:
     process = ProcessId.of(child.pid)
     assert process is not None
-    remember(process, tmp_path / "process")
-    again = recall(tmp_path / "process")
+    save_process_id(process, tmp_path / "process")
+    again = load_process_id(tmp_path / "process")
     assert again == process
     assert again.alive
 
@@ -51,9 +51,9 @@ def test_a_process_is_known_again(child: subprocess.Popen[bytes], tmp_path: Path
 def test_a_signal_reaches_it_and_its_end_is_seen(child: subprocess.Popen[bytes]) -> None:
     process = ProcessId.of(child.pid)
     assert process is not None
-    assert not process.wait_until_gone(0.05)
+    assert not process.wait_until_exited(0.05)
     assert process.signal(signal.SIGTERM)
-    assert process.wait_until_gone(30)
+    assert process.wait_until_exited(30)
     assert not process.alive, "though its parent has not buried it"
     assert not process.signal(signal.SIGKILL)
     assert child.wait() == -signal.SIGTERM
@@ -69,16 +69,16 @@ def test_it_is_there_until_its_last_thread_has_ended() -> None:
         assert process.stdout.readline() == b"alone\n"
         child = ProcessId.of(process.pid)
         assert child is not None
-        assert not child.wait_until_gone(0.05)
+        assert not child.wait_until_exited(0.05)
         process.stdin.close()
-        assert child.wait_until_gone(30)
+        assert child.wait_until_exited(30)
 
 
 def test_another_process_of_the_same_number_is_a_stranger(child: subprocess.Popen[bytes]) -> None:
     stranger = ProcessId(child.pid, "another birth")
     assert not stranger.alive
     assert not stranger.signal(signal.SIGKILL)
-    assert stranger.wait_until_gone(0)
+    assert stranger.wait_until_exited(0)
     assert child.poll() is None
 
 
@@ -89,15 +89,15 @@ def test_a_process_that_is_gone_and_buried(child: subprocess.Popen[bytes]) -> No
     child.wait()
     assert not process.alive
     assert not process.signal(signal.SIGKILL)
-    assert process.wait_until_gone(0)
+    assert process.wait_until_exited(0)
     assert ProcessId.of(child.pid) is None
 
 
 @pytest.mark.parametrize("text", ["", "17", "{}", '{"pid": "x", "born": "y"}', "\x00\xff"])
 def test_what_is_no_memory_of_a_process(tmp_path: Path, text: str) -> None:
     (tmp_path / "process").write_text(text)
-    assert recall(tmp_path / "process") is None
+    assert load_process_id(tmp_path / "process") is None
 
 
 def test_nothing_remembered(tmp_path: Path) -> None:
-    assert recall(tmp_path / "process") is None
+    assert load_process_id(tmp_path / "process") is None

@@ -17,10 +17,19 @@ import pytest
 
 from streamlog.config import PropertiesFile, load_node
 from streamlog.daemon.arguments import parse_arguments
-from streamlog.daemon.background import Beside
+from streamlog.daemon.background import DaemonFiles
 from streamlog.daemon.free_ports import free_ports
 from streamlog.daemon.log_lines import VALUE_LENGTH_MAX, LogLines
-from streamlog.daemon.main import DEFECT, MISUSED, STOPPED, TRACEBACK_LINES_MAX, _leave, _where, load, main
+from streamlog.daemon.main import (
+    INTERNAL_ERROR,
+    STOPPED,
+    TRACEBACK_LINES_MAX,
+    USAGE_ERROR,
+    _exit,
+    _traceback_tail,
+    load,
+    main,
+)
 from streamlog.release import RELEASE
 
 
@@ -47,7 +56,7 @@ class TestArguments:
     def test_what_is_not_understood(self) -> None:
         with pytest.raises(SystemExit) as ended:
             parse_arguments(["--overide", "node.id=1"])
-        assert ended.value.code == MISUSED
+        assert ended.value.code == USAGE_ERROR
 
     def test_directories_become_absolute(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
@@ -61,20 +70,20 @@ class TestArguments:
 class TestRefusals:
     def test_settings(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         path = write_properties(tmp_path, "node.id=x", "log.segment.bytes=-1")
-        assert main([path]) == MISUSED
+        assert main([path]) == USAGE_ERROR
         lines = capsys.readouterr().err.splitlines()
         assert len(lines) == 2
         assert all(line.startswith(f"streamlogd: {path}:") for line in lines)
 
     def test_a_file_that_is_not_there(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        assert main([str(tmp_path / "no.properties")]) == MISUSED
+        assert main([str(tmp_path / "no.properties")]) == USAGE_ERROR
         assert capsys.readouterr().err == f"streamlogd: {tmp_path}/no.properties: No such file or directory\n"
 
     @pytest.mark.parametrize("setting", ["authorizer.class.name=StandardAuthorizer", "audit.log.file=/audit"])
     def test_protection_that_is_not_there_is_not_passed_over(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str], setting: str
     ) -> None:
-        assert main([write_properties(tmp_path, "node.id=1", setting)]) == MISUSED
+        assert main([write_properties(tmp_path, "node.id=1", setting)]) == USAGE_ERROR
         assert f"{setting.partition('=')[0]}: n" in capsys.readouterr().err
 
     def test_tls_is_not_passed_over(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,7 +94,7 @@ class TestRefusals:
             "ssl.keystore.location=/k.pem",
             "ssl.truststore.location=/t.pem",
         )
-        assert main([path]) == MISUSED
+        assert main([path]) == USAGE_ERROR
         assert "PLAINTEXT alone" in capsys.readouterr().err
 
 
@@ -212,8 +221,8 @@ class TestOnAFailedDisk:
 
         monkeypatch.setattr(Path, "read_text", fails)
         monkeypatch.setattr(os, "_exit", left.append)
-        _leave(DEFECT, Beside(str(tmp_path / "data"), 1), sys.stderr)
-        assert left == [DEFECT]
+        _exit(INTERNAL_ERROR, DaemonFiles(str(tmp_path / "data"), 1), sys.stderr)
+        assert left == [INTERNAL_ERROR]
 
     def test_it_leaves_though_its_log_cannot_be_written(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         left: list[int] = []
@@ -223,8 +232,8 @@ class TestOnAFailedDisk:
         lines("node_stopping")
         assert lines.lost_lines == 1
         with suppress(OSError):
-            _leave(DEFECT, Beside(str(tmp_path / "data"), 1), out)
-        assert left == [DEFECT]
+            _exit(INTERNAL_ERROR, DaemonFiles(str(tmp_path / "data"), 1), out)
+        assert left == [INTERNAL_ERROR]
 
     def test_a_traceback_is_bounded(self) -> None:
         error = ValueError("at the bottom")
@@ -232,7 +241,7 @@ class TestOnAFailedDisk:
             above = ValueError(f"error {number}")
             above.__context__ = error
             error = above
-        text = _where(error)
+        text = _traceback_tail(error)
         assert len(text.splitlines()) <= TRACEBACK_LINES_MAX + 1
         assert "lines before" in text
 
@@ -241,7 +250,7 @@ class TestSettingsThatAreNoFileOfSettings:
     """Refused in a sentence, and no more is read than a file of settings can have."""
 
     def refused(self, path: Path | str, capsys: pytest.CaptureFixture[str]) -> str:
-        assert main([str(path)]) == MISUSED
+        assert main([str(path)]) == USAGE_ERROR
         problem = capsys.readouterr().err
         assert problem.startswith(f"streamlogd: {path}")
         assert problem.count("\n") == 1
@@ -278,7 +287,7 @@ class TestSettingsThatAreNoFileOfSettings:
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         path = write_properties(tmp_path, "node.id=1", "x\x1b[2J=1", "listeners=SSL://127.0.0.1:1")
-        assert main([path]) == MISUSED
+        assert main([path]) == USAGE_ERROR
         assert "\x1b" not in capsys.readouterr().err
 
 

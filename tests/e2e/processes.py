@@ -13,7 +13,7 @@ from typing import Self
 
 from streamlog.client import AsyncAdmin
 from streamlog.client.admin.values import NodeState
-from streamlog.daemon.local import LocalCluster, LocalNode
+from streamlog.daemon.local_cluster import LocalCluster, LocalNode
 from streamlog.errors import StreamlogError, TopicAlreadyExistsError
 
 WITHIN_S = 60.0
@@ -62,11 +62,11 @@ class Processes:
                 last = str(error)
             else:
                 last = "it does not hold"
-            assert time.monotonic() - begin < WITHIN_S, f"{condition.__name__}: {last}\n{self.last_words()}"
+            assert time.monotonic() - begin < WITHIN_S, f"{condition.__name__}: {last}\n{self.last_log_line()}"
             await asyncio.sleep(0.02)  # between two questions
 
-    def last_words(self) -> str:
-        return "\n".join(f"node {node.node_id}: {node.last_words()}" for node in self._local.nodes)
+    def last_log_line(self) -> str:
+        return "\n".join(f"node {node.node_id}: {node.last_log_line()}" for node in self._local.nodes)
 
     # -- what is done to them
 

@@ -113,7 +113,7 @@ class Transformation:
                     await self._news.wait()
         except TimeoutError:
             said = [processor.events[-3:] for processor in self.processors[-3:]]
-            words = self._processes.last_words()
+            words = self._processes.last_log_line()
             raise AssertionError(f"{what}: {len(self.output)} of {self._fed} are there; {said}\n{words}") from None
 
     async def until_done(self) -> None:

@@ -12,7 +12,7 @@ import grpc
 
 from streamlog.cli.local_start import start_nodes
 from streamlog.client import Admin
-from streamlog.daemon.local import LocalCluster
+from streamlog.daemon.local_cluster import LocalCluster
 
 from . import good
 from .known import Known
@@ -107,7 +107,7 @@ class FuzzedCluster:
         for node in self._local.nodes:
             yield from self._new_lines(node.log, node.node_id)
             if node.process is None:
-                yield f"node {node.node_id} has died: {node.last_words()[:_LINE_LENGTH]}"
+                yield f"node {node.node_id} has died: {node.last_log_line()[:_LINE_LENGTH]}"
                 self.restarts += 1
                 self._local.start(node)
 

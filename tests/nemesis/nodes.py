@@ -127,7 +127,7 @@ class Node:
         text = self.log.read_text(errors="replace")
         return self.status == -signal.SIGTERM and len(text.rpartition("---- start")[2].splitlines()) <= 1
 
-    def last_words(self, lines: int = 3) -> str:
+    def last_log_line(self, lines: int = 3) -> str:
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         return " | ".join(line.strip() for line in text.splitlines()[-lines:])
 

@@ -130,7 +130,7 @@ class Observer:
             self._has_ended(node)
 
     def _has_ended(self, node: Node) -> None:
-        words = f"node {node.node_id} ended by itself with status {node.status}: {node.last_words()}"
+        words = f"node {node.node_id} ended by itself with status {node.status}: {node.last_log_line()}"
         if node.excused:
             self.seen.stops.append((self._now(), node.node_id, words))
         else:

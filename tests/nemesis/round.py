@@ -220,7 +220,7 @@ class Round:
                     await asyncio.sleep(0.2)
                 else:
                     return True
-        words = "; ".join(f"node {node.node_id}: {node.last_words()}" for node in nodes.all)
+        words = "; ".join(f"node {node.node_id}: {node.last_log_line()}" for node in nodes.all)
         self._findings.wrong("start", f"no cluster within {START_S:g} s: {problem}; {words}")
         return False
 
@@ -247,7 +247,9 @@ class Round:
         stopped = await asyncio.gather(*(node.stop() for node in nodes.all))
         for node, in_order in zip(nodes.all, stopped, strict=True):
             if not in_order or node.status != 0:
-                wrong("stop", f"node {node.node_id} stopped by SIGTERM with status {node.status}: {node.last_words()}")
+                wrong(
+                    "stop", f"node {node.node_id} stopped by SIGTERM with status {node.status}: {node.last_log_line()}"
+                )
             replicas += await evidence.read_replicas(node, marks, wrong)
             for line in evidence.bad_lines(node):
                 wrong("log", line)

@@ -1,4 +1,4 @@
-"""A node's life in a simulated world: clusters form, nodes come, are killed, come back, take their leave."""
+"""A node's life in a simulated world: clusters form, nodes come, are killed, come back, shut down."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class Bench:
         time_ms = 1_000_000 + round(self.own.now_s * 1000) + base_ahead_ms
         self.own.now_s += trip_s / 2
         answer = ClockAnswer(base=7, time_ms=time_ms, reference_ms=reference_ms)
-        self.clock.compared(sent_s, answer)
+        self.clock.heartbeat_answered(sent_s, answer)
 
 
 def test_not_compared_yet() -> None:

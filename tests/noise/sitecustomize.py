@@ -17,7 +17,10 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias
 
-from streamlog.ports import grpc_channel, grpc_server, grpc_stream, posix_disk, system
+from streamlog.ports import posix_disk, system
+from streamlog.ports.grpc_adapter import channel as grpc_channel
+from streamlog.ports.grpc_adapter import server as grpc_server
+from streamlog.ports.grpc_adapter import stream as grpc_stream
 
 Step: TypeAlias = Callable[..., Awaitable[Any]]
 

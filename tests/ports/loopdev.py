@@ -73,7 +73,7 @@ class LoopDisk(PosixDisk):
         for file in self._tracked.files:
             file.close()
         self._tracked.files.clear()
-        self._tracked.release_witnesses()
+        self._tracked.close_syncfs_descriptors()
         run_tool("umount", self._mountpoint)
 
     def power_cut(self) -> None:

@@ -13,8 +13,8 @@ from typing import Any, Final, Protocol
 import pytest
 
 from streamlog.ports import Network, RpcError, system
-from streamlog.ports.grpc_network import GrpcNetwork
-from streamlog.ports.grpc_settings import GrpcSettings
+from streamlog.ports.grpc_adapter.network import GrpcNetwork
+from streamlog.ports.grpc_adapter.settings import GrpcSettings
 from streamlog.sim import Order, Process, SimLoop, run
 from streamlog.sim.fabric import Fabric
 from streamlog.sim.network import SimNetwork

@@ -8,20 +8,26 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from streamlog.ports import CallInfo
-from streamlog.ports.grpc_connections import Connection, ConnectionLimits, ConnectionWatch, connections_of, surplus
-from streamlog.ports.grpc_network import GrpcNetwork
-from streamlog.ports.grpc_settings import GrpcSettings
+from streamlog.ports.grpc_adapter.connections import (
+    ConnectionLimits,
+    ConnectionWatch,
+    ServerConnection,
+    connections_of,
+    surplus,
+)
+from streamlog.ports.grpc_adapter.network import GrpcNetwork
+from streamlog.ports.grpc_adapter.settings import GrpcSettings
 
 METHOD = "/p.S/M"
 
 
-def connections(**silent_by_address: list[bool]) -> tuple[list[Connection], dict[tuple[str, int], int]]:
+def connections(**silent_by_address: list[bool]) -> tuple[list[ServerConnection], dict[tuple[str, int], int]]:
     """The older ones first."""
-    made: list[Connection] = []
+    made: list[ServerConnection] = []
     seen: dict[tuple[str, int], int] = {}
     for address, silent in silent_by_address.items():
         for port, is_silent in enumerate(silent):
-            made.append(Connection(len(made), address, port, is_silent))
+            made.append(ServerConnection(len(made), address, port, is_silent))
             seen[address, port] = port
     return made, seen
 
@@ -31,17 +37,17 @@ def closed(limits: ConnectionLimits, **silent_by_address: list[bool]) -> list[tu
 
 
 def test_what_is_within_the_bounds_stays() -> None:
-    assert closed(ConnectionLimits(in_all=4, by_address=2), a=[True, True], b=[True, False]) == []
+    assert closed(ConnectionLimits(total=4, per_address=2), a=[True, True], b=[True, False]) == []
 
 
 def test_of_one_address_the_silent_ones_go_then_the_newest() -> None:
-    limits = ConnectionLimits(in_all=100, by_address=2)
+    limits = ConnectionLimits(total=100, per_address=2)
     assert closed(limits, a=[True, False, False, True], b=[False]) == [("a", 0), ("a", 3)]
     assert closed(limits, a=[False, False, False, False]) == [("a", 2), ("a", 3)]
 
 
 def test_in_all_whoever_has_most_gives() -> None:
-    limits = ConnectionLimits(in_all=6, by_address=100)
+    limits = ConnectionLimits(total=6, per_address=100)
     assert closed(limits, a=[True] * 9, b=[False] * 2) == [("a", port) for port in range(4, 9)]
 
 
@@ -61,7 +67,7 @@ def connected(address: str, count: int) -> Iterator[list[socket.socket]]:
 
 
 async def test_a_server_closes_what_is_too_many_and_serves_the_others() -> None:
-    limits = ConnectionLimits(in_all=6, by_address=6)
+    limits = ConnectionLimits(total=6, per_address=6)
     network = GrpcNetwork(on_crash=fail)
     server = await network.listen("127.0.0.1:0", unary={METHOD: echo}, streaming={})
     port = int(server.address.rpartition(":")[2])

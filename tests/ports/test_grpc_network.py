@@ -15,8 +15,8 @@ import pytest
 
 from streamlog.errors import Status
 from streamlog.ports import CallInfo, RpcError, Stream
-from streamlog.ports.grpc_network import GrpcNetwork
-from streamlog.ports.grpc_stream import from_grpc
+from streamlog.ports.grpc_adapter.network import GrpcNetwork
+from streamlog.ports.grpc_adapter.stream import from_grpc
 
 from .networks import outcome
 
@@ -171,7 +171,7 @@ def test_programs_can_be_started_while_calls_run() -> None:
 STARTS_PROGRAMS = """
 import asyncio, subprocess, sys
 from collections import Counter
-from streamlog.ports.grpc_network import GrpcNetwork
+from streamlog.ports.grpc_adapter.network import GrpcNetwork
 
 async def echo(request, info):
     return request

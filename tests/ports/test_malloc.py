@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from streamlog.ports.malloc import GivingBack
+from streamlog.ports.malloc import HeapTrimmer
 
 PROGRAM = """
 import ctypes, sys
@@ -34,7 +34,7 @@ def test_a_large_block_is_not_mapped(how: str, told: str) -> None:
 
 GIVING = """
 import ctypes, sys
-from streamlog.ports.malloc import give_back, keep_large_blocks, resident_bytes
+from streamlog.ports.malloc import trim_heap, keep_large_blocks, resident_bytes
 
 keep_large_blocks()
 blocks = [b"x" * 300_000 for _ in range(200)]
@@ -42,7 +42,7 @@ last = b"x" * 300_000  # above them in the heap
 full = resident_bytes()
 del blocks
 kept = resident_bytes()
-give_back()
+trim_heap()
 print(full - kept < 5_000_000, full - resident_bytes() > 50_000_000)
 """
 
@@ -54,9 +54,9 @@ def test_what_is_free_is_given_back() -> None:
 
 
 def test_it_is_given_back_when_the_process_has_grown_and_grows_no_more() -> None:
-    giving = GivingBack()
-    giving.given_back(100 << 20)
+    giving = HeapTrimmer()
+    giving.trimmed(100 << 20)
     sizes = [110, 150, 200, 200, 190]
     assert [giving.is_due(size << 20) for size in sizes] == [False, False, False, True, True]
-    giving.given_back(180 << 20)
+    giving.trimmed(180 << 20)
     assert not giving.is_due(185 << 20)

@@ -89,9 +89,9 @@ def test_a_large_file_goes_at_once_and_is_given_back_by_a_thread(
     fs: PosixFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And where too many wait for the thread, as any other file."""
-    monkeypatch.setattr(fs, "_kept", threading.Semaphore(2))
+    monkeypatch.setattr(fs, "_unlinked_open", threading.Semaphore(2))
     held = threading.Event()
-    fs._freeing.submit(held.wait)
+    fs._closers.submit(held.wait)
     for number, size in enumerate((LARGE_BYTES, LARGE_BYTES - 1, LARGE_BYTES, LARGE_BYTES)):
         path = tmp_path / str(number)
         file = fs.open(f"{path}", create=True)

@@ -25,7 +25,7 @@ from typing import Any, Final, TypeAlias
 from streamlog.errors import InvariantError, Status, StreamlogError
 from streamlog.model import BrokerId, RaftIndex
 from streamlog.ports import CallInfo, Ports, RpcError, UnaryHandler
-from streamlog.ports.grpc_network import GrpcNetwork
+from streamlog.ports.grpc_adapter.network import GrpcNetwork
 from streamlog.ports.posix_disk import PosixFile, PosixFileSystem
 from streamlog.ports.system import SystemClock, ThreadWorkers, run, system_random
 from streamlog.raft.node import QuorumConfig, RaftNode

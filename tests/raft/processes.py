@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 
 from streamlog.daemon.free_ports import free_ports
 from streamlog.ports import Channel, RpcError
-from streamlog.ports.grpc_network import GrpcNetwork
+from streamlog.ports.grpc_adapter.network import GrpcNetwork
 
 from .process_node import SERVICE, Json
 

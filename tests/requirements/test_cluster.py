@@ -123,7 +123,7 @@ def test_streamlogd(tmp_path: Path, flag: str) -> None:
         ctl("topic", "create", "t")
         assert ctl("topic", "describe", "t").startswith("Topic: t\tPartitionCount: 4\t")
         os.kill(process.pid, signal.SIGTERM)
-        assert process.wait_until_gone(30)
+        assert process.wait_until_exited(30)
     finally:
         process.signal(signal.SIGKILL)
 

@@ -10,8 +10,8 @@ from streamlog.config import Config, client_settings
 from streamlog.config.addresses import Protocol as SecurityProtocol
 from streamlog.errors import InvalidConfigError
 from streamlog.ports import Clock, Network, Random, Workers
-from streamlog.ports.grpc_network import GrpcNetwork
-from streamlog.ports.grpc_settings import GrpcSettings
+from streamlog.ports.grpc_adapter.network import GrpcNetwork
+from streamlog.ports.grpc_adapter.settings import GrpcSettings
 from streamlog.ports.system import SystemClock, ThreadWorkers, system_random
 
 # The largest message that a client takes: a batch comes whole, however large the topic lets it be.

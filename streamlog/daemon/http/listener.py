@@ -32,10 +32,10 @@ from streamlog.release import RELEASE
 CONNECTIONS_MAX: Final = 64
 IDLE_S: Final = 15
 REQUEST_BYTES_MAX: Final = 16 << 10
-COLLECT_S: Final = 10.0
+COLLECT_TIMEOUT_S: Final = 10.0
 """How long a scrape waits for the node's event loop."""
-ALIVE_S: Final = 1.0
-FRESH_S: Final = 1.0
+LOOP_TIMEOUT_S: Final = 1.0
+CACHE_S: Final = 1.0
 """For so long a collection is good for further scrapes."""
 STOP_S: Final = 5.0
 
@@ -49,7 +49,7 @@ LOST_VOTE: Final = (
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Answer = tuple[int, str, bytes]  # status, content type, body
+Response = tuple[int, str, bytes]  # status, content type, body
 Collect = Callable[[], Awaitable[list[Family]]]
 
 
@@ -64,10 +64,10 @@ class HttpListener:
 
     def __init__(self, node: Node, collect: Collect, sockets: Sequence[socket.socket]) -> None:
         """`collect` is called on the loop that this is made on."""
-        self._pages = Pages(node, collect, asyncio.get_running_loop())
+        self._routes_app = HttpRoutes(node, collect, asyncio.get_running_loop())
         self._sockets = list(sockets)
         config = uvicorn.Config(
-            self._pages,
+            self._routes_app,
             http=_Connection,
             loop="asyncio",
             ws="none",
@@ -109,7 +109,7 @@ class _Connection(H11Protocol):
             transport.close()
 
 
-class Pages:
+class HttpRoutes:
     """The routes, as an ASGI application. Runs on the listener's loop."""
 
     def __init__(self, node: Node, collect: Collect, node_loop: asyncio.AbstractEventLoop) -> None:
@@ -117,9 +117,9 @@ class Pages:
         self._collect = collect
         self._node_loop = node_loop
         self._families: list[Family] = []
-        self._collected_s = -FRESH_S
+        self._collected_s = -CACHE_S
         self._collecting: asyncio.Lock | None = None  # made on the loop that it is used on
-        self._routes: dict[str, Callable[[str], Awaitable[Answer]]] = {
+        self._routes: dict[str, Callable[[str], Awaitable[Response]]] = {
             "/metrics": self._metrics,
             "/healthz": self._healthz,
             "/readyz": self._readyz,
@@ -129,7 +129,7 @@ class Pages:
     async def __call__(self, scope: Scope, receive: object, send: Send) -> None:
         if scope["type"] != "http":
             return
-        status, content_type, body = await self._answer(scope)
+        status, content_type, body = await self._respond(scope)
         headers = [
             (b"content-type", content_type.encode()),
             (b"content-length", str(len(body)).encode()),
@@ -141,7 +141,7 @@ class Pages:
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
 
-    async def _answer(self, scope: Scope) -> Answer:
+    async def _respond(self, scope: Scope) -> Response:
         route = self._routes.get(scope["path"])
         if route is None:
             return 404, TEXT, f"There is no such page; there are {', '.join(self._routes)}.\n".encode()
@@ -150,11 +150,11 @@ class Pages:
         accept = b",".join(value for name, value in scope["headers"] if name == b"accept")
         return await route(accept.decode("latin-1"))
 
-    async def _metrics(self, accept: str) -> Answer:
+    async def _metrics(self, accept: str) -> Response:
         try:
             families = await self._fresh_families()
         except TimeoutError:
-            return 503, TEXT, f"The node's event loop has not answered within {COLLECT_S:g} s.\n".encode()
+            return 503, TEXT, f"The node's event loop has not answered within {COLLECT_TIMEOUT_S:g} s.\n".encode()
         page, content_type = render(families, accept)
         return 200, content_type, page
 
@@ -162,8 +162,8 @@ class Pages:
         if self._collecting is None:
             self._collecting = asyncio.Lock()
         async with self._collecting:
-            if time.monotonic() - self._collected_s >= FRESH_S:
-                self._families = await self._on_node(self._collect, COLLECT_S)
+            if time.monotonic() - self._collected_s >= CACHE_S:
+                self._families = await self._on_node(self._collect, COLLECT_TIMEOUT_S)
                 self._collected_s = time.monotonic()
             return self._families
 
@@ -180,21 +180,21 @@ class Pages:
         async with asyncio.timeout(timeout_s):
             return await asyncio.wrap_future(future)
 
-    async def _healthz(self, _: str) -> Answer:
+    async def _healthz(self, _: str) -> Response:
         async def nothing() -> None:
             return
 
         try:
-            await self._on_node(nothing, ALIVE_S)
+            await self._on_node(nothing, LOOP_TIMEOUT_S)
         except TimeoutError:
-            return 503, TEXT, f"The node's event loop has not answered within {ALIVE_S:g} s.\n".encode()
+            return 503, TEXT, f"The node's event loop has not answered within {LOOP_TIMEOUT_S:g} s.\n".encode()
         return 200, TEXT, b"ok\n"
 
-    async def _readyz(self, _: str) -> Answer:
+    async def _readyz(self, _: str) -> Response:
         if self._node.is_ready:
             return 200, TEXT, LOST_VOTE if self._node.has_lost_vote else b"ready\n"
         return 503, TEXT, b"The node is starting or stopping.\n"
 
-    async def _version(self, _: str) -> Answer:
+    async def _version(self, _: str) -> Response:
         document = {"version": RELEASE, "node_id": self._node.node_id, "cluster_id": self._node.cluster_id}
         return 200, JSON, json.dumps(document).encode() + b"\n"

@@ -15,6 +15,6 @@ fraction of a millisecond.
 """
 
 from streamlog.node.metrics.calls import CallMeter
-from streamlog.node.metrics.collecting import NodeMetrics, Sources
+from streamlog.node.metrics.node_metrics import NodeMetrics, Sources
 
 __all__ = ["CallMeter", "NodeMetrics", "Sources"]

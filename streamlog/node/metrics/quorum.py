@@ -7,12 +7,12 @@ from streamlog.metadata.roles import Role
 from streamlog.metadata.view import MetadataView
 from streamlog.metrics.families import Family, gauge, single
 from streamlog.model import BrokerId
-from streamlog.node.membership import Member
+from streamlog.node.quorum_member import QuorumMember
 
-NOBODY = -1
+NO_LEADER = -1
 
 
-def quorum_families(member: Member, view: MetadataView, me: BrokerId) -> list[Family]:
+def quorum_families(member: QuorumMember, view: MetadataView, me: BrokerId) -> list[Family]:
     leadership = member.leadership()
     held = member.held()
     newest = max(held.values(), default=0)
@@ -20,7 +20,7 @@ def quorum_families(member: Member, view: MetadataView, me: BrokerId) -> list[Fa
         gauge(
             "streamlog_quorum_leader_id",
             "Node id of the quorum's leader, the active controller, as this node knows it; -1: none.",
-            single(NOBODY if leadership.leader is None else leadership.leader),
+            single(NO_LEADER if leadership.leader is None else leadership.leader),
         ),
         gauge("streamlog_quorum_term", "Raft term that this node knows; 0 on observers.", single(leadership.term)),
         gauge("streamlog_quorum_voters", "Voters in effect.", single(len(member.voters()))),

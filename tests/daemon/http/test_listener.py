@@ -18,7 +18,7 @@ from streamlog.config.addresses import Address
 from streamlog.daemon.http import listener as listening
 from streamlog.daemon.http.exposition import render
 from streamlog.daemon.http.listener import HttpListener, open_socket
-from streamlog.daemon.local import LocalCluster
+from streamlog.daemon.local_cluster import LocalCluster
 from streamlog.metrics import Family, Histogram
 from streamlog.metrics.families import counter, gauge, histogram, info, single
 
@@ -96,7 +96,7 @@ def test_a_node_that_does_not_serve_is_not_ready() -> None:
 
 
 def test_a_loop_that_does_not_answer_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listening, "COLLECT_S", 0.05)
+    monkeypatch.setattr(listening, "COLLECT_TIMEOUT_S", 0.05)
 
     async def stuck() -> list[Family]:
         await asyncio.get_running_loop().create_future()
@@ -110,7 +110,7 @@ def test_a_loop_that_does_not_answer_is_said(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_many_scrapes_cost_the_node_one_collection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listening, "FRESH_S", 3600.0)
+    monkeypatch.setattr(listening, "CACHE_S", 3600.0)
     collected = []
 
     async def collect() -> list[Family]:

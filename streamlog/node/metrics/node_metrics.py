@@ -12,7 +12,6 @@ from streamlog.coordinator.transactions import TransactionCoordinator
 from streamlog.metadata.view import MetadataView
 from streamlog.metrics.families import Family, gauge, info, single
 from streamlog.model import BrokerId
-from streamlog.node.membership import Member
 from streamlog.node.metrics.calls import CallMeter
 from streamlog.node.metrics.changes import MetadataChanges
 from streamlog.node.metrics.disks import disk_families
@@ -20,6 +19,7 @@ from streamlog.node.metrics.groups import group_families
 from streamlog.node.metrics.partitions import partition_families
 from streamlog.node.metrics.quorum import quorum_families
 from streamlog.node.metrics.transactions import transaction_families
+from streamlog.node.quorum_member import QuorumMember
 from streamlog.ports import Ports
 from streamlog.release import RELEASE
 from streamlog.storage.directories.directories import LogDirectories
@@ -28,7 +28,7 @@ from streamlog.storage.directories.directories import LogDirectories
 class Sources(Struct, frozen=True, kw_only=True):
     """What is there once the node takes part in its cluster."""
 
-    member: Member
+    member: QuorumMember
     replicas: Replicas
     directories: LogDirectories
     groups: GroupCoordinator

@@ -29,7 +29,7 @@ from streamlog.config import Config, load_node
 from streamlog.config import node_settings as settings
 from streamlog.config.properties import escape_value
 from streamlog.daemon.free_ports import HOST, free_ports, is_free
-from streamlog.daemon.local_process import ProcessId, recall, remember
+from streamlog.daemon.local_process import ProcessId, load_process_id, save_process_id
 from streamlog.daemon.text_file import private, read_properties, write_private
 from streamlog.errors import InvalidRequestError, RequestTimedOutError
 
@@ -61,7 +61,7 @@ class LocalNode(Struct, frozen=True):
     @property
     def process(self) -> ProcessId | None:
         """None where it does not run."""
-        process = recall(self.process_file)
+        process = load_process_id(self.process_file)
         return process if process is not None and process.alive else None
 
     @property
@@ -80,7 +80,7 @@ class LocalNode(Struct, frozen=True):
     def _config(self) -> Config:
         return load_node(read_properties(str(self.properties))).config
 
-    def last_words(self) -> str:
+    def last_log_line(self) -> str:
         """The last line of its log that is no warning of a library; empty where there is none."""
         if not self.log.exists():
             return ""
@@ -154,7 +154,7 @@ class LocalCluster:
         """False where it runs already. Does not wait until it serves. InvalidRequestError where another process has
         its port: that one would answer for it.
         """
-        self._bury()
+        self._reap()
         if node.process is not None:
             return False
         host, _, port = node.address.rpartition(":")
@@ -174,7 +174,7 @@ class LocalCluster:
         self._children.append(child)
         process = ProcessId.of(child.pid)
         if process is not None:
-            remember(process, node.process_file)
+            save_process_id(process, node.process_file)
         return True
 
     def stop(self, nodes: Sequence[LocalNode], timeout_s: float) -> list[LocalNode]:
@@ -183,25 +183,25 @@ class LocalCluster:
         for _, process in processes:
             if process is not None:
                 process.signal(signal.SIGTERM)
-        slow = [node for node, process in processes if process is not None and not process.wait_until_gone(timeout_s)]
-        self._forget(node for node in nodes if node not in slow)
+        slow = [node for node, process in processes if process is not None and not process.wait_until_exited(timeout_s)]
+        self._remove_process_files(node for node in nodes if node not in slow)
         return slow
 
     def kill(self, node: LocalNode) -> bool:
         """As kill -9 does, without a word. False where it does not run."""
         process = node.process
         killed = process is not None and process.signal(signal.SIGKILL)
-        if process is not None and not process.wait_until_gone(_KILL_WAIT_S):
+        if process is not None and not process.wait_until_exited(_KILL_WAIT_S):
             raise RequestTimedOutError(f"node {node.node_id}, process {process.pid}, does not die: see what holds it")
-        self._forget([node])
+        self._remove_process_files([node])
         return killed
 
-    def _forget(self, nodes: Iterator[LocalNode] | Sequence[LocalNode]) -> None:
-        self._bury()
+    def _remove_process_files(self, nodes: Iterator[LocalNode] | Sequence[LocalNode]) -> None:
+        self._reap()
         for node in nodes:
             node.process_file.unlink(missing_ok=True)
 
-    def _bury(self) -> None:
+    def _reap(self) -> None:
         self._children = [child for child in self._children if child.poll() is None]
 
 

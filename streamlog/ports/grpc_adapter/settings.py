@@ -22,7 +22,7 @@ import grpc
 from msgspec import Struct
 
 from streamlog.errors import Status
-from streamlog.ports.grpc_connections import ConnectionLimits
+from streamlog.ports.grpc_adapter.connections import ConnectionLimits
 
 DETAILS_KEY: Final = "grpc-status-details-bin"
 """Trailer that carries a serialized google.rpc.Status."""

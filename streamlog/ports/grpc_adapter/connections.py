@@ -33,7 +33,7 @@ _BYTES_RECEIVED: Final = struct.Struct("=Q")
 _BYTES_RECEIVED_AT: Final = 128
 
 
-class Connection(Struct, frozen=True):
+class ServerConnection(Struct, frozen=True):
     descriptor: int
     address: str  # of the peer, without its port
     port: int
@@ -41,25 +41,25 @@ class Connection(Struct, frozen=True):
 
 
 class ConnectionLimits(Struct, frozen=True, kw_only=True):
-    in_all: int
-    by_address: int
+    total: int
+    per_address: int
 
 
 def surplus(
-    connections: Iterable[Connection], first_seen: dict[tuple[str, int], int], limits: ConnectionLimits
-) -> list[Connection]:
+    connections: Iterable[ServerConnection], first_seen: dict[tuple[str, int], int], limits: ConnectionLimits
+) -> list[ServerConnection]:
     """Those to be closed. `first_seen`: by peer, a number that rises with time. Pure."""
-    by_address: dict[str, list[Connection]] = defaultdict(list)
+    per_address: dict[str, list[ServerConnection]] = defaultdict(list)
     for one in connections:
-        by_address[one.address].append(one)
-    closed: list[Connection] = []
-    for of_one in by_address.values():  # the ones to go stand last
+        per_address[one.address].append(one)
+    closed: list[ServerConnection] = []
+    for of_one in per_address.values():  # the ones to go stand last
         of_one.sort(key=lambda one: (one.is_silent, first_seen[one.address, one.port]))
-        while len(of_one) > limits.by_address:
+        while len(of_one) > limits.per_address:
             closed.append(of_one.pop())
-    left = sum(map(len, by_address.values()))
-    while left > limits.in_all:  # of whoever has most
-        closed.append(max(by_address.values(), key=len).pop())
+    left = sum(map(len, per_address.values()))
+    while left > limits.total:  # of whoever has most
+        closed.append(max(per_address.values(), key=len).pop())
         left -= 1
     return closed
 
@@ -86,8 +86,8 @@ class ConnectionWatch:
                 self._reported_at = loop.time()
                 self._report(
                     f"{self.count + closed} connections to port {self._port}: {closed} were closed, those that said "
-                    f"nothing and the newest first; {self._limits.in_all} may be (max.connections), "
-                    f"{self._limits.by_address} of one address (max.connections.per.ip)"
+                    f"nothing and the newest first; {self._limits.total} may be (max.connections), "
+                    f"{self._limits.per_address} of one address (max.connections.per.ip)"
                 )
 
     def scan(self) -> int:
@@ -102,7 +102,7 @@ class ConnectionWatch:
         return closed
 
 
-def connections_of(port: int) -> Iterator[Connection]:
+def connections_of(port: int) -> Iterator[ServerConnection]:
     """Sockets of this process whose own port it is, but those that listen."""
     for descriptor in _descriptors():
         try:
@@ -113,7 +113,7 @@ def connections_of(port: int) -> Iterator[Connection]:
             if made.family in _FAMILIES and made.type == socket.SOCK_STREAM and made.getsockname()[1] == port:
                 peer = made.getpeername()
                 info = made.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-                yield Connection(descriptor, peer[0], peer[1], is_silent=_received(info) == 0)
+                yield ServerConnection(descriptor, peer[0], peer[1], is_silent=_received(info) == 0)
         except OSError:  # it listens, or has ended
             pass
         finally:
@@ -134,7 +134,7 @@ def _descriptors() -> Iterable[int]:
         return range(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
-def _shut_down(one: Connection, port: int) -> bool:
+def _shut_down(one: ServerConnection, port: int) -> bool:
     """Unless the descriptor is another's by now."""
     try:
         made = socket.socket(fileno=one.descriptor)

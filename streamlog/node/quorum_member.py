@@ -33,12 +33,12 @@ from streamlog.raft.voters import Voter, VoterSet
 
 DIRECTORY: Final = "__cluster_metadata"
 """Below metadata.log.dir, or the first log directory. No partition's directory is called so: it has no number."""
-HAND_OVER_S: Final = 1.0
-ALONE_S: Final = 2.0
+TRANSFER_TIMEOUT_S: Final = 1.0
+LEADERLESS_S: Final = 2.0
 """Without a leader: longer than elections take."""
 
 
-class Member(Protocol):
+class QuorumMember(Protocol):
     """What the node runs of the quorum, and what its services ask."""
 
     @property
@@ -100,11 +100,11 @@ class VoterMember:
             self._running = tasks.create_task(self._raft.run())
             await self._raft.wait_until_up()
             self._up = True
-            tasks.create_task(self._observe_while_alone())
+            tasks.create_task(self._observe_while_leaderless())
             await self.active.run()
         self._up = False
 
-    async def _observe_while_alone(self) -> None:
+    async def _observe_while_leaderless(self) -> None:
         """As long as the quorum runs."""
         observing: asyncio.Task[None] | None = None
         async with asyncio.TaskGroup() as tasks:
@@ -118,10 +118,10 @@ class VoterMember:
                 observing.cancel()
 
     async def _observe(self) -> None:
-        await asyncio.sleep(ALONE_S)
+        await asyncio.sleep(LEADERLESS_S)
         others = tuple(voter for voter in self._raft.voters() if voter.node_id != self._owner.node_id)
         if others:
-            self._observer = observer_of(self._owner, VoterSet(others), self._view, self._ports)
+            self._observer = make_observer(self._owner, VoterSet(others), self._view, self._ports)
             try:
                 await self._observer.run()
             finally:
@@ -132,7 +132,7 @@ class VoterMember:
         if self._up and self._raft.leadership().is_self and len(self._raft.voters()) > 1:
             await self._raft.transfer_leadership()
             try:
-                async with asyncio.timeout(HAND_OVER_S):
+                async with asyncio.timeout(TRANSFER_TIMEOUT_S):
                     await self._view.wait_for_controller_change()
             except TimeoutError:
                 pass  # nobody is there to take it
@@ -181,7 +181,7 @@ class ObserverMember:
     def __init__(self, owner: Owner, *, view: MetadataView, ports: Ports) -> None:
         self.active: ActiveController | None = None
         self._view = view
-        self._observer = observer_of(owner, owner.voters, view, ports)
+        self._observer = make_observer(owner, owner.voters, view, ports)
 
     async def run(self) -> None:
         await self._observer.run()
@@ -237,7 +237,7 @@ class ObserverMember:
         )
 
 
-def observer_of(owner: Owner, voters: VoterSet, view: MetadataView, ports: Ports) -> Observer:
+def make_observer(owner: Owner, voters: VoterSet, view: MetadataView, ports: Ports) -> Observer:
     return Observer(
         view.machine,
         voters,

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 import grpc
 
 from streamlog.ports.forks import note_use
-from streamlog.ports.grpc_channel import GrpcChannel
-from streamlog.ports.grpc_noise import silence_late_news
-from streamlog.ports.grpc_server import GrpcServer, Handlers
-from streamlog.ports.grpc_settings import GrpcSettings
+from streamlog.ports.grpc_adapter.channel import GrpcChannel
+from streamlog.ports.grpc_adapter.late_events import silence_late_events
+from streamlog.ports.grpc_adapter.server import GrpcServer, Handlers
+from streamlog.ports.grpc_adapter.settings import GrpcSettings
 from streamlog.ports.network import StreamHandler, UnaryHandler
 
 
@@ -35,7 +35,7 @@ class GrpcNetwork:
         channel_credentials: grpc.ChannelCredentials | None = None,
     ) -> None:
         note_use()
-        silence_late_news()
+        silence_late_events()
         self._on_crash = on_crash
         self._on_connections = on_connections
         self._settings = settings or GrpcSettings()

@@ -14,16 +14,16 @@ from typing import Final
 _READER: Final = "PollerCompletionQueue._handle_events"
 
 
-class _LateNews(logging.Filter):
+class _LateEvents(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
         is_late = isinstance(error, RuntimeError) and str(error) == "Event loop is closed"
         return not (is_late and _READER in record.getMessage())
 
 
-_late_news: Final = _LateNews()
+_late_events: Final = _LateEvents()
 
 
-def silence_late_news() -> None:
+def silence_late_events() -> None:
     """In this process. Idempotent."""
-    logging.getLogger("asyncio").addFilter(_late_news)
+    logging.getLogger("asyncio").addFilter(_late_events)

@@ -28,15 +28,15 @@ from streamlog.ports import Clock, Network, Probe, Random, RpcError
 from streamlog.raft.voters import Voter, VoterSet
 from streamlog.storage.files.meta_properties import new_id
 
-ATTEMPT_S: Final = 0.5
-WAIT_S: Final = 2.0
+IDENTIFY_TIMEOUT_S: Final = 0.5
+IDENTIFY_WAIT_S: Final = 2.0
 """How long who waits for an id lets the other side hold the call."""
 WAIT_MS_MAX: Final = 10_000
 PAUSE_S: Final = (0.03, 0.3)
 """Between two attempts to reach a node: the first, doubled up to the longest."""
 
 
-class Identity:
+class IdentificationService:
     """Who this process is. Owned by the node, served from its first moment."""
 
     def __init__(self, node_id: BrokerId, incarnation_id: bytes) -> None:
@@ -74,7 +74,7 @@ class Identity:
         )
 
 
-class Formation:
+class ClusterFormation:
     """One search for the cluster's id."""
 
     def __init__(self, node_id: BrokerId, *, network: Network, random: Random, probe: Probe) -> None:
@@ -87,14 +87,14 @@ class Formation:
         """The id, told or drawn: the caller makes it durable. InconsistentClusterError where two are told."""
         others = [voter for voter in voters if voter.node_id != self._node_id]
         if self._node_id == voters.voters[0].node_id:
-            return await self._draw_unless_told(others, voters.majority)
-        return (await self._until_told([voter.address for voter in others])).cluster_id
+            return await self._generate_unless_known(others, voters.majority)
+        return (await self._first_known([voter.address for voter in others])).cluster_id
 
     async def as_observer(self, addresses: Sequence[str]) -> Identified:
         """What the first node says that knows its cluster."""
-        return await self._until_told(addresses)
+        return await self._first_known(addresses)
 
-    async def _draw_unless_told(self, others: Sequence[Voter], majority: int) -> str:
+    async def _generate_unless_known(self, others: Sequence[Voter], majority: int) -> str:
         pause = _Pause(self._random)
         while True:
             answers = await asyncio.gather(*(self._try(voter.address) for voter in others))
@@ -119,15 +119,15 @@ class Formation:
 
     async def _try(self, address: str) -> Identified | None:
         try:
-            return await identify(self._network, address, timeout_s=ATTEMPT_S)
+            return await identify(self._network, address, timeout_s=IDENTIFY_TIMEOUT_S)
         except (RpcError, StreamlogError):
             return None
 
-    async def _until_told(self, addresses: Sequence[str]) -> Identified:
+    async def _first_known(self, addresses: Sequence[str]) -> Identified:
         found: list[Identified] = []
 
         async def ask(address: str) -> None:
-            found.append(await self._ask_until_told(address))
+            found.append(await self._ask_until_known(address))
             raise _Found
 
         try:
@@ -138,11 +138,11 @@ class Formation:
             pass
         return found[0]
 
-    async def _ask_until_told(self, address: str) -> Identified:
+    async def _ask_until_known(self, address: str) -> Identified:
         pause = _Pause(self._random)
         while True:
             try:
-                answer = await identify(self._network, address, timeout_s=ATTEMPT_S, wait_s=WAIT_S)
+                answer = await identify(self._network, address, timeout_s=IDENTIFY_TIMEOUT_S, wait_s=IDENTIFY_WAIT_S)
             except (RpcError, StreamlogError):
                 await pause.wait()
                 continue

@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from streamlog.ports.grpc_noise import silence_late_news
+from streamlog.ports.grpc_adapter.late_events import silence_late_events
 
 PROGRAM = """
 import asyncio, sys, threading
-from streamlog.ports.grpc_network import GrpcNetwork
+from streamlog.ports.grpc_adapter.network import GrpcNetwork
 
 started, address = threading.Event(), []
 
@@ -62,7 +62,7 @@ def test_a_process_of_many_loops_is_quiet() -> None:
 def test_nothing_else_is_kept_back(
     message: str, error: Exception | None, logged: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    silence_late_news()
-    silence_late_news()
+    silence_late_events()
+    silence_late_events()
     logging.getLogger("asyncio").error(message, exc_info=error)
     assert len(caplog.records) == logged

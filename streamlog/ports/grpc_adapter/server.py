@@ -15,12 +15,12 @@ import grpc
 import grpc.aio
 
 from streamlog.errors import Status, StreamlogError, forget_frames
-from streamlog.ports.grpc_connections import ConnectionWatch
-from streamlog.ports.grpc_settings import DETAILS_KEY, TO_GRPC, GrpcSettings
-from streamlog.ports.grpc_stream import Context, ServerStream
+from streamlog.ports.grpc_adapter.connections import ConnectionWatch
+from streamlog.ports.grpc_adapter.settings import DETAILS_KEY, TO_GRPC, GrpcSettings
+from streamlog.ports.grpc_adapter.stream import Context, ServerStream
 from streamlog.ports.network import CRASHED, CallInfo, RpcError, StreamHandler, UnaryHandler
 
-FAREWELL_S: Final = 10.0
+ABORT_TIMEOUT_S: Final = 10.0
 """How long a status waits for messages before it that the client has not taken; then the call is reset (CANCELLED)."""
 
 
@@ -45,7 +45,7 @@ class GrpcServer:
             else:
                 port = self._server.add_secure_port(address, credentials)
         except RuntimeError as error:
-            raise _why_not_bound(address) from error
+            raise _bind_error(address) from error
         self.address = f"{address.rpartition(':')[0]}:{port}"
         limits = settings.connections
         self.connections = None if limits is None else ConnectionWatch(port, limits, report)
@@ -89,17 +89,17 @@ class Handlers(grpc.GenericRpcHandler):
 
     def _unary(self, name: str, handler: UnaryHandler) -> Any:
         async def serve(request: bytes, context: Context) -> Any:
-            return await self._answer(handler(request, self._info(name, context)), context)
+            return await self._serve_call(handler(request, self._info(name, context)), context)
 
         return serve
 
     def _streaming(self, name: str, handler: StreamHandler) -> Any:
         async def serve(_: object, context: Context) -> None:
-            await self._answer(handler(ServerStream(context), self._info(name, context)), context)
+            await self._serve_call(handler(ServerStream(context), self._info(name, context)), context)
 
         return serve
 
-    async def _answer(self, work: Awaitable[Any], context: Context) -> Any:
+    async def _serve_call(self, work: Awaitable[Any], context: Context) -> Any:
         try:
             return await work
         except RpcError as error:
@@ -116,7 +116,7 @@ class Handlers(grpc.GenericRpcHandler):
             self._on_crash(error)
         trailer = ((DETAILS_KEY, refusal.details_bin),) if refusal.details_bin else ()
         try:
-            async with asyncio.timeout(FAREWELL_S):
+            async with asyncio.timeout(ABORT_TIMEOUT_S):
                 await context.abort(TO_GRPC[refusal.status], refusal.message, trailer)
         except grpc.aio.AbortError as error:  # gRPC keeps it with the call, and raises it again behind the handler
             error.__traceback__ = None
@@ -163,7 +163,7 @@ def _identity(context: Context) -> str | None:
     return None
 
 
-def _why_not_bound(address: str) -> OSError:
+def _bind_error(address: str) -> OSError:
     """grpc tells "failed to bind" and no more; the kernel tells the number."""
     host, _, port = address.rpartition(":")
     try:

@@ -8,18 +8,18 @@ from typing import Any, Final, TypeAlias
 import grpc.aio
 
 from streamlog.errors import InvariantError, Status
-from streamlog.ports.grpc_settings import DETAILS_KEY, FROM_GRPC
+from streamlog.ports.grpc_adapter.settings import DETAILS_KEY, FROM_GRPC
 from streamlog.ports.network import RpcError
 
 StreamCall: TypeAlias = "grpc.aio.StreamStreamCall[bytes, bytes]"
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 
 # What grpc.aio makes of a send on a connection that has just broken, before the call's own end has come.
-_BROKEN_SEND: Final = "Internal error from Core"
-_GONE: Final = grpc.aio.BaseError  # what the serving side gets once the call is over, or the server has stopped
+_SEND_FAILED: Final = "Internal error from Core"
+_CALL_ENDED: Final = grpc.aio.BaseError  # what the serving side gets once the call is over, or the server has stopped
 
 
-class _Turns:
+class _ExclusiveUse:
     """Sees to it that one task sends and one receives."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class _Turns:
         raise NotImplementedError
 
 
-class ClientStream(_Turns):
+class ClientStream(_ExclusiveUse):
     """grpc.aio itself cancels the call when a read or write of it is cancelled."""
 
     def __init__(self, call: StreamCall) -> None:
@@ -65,7 +65,7 @@ class ClientStream(_Turns):
         except grpc.aio.AioRpcError as error:
             raise from_grpc(error) from None
         except asyncio.InvalidStateError:
-            raise await self._ending() from None
+            raise await self._status_of_call() from None
 
     async def _read(self) -> bytes | None:
         try:
@@ -81,7 +81,7 @@ class ClientStream(_Turns):
         self._done_sending = True
         await self._call.done_writing()
 
-    async def _ending(self) -> RpcError:
+    async def _status_of_call(self) -> RpcError:
         """What a send is told when the call is over."""
         code = await self._call.code()
         if code is grpc.StatusCode.OK:
@@ -89,37 +89,37 @@ class ClientStream(_Turns):
         return _error(code, await self._call.details() or "")
 
 
-class ServerStream(_Turns):
+class ServerStream(_ExclusiveUse):
     """What is used after its handler has ended, or after a cancelled use, says CANCELLED."""
 
     def __init__(self, context: Context) -> None:
         super().__init__()
         self._context = context
-        self._gave_up = False
+        self._cancelled = False
 
     async def _write(self, message: bytes) -> None:
         self._check()
         try:
             await self._context.write(message)
-        except _GONE as error:
+        except _CALL_ENDED as error:
             raise RpcError(Status.CANCELLED, f"the caller has gone: {error}") from None
         except asyncio.CancelledError:
-            self._gave_up = True
+            self._cancelled = True
             raise
 
     async def _read(self) -> bytes | None:
         self._check()
         try:
             message: Any = await self._context.read()  # or EOF, which the stubs do not know
-        except _GONE as error:
+        except _CALL_ENDED as error:
             raise RpcError(Status.CANCELLED, f"the caller has gone: {error}") from None
         except asyncio.CancelledError:
-            self._gave_up = True
+            self._cancelled = True
             raise
         return None if message is grpc.aio.EOF else bytes(message)
 
     def _check(self) -> None:
-        if self._gave_up:
+        if self._cancelled:
             raise RpcError(Status.CANCELLED, "an earlier send or recv was cancelled")
 
     async def done_sending(self) -> None:
@@ -135,7 +135,7 @@ def from_grpc(error: grpc.aio.AioRpcError) -> RpcError:
 
 
 def _error(code: grpc.StatusCode, message: str, details: bytes = b"") -> RpcError:
-    if code is grpc.StatusCode.INTERNAL and message == _BROKEN_SEND:
+    if code is grpc.StatusCode.INTERNAL and message == _SEND_FAILED:
         return RpcError(Status.UNAVAILABLE, "the connection broke")
     return RpcError(FROM_GRPC[code], message, details_bin=details)
 

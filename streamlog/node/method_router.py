@@ -14,21 +14,21 @@ from streamlog.node.metrics.calls import CallMeter
 from streamlog.ports import CallInfo, RpcError, Stream, StreamHandler, UnaryHandler
 
 
-class Switchboard:
+class MethodRouter:
     """Names are given when it is made, handlers when they are there."""
 
     def __init__(self, unary: Iterable[str], streaming: Iterable[str], meter: CallMeter) -> None:
         """Full names of the methods. `meter` counts their calls."""
         self._meter = meter
-        self._unary: dict[str, UnaryHandler] = dict.fromkeys(unary, _not_now)
-        self._streaming: dict[str, StreamHandler] = dict.fromkeys(streaming, _not_now_stream)
+        self._unary: dict[str, UnaryHandler] = dict.fromkeys(unary, _unavailable)
+        self._streaming: dict[str, StreamHandler] = dict.fromkeys(streaming, _unavailable_stream)
 
     def unary(self) -> Mapping[str, UnaryHandler]:
         """For `Network.listen`."""
-        return {name: self._meter.unary(name, self._to_unary(name)) for name in self._unary}
+        return {name: self._meter.unary(name, self._route_unary(name)) for name in self._unary}
 
     def streaming(self) -> Mapping[str, StreamHandler]:
-        return {name: self._meter.stream(name, self._to_stream(name)) for name in self._streaming}
+        return {name: self._meter.stream(name, self._route_stream(name)) for name in self._streaming}
 
     def connect(self, services: Iterable[Service]) -> None:
         """From now on they answer. InvariantError for a method that has no name here."""
@@ -38,18 +38,18 @@ class Switchboard:
     def connect_handlers(self, unary: Mapping[str, UnaryHandler], streaming: Mapping[str, StreamHandler]) -> None:
         missing = sorted((unary.keys() - self._unary.keys()) | (streaming.keys() - self._streaming.keys()))
         if missing:
-            raise InvariantError(f"served, and not announced: {', '.join(missing)}")
+            raise InvariantError(f"served, and not in served_methods: {', '.join(missing)}")
         self._unary.update(unary)
         self._streaming.update(streaming)
 
-    def unconnected(self) -> list[str]:
+    def unserved(self) -> list[str]:
         """Methods that nobody answers, sorted."""
-        idle = [name for name, handler in self._unary.items() if handler is _not_now]
-        return sorted(idle + [name for name, handler in self._streaming.items() if handler is _not_now_stream])
+        idle = [name for name, handler in self._unary.items() if handler is _unavailable]
+        return sorted(idle + [name for name, handler in self._streaming.items() if handler is _unavailable_stream])
 
     # A handler is called with each call anew, so that it may change; nothing is awaited in between.
 
-    def _to_unary(self, name: str) -> UnaryHandler:
+    def _route_unary(self, name: str) -> UnaryHandler:
         handlers = self._unary
 
         def handle(request: bytes, info: CallInfo) -> Awaitable[bytes]:
@@ -57,7 +57,7 @@ class Switchboard:
 
         return handle
 
-    def _to_stream(self, name: str) -> StreamHandler:
+    def _route_stream(self, name: str) -> StreamHandler:
         handlers = self._streaming
 
         def handle(stream: Stream, info: CallInfo) -> Awaitable[None]:
@@ -66,9 +66,9 @@ class Switchboard:
         return handle
 
 
-async def _not_now(request: bytes, info: CallInfo) -> bytes:
+async def _unavailable(request: bytes, info: CallInfo) -> bytes:
     raise RpcError(Status.UNAVAILABLE, "the node is starting or stopping: try another one")
 
 
-async def _not_now_stream(stream: Stream, info: CallInfo) -> None:
+async def _unavailable_stream(stream: Stream, info: CallInfo) -> None:
     raise RpcError(Status.UNAVAILABLE, "the node is starting or stopping: try another one")

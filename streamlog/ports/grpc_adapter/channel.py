@@ -10,8 +10,8 @@ import grpc
 import grpc.aio
 
 from streamlog.errors import Status
-from streamlog.ports.grpc_settings import GrpcSettings
-from streamlog.ports.grpc_stream import ClientStream, from_grpc, raise_if_channel_closed
+from streamlog.ports.grpc_adapter.settings import GrpcSettings
+from streamlog.ports.grpc_adapter.stream import ClientStream, from_grpc, raise_if_channel_closed
 from streamlog.ports.network import RpcError
 
 
