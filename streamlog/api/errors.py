@@ -25,7 +25,7 @@ from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status as RpcStatus
 
 from streamlog.api.pb import common_pb2 as pb
-from streamlog.errors import Status, StreamlogError, UnknownServerError, all_errors
+from streamlog.errors import Status, StreamlogError, UnknownServerError, all_errors, grpc_status
 from streamlog.ports import RpcError
 
 DOMAIN: Final = "streamlog"
@@ -50,10 +50,11 @@ _NAMES: Final = frozenset({"address", "code", "field", "path", "reason", "topic"
 def to_rpc(error: StreamlogError) -> RpcError:
     """The end of a call that failed with this error."""
     message = _cut(error.message, MESSAGE_BYTES_MAX)
-    status = RpcStatus(code=error.status.value, message=message)
+    code = grpc_status(error)
+    status = RpcStatus(code=code.value, message=message)
     _pack(status, ErrorInfo(reason=error.code, domain=DOMAIN, metadata=_to_text(error.details)))
     field = error.details.get("field")
-    if error.status is Status.INVALID_ARGUMENT and field is not None:
+    if code is Status.INVALID_ARGUMENT and field is not None:
         violation = BadRequest.FieldViolation(
             field=_cut(str(field), DETAIL_BYTES_MAX), description=message, reason=error.code
         )
@@ -62,7 +63,7 @@ def to_rpc(error: StreamlogError) -> RpcError:
         retry = RetryInfo()
         retry.retry_delay.FromMilliseconds(_retry_ms(error))
         _pack(status, retry)
-    return RpcError(error.status, message, details_bin=status.SerializeToString(deterministic=True))
+    return RpcError(code, message, details_bin=status.SerializeToString(deterministic=True))
 
 
 def from_rpc(error: RpcError) -> StreamlogError | RpcError:

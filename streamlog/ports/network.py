@@ -22,7 +22,7 @@ from typing import Final, Protocol, TypeAlias
 
 from msgspec import Struct, field
 
-from streamlog.errors import Status, StreamlogError
+from streamlog.errors import Status, StreamlogError, grpc_status
 
 CRASHED: Final = "the handler failed"
 """All that a caller is told of a handler that raised what it must not."""
@@ -45,7 +45,7 @@ class RpcError(Exception):
 
     @classmethod
     def of(cls, error: StreamlogError) -> RpcError:
-        return cls(error.status, error.message)
+        return cls(grpc_status(error), error.message)
 
 
 class CallInfo(Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 import grpc
 import grpc.aio
 
-from streamlog.errors import Status, StreamlogError, forget_frames
+from streamlog.errors import Status, StreamlogError, clear_tracebacks
 from streamlog.ports.grpc_adapter.connections import ConnectionWatch
 from streamlog.ports.grpc_adapter.settings import DETAILS_KEY, TO_GRPC, GrpcSettings
 from streamlog.ports.grpc_adapter.stream import Context, ServerStream
@@ -104,12 +104,12 @@ class Handlers(grpc.GenericRpcHandler):
             return await work
         except RpcError as error:
             refusal = error
-            forget_frames(error)
+            clear_tracebacks(error)
         except StreamlogError as error:
             refusal = RpcError.of(error)
-            forget_frames(error)
+            clear_tracebacks(error)
         except asyncio.CancelledError as error:
-            forget_frames(error)
+            clear_tracebacks(error)
             raise
         except Exception as error:  # noqa: BLE001  told to the owner, not hidden
             refusal = RpcError(Status.UNKNOWN, CRASHED)

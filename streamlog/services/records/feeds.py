@@ -17,7 +17,7 @@ from streamlog.api import calls, fetched
 from streamlog.api.fetched import Fetched
 from streamlog.api.pb import batches_pb2 as pb
 from streamlog.api.service import Requests, Responses
-from streamlog.errors import BrokerNotAvailableError, StreamlogError, forget_frames
+from streamlog.errors import BrokerNotAvailableError, StreamlogError, clear_tracebacks
 from streamlog.model import BrokerId
 from streamlog.services.batches.fetch_stream import FetchStreams
 from streamlog.services.common.forwarding import Peers
@@ -74,7 +74,7 @@ class FeedSource:
         try:
             await self._fetch_streams.serve(_PipeRequests(pipe), _PipeResponses(pipe), reader)
         except asyncio.CancelledError as error:
-            forget_frames(error)
+            clear_tracebacks(error)
             raise
         except StreamlogError:
             pass
@@ -82,7 +82,7 @@ class FeedSource:
             _, others = group.split(StreamlogError)
             if others is not None:
                 raise
-            forget_frames(group)
+            clear_tracebacks(group)
         # The feed is told that the stream is over, and asks again.
         finally:
             pipe.close()
@@ -117,16 +117,16 @@ class Feed:
             trouble: StreamlogError = BrokerNotAvailableError(f"node {self._leader} has ended the stream")
         except StreamlogError as error:
             trouble = error
-            forget_frames(error)
+            clear_tracebacks(error)
         except asyncio.CancelledError as error:
-            forget_frames(error)
+            clear_tracebacks(error)
             raise
         except ExceptionGroup as group:
             ours, others = group.split(StreamlogError)
             if others is not None or ours is None:
                 raise
             trouble = BrokerNotAvailableError(f"the stream to node {self._leader} broke: {ours.exceptions[0]}")
-            forget_frames(group)
+            clear_tracebacks(group)
             del ours, others
         finally:
             self._reader.close()
