@@ -25,8 +25,8 @@ from streamlog.ports.system import run as run_loop
 from streamlog.records import ProduceLimits, encode_batch, validate
 from streamlog.records.batch import BatchFields
 from streamlog.storage.directories.directory import LogDirectory
-from streamlog.storage.log.config import NEVER, LogConfig
 from streamlog.storage.log.log import Log
+from streamlog.storage.log_config import NEVER, LogConfig
 from streamlog.storage.segments.scan import run as run_scan
 
 PARTITION = TopicPartition("bench", PartitionId(0))

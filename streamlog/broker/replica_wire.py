@@ -20,7 +20,7 @@ from streamlog.api.wire_format import LENGTH_DELIMITED, VARINT, read_varint, tag
 from streamlog.errors import CorruptMessageError, InvalidRequestError, StreamlogError
 from streamlog.model import INT64_MAX, NO_LEADER_EPOCH, BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionId, TopicId
 from streamlog.ports import Buffer
-from streamlog.records.held import HeldBatch
+from streamlog.records.held_batch import HeldBatch
 
 METHOD: Final = "/streamlog.internal.v1.Replication/Replicate"
 REQUEST_BYTES_MAX: Final = 1 << 20

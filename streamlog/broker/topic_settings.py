@@ -11,7 +11,7 @@ from streamlog.config import topic_settings as topic
 from streamlog.config.log_values import LogValues
 from streamlog.metadata.node_configs import NodeConfigs
 from streamlog.records import Codec, ProduceLimits, TimestampType
-from streamlog.storage.log.config import LogConfig
+from streamlog.storage.log_config import LogConfig
 
 _COMPRESSION: Final = {
     "producer": None,

@@ -32,7 +32,7 @@ from streamlog.records import (
     scan_headers,
 )
 from streamlog.storage.log.log import Appended
-from streamlog.storage.log.producers import next_sequence
+from streamlog.storage.producers.producer_states import next_sequence
 
 KeyValue: TypeAlias = tuple[bytes, bytes | None]
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from streamlog.model import Offset
-from streamlog.records.held import HeldBatch
+from streamlog.records.held_batch import HeldBatch
 
 
 def first_difference(

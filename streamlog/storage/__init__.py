@@ -21,10 +21,12 @@ What is durable, and when
 Where it is
     log             one partition's log: append, truncate, read; derived state, group commit
     segments        a segment's files and indexes
-    recovery        what a start believes
-    integrity       damage: found, examined, repaired
+    producers       state of idempotent and transactional producers
+    recovery        opening a log: clean, or by a scan
+    integrity       damage: found in the background, repaired
     cleaning        retention, compaction
     directories     the logs of one disk, and of all
     files           small files and names
+    log_config      settings of one log
     dump            what `streamlogctl log dump` prints
 """

@@ -21,7 +21,7 @@ from streamlog.broker.replica_wire import (
 )
 from streamlog.errors import CorruptMessageError, InvalidRequestError, OffsetOutOfRangeError, RequestTooLargeError
 from streamlog.model import BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionId, TopicId
-from streamlog.records.held import HeldBatch
+from streamlog.records.held_batch import HeldBatch
 
 uint32 = st.integers(0, 2**31 - 1)
 uint64 = st.integers(0, 2**63 - 1)

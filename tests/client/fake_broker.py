@@ -27,7 +27,7 @@ from streamlog.ports import Ports
 from streamlog.records import Record, iter_batches, read_header, scan_headers, stamp
 from streamlog.records.header import LOG_OVERHEAD
 from streamlog.sim import World
-from streamlog.storage.log.producers import ProducerStates
+from streamlog.storage.producers.producer_states import ProducerStates
 
 PORT = 9092
 Refusal = Callable[[TopicPartition], StreamlogError | None]

@@ -37,9 +37,9 @@ from streamlog.records import Codec
 from streamlog.records.compression import LEVELS
 from streamlog.records.validation import ProduceLimits
 from streamlog.storage.cleaning.cleaner import DEDUPE_BUFFER_BYTES
+from streamlog.storage.cleaning.maintenance import MaintenanceConfig
 from streamlog.storage.directories.directory import CHECKPOINT_INTERVAL_MS
-from streamlog.storage.directories.maintenance import MaintenanceConfig
-from streamlog.storage.log.config import LogConfig
+from streamlog.storage.log_config import LogConfig
 
 TABLES = {"server": NODE, "topic": TOPIC, "producer": PRODUCER, "consumer": CONSUMER, "admin": ADMIN}
 MODULES = [

@@ -7,8 +7,8 @@ import pytest
 from streamlog.model import LeaderEpoch
 from streamlog.records import scan_headers
 from streamlog.storage.integrity import examination
-from streamlog.storage.integrity.batch_checks import Sound, Surroundings
 from streamlog.storage.log.log import reading
+from streamlog.storage.segments.batch_checks import Sound, Surroundings
 from tests.damage.__main__ import chosen
 from tests.damage.case import REPAIRED, WRONG, Case, outcome_of, scene
 from tests.damage.harm import harms, kinds

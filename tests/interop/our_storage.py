@@ -27,8 +27,8 @@ from streamlog.records import (
 )
 from streamlog.storage.cleaning.cleaner import Cleaner, CleaningStats
 from streamlog.storage.directories.directory import LogDirectory
-from streamlog.storage.log.config import LogConfig
 from streamlog.storage.log.log import Log
+from streamlog.storage.log_config import LogConfig
 
 from .workload import Sent
 

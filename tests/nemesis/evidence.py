@@ -19,7 +19,7 @@ from streamlog.model import BrokerId, Offset, TopicPartition
 from streamlog.ports.posix_disk import PosixFileSystem
 from streamlog.ports.system import SystemClock
 from streamlog.storage.directories.directory import LogDirectory
-from streamlog.storage.log.config import LogConfig
+from streamlog.storage.log_config import LogConfig
 from tests.cluster.replicas import Replica, read_replica
 
 from .nodes import Node

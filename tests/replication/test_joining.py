@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from streamlog.model import LeaderEpoch, Offset
-from streamlog.records.held import HeldBatch
+from streamlog.records.held_batch import HeldBatch
 from streamlog.replication.joining import first_difference
 
 

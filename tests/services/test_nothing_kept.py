@@ -173,7 +173,8 @@ KINDS: dict[str, Callable[[grpc.Channel], None]] = {
     "group membership": lambda c: stream(c, "Groups/GroupMembership", MEMBER, reads=1, ends=False),
     "nothing sent": lambda c: stream(c, "Batches/FetchStream", reads=1, ends=True),
 }
-STATE = {"streamlog.storage.log.producers"}  # what a node is to know of producers, each of the streams being one
+# What a node must know of producers: each of the streams is one.
+STATE = {"streamlog.storage.producers.producer_states"}
 CODE = {"frame": "f_code", "coroutine": "cr_code", "async_generator": "ag_code"}
 SELF_REFERRING = {"consume"}  # the client's consumer, but not the records that it has fetched ahead
 FEWER = {"consume": 10}  # each is a consumer of its own

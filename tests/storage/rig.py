@@ -7,8 +7,8 @@ from streamlog.records import ProduceLimits, scan_headers, validate
 from streamlog.records.decode import decode_batch
 from streamlog.sim.machine import Machine
 from streamlog.storage.directories.directory import LogDirectory
-from streamlog.storage.log.config import LogConfig
 from streamlog.storage.log.log import Appended, Log
+from streamlog.storage.log_config import LogConfig
 from tests.storage.batches import batch
 
 PARTITION = TopicPartition("topic", PartitionId(0))

@@ -18,8 +18,8 @@ from streamlog.storage.cleaning.cleaner import Cleaner, CleaningStats
 from streamlog.storage.cleaning.compaction import Rules, clean_batch
 from streamlog.storage.cleaning.key_map import KeyMap
 from streamlog.storage.cleaning.retention import apply_retention
-from streamlog.storage.log.config import LogConfig
 from streamlog.storage.log.log import Log
+from streamlog.storage.log_config import LogConfig
 from tests.storage.batches import batch
 from tests.storage.rig import PARTITION, Rig
 

@@ -13,7 +13,7 @@ from streamlog.ports import no_probe
 from streamlog.sim.machine import Machine
 from streamlog.storage.directories.directories import LogDirectories
 from streamlog.storage.directories.directory import LogDirectory
-from streamlog.storage.log.config import LogConfig
+from streamlog.storage.log_config import LogConfig
 
 CONFIG = LogConfig(segment_index_bytes=1024)
 PATHS = ("/a", "/b", "/c")

@@ -12,7 +12,7 @@ from streamlog.records import validate
 from streamlog.sim.machine import Machine
 from streamlog.storage.directories.directory import LogDirectory
 from streamlog.storage.files import names
-from streamlog.storage.log.config import LogConfig
+from streamlog.storage.log_config import LogConfig
 from tests.storage.batches import batch
 from tests.storage.rig import DIRECTORY, LIMITS, PARTITION, Rig
 

@@ -22,8 +22,8 @@ from streamlog.storage.files.checkpoints import (
     parse_offsets,
 )
 from streamlog.storage.files.meta_properties import MetaProperties, format_meta, parse_meta
-from streamlog.storage.files.producer_snapshot import format_snapshot, parse_snapshot
-from streamlog.storage.log.producers import BatchSeen, Producer
+from streamlog.storage.producers.producer_states import BatchSeen, Producer
+from streamlog.storage.producers.snapshot_format import format_snapshot, parse_snapshot
 from streamlog.storage.segments.offset_index import OffsetIndex
 from streamlog.storage.segments.time_index import TimeIndex
 

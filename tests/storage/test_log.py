@@ -22,7 +22,7 @@ from streamlog.records import TimestampType, read_header, validate
 from streamlog.records.decode import decode_batch, iter_batches
 from streamlog.sim.machine import Machine
 from streamlog.sim.process import Killed
-from streamlog.storage.log.config import LogConfig
+from streamlog.storage.log_config import LogConfig
 from tests.storage.batches import batch
 from tests.storage.rig import LIMITS, PARTITION, Rig
 

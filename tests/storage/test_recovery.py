@@ -7,7 +7,7 @@ import pytest
 from streamlog.errors import DamagedFileError, StorageError
 from streamlog.model import Offset
 from streamlog.sim.machine import Machine
-from streamlog.storage.log.config import LogConfig
+from streamlog.storage.log_config import LogConfig
 from tests.storage.batches import batch
 from tests.storage.rig import PARTITION, Rig
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from streamlog.model import Offset
 from streamlog.sim.machine import Machine
 from streamlog.storage.cleaning.retention import apply_retention
-from streamlog.storage.log.config import LogConfig
+from streamlog.storage.log_config import LogConfig
 from tests.storage.rig import Rig
 
 CONFIG = LogConfig(segment_index_bytes=1024, retention_ms=1_000)

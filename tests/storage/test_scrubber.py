@@ -10,7 +10,7 @@ import pytest
 from streamlog.model import Offset
 from streamlog.sim.machine import Machine
 from streamlog.storage.integrity.scrubber import FIRST_AFTER_MS, Scrubber
-from streamlog.storage.log.config import LogConfig
+from streamlog.storage.log_config import LogConfig
 from tests.storage.rig import DIRECTORY, PARTITION, Rig
 
 WEEK_MS = 7 * 86_400_000

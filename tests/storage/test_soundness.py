@@ -13,7 +13,7 @@ from streamlog.records.decode import decode_batch
 from streamlog.records.header import HEADER_SIZE
 from streamlog.sim.disk import DiskFaults
 from streamlog.sim.machine import Machine
-from streamlog.storage.log.config import LogConfig
+from streamlog.storage.log_config import LogConfig
 from tests.storage.rig import DIRECTORY, Rig
 
 SEGMENT = f"{DIRECTORY}/topic-0/00000000000000000000.log"

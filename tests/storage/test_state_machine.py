@@ -21,7 +21,7 @@ from streamlog.records.decode import decode_batch
 from streamlog.sim.machine import Machine
 from streamlog.sim.process import Killed
 from streamlog.storage.cleaning.retention import apply_retention
-from streamlog.storage.log.config import LogConfig
+from streamlog.storage.log_config import LogConfig
 from tests.storage.rig import Rig
 
 SIZES = st.sampled_from([0, 1, 20, 150, 700])

@@ -29,8 +29,8 @@ from streamlog.records.header import TRANSACTIONAL_BIT
 from streamlog.sim.machine import Machine
 from streamlog.sim.process import Killed
 from streamlog.storage.cleaning.cleaner import Cleaner
-from streamlog.storage.log.config import LogConfig
 from streamlog.storage.log.log import Log
+from streamlog.storage.log_config import LogConfig
 from streamlog.storage.segments.transaction_index import AbortedTransaction
 from tests.storage.batches import batch
 from tests.storage.rig import Rig

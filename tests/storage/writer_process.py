@@ -11,8 +11,8 @@ from streamlog.ports.posix_disk import PosixFileSystem
 from streamlog.ports.system import SystemClock, run, system_random
 from streamlog.records import ProduceLimits, validate
 from streamlog.storage.directories.directory import LogDirectory
-from streamlog.storage.log.config import LogConfig
 from streamlog.storage.log.log import Log
+from streamlog.storage.log_config import LogConfig
 from tests.storage.batches import batch
 
 PARTITION = TopicPartition("real", PartitionId(0))

@@ -41,7 +41,7 @@ from streamlog.errors import (
 )
 from streamlog.model import Offset
 from streamlog.ports import Probe, Random, RpcError, Stream
-from streamlog.records.held import HeldBatch
+from streamlog.records.held_batch import HeldBatch
 
 FOLLOWS_PER_MESSAGE: Final = 2_000
 """Some 60 bytes each; the message has a bound (replica_wire.REQUEST_BYTES_MAX)."""

@@ -15,9 +15,9 @@ from streamlog.errors import CorruptMessageError, DamagedFileError, FencedLeader
 from streamlog.metrics import TopicTraffic
 from streamlog.model import INT64_MAX, BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
 from streamlog.ports import Buffer
-from streamlog.records.held import HeldBatch
+from streamlog.records.held_batch import HeldBatch
 from streamlog.replication.follower import FetchPosition, PartitionFollower
-from streamlog.storage.log.held import last_batches
+from streamlog.storage.log.batch_lookup import last_batches
 from streamlog.storage.log.log import Log
 
 

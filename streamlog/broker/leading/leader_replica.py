@@ -60,12 +60,12 @@ from streamlog.records import (
 )
 from streamlog.records.columnar import ManyHeadersError
 from streamlog.records.header import TRANSACTIONAL_BIT
-from streamlog.records.held import HeldBatch
+from streamlog.records.held_batch import HeldBatch
 from streamlog.replication.isr import IsrProposal
 from streamlog.replication.joining import first_difference
 from streamlog.replication.leader import LeaderTerm, PartitionLeader
 from streamlog.replication.replica_log import EpochEnd
-from streamlog.storage.log.held import batches_between
+from streamlog.storage.log.batch_lookup import batches_between
 from streamlog.storage.log.log import Appended, Log
 from streamlog.storage.log.reading import FoundOffset
 from streamlog.storage.segments.transaction_index import AbortedTransaction

@@ -25,8 +25,8 @@ from streamlog.errors import BrokerNotAvailableError, StorageError, StreamlogErr
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId, Offset, TopicId, TopicPartition
 from streamlog.ports import FileSystem, Probe
-from streamlog.storage.integrity.examination import DamagedRange, Examined
 from streamlog.storage.integrity.repair import repair_segment
+from streamlog.storage.log.examination import DamagedRange, Examined
 from streamlog.storage.log.log import Log
 from streamlog.storage.segments.segment import Segment
 

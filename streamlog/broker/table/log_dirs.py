@@ -11,7 +11,7 @@ from streamlog.model import Offset, TopicPartition
 from streamlog.ports import FileSystem
 from streamlog.storage.directories.directories import LogDirectories
 from streamlog.storage.directories.directory import LogDirectory
-from streamlog.storage.integrity.scrub_progress import ScrubProgress
+from streamlog.storage.directories.scrub_progress import ScrubProgress
 
 
 class ReplicaOnDisk(Struct, frozen=True, kw_only=True):

@@ -11,8 +11,8 @@ from streamlog.metadata.node_configs import NodeConfigs
 from streamlog.model import Offset
 from streamlog.ports import Ports
 from streamlog.storage.cleaning.cleaner import Cleaner
+from streamlog.storage.cleaning.maintenance import Maintenance, MaintenanceConfig
 from streamlog.storage.directories.directory import LogDirectory
-from streamlog.storage.directories.maintenance import Maintenance, MaintenanceConfig
 from streamlog.storage.integrity.scrubber import Scrubber
 from streamlog.storage.log.log import Log
 

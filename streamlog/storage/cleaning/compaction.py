@@ -22,7 +22,7 @@ from streamlog.model import NO_PRODUCER_ID, Offset
 from streamlog.records import BatchHeader, check_crc, decode_batch, rebuilt_batch, scan_headers
 from streamlog.storage.cleaning.cleaned_transactions import CleanedTransactions
 from streamlog.storage.cleaning.key_map import KeyMap
-from streamlog.storage.log.markers import marker_in
+from streamlog.storage.producers.markers import marker_in
 
 
 class Rules(NamedTuple):

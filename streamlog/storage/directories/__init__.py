@@ -1,6 +1,6 @@
-"""Log directories: the logs on one disk, their checkpoints, and their common fate.
+"""Log directories: the logs on one disk, their checkpoints, and their common state: online or offline.
 
-directories    all log directories of a node
-directory      one of them
-maintenance    retention and compaction at their intervals
+directories       all log directories of a node
+directory         one of them
+scrub_progress    how far its scrubber is
 """

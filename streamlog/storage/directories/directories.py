@@ -16,8 +16,8 @@ from streamlog.errors import InconsistentClusterError, StorageError
 from streamlog.model import BrokerEpoch, BrokerId, TopicPartition
 from streamlog.ports import Clock, FileSystem, Probe, Random
 from streamlog.storage.directories.directory import CHECKPOINT_INTERVAL_MS, LogDirectory
-from streamlog.storage.log.config import LogConfig
 from streamlog.storage.log.log import Log
+from streamlog.storage.log_config import LogConfig
 
 
 class LogDirectories:

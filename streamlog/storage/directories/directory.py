@@ -26,16 +26,16 @@ from typing import Final
 from streamlog.errors import DamagedFileError, InvariantError, LogDirectoryLockedError, StorageError
 from streamlog.model import BrokerEpoch, BrokerId, Offset, TopicPartition
 from streamlog.ports import Clock, DirectoryLock, FileSystem, Probe, Random
+from streamlog.storage.directories.scrub_progress import ScrubProgress
 from streamlog.storage.files import names
 from streamlog.storage.files.checkpoints import format_offsets, read_offsets
 from streamlog.storage.files.meta_properties import MetaProperties, claim
 from streamlog.storage.files.reaper import Reaper
 from streamlog.storage.files.replace_file import read_file, replace_file
-from streamlog.storage.integrity.examination import DamagedRange
-from streamlog.storage.integrity.scrub_progress import ScrubProgress
-from streamlog.storage.log.config import LogConfig
+from streamlog.storage.log.examination import DamagedRange
 from streamlog.storage.log.group_commit import GroupCommit
 from streamlog.storage.log.log import Log
+from streamlog.storage.log_config import LogConfig
 from streamlog.storage.recovery.open_log import OpenAt, open_log
 from streamlog.storage.segments.segment import Segment
 

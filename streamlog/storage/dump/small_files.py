@@ -15,8 +15,8 @@ from streamlog.errors import DamagedFileError
 from streamlog.model import NO_OFFSET, LeaderEpoch, Offset, PartitionId
 from streamlog.storage.dump.items import Damage, EpochStart, Item, PartitionOffset, ProducerEntry
 from streamlog.storage.files.checkpoints import parse_epochs, parse_offsets
-from streamlog.storage.files.producer_snapshot import parse_snapshot
-from streamlog.storage.log.producers import Producer
+from streamlog.storage.producers.producer_states import Producer
+from streamlog.storage.producers.snapshot_format import parse_snapshot
 from streamlog.storage.segments.transaction_index import ENTRY_SIZE, VERSION, parse_entry
 
 _HEAD_LINES: Final = 2  # version and count

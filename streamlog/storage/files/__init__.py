@@ -1,9 +1,8 @@
-"""Small files of a log directory, and the names of all of them.
+"""Small files of a log directory, and the names of all files.
 
 names                        Kafka's names
-replace_file                 written whole, by rename
+replace_file                 a file replaced as a whole, by rename
 checkpoints                  recovery points, log starts, high watermarks
-meta_properties              whose directory it is
-producer_snapshot            .snapshot; snapshot_files: those of a log
+meta_properties              identity of the directory
 reaper                       files scheduled for deletion
 """

@@ -1,7 +1,5 @@
-"""Damage on the disk: how it is found, and how a segment is repaired.
+"""Damage on the disk: finding it in the background, and repairing it.
 
-batch_checks                what is checked of a batch before it is served
-examination                 a whole segment read to find its intact ranges
-scrubber, scrub_progress    everything read once in a while
-repair                      a segment written again from its intact ranges and another replica
+scrubber      each log directory read periodically
+repair        a segment rewritten from its intact ranges and another replica
 """

@@ -17,12 +17,12 @@ from streamlog.model import Offset
 from streamlog.ports import FileSystem
 from streamlog.records import BatchHeader
 from streamlog.storage.files import names
-from streamlog.storage.integrity.batch_checks import Sound, Surroundings, check_batches, epoch_in
-from streamlog.storage.integrity.examination import DamagedRange, Examined
+from streamlog.storage.log.examination import DamagedRange, Examined
 from streamlog.storage.log.log import Log
-from streamlog.storage.log.markers import marker_in
-from streamlog.storage.log.producers import ProducerStates
-from streamlog.storage.recovery.transaction_replay import producers_before
+from streamlog.storage.producers.markers import marker_in
+from streamlog.storage.producers.producer_states import ProducerStates
+from streamlog.storage.producers.transaction_replay import producers_before
+from streamlog.storage.segments.batch_checks import Sound, Surroundings, check_batches, epoch_in
 from streamlog.storage.segments.segment import Segment
 from streamlog.storage.segments.transaction_index import AbortedTransaction
 from streamlog.storage.segments.verified import VerifiedRange
@@ -62,7 +62,7 @@ class _Repair:
     async def run(self) -> bool:
         log, segment = self._log, self._segment
         generation = log.durability.generation
-        self._producers = await producers_before(self._fs, log, segment)
+        self._producers = await producers_before(self._fs, log.directory, log.segments, segment)
         segment.pin()
         try:
             self._begin(segment.base_offset)

@@ -22,10 +22,10 @@ from streamlog.model import Offset, TopicPartition
 from streamlog.ports import Clock
 from streamlog.ports.disk import FileSystem
 from streamlog.storage.directories.directory import LogDirectory
+from streamlog.storage.directories.scrub_progress import ScrubProgress
 from streamlog.storage.files import names
 from streamlog.storage.files.replace_file import read_file, replace_file
-from streamlog.storage.integrity.examination import examine
-from streamlog.storage.integrity.scrub_progress import ScrubProgress
+from streamlog.storage.log.examination import examine
 from streamlog.storage.log.log import Log
 
 VERSION: Final = 0

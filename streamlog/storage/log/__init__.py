@@ -1,10 +1,9 @@
 """One partition's log: appending, truncating, reading, and the state derived from its batches.
 
-log, config                            the log and its settings
+log                                    the log
 stamping                               what a leader rewrites in a batch before it is written
 durability, group_commit               how much is on stable storage; one sync for all that is dirty
-reading, tail, held                    batches from an offset, offsets from a timestamp
-derived, epochs                        derived state: leader epochs, producers, closed indexes
-producers, producer_restore            state of idempotent producers
-open_transactions, markers             what holds the last stable offset
+reading, batch_lookup                  batches from an offset, offsets from a timestamp; headers of given batches
+derived_state, epochs                  derived state: leader epochs, producers, closed indexes
+examination                            a whole segment read to find its intact ranges
 """

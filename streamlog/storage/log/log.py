@@ -36,17 +36,17 @@ from streamlog.ports import Buffer, FileSystem
 from streamlog.records import BatchHeader, TimestampType, check_crc, read_header, scan_headers
 from streamlog.records.header import HEADER_SIZE
 from streamlog.storage.files import names
-from streamlog.storage.integrity.examination import DamagedRange, Examined, examine
 from streamlog.storage.log import reading
-from streamlog.storage.log.config import NEVER, LogConfig
-from streamlog.storage.log.derived import DerivedState
+from streamlog.storage.log.derived_state import DerivedState
 from streamlog.storage.log.durability import Durability
 from streamlog.storage.log.epochs import EpochEnd, LeaderEpochs
-from streamlog.storage.log.markers import marker_in
-from streamlog.storage.log.producer_restore import restore_producers
-from streamlog.storage.log.producers import ProducerStates
+from streamlog.storage.log.examination import DamagedRange, Examined, examine
 from streamlog.storage.log.stamping import Batches, split_by_room, stamped, with_append_time
-from streamlog.storage.recovery.transaction_replay import aborted_in
+from streamlog.storage.log_config import NEVER, LogConfig
+from streamlog.storage.producers.markers import marker_in
+from streamlog.storage.producers.producer_states import ProducerStates
+from streamlog.storage.producers.state_replay import restore_producers
+from streamlog.storage.producers.transaction_replay import aborted_in
 from streamlog.storage.segments.index_rebuild import rebuild_indexes
 from streamlog.storage.segments.scan import run
 from streamlog.storage.segments.segment import Segment
@@ -620,7 +620,7 @@ class Log:
         try:
             self.check_transactions(segment)
         except DamagedFileError as error:
-            found = await aborted_in(self._fs, self, segment)
+            found = await aborted_in(self._fs, self.directory, self.segments, segment)
             if segment not in self.segments:
                 return
             if found is None:
@@ -682,7 +682,7 @@ class Log:
         while self.derived.producers_stale:
             generation = self.durability.generation
             with self.in_use():
-                producers = await restore_producers(self._fs, self)
+                producers = await restore_producers(self._fs, self.directory, self.segments, self.log_end_offset)
             if generation == self.durability.generation and producers.map_end_offset >= self.log_end_offset:
                 self.derived.producers = producers
                 self.derived.producers_stale = False

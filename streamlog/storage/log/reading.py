@@ -28,8 +28,8 @@ from streamlog.records import BatchHeader, Record, check_crc, read_header
 from streamlog.records.decode import decode_batch
 from streamlog.records.header import HEADER_SIZE
 from streamlog.storage.files import names
-from streamlog.storage.integrity.batch_checks import Surroundings, check_batches
-from streamlog.storage.integrity.examination import Examined
+from streamlog.storage.log.examination import Examined
+from streamlog.storage.segments.batch_checks import Surroundings, check_batches
 from streamlog.storage.segments.scan import ReadAt, Scan, WouldBlockError, run_async, try_run
 from streamlog.storage.segments.segment import SCAN_BYTES, Segment
 from streamlog.storage.segments.transaction_index import AbortedTransaction

@@ -1,6 +1,5 @@
-"""What a start believes of the files that it finds.
+"""Opening a log at the start of a node.
 
-open_log               a clean stop is believed, otherwise the log is scanned
-recovery               the scan
-transaction_replay     the aborted transactions of a segment, found again from its batches
+open_log     after a clean stop the log is opened as its checkpoints describe it, otherwise it is scanned
+recovery     the scan
 """

@@ -17,12 +17,12 @@ from streamlog.ports import FileSystem, Probe
 from streamlog.storage.files import names
 from streamlog.storage.files.checkpoints import SIZE_MAX, parse_epochs, parse_sums
 from streamlog.storage.files.replace_file import read_file
-from streamlog.storage.files.snapshot_files import drop_snapshots_above, load_snapshot
-from streamlog.storage.log.config import LogConfig
 from streamlog.storage.log.epochs import LeaderEpochs
 from streamlog.storage.log.log import Home, Log
-from streamlog.storage.log.producer_restore import follow
-from streamlog.storage.log.producers import ProducerStates
+from streamlog.storage.log_config import LogConfig
+from streamlog.storage.producers.producer_states import ProducerStates
+from streamlog.storage.producers.snapshot_files import drop_snapshots_above
+from streamlog.storage.producers.state_replay import restore_producers
 from streamlog.storage.recovery.recovery import Recovery
 from streamlog.storage.segments.header_scan import scan_file
 from streamlog.storage.segments.index_rebuild import rebuild_indexes
@@ -169,13 +169,7 @@ class _Opening(Struct):
         return log
 
     async def _producers_at(self, offset: Offset, segments: list[Segment]) -> ProducerStates:
-        """From the newest snapshot at or below `offset`, and the batches between the two."""
-        first = segments[0].base_offset
-        producers = load_snapshot(self.fs, self.directory, offset)
-        if producers is None or producers.map_end_offset < first:
-            producers = ProducerStates((), first)
-        await follow(producers, Segments(segments), offset, offset)
-        return producers
+        return await restore_producers(self.fs, self.directory, Segments(segments), offset)
 
     def _log(
         self,

@@ -40,12 +40,12 @@ from streamlog.records import BatchHeader, read_header
 from streamlog.records.header import CRC_START, HEADER_SIZE, MAGIC, MAGIC_POSITION
 from streamlog.storage.files import names
 from streamlog.storage.files.checkpoints import EpochEntry
-from streamlog.storage.files.snapshot_files import drop_snapshots_above, save_snapshot
-from streamlog.storage.integrity.batch_checks import epoch_in
-from streamlog.storage.log.config import LogConfig
-from streamlog.storage.log.derived import follow_control
+from streamlog.storage.log.derived_state import follow_control
 from streamlog.storage.log.epochs import LeaderEpochs
-from streamlog.storage.log.producers import ProducerStates
+from streamlog.storage.log_config import LogConfig
+from streamlog.storage.producers.producer_states import ProducerStates
+from streamlog.storage.producers.snapshot_files import drop_snapshots_above, save_snapshot
+from streamlog.storage.segments.batch_checks import epoch_in
 from streamlog.storage.segments.header_scan import Scanned, scan_file
 from streamlog.storage.segments.segment import Segment
 from streamlog.storage.segments.verified import Verified

@@ -5,6 +5,7 @@ entry_file, entry_index           files of fixed-size entries, and the search in
 offset_index, time_index          .index and .timeindex
 transaction_index                 .txnindex
 index_rebuild, scan, header_scan  reading batches of a segment in bounded pieces
+tail                              positions of the last batches, in memory
 swap                              replacing segments atomically
-verified                          which bytes of a segment are known to be intact
+batch_checks, verified            what is checked of a batch before it is served; which bytes are known to be intact
 """

@@ -18,10 +18,10 @@ from streamlog.ports import Buffer, File, FileSystem
 from streamlog.records import BatchHeader, read_header, scan_headers
 from streamlog.records.header import HEADER_SIZE, LOG_OVERHEAD, MAGIC
 from streamlog.storage.files import names
-from streamlog.storage.log.config import LogConfig
-from streamlog.storage.log.tail import Tail
+from streamlog.storage.log_config import LogConfig
 from streamlog.storage.segments.offset_index import OffsetIndex
 from streamlog.storage.segments.scan import ReadAt, Scan
+from streamlog.storage.segments.tail import Tail
 from streamlog.storage.segments.time_index import TimeEntry, TimeIndex
 from streamlog.storage.segments.transaction_index import TransactionIndex
 from streamlog.storage.segments.verified import Verified

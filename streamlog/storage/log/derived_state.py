@@ -20,10 +20,10 @@ from streamlog.records.header import CONTROL_BIT
 from streamlog.storage.files import names
 from streamlog.storage.files.checkpoints import EpochEntry, format_epochs, format_sums
 from streamlog.storage.files.replace_file import install, write_temporary
-from streamlog.storage.files.snapshot_files import drop_snapshots_above, save_snapshot
 from streamlog.storage.log.epochs import LeaderEpochs
-from streamlog.storage.log.markers import read_marker
-from streamlog.storage.log.producers import ProducerStates
+from streamlog.storage.producers.markers import read_marker
+from streamlog.storage.producers.producer_states import ProducerStates
+from streamlog.storage.producers.snapshot_files import drop_snapshots_above, save_snapshot
 from streamlog.storage.segments.segment import Segment
 
 

@@ -41,7 +41,7 @@ from streamlog.errors import (
 )
 from streamlog.model import INT32_MAX, NO_OFFSET, NO_TIMESTAMP, Offset, ProducerEpoch, ProducerId
 from streamlog.records import BatchHeader, EndTransactionMarker
-from streamlog.storage.log.open_transactions import OpenTransactions
+from streamlog.storage.producers.unstable_transactions import OpenTransactions
 from streamlog.storage.segments.transaction_index import VERSION, AbortedTransaction
 
 BATCHES_KEPT: Final = 5  # Kafka's NUM_BATCHES_TO_RETAIN: max.in.flight.requests.per.connection of idempotent producers

@@ -27,7 +27,7 @@ from crc32c import crc32c
 
 from streamlog.errors import DamagedFileError
 from streamlog.model import INT32_MAX, NO_TIMESTAMP, Offset, ProducerEpoch, ProducerId
-from streamlog.storage.log.producers import BATCHES_KEPT, NO_SEQUENCE, BatchSeen, Producer
+from streamlog.storage.producers.producer_states import BATCHES_KEPT, NO_SEQUENCE, BatchSeen, Producer
 
 VERSION: Final = 1
 SIZE_MAX: Final = 1 << 30

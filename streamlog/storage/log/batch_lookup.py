@@ -13,7 +13,7 @@ from streamlog.errors import CorruptMessageError
 from streamlog.model import Offset
 from streamlog.records import BatchHeader, read_header
 from streamlog.records.header import HEADER_SIZE, MAGIC
-from streamlog.records.held import HeldBatch
+from streamlog.records.held_batch import HeldBatch
 from streamlog.storage.files import names
 from streamlog.storage.segments.scan import ReadAt, Scan, WouldBlockError, run_async, try_run
 from streamlog.storage.segments.segment import Segment

@@ -22,7 +22,7 @@ from streamlog.model import NO_LEADER_EPOCH, Offset
 from streamlog.records import BatchHeader, read_header
 from streamlog.records.header import HEADER_SIZE, LOG_OVERHEAD, MAGIC
 from streamlog.storage.files import names
-from streamlog.storage.integrity.batch_checks import Sound, Surroundings, sound_prefix
+from streamlog.storage.segments.batch_checks import Sound, Surroundings, sound_prefix
 from streamlog.storage.segments.segment import Segment
 from streamlog.storage.segments.verified import VerifiedRange
 

@@ -10,9 +10,9 @@ from streamlog.errors import DamagedFileError
 from streamlog.model import Offset
 from streamlog.ports import FileSystem
 from streamlog.storage.files import names
-from streamlog.storage.files.producer_snapshot import SIZE_MAX, format_snapshot, parse_snapshot
 from streamlog.storage.files.replace_file import install, read_file, write_temporary
-from streamlog.storage.log.producers import ProducerStates
+from streamlog.storage.producers.producer_states import ProducerStates
+from streamlog.storage.producers.snapshot_format import SIZE_MAX, format_snapshot, parse_snapshot
 
 
 def save_snapshot(fs: FileSystem, directory: str, producers: ProducerStates, end_offset: Offset) -> None:
