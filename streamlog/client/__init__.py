@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from streamlog.client.producer.partitioner import Partitioner, murmur2
     from streamlog.client.producer.producer_batch import AppendedRange, ManyFuture, RecordFuture, RecordMetadata
     from streamlog.client.producer.sync_producer import Producer, SentMany, SentRecord
-    from streamlog.client.transactions.transactions import GroupMetadata, PreparedTransaction
+    from streamlog.client.transactions.transaction_manager import GroupMetadata, PreparedTransaction
 
 __all__ = [
     "EARLIEST",

@@ -9,7 +9,7 @@ import pytest
 from streamlog.client.connection.metadata import Leader
 from streamlog.client.producer.partition_queue import PartitionQueue, QueueRules
 from streamlog.client.producer.producer_batch import ProducerBatch
-from streamlog.client.producer.wire_batch import Identity, WireBatch
+from streamlog.client.producer.wire_batch import ProducerIdAndEpoch, WireBatch
 from streamlog.errors import NetworkError
 from streamlog.model import BrokerId, LeaderEpoch, PartitionId, ProducerEpoch, ProducerId, TopicPartition
 
@@ -24,7 +24,7 @@ IN_TRANSACTIONS = QueueRules(linger_s=0, in_flight_max=IN_FLIGHT, wire_bytes_max
 def begun(rules: QueueRules, epoch: int) -> PartitionQueue:
     queue = PartitionQueue(PARTITION, b"t" * 16, rules)
     queue.leader = Leader(broker=BrokerId(1), address="n1:9092", epoch=LeaderEpoch(0))
-    queue.begin(Identity(ProducerId(7), ProducerEpoch(epoch)))
+    queue.begin(ProducerIdAndEpoch(ProducerId(7), ProducerEpoch(epoch)))
     return queue
 
 
@@ -70,7 +70,7 @@ async def test_nothing_is_sent_while_the_transaction_before_has_something_in_fli
     assert wire is not None
     dropped.fail(NetworkError("aborted"))
     queue.drop_done()
-    queue.begin(Identity(ProducerId(7), ProducerEpoch(7)))
+    queue.begin(ProducerIdAndEpoch(ProducerId(7), ProducerEpoch(7)))
     fill(queue)
     assert taken(queue) is None
     (queue.succeeded if answer == "success" else queue.failed)(wire)

@@ -9,7 +9,7 @@ from streamlog.api.calls import Message, Response, UnaryCall
 from streamlog.api.pb import batches_pb2, common_pb2
 from streamlog.api.pb import transactions_pb2 as pb
 from streamlog.client.connection.backoff import Backoff
-from streamlog.client.transactions.transactions import TransactionRules, Transactions
+from streamlog.client.transactions.transaction_manager import TransactionManager, TransactionRules
 from streamlog.errors import NetworkError, StreamlogError
 from streamlog.sim import SimLoop, run
 from streamlog.sim.clock import SimClock
@@ -50,7 +50,7 @@ def test_the_coordinator_is_asked_directly_once_it_is_known_and_any_node_where_i
         async def settle() -> None:
             """Nothing is on its way."""
 
-        transactions = Transactions(
+        transactions = TransactionManager(
             RULES,
             nodes,
             SimClock(loop),

@@ -9,7 +9,7 @@ from typing import Any
 from unittest import mock
 
 from streamlog.api.pb import groups_pb2 as pb
-from streamlog.client.groups.group_member import Member
+from streamlog.client.groups.consumer_membership import ConsumerMembership
 from streamlog.client.groups.group_offsets import GroupOffsets, OffsetAndMetadata
 from streamlog.client.groups.rebalancing import Rebalancing
 from streamlog.errors import StreamlogError
@@ -23,11 +23,11 @@ from .group_watch import GroupWatch
 def looking(watch: GroupWatch) -> Iterator[None]:
     with ExitStack() as stack:
         for owner, name, tell in (
-            (Member, "_heartbeat", watch.beats),
-            (Member, "_on_answer", watch.answered),
-            (Member, "own", watch.owns),
-            (Member, "rejoin", watch.owns),
-            (Member, "_forget", watch.membership_over),
+            (ConsumerMembership, "_heartbeat", watch.beats),
+            (ConsumerMembership, "_on_answer", watch.answered),
+            (ConsumerMembership, "own", watch.owns),
+            (ConsumerMembership, "rejoin", watch.owns),
+            (ConsumerMembership, "_forget", watch.membership_over),
         ):
             stack.enter_context(mock.patch.object(owner, name, _telling(getattr(owner, name), tell)))
         stack.enter_context(mock.patch.object(Rebalancing, "_forget_all", _forgetting(watch)))
@@ -36,9 +36,9 @@ def looking(watch: GroupWatch) -> Iterator[None]:
         yield
 
 
-def _telling(method: Callable[..., Any], tell: Callable[[Process, Member], None]) -> Callable[..., Any]:
+def _telling(method: Callable[..., Any], tell: Callable[[Process, ConsumerMembership], None]) -> Callable[..., Any]:
     @wraps(method)
-    def told(self: Member, *args: Any, **kwargs: Any) -> Any:
+    def told(self: ConsumerMembership, *args: Any, **kwargs: Any) -> Any:
         result = method(self, *args, **kwargs)
         process = PROCESS.get()
         if process is not None and process.alive:

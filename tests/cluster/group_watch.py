@@ -8,7 +8,8 @@
     I16  when a commit is acknowledged, everything below it has been given to some member
 
 Members are compared by what the group knows them by: a static one by its instance id, for its second life has what the
-first one had, in the same epoch. To *have* is from `Member.own` on: before anything is read, until nothing is any more.
+first one had, in the same epoch. A member *has* a partition from `ConsumerMembership.own` on: before anything of it is
+read, until nothing is read any more.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from msgspec import Struct, field
 
-from streamlog.client.groups.group_member import Member, MemberState
+from streamlog.client.groups.consumer_membership import ConsumerMembership, MembershipState
 from streamlog.client.groups.group_offsets import OffsetAndMetadata
 from streamlog.model import Offset, TopicId, TopicPartition
 from streamlog.sim.process import Process
@@ -27,7 +28,7 @@ class Seen(Struct):
     """One consumer in one process."""
 
     process: Process
-    member: Member
+    member: ConsumerMembership
     owner: str  # what the group knows it by
     had: dict[TopicPartition, TopicId] = field(default_factory=dict)  # when it was looked at last
     expected: dict[TopicPartition, Offset] = field(default_factory=dict)  # what it will be given next
@@ -39,7 +40,7 @@ class Seen(Struct):
         return self.member._coordinator.group
 
     def is_member(self) -> bool:
-        return self.process.alive and self.member.state is MemberState.MEMBER and self.member.epoch > 0
+        return self.process.alive and self.member.state is MembershipState.JOINED and self.member.epoch > 0
 
 
 class Begun(Struct, frozen=True):
@@ -59,7 +60,7 @@ class GroupWatch:
         self._now = now
         self._wrong = wrong
         self._kept = kept
-        self._seen: dict[Member, Seen] = {}
+        self._seen: dict[ConsumerMembership, Seen] = {}
         self._claims: dict[tuple[str, int, TopicId, int], str] = {}
         self._latest: dict[tuple[str, TopicPartition], tuple[int, str]] = {}
         self._floors: dict[tuple[str, TopicPartition], Offset] = {}
@@ -70,7 +71,7 @@ class GroupWatch:
 
     # Members.
 
-    def seen(self, process: Process, member: Member) -> Seen:
+    def seen(self, process: Process, member: ConsumerMembership) -> Seen:
         found = self._seen.get(member)
         if found is None:
             owner = member._rules.instance_id or str(process)
@@ -91,11 +92,11 @@ class GroupWatch:
                     found.setdefault(partition, []).append(one.owner)
         return found
 
-    def beats(self, process: Process, member: Member) -> None:
+    def beats(self, process: Process, member: ConsumerMembership) -> None:
         """A heartbeat goes out."""
         self.seen(process, member).sent_at = self._now()
 
-    def answered(self, process: Process, member: Member) -> None:
+    def answered(self, process: Process, member: ConsumerMembership) -> None:
         one = self.seen(process, member)
         if not one.is_member():
             return
@@ -105,7 +106,7 @@ class GroupWatch:
         one.suspicions = [(since, what) for since, what in one.suspicions if one.sent_at <= since]
         self._claim(one)
 
-    def owns(self, process: Process, member: Member) -> None:
+    def owns(self, process: Process, member: ConsumerMembership) -> None:
         """What it has may have changed."""
         one = self.seen(process, member)
         new = {partition: topic for partition, topic in member.owned.items() if one.had.get(partition) != topic}
@@ -123,7 +124,7 @@ class GroupWatch:
                     )
         self._claim(one)
 
-    def membership_over(self, process: Process, member: Member) -> None:
+    def membership_over(self, process: Process, member: ConsumerMembership) -> None:
         self.seen(process, member).suspicions.clear()
 
     def _claim(self, one: Seen) -> None:
@@ -139,7 +140,9 @@ class GroupWatch:
 
     # Records.
 
-    def given(self, group: str, process: Process, member: Member, partition: TopicPartition, offset: Offset) -> None:
+    def given(
+        self, group: str, process: Process, member: ConsumerMembership, partition: TopicPartition, offset: Offset
+    ) -> None:
         """A member was handed out this record."""
         if partition.topic not in self._kept:
             return

@@ -20,7 +20,7 @@ from streamlog.client.connection.backoff import Backoff
 from streamlog.client.connection.connections import Connections
 from streamlog.client.connection.coordinator import Coordinator
 from streamlog.client.connection.metadata import MetadataCache
-from streamlog.client.consumer.offset_finder import Bound, Found, OffsetFinder, Place
+from streamlog.client.consumer.offset_finder import Bound, OffsetAndTimestamp, OffsetFinder, OffsetSpec
 from streamlog.client.groups.group_offsets import GroupOffsets, OffsetAndMetadata
 from streamlog.errors import StreamlogError, UnknownServerError
 from streamlog.model import BrokerId, IsolationLevel, Offset, PartitionId, TopicPartition
@@ -123,10 +123,10 @@ class GroupAdmin:
         return tuple(values.GroupOffsetResult(at=one, error=refused.get(one)) for one in wanted)
 
     async def list_offsets(
-        self, places: Mapping[TopicPartition, Place], *, timeout_s: float | None = None
-    ) -> dict[TopicPartition, Found]:
+        self, places: Mapping[TopicPartition, OffsetSpec], *, timeout_s: float | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
         """EARLIEST, LATEST or AtTime of partitions. UnknownTopicOrPartitionError, RequestTimedOutError."""
-        found: dict[TopicPartition, Found] = {}
+        found: dict[TopicPartition, OffsetAndTimestamp] = {}
         await self._find(places, found, self._total_s if timeout_s is None else timeout_s)
         return found
 
@@ -140,7 +140,7 @@ class GroupAdmin:
         committed = await self.list_group_offsets(group)
         owners = described.owners()
         partitions = sorted({*committed, *owners})
-        ends: dict[TopicPartition, Found] = {}
+        ends: dict[TopicPartition, OffsetAndTimestamp] = {}
         topics = sorted({one.topic for one in partitions})
         await asyncio.gather(
             *(
@@ -164,7 +164,9 @@ class GroupAdmin:
         )
         return GroupOffsets(coordinator, self._backoff)
 
-    async def _find_some(self, places: Mapping[TopicPartition, Place], found: dict[TopicPartition, Found]) -> None:
+    async def _find_some(
+        self, places: Mapping[TopicPartition, OffsetSpec], found: dict[TopicPartition, OffsetAndTimestamp]
+    ) -> None:
         """What can be had in time: a topic may be gone, a partition without a leader."""
         try:
             await self._find(places, found, min(self._total_s, _ENDS_S))
@@ -172,7 +174,10 @@ class GroupAdmin:
             return
 
     async def _find(
-        self, places: Mapping[TopicPartition, Place], found: dict[TopicPartition, Found], timeout_s: float
+        self,
+        places: Mapping[TopicPartition, OffsetSpec],
+        found: dict[TopicPartition, OffsetAndTimestamp],
+        timeout_s: float,
     ) -> None:
         metadata = MetadataCache(self._connections, self._clock, self._backoff)
         finder = OffsetFinder(

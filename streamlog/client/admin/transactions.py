@@ -14,7 +14,7 @@ from streamlog.api.pb import common_pb2, transactions_pb2
 from streamlog.client.admin import transaction_values as values
 from streamlog.client.connection.any_node import AnyNode
 from streamlog.client.connection.backoff import Backoff
-from streamlog.client.transactions.transactions import PreparedTransaction
+from streamlog.client.transactions.transaction_manager import PreparedTransaction
 from streamlog.errors import StreamlogError, UnknownServerError
 from streamlog.model import BrokerId, TopicPartition
 from streamlog.ports import Clock

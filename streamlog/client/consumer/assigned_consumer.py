@@ -32,7 +32,7 @@ from streamlog.client.consumer.consumer_records import ConsumerBatch, ConsumerRe
 from streamlog.client.consumer.consumer_rules import fetch_rules, isolation_of
 from streamlog.client.consumer.corrupt_batches import CorruptBatches
 from streamlog.client.consumer.fetcher import Fetcher
-from streamlog.client.consumer.offset_finder import AtTime, Bound, Found, OffsetFinder, Place
+from streamlog.client.consumer.offset_finder import AtTime, Bound, OffsetAndTimestamp, OffsetFinder, OffsetSpec
 from streamlog.client.consumer.partition_reader import PartitionReader
 from streamlog.config import client_settings, load_consumer
 from streamlog.config import consumer_settings as consuming
@@ -281,7 +281,7 @@ class AssignedConsumer:
 
     async def offsets_for_times(
         self, times: Mapping[Partition, int], *, timeout_s: float | None = None
-    ) -> dict[TopicPartition, Found | None]:
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first record of each time (ms since 1970) or later; None: there is none. As `beginning_offsets`."""
         places = {as_partition(one): AtTime(timestamp_ms) for one, timestamp_ms in times.items()}
         found = await self._find(places, timeout_s)
@@ -294,8 +294,8 @@ class AssignedConsumer:
         return {one: at.offset for one, at in found.items()}
 
     async def _find(
-        self, places: Mapping[TopicPartition, Place], timeout_s: float | None
-    ) -> dict[TopicPartition, Found]:
+        self, places: Mapping[TopicPartition, OffsetSpec], timeout_s: float | None
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
         self._check_open()
         found = await self._finder.find(places, timeout_s=self._api_timeout_s if timeout_s is None else timeout_s)
         return {one: found[one] for one in places}
@@ -502,7 +502,7 @@ def as_partition(given: Partition) -> TopicPartition:
     return TopicPartition(topic, PartitionId(number))
 
 
-def _start(given: Start | None) -> Place | Offset | None:
+def _start(given: Start | None) -> OffsetSpec | Offset | None:
     """InvalidRequestError."""
     if isinstance(given, int):
         if given < 0:

@@ -7,8 +7,8 @@
 
     assign       partitions, from where is said. With a group.id it begins where the group has committed, and can commit
                  while the group has no members
-    subscribe    topics by name or by pattern: membership in the group (`group_member`), whose coordinator says which
-                 partitions this consumer reads (`rebalancing`). Begins where the group has committed, else as
+    subscribe    topics by name or by pattern: membership in the group (`consumer_membership`), to which the
+                 coordinator assigns partitions (`rebalancing`). Starts at the committed offsets, else as
                  auto.offset.reset says
 
 What is committed automatically is what was processed: handed out, and then more asked for. So whoever ends by an error
@@ -34,7 +34,7 @@ from streamlog.client.connection.coordinator import Coordinator
 from streamlog.client.consumer.assigned_consumer import AssignedConsumer, Partition, Start, as_partition
 from streamlog.client.consumer.consumer_records import ConsumerRecord
 from streamlog.client.consumer.partition_reader import PartitionReader
-from streamlog.client.groups.group_member import Member, MemberRules, MemberState
+from streamlog.client.groups.consumer_membership import ConsumerMembership, MembershipRules, MembershipState
 from streamlog.client.groups.group_offsets import GroupOffsets, OffsetAndMetadata
 from streamlog.client.groups.poll_watch import PollWatch
 from streamlog.client.groups.rebalancing import Listener, Listeners, RebalanceRules, Rebalancing, no_offset
@@ -91,7 +91,9 @@ class AsyncConsumer(AssignedConsumer):
             self._backoff,
             request_timeout_s=config[client_settings.REQUEST_TIMEOUT_MS] / 1000,
         )
-        self._member = Member(self._coordinator, self._connections, self._backoff, self._member_rules(), self._on_news)
+        self._member = ConsumerMembership(
+            self._coordinator, self._connections, self._backoff, self._member_rules(), self._on_news
+        )
         self._offsets = GroupOffsets(self._coordinator, self._backoff, self._member.committer)
         rules = RebalanceRules(
             group=self._group,
@@ -107,10 +109,10 @@ class AsyncConsumer(AssignedConsumer):
     _serving_epoch = 0
     """Of a node that is a member for somebody else."""
 
-    def _member_rules(self) -> MemberRules:
+    def _member_rules(self) -> MembershipRules:
         config = self._config
         session = consuming.SESSION_TIMEOUT_MS
-        return MemberRules(
+        return MembershipRules(
             member_id=f"{self._ports.random.getrandbits(128):032x}",
             instance_id=config[consuming.GROUP_INSTANCE_ID] or "",
             client_id=config[client_settings.CLIENT_ID][:200],
@@ -359,7 +361,7 @@ class AsyncConsumer(AssignedConsumer):
     async def _commit_now_and_then(self) -> None:
         while True:
             await asyncio.sleep(self._config[consuming.AUTO_COMMIT_INTERVAL_MS] / 1000)
-            if not self._subscribed or self._member.state is MemberState.MEMBER:
+            if not self._subscribed or self._member.state is MembershipState.JOINED:
                 await self._commit_quietly(self._fetcher.readers)
 
     async def _commit_quietly(self, partitions: Iterable[TopicPartition]) -> None:

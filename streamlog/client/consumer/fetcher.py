@@ -28,7 +28,7 @@ from streamlog.client.connection.connections import Connections
 from streamlog.client.connection.metadata import MetadataCache
 from streamlog.client.consumer.corrupt_batches import CorruptBatches, corrupt_batch
 from streamlog.client.consumer.fetch_link import FetchLink
-from streamlog.client.consumer.offset_finder import AtTime, Bound, Found, OffsetFinder, Place
+from streamlog.client.consumer.offset_finder import AtTime, Bound, OffsetAndTimestamp, OffsetFinder, OffsetSpec
 from streamlog.client.consumer.partition_reader import PartitionReader
 from streamlog.config.offset_reset import BY_DURATION, OffsetReset
 from streamlog.errors import (
@@ -100,7 +100,9 @@ class Fetcher:
     # Assignment.
 
     def assign(
-        self, starts: dict[TopicPartition, Place | Offset | None], ends: Mapping[TopicPartition, Offset] | None = None
+        self,
+        starts: dict[TopicPartition, OffsetSpec | Offset | None],
+        ends: Mapping[TopicPartition, Offset] | None = None,
     ) -> None:
         """Read these, and no others. None: as auto.offset.reset says. Those that are read already go on where they are
         unless a start is given.
@@ -125,7 +127,7 @@ class Fetcher:
             reader.end = end
             self._route(reader)
 
-    def move(self, reader: PartitionReader, start: Place | Offset, epoch: LeaderEpoch | None = None) -> None:
+    def move(self, reader: PartitionReader, start: OffsetSpec | Offset, epoch: LeaderEpoch | None = None) -> None:
         """Seek."""
         self._leave(reader)
         if isinstance(start, int):
@@ -217,9 +219,9 @@ class Fetcher:
                 if reader.generation == generation and reader.error is None and self.readers.get(partition) is reader
             ]
 
-        ends: dict[TopicPartition, Found] = {}
+        ends: dict[TopicPartition, OffsetAndTimestamp] = {}
 
-        def on_found(partition: TopicPartition, found: Found) -> None:
+        def on_found(partition: TopicPartition, found: OffsetAndTimestamp) -> None:
             reader, generation = asked[partition]
             if reader.generation == generation and self.readers.get(partition) is reader:
                 reader.seek((ends[partition] if found.offset == NO_OFFSET else found).offset, None)

@@ -1,6 +1,6 @@
 """Offsets by place or by time, asked of whoever leads the partitions; leaders that move are followed.
 
-Place: EARLIEST | LATEST | AtTime(ms) --ListOffsets to each leader--> Found(offset, timestamp, epoch)
+OffsetSpec: EARLIEST | LATEST | AtTime(ms) --ListOffsets to each leader--> OffsetAndTimestamp(offset, timestamp, epoch)
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class AtTime(Struct, frozen=True):
     timestamp_ms: int
 
 
-Place: TypeAlias = Bound | AtTime
+OffsetSpec: TypeAlias = Bound | AtTime
 
 
-class Found(Struct, frozen=True, kw_only=True):
+class OffsetAndTimestamp(Struct, frozen=True, kw_only=True):
     offset: Offset  # -1: there is no record of that time or later
     timestamp_ms: int  # of the record found by time; -1: none
     leader_epoch: LeaderEpoch  # of the record at the offset, or of the leader for the end; -1: none
@@ -74,11 +74,11 @@ class OffsetFinder:
 
     async def find(
         self,
-        places: Mapping[TopicPartition, Place],
+        places: Mapping[TopicPartition, OffsetSpec],
         *,
         timeout_s: float,
-        on_found: Callable[[TopicPartition, Found], None] | None = None,
-    ) -> dict[TopicPartition, Found]:
+        on_found: Callable[[TopicPartition, OffsetAndTimestamp], None] | None = None,
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
         """`on_found` is told of each as soon as it is there. RequestTimedOutError; UnknownTopicOrPartitionError and
         whatever else is not retriable.
         """
@@ -86,7 +86,7 @@ class OffsetFinder:
         await self._metadata.look_up([partition.topic for partition in places], timeout_s=timeout_s)
         for partition in places:
             self._metadata.check(partition)
-        found: dict[TopicPartition, Found] = {}
+        found: dict[TopicPartition, OffsetAndTimestamp] = {}
         attempt = 0
         while True:
             known = len(found)
@@ -105,10 +105,13 @@ class OffsetFinder:
             await self._backoff.wait(attempt, left_s=left_s)
 
     async def _ask_leaders(
-        self, places: Mapping[TopicPartition, Place], found: dict[TopicPartition, Found], deadline: float
+        self,
+        places: Mapping[TopicPartition, OffsetSpec],
+        found: dict[TopicPartition, OffsetAndTimestamp],
+        deadline: float,
     ) -> StreamlogError | str | None:
         """Put what is found into `found`; what was in the way of the others, None where there are none."""
-        by_address: dict[str, list[tuple[TopicPartition, Place, Leader]]] = {}
+        by_address: dict[str, list[tuple[TopicPartition, OffsetSpec, Leader]]] = {}
         trouble: StreamlogError | str | None = None
         for partition, place in places.items():
             leader = self._metadata.leader(partition)
@@ -126,8 +129,8 @@ class OffsetFinder:
     async def _ask(
         self,
         address: str,
-        queries: Iterable[tuple[TopicPartition, Place, Leader]],
-        found: dict[TopicPartition, Found],
+        queries: Iterable[tuple[TopicPartition, OffsetSpec, Leader]],
+        found: dict[TopicPartition, OffsetAndTimestamp],
         timeout_s: float,
     ) -> StreamlogError | None:
         asked = list(queries)
@@ -147,7 +150,7 @@ class OffsetFinder:
                 trouble = from_message(answer.error)
                 self._on_error(partition, trouble)
             else:
-                found[partition] = Found(
+                found[partition] = OffsetAndTimestamp(
                     offset=Offset(answer.offset),
                     timestamp_ms=answer.timestamp_ms,
                     leader_epoch=LeaderEpoch(answer.leader_epoch),
@@ -162,7 +165,7 @@ class OffsetFinder:
         self._metadata.refresh()
 
 
-def _query(partition: TopicPartition, place: Place, leader: Leader) -> pb.OffsetQuery:
+def _query(partition: TopicPartition, place: OffsetSpec, leader: Leader) -> pb.OffsetQuery:
     query = pb.OffsetQuery(topic=partition.topic, partition=partition.partition, leader_epoch=leader.epoch)
     match place:
         case Bound.EARLIEST:

@@ -15,27 +15,39 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from streamlog.client.connection.metadata import Leader
 from streamlog.client.consumer.aborted import Aborted
 from streamlog.client.consumer.consumer_records import ConsumerBatch
 from streamlog.client.consumer.corrupt_batches import UNREADABLE, CorruptBatches, corrupt_batch
-from streamlog.client.consumer.offset_finder import Place
+from streamlog.client.consumer.offset_finder import OffsetSpec
 from streamlog.errors import CorruptBatchError, CorruptMessageError, StreamlogError
 from streamlog.model import NO_OFFSET, LeaderEpoch, Offset, TopicPartition
 from streamlog.ports import Buffer
 from streamlog.records import BatchHeader, check_crc, scan_headers
 from streamlog.records.decode import Fields
 
-if TYPE_CHECKING:
-    from streamlog.client.connection.metadata import Leader
-    from streamlog.client.consumer.fetch_link import FetchLink
+
+class ReaderLink(Protocol):
+    """The fetch stream to a partition's leader (`fetch_link`)."""
+
+    @property
+    def address(self) -> str: ...
+
+    def remove(self, reader: PartitionReader) -> None:
+        """Stop fetching."""
+        ...
+
+    def ended(self, reader: PartitionReader) -> None:
+        """The node has stopped sending."""
+        ...
 
 
 class PartitionReader:
     def __init__(self, partition: TopicPartition) -> None:
         self.partition = partition
-        self.start: Place | None = None  # while it is being located
+        self.start: OffsetSpec | None = None  # while it is being located
         self.end: Offset | None = None  # one past the last one wanted; None: no end
         self.position: Offset | None = None  # None: not located yet
         self.epoch: LeaderEpoch | None = None  # of the record before the position; None: not known
@@ -51,7 +63,7 @@ class PartitionReader:
         self.generation = 0  # counts seeks: what was asked before one does not count after it
         self.asked_generation = -1  # as of the last search for its position
         self.correlation = 0  # of what is being fetched
-        self.link: FetchLink | None = None
+        self.link: ReaderLink | None = None
         self.leader: Leader | None = None  # as of the last request
         self.failures = 0
         self.high_watermark = NO_OFFSET  # as last told; NO_OFFSET: not yet
@@ -69,7 +81,7 @@ class PartitionReader:
         """All that is wanted of it was fetched."""
         return self.end is not None and self.fetch_offset >= self.end
 
-    def locate(self, start: Place) -> None:
+    def locate(self, start: OffsetSpec) -> None:
         """Find its position anew."""
         self._drop(None, None)
         self.start = start

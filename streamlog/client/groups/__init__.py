@@ -1,6 +1,6 @@
 """A consumer's membership of a group.
 
-group_member      joining, heartbeats, leaving: the member as the coordinator sees it
+consumer_membership  joining, heartbeats, leaving: the member as the coordinator sees it
 rebalancing       what the coordinator assigns becomes what the consumer reads
 group_offsets     committed offsets
 poll_watch        max.poll.interval.ms

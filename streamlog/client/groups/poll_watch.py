@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from streamlog.client.groups.group_member import Member, MemberState
+from streamlog.client.groups.consumer_membership import ConsumerMembership, MembershipState
 from streamlog.errors import MaxPollIntervalError
 
 _log: Final = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ _WARN_AT: Final = 0.8
 class PollWatch:
     """Of one member."""
 
-    def __init__(self, interval_s: float, group: str, member: Member) -> None:
+    def __init__(self, interval_s: float, group: str, member: ConsumerMembership) -> None:
         self._interval_s = interval_s
         self._group = group
         self._member = member
@@ -37,7 +37,7 @@ class PollWatch:
         while True:
             await asyncio.sleep(self._interval_s / _LOOKS)
             count, polling = polls()
-            if count != before or polling or self._member.state is not MemberState.MEMBER:
+            if count != before or polling or self._member.state is not MembershipState.JOINED:
                 before, since, warned = count, loop.time(), False
                 continue
             waited_s = loop.time() - since

@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from streamlog.client.connection.backoff import Backoff
 from streamlog.client.consumer.fetcher import Fetcher
-from streamlog.client.groups.group_member import FENCED, Assignment, Member, MemberState
+from streamlog.client.groups.consumer_membership import FENCED, Assignment, ConsumerMembership, MembershipState
 from streamlog.client.groups.group_offsets import GroupOffsets, OffsetAndMetadata
 from streamlog.config.offset_reset import OffsetReset
 from streamlog.errors import NoOffsetForPartitionError, StreamlogError
@@ -57,7 +57,7 @@ class Rebalancing:
 
     def __init__(
         self,
-        member: Member,
+        member: ConsumerMembership,
         offsets: GroupOffsets,
         fetcher: Fetcher,
         backoff: Backoff,
@@ -83,9 +83,9 @@ class Rebalancing:
         """
         member = self._member
         while True:
-            if member.state is MemberState.FAILED:
+            if member.state is MembershipState.FAILED:
                 await self._fail()
-            elif member.state is MemberState.LOST:
+            elif member.state is MembershipState.LOST:
                 await self._lose()
             elif self._revoking is not None:
                 if not self._revoking[1].done():
@@ -106,7 +106,7 @@ class Rebalancing:
     async def give_up_all(self) -> None:
         """The end of the membership: on_revoked for everything, after the commit."""
         await self.drop()
-        if self._member.state in (MemberState.LOST, MemberState.FAILED):
+        if self._member.state in (MembershipState.LOST, MembershipState.FAILED):
             await self._forget_all()
         elif self._member.owned:
             gone = dict(self._member.owned)

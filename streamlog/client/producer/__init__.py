@@ -6,5 +6,5 @@ topic_table, producer_topics    the topics it writes to, a queue for each partit
 partitioner, pending_records    which partition a record goes to; records whose topic is not known yet
 producer_batch, many_records    where records gather; buffer_memory bounds them
 partition_queue, wire_batch     batches of one partition in order, and their bytes
-delivery, leader_stream         how batches reach the leaders, and what becomes of them
+delivery, produce_link          how batches reach the leaders, and what becomes of them
 """

@@ -4,7 +4,7 @@
         sent = producer.send("logs", b"a line", key=b"host-1")     # a plain function: it never waits
         print((await sent).offset)
 
-    send --> TopicTable: partition, open batch --> PartitionQueue --Delivery--> LeaderStream --> the leader
+    send --> TopicTable: partition, open batch --> PartitionQueue --Delivery--> ProduceLink --> the leader
 
 `send` appends to a list and returns; what it gathers goes out when a batch is full, when it has lingered, or at
 `flush`. It raises ThrottledError when buffer.memory is full: `await wait_until_room()` before that. `send_many` does so
@@ -35,7 +35,7 @@ from streamlog.client.producer.buffer_memory import BufferMemory
 from streamlog.client.producer.delivery import Delivery
 from streamlog.client.producer.many_records import Columns, Sizes, by_partition, check_types
 from streamlog.client.producer.partitioner import Partitioner, partitioner_of
-from streamlog.client.producer.pending_records import OVERHEAD_BYTES, PendingRecords, Waiting
+from streamlog.client.producer.pending_records import OVERHEAD_BYTES, PendingRecords, PendingSend
 from streamlog.client.producer.producer_batch import (
     RECORD_OVERHEAD,
     ManyFuture,
@@ -46,9 +46,13 @@ from streamlog.client.producer.producer_batch import (
 from streamlog.client.producer.producer_rules import ProducerRules
 from streamlog.client.producer.producer_topics import ProducerTopics
 from streamlog.client.producer.topic_table import TopicTable
-from streamlog.client.producer.wire_batch import Identity
+from streamlog.client.producer.wire_batch import ProducerIdAndEpoch
 from streamlog.client.transactions.transaction_commands import TransactionCommands
-from streamlog.client.transactions.transactions import State, TransactionRules, Transactions
+from streamlog.client.transactions.transaction_manager import (
+    TransactionManager,
+    TransactionPhase,
+    TransactionRules,
+)
 from streamlog.config import client_settings, load_producer
 from streamlog.config import producer_settings as producing
 from streamlog.errors import (
@@ -443,7 +447,7 @@ class AsyncProducer(TransactionCommands):
         record = PendingRecord(self._loop)
         size = OVERHEAD_BYTES + len(value or b"") + len(key or b"")
         stamp = self._look_at_clock() if timestamp_ms is None else timestamp_ms
-        if self._pending.add(topic, Waiting(record, value, key, headers, partition, stamp, size)):
+        if self._pending.add(topic, PendingSend(record, value, key, headers, partition, stamp, size)):
             self._post(self._pending.search, topic)
         future = self._new_future()
         future.promise = record
@@ -455,7 +459,7 @@ class AsyncProducer(TransactionCommands):
         self._pending.send_all(topic, partial(self._send_waiting, topic))
         self._routing = False
 
-    def _send_waiting(self, topic: str, one: Waiting) -> RecordFuture:
+    def _send_waiting(self, topic: str, one: PendingSend) -> RecordFuture:
         return self.send(
             topic,
             one.value,
@@ -477,8 +481,8 @@ class AsyncProducer(TransactionCommands):
 
     # Transactions.
 
-    def _make_transactions(self, rules: TransactionRules, backoff: Backoff) -> Transactions:
-        return Transactions(
+    def _make_transactions(self, rules: TransactionRules, backoff: Backoff) -> TransactionManager:
+        return TransactionManager(
             rules,
             self._connections,
             self._ports.clock,
@@ -488,10 +492,10 @@ class AsyncProducer(TransactionCommands):
             on_state=self._on_transaction,
         )
 
-    def _on_transaction(self, state: State, identity: Identity) -> None:
+    def _on_transaction(self, state: TransactionPhase, identity: ProducerIdAndEpoch) -> None:
         """`send` finds its tables while a transaction is open; at all other times it is told why not."""
         assert self._transactions is not None
-        if state is State.OPEN:
+        if state is TransactionPhase.OPEN:
             self._delivery.begin_transaction(identity, self._transactions.touch)
             self._tables = self._topics.tables
         else:

@@ -25,9 +25,9 @@ from streamlog.api.pb import batches_pb2 as pb
 from streamlog.client.connection.backoff import Backoff
 from streamlog.client.connection.connections import Connections
 from streamlog.client.connection.metadata import MetadataCache
-from streamlog.client.producer.leader_stream import LeaderStream, StreamRules
 from streamlog.client.producer.partition_queue import TIMER_EARLY_S, PartitionQueue, QueueRules
-from streamlog.client.producer.wire_batch import Identity, WireBatch
+from streamlog.client.producer.produce_link import ProduceLink, ProduceLinkRules
+from streamlog.client.producer.wire_batch import ProducerIdAndEpoch, WireBatch
 from streamlog.errors import (
     MessageTooLargeError,
     NotLeaderError,
@@ -47,7 +47,7 @@ EXPIRY_TICK_S: Final = (0.01, 1.0)
 
 class DeliveryRules(Struct, frozen=True, kw_only=True):
     queue: QueueRules
-    stream: StreamRules
+    link: ProduceLinkRules
     delivery_timeout_s: float
     retries_max: int
     transactional: bool = False
@@ -70,23 +70,23 @@ class Delivery:
         self._rules = rules
         self._guard = guard
         self._loop = asyncio.get_running_loop()
-        self._streams: dict[str, LeaderStream] = {}  # by address
+        self._links: dict[str, ProduceLink] = {}  # by address
         self._active: dict[PartitionQueue, None] = {}
         self._lingering: dict[PartitionQueue, float] = {}  # when its open batch is due; earliest first
         self._linger_timer: asyncio.TimerHandle | None = None
         self._expiry_timer: asyncio.TimerHandle | None = None
-        self._spawn: Callable[[LeaderStream], object] | None = None
+        self._spawn: Callable[[ProduceLink], object] | None = None
         self._unnumbered = asyncio.Event()  # a queue needs a producer id
         # For queues that have had none; of a transactional producer, of the open transaction, for all.
-        self._identity: Identity | None = None
+        self._identity: ProducerIdAndEpoch | None = None
         self._touch: Callable[[], None] = lambda: None
 
     async def run(self) -> None:
         """Until it is cancelled. What fails in here is a bug, and is raised."""
         async with asyncio.TaskGroup() as tasks:
-            self._spawn = lambda stream: tasks.create_task(stream.run())
-            for stream in self._streams.values():
-                self._spawn(stream)
+            self._spawn = lambda link: tasks.create_task(link.run())
+            for link in self._links.values():
+                self._spawn(link)
             if self._rules.queue.idempotent and not self._rules.transactional:
                 tasks.create_task(self._number_queues())
             await self._loop.create_future()  # streams may come at any time: the group stays open
@@ -95,13 +95,13 @@ class Delivery:
         """After the last batch, before `run` is cancelled: with acks=0, whose batches nobody answers, let the nodes
         read what is on its way. `timeout_s`: None: request.timeout.ms.
         """
-        if self._rules.stream.acks is not Acks.NONE:
+        if self._rules.link.acks is not Acks.NONE:
             return
         try:
-            patience_s = self._rules.stream.request_timeout_s if timeout_s is None else timeout_s
+            patience_s = self._rules.link.request_timeout_s if timeout_s is None else timeout_s
             async with asyncio.timeout(patience_s), asyncio.TaskGroup() as tasks:
-                for stream in self._streams.values():
-                    tasks.create_task(stream.finish())
+                for link in self._links.values():
+                    tasks.create_task(link.finish())
         except TimeoutError:
             return  # a node that does not read: with acks=0 nothing was promised
 
@@ -112,7 +112,7 @@ class Delivery:
 
     # Queues.
 
-    def begin_transaction(self, identity: Identity, touch: Callable[[], None]) -> None:
+    def begin_transaction(self, identity: ProducerIdAndEpoch, touch: Callable[[], None]) -> None:
         """Batches that are opened from now on are of this one. `touch` is told of each."""
         self._identity, self._touch = identity, touch
 
@@ -124,7 +124,7 @@ class Delivery:
                 queue.begin(self._identity)
         if queue not in self._active:
             self._active[queue] = None
-            if queue.stream is None:
+            if queue.link is None:
                 self.route(queue)
             if queue.needs_identity and self._identity is not None:
                 queue.begin(self._identity)
@@ -139,8 +139,8 @@ class Delivery:
 
     def due(self, queue: PartitionQueue) -> None:
         """It has something to send, as far as it knows."""
-        if queue.stream is not None:
-            queue.stream.offer(queue)
+        if queue.link is not None:
+            queue.link.offer(queue)
 
     def active(self) -> list[PartitionQueue]:
         return list(self._active)
@@ -153,13 +153,13 @@ class Delivery:
         queue.leader = leader
         if leader is None:
             return
-        if queue.stream is None or queue.stream.address != leader.address:
+        if queue.link is None or queue.link.address != leader.address:
             self._move(queue, leader.address)
         queue.not_before = 0.0
         self.due(queue)
 
     def _move(self, queue: PartitionQueue, address: str) -> None:
-        old = queue.stream
+        old = queue.link
         if old is not None:
             old.withdraw(queue)
         if old is not None and self._rules.queue.idempotent:
@@ -168,14 +168,14 @@ class Delivery:
             for wire in queue.in_flight:
                 old.forget(wire)
             queue.reclaim(NotLeaderError(f"the leader of {queue.partition} has moved to {address}"))
-        stream = self._streams.get(address)
-        if stream is None:
-            stream = self._streams[address] = LeaderStream(
-                address, self._connections, self, self._rules.stream, self._backoff, self._workers, self._guard
+        link = self._links.get(address)
+        if link is None:
+            link = self._links[address] = ProduceLink(
+                address, self._connections, self, self._rules.link, self._backoff, self._workers, self._guard
             )
             if self._spawn is not None:
-                self._spawn(stream)
-        queue.stream = stream
+                self._spawn(link)
+        queue.link = link
 
     def _settled(self, queue: PartitionQueue) -> None:
         if queue.idle:
@@ -292,7 +292,7 @@ class Delivery:
                 response = await self._connections.ask_any(
                     INIT_PRODUCER_ID,
                     pb.InitProducerIdRequest(),
-                    timeout_s=self._rules.stream.request_timeout_s,
+                    timeout_s=self._rules.link.request_timeout_s,
                 )
             except StreamlogError as error:
                 if not error.retriable:
@@ -303,7 +303,7 @@ class Delivery:
                 continue
             attempt = 0
             self._unnumbered.clear()
-            identity = Identity(ProducerId(response.producer_id), ProducerEpoch(response.producer_epoch))
+            identity = ProducerIdAndEpoch(ProducerId(response.producer_id), ProducerEpoch(response.producer_epoch))
             self._identity = identity
             for queue in self.active():
                 if queue.needs_identity:

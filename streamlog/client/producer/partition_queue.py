@@ -27,18 +27,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from msgspec import Struct
 
 from streamlog.client.connection.metadata import Leader
 from streamlog.client.producer.producer_batch import ProducerBatch
-from streamlog.client.producer.wire_batch import Identity, Slice, WireBatch
+from streamlog.client.producer.wire_batch import ProducerIdAndEpoch, Slice, WireBatch
 from streamlog.errors import StreamlogError
 from streamlog.model import INT32_MAX, NO_SEQUENCE, ProducerEpoch, TopicPartition
-
-if TYPE_CHECKING:
-    from streamlog.client.producer.leader_stream import LeaderStream
 
 EPOCH_MAX: Final = 32_767
 # uvloop counts whole milliseconds, so its timers fire up to one early.
@@ -55,35 +52,50 @@ class QueueRules(Struct, frozen=True, kw_only=True):
     transactional: bool = False
 
 
+class QueueLink(Protocol):
+    """The stream to a partition's leader (`produce_link`)."""
+
+    @property
+    def address(self) -> str: ...
+
+    def offer(self, queue: PartitionQueue) -> None:
+        """The queue may have a batch to send."""
+        ...
+
+    def withdraw(self, queue: PartitionQueue) -> None:
+        """The partition has another leader."""
+        ...
+
+    def forget(self, wire: WireBatch) -> None:
+        """Ignore the result of this batch: it is sent to another leader."""
+        ...
+
+
 class PartitionQueue:
     def __init__(self, partition: TopicPartition, topic_id: bytes, rules: QueueRules) -> None:
         self.partition = partition
         self.topic_id = topic_id
         self.leader: Leader | None = None
-        self.stream: LeaderStream | None = None  # to the leader
+        self.link: QueueLink | None = None  # to the leader
         self.batches: deque[ProducerBatch] = deque()  # only the last one may be open
         self.in_flight: list[WireBatch] = []  # in order
-        self.in_flight_stream: LeaderStream | None = None  # on which they are
+        self.in_flight_link: QueueLink | None = None  # on which they are
         self.retry: list[WireBatch] = []  # in order
-        self.identity: Identity | None = None if rules.idempotent else Identity()  # None: not known yet
+        # None: not known yet.
+        self.identity: ProducerIdAndEpoch | None = None if rules.idempotent else ProducerIdAndEpoch()
         self.not_before = 0.0  # when it may be sent to again, on the loop's clock
         self.failures = 0  # in a row
         self.flushing = 0  # so many wait for all that is gathered
         self._rules = rules
         self._next_sequence = 0
         self._established = False  # a batch of this epoch is in the leader's log
-        self._next_identity: Identity | None = None  # to number anew under, when nothing is in flight
+        self._next_identity: ProducerIdAndEpoch | None = None  # to number anew under, when nothing is in flight
         self._orders = 0
         self._wire_bytes_max = rules.wire_bytes_max
 
     @property
     def idle(self) -> bool:
         return not (self.batches or self.in_flight or self.retry)
-
-    @property
-    def waiting_bytes(self) -> int:
-        """What is gathered and not sent, for the choice of a partition."""
-        return sum(batch.size for batch in self.batches)
 
     def unsettled(self) -> Iterator[ProducerBatch]:
         """In order."""
@@ -102,7 +114,7 @@ class PartitionQueue:
             self._restart(self._next_identity)
         if self.identity is None or self.leader is None or now < self.not_before - TIMER_EARLY_S:
             return None
-        if self.in_flight and self.in_flight_stream is not self.stream:
+        if self.in_flight and self.in_flight_link is not self.link:
             return None
         if self.retry:
             if self.in_flight:
@@ -119,7 +131,7 @@ class PartitionQueue:
             wire.number(self.identity, self._take_sequences(len(wire)))
         wire.attempts += 1
         self.in_flight.append(wire)
-        self.in_flight_stream = self.stream
+        self.in_flight_link = self.link
         return wire
 
     @property
@@ -233,11 +245,11 @@ class PartitionQueue:
         return self.identity is None and self._next_identity is None
 
     @property
-    def identity_to_be(self) -> Identity | None:
+    def identity_to_be(self) -> ProducerIdAndEpoch | None:
         """Under which what is not numbered yet will be."""
         return self._next_identity or self.identity
 
-    def begin(self, identity: Identity) -> None:
+    def begin(self, identity: ProducerIdAndEpoch) -> None:
         """The producer has an id for it, or begins a transaction."""
         self._next_identity = identity
 
@@ -250,7 +262,7 @@ class PartitionQueue:
         else:
             self.identity = None
 
-    def _restart(self, identity: Identity) -> None:
+    def _restart(self, identity: ProducerIdAndEpoch) -> None:
         self.identity, self._next_identity = identity, None
         self._next_sequence = 0
         self._established = False

@@ -22,7 +22,7 @@ from streamlog.records import Headers
 OVERHEAD_BYTES: Final = 200
 
 
-class Waiting(NamedTuple):
+class PendingSend(NamedTuple):
     """What `send` was given."""
 
     record: PendingRecord
@@ -49,10 +49,10 @@ class PendingRecords:
         self._on_bug = on_bug
         self._buffer = buffer
         self._guard = guard
-        self._waiting: dict[str, list[Waiting]] = {}
+        self._waiting: dict[str, list[PendingSend]] = {}
         self._searches: dict[asyncio.Task[None], None] = {}  # in their order
 
-    def add(self, topic: str, waiting: Waiting) -> bool:
+    def add(self, topic: str, waiting: PendingSend) -> bool:
         """True where it is the first of its topic: `search` is to be called."""
         self._buffer.reserve(waiting.size)
         others = self._waiting.setdefault(topic, [])
@@ -80,7 +80,7 @@ class PendingRecords:
         if self._searches:
             await asyncio.wait(list(self._searches))
 
-    def send_all(self, topic: str, send: Callable[[Waiting], RecordFuture]) -> None:
+    def send_all(self, topic: str, send: Callable[[PendingSend], RecordFuture]) -> None:
         """Its table is there. Under the guard."""
         for waiting in self._waiting.pop(topic, []):
             self._buffer.take(-waiting.size)

@@ -7,10 +7,10 @@ from typing import Final
 from msgspec import Struct
 
 from streamlog.client.producer.delivery import DeliveryRules
-from streamlog.client.producer.leader_stream import StreamRules
 from streamlog.client.producer.partition_queue import QueueRules
+from streamlog.client.producer.produce_link import ProduceLinkRules
 from streamlog.client.producer.wire_batch import Encoding
-from streamlog.client.transactions.transactions import TransactionRules
+from streamlog.client.transactions.transaction_manager import TransactionRules
 from streamlog.config import Config, client_settings
 from streamlog.config import producer_settings as producing
 from streamlog.config.client_rules import idempotence_denied
@@ -52,7 +52,7 @@ class ProducerRules(Struct, frozen=True, kw_only=True):
             idempotent=config[producing.ENABLE_IDEMPOTENCE] and idempotence_denied(config) is None,
             transactional=transactional_id is not None,
         )
-        stream = StreamRules(
+        link = ProduceLinkRules(
             acks=_ACKS[config[producing.ACKS]],
             in_flight_max=in_flight,
             message_bytes_max=request_bytes,
@@ -62,7 +62,7 @@ class ProducerRules(Struct, frozen=True, kw_only=True):
         )
         delivery = DeliveryRules(
             queue=queue,
-            stream=stream,
+            link=link,
             delivery_timeout_s=config[producing.DELIVERY_TIMEOUT_MS] / 1000,
             retries_max=config[producing.RETRIES],
             transactional=transactional_id is not None,

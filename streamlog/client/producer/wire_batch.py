@@ -29,7 +29,7 @@ class Encoding(Struct, frozen=True, kw_only=True):
     transactional: bool = False
 
 
-class Identity(NamedTuple):
+class ProducerIdAndEpoch(NamedTuple):
     """Under which a partition's batches are numbered."""
 
     producer_id: ProducerId = NO_PRODUCER_ID
@@ -49,7 +49,7 @@ class WireBatch:
         self.slices = tuple(slices)  # not empty
         self.order = order  # among the partition's, also of halves
         self.size = size  # in bytes, estimated, before compression
-        self.identity = Identity()
+        self.identity = ProducerIdAndEpoch()
         self.sequence = NO_SEQUENCE
         self.attempts = 0  # how often it was sent
         self.correlation: int | None = None  # while it is in flight: its number on its stream
@@ -68,7 +68,7 @@ class WireBatch:
     def opened_at(self) -> float:
         return self.slices[0].batch.opened_at
 
-    def number(self, identity: Identity, sequence: int) -> None:
+    def number(self, identity: ProducerIdAndEpoch, sequence: int) -> None:
         if (identity, sequence) != (self.identity, self.sequence):
             self.identity, self.sequence, self._data = identity, sequence, None
 

@@ -6,7 +6,12 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from streamlog.client.groups.group_offsets import OffsetAndMetadata
-from streamlog.client.transactions.transactions import GroupMetadata, PreparedTransaction, State, Transactions
+from streamlog.client.transactions.transaction_manager import (
+    GroupMetadata,
+    PreparedTransaction,
+    TransactionManager,
+    TransactionPhase,
+)
 from streamlog.errors import InvalidTransactionStateError, StreamlogError, TransactionAbortableError
 from streamlog.model import TopicPartition
 
@@ -14,13 +19,13 @@ from streamlog.model import TopicPartition
 class TransactionCommands:
     """The part of AsyncProducer for those with transactional.id; the others get InvalidTransactionStateError."""
 
-    _transactions: Transactions | None
+    _transactions: TransactionManager | None
 
     def _check_open(self) -> None:
         """ClientClosedError."""
         raise NotImplementedError
 
-    def _required(self) -> Transactions:
+    def _required(self) -> TransactionManager:
         self._check_open()
         if self._transactions is None:
             raise InvalidTransactionStateError("a producer without transactional.id has no transactions")
@@ -37,10 +42,10 @@ class TransactionCommands:
         await transactions.begin()
         try:
             yield
-            if transactions.state is not State.PREPARED:
+            if transactions.state is not TransactionPhase.PREPARED:
                 await transactions.commit()
         except BaseException as error:
-            if transactions.state in (State.OPEN, State.FAILED):
+            if transactions.state in (TransactionPhase.OPEN, TransactionPhase.FAILED):
                 try:
                     await transactions.abort()
                 except StreamlogError as trouble:
@@ -50,35 +55,35 @@ class TransactionCommands:
             raise
 
     async def init_transactions(self) -> None:
-        """As `Transactions.init`, which the first transaction does otherwise."""
+        """As `TransactionManager.init`, which the first transaction does otherwise."""
         await self._required().init()
 
     async def begin_transaction(self) -> None:
-        """As `Transactions.begin`. The first one fences whoever had the transactional id before."""
+        """As `TransactionManager.begin`. The first one fences whoever had the transactional id before."""
         await self._required().begin()
 
     async def commit_transaction(self) -> None:
-        """As `Transactions.commit`."""
+        """As `TransactionManager.commit`."""
         await self._required().commit()
 
     async def abort_transaction(self) -> None:
-        """As `Transactions.abort`."""
+        """As `TransactionManager.abort`."""
         await self._required().abort()
 
     async def send_offsets(
         self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: str | GroupMetadata
     ) -> None:
-        """As part of the open transaction: where the group reads next. As `Transactions.send_offsets`."""
+        """As part of the open transaction: where the group reads next. As `TransactionManager.send_offsets`."""
         await self._required().send_offsets(offsets, group)
 
     async def prepare_transaction(self) -> PreparedTransaction:
-        """As `Transactions.prepare`."""
+        """As `TransactionManager.prepare`."""
         return await self._required().prepare()
 
     async def hand_over_transaction(self) -> PreparedTransaction:
-        """As `Transactions.hand_over`."""
+        """As `TransactionManager.hand_over`."""
         return await self._required().hand_over()
 
     async def resume_transaction(self) -> PreparedTransaction | None:
-        """As `Transactions.resume`."""
+        """As `TransactionManager.resume`."""
         return await self._required().resume()

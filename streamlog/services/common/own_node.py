@@ -16,7 +16,7 @@ from streamlog.ports import CallInfo, Clock
 
 
 class OwnNode:
-    """As streamlog.client.transactions.transactions.Nodes wants it."""
+    """As streamlog.client.transactions.transaction_manager.Nodes wants it."""
 
     def __init__(self, methods: Mapping[str, UnaryMethod[Any, Any]], clock: Clock) -> None:
         """`methods`: by full name, such as `streamlog.v1.Transactions/EndTransaction`."""

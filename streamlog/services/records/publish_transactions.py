@@ -30,8 +30,14 @@ from streamlog.api.pb import records_pb2 as pb
 from streamlog.api.service import Call, Requests, Responses
 from streamlog.client.connection.backoff import Backoff
 from streamlog.client.groups.group_offsets import OffsetAndMetadata
-from streamlog.client.producer.wire_batch import Identity
-from streamlog.client.transactions.transactions import GroupMetadata, Nodes, State, TransactionRules, Transactions
+from streamlog.client.producer.wire_batch import ProducerIdAndEpoch
+from streamlog.client.transactions.transaction_manager import (
+    GroupMetadata,
+    Nodes,
+    TransactionManager,
+    TransactionPhase,
+    TransactionRules,
+)
 from streamlog.errors import (
     InvalidRequestError,
     InvalidTopicError,
@@ -85,8 +91,8 @@ class TransactionalStream:
         self._going: dict[asyncio.Task[Any], None] = {}  # what is being written of the open transaction
         writer = convert_transactions.writer(first.transactional)
         self._transactional_id = writer.transactional_id
-        self._token = _token_of(Identity())
-        self._transactions = Transactions(
+        self._token = _token_of(ProducerIdAndEpoch())
+        self._transactions = TransactionManager(
             TransactionRules(
                 transactional_id=writer.transactional_id,
                 timeout_ms=writer.timeout_ms,
@@ -127,21 +133,21 @@ class TransactionalStream:
         if self._former is None:
             await self._transactions.begin()
             return pb.TRANSACTION_OUTCOME_UNSPECIFIED
-        former = Identity(self._former.producer_id, self._former.producer_epoch)
+        former = ProducerIdAndEpoch(self._former.producer_id, self._former.producer_epoch)
         return _COMMITTED if await self._transactions.take_over(former) else _ABORTED
 
     async def _leave(self) -> None:
         """Nothing stays open. Should this be in vain, the next stream or the time-out ends it."""
         try:
             async with asyncio.timeout(_LEAVE_S):
-                if self._transactions.state is State.COMMITTING:
+                if self._transactions.state is TransactionPhase.COMMITTING:
                     await self._transactions.commit()  # it was asked for, and may be decided already
-                elif self._transactions.state in (State.OPEN, State.FAILED):
+                elif self._transactions.state in (TransactionPhase.OPEN, TransactionPhase.FAILED):
                     await self._transactions.abort()
         except (StreamlogError, TimeoutError):
             return
 
-    def _on_state(self, state: State, identity: Identity) -> None:
+    def _on_state(self, state: TransactionPhase, identity: ProducerIdAndEpoch) -> None:
         """Sequences begin at 0 with every transaction."""
         if identity != (self._token.producer_id, self._token.producer_epoch):
             self._token = _token_of(identity)
@@ -156,13 +162,13 @@ class TransactionalStream:
         end, offsets = convert_transactions.end(request), convert_transactions.offsets(request)
         self._take_defaults(request)
         await self._answers.wait_until_room()
-        if (request.records or offsets) and self._transactions.state is State.READY:
+        if (request.records or offsets) and self._transactions.state is TransactionPhase.READY:
             await self._transactions.begin()
         sent = await self._begin_records(request, answer, tasks) if request.records else None
         commits = [self._go(tasks, self._commit_offsets(one)) for one in offsets]
         if end is not End.NONE:
             await self._end(end, answer)
-        identity = Identity(self._token.producer_id, self._token.producer_epoch)
+        identity = ProducerIdAndEpoch(self._token.producer_id, self._token.producer_epoch)
         answer.producer_token = _token_of(identity).encode()
         self._answers.add(tasks.create_task(_complete(answer, sent, commits)))
 
@@ -252,7 +258,7 @@ class TransactionalStream:
 
     async def _commit(self, answer: pb.PublishStreamResponse) -> bool:
         """False: it is to be aborted."""
-        if self._transactions.state is State.READY:
+        if self._transactions.state is TransactionPhase.READY:
             return True  # nothing was in it
         try:
             await self._transactions.commit()
@@ -287,7 +293,7 @@ async def _complete(
     return answer
 
 
-def _token_of(identity: Identity) -> ProducerToken:
+def _token_of(identity: ProducerIdAndEpoch) -> ProducerToken:
     return ProducerToken(producer_id=identity.producer_id, producer_epoch=identity.epoch)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from unittest.mock import Mock
 
 from streamlog.api.pb import groups_pb2 as pb
-from streamlog.client.groups.group_member import Member, MemberRules
+from streamlog.client.groups.consumer_membership import ConsumerMembership, MembershipRules
 from streamlog.model import PartitionId, TopicId, TopicPartition
 
 TOPIC_ID = TopicId(bytes(range(16)))
-RULES = MemberRules(
+RULES = MembershipRules(
     member_id="m",
     instance_id="",
     client_id="",
@@ -31,7 +31,7 @@ def assigned(*partitions: int) -> pb.GroupHeartbeatResponse:
     return response
 
 
-def named(member: Member, *, first: bool = False) -> list[int] | None:
+def named(member: ConsumerMembership, *, first: bool = False) -> list[int] | None:
     """The partitions that its next heartbeat names; None: it says nothing of them."""
     request = member._heartbeat(first=first)
     if not request.HasField("owned"):
@@ -45,7 +45,7 @@ def test_what_it_is_about_to_read_it_does_not_disown() -> None:
     """
     coordinator = Mock()
     coordinator.group = "g"
-    member = Member(coordinator, Mock(), Mock(), RULES, on_news=Mock())
+    member = ConsumerMembership(coordinator, Mock(), Mock(), RULES, on_news=Mock())
     member.subscribe(["t"], "")
     member._on_answer(assigned(2, 3))
     assert named(member, first=True) == [2, 3]
@@ -60,7 +60,7 @@ def test_what_it_is_about_to_read_it_does_not_disown() -> None:
 def test_what_is_asked_back_before_it_was_read_is_given_back_at_once() -> None:
     coordinator = Mock()
     coordinator.group = "g"
-    member = Member(coordinator, Mock(), Mock(), RULES, on_news=Mock())
+    member = ConsumerMembership(coordinator, Mock(), Mock(), RULES, on_news=Mock())
     member.subscribe(["t"], "")
     member._on_answer(assigned(2, 3))
     member._on_answer(assigned(2))

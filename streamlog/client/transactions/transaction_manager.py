@@ -31,7 +31,7 @@ from streamlog.client.connection.addresses import address_of
 from streamlog.client.connection.backoff import Backoff
 from streamlog.client.connection.connections import ONE_NODE_TIMEOUT_S
 from streamlog.client.groups.group_offsets import OffsetAndMetadata, to_commit
-from streamlog.client.producer.wire_batch import Identity
+from streamlog.client.producer.wire_batch import ProducerIdAndEpoch
 from streamlog.errors import (
     InvalidRequestError,
     InvalidTransactionStateError,
@@ -48,14 +48,14 @@ _END: Final = unary("streamlog.v1.Transactions/EndTransaction", pb.EndTransactio
 _OFFSETS: Final = unary("streamlog.v1.Transactions/CommitTransactionOffsets", pb.CommitTransactionOffsetsResponse)
 
 
-class State(enum.Enum):
-    BEGUN = "not begun"
+class TransactionPhase(enum.Enum):
+    UNINITIALIZED = "not initialized"
     READY = "ready"
     OPEN = "open"
     FAILED = "to be aborted"
     PREPARED = "prepared"
     COMMITTING = "being committed"
-    OVER = "over"
+    FATAL = "failed permanently"
 
 
 class TransactionRules(Struct, frozen=True, kw_only=True):
@@ -104,7 +104,7 @@ class Nodes(Protocol):
         ...
 
 
-class Transactions:
+class TransactionManager:
     """Owned by the producer. `settle`: wait until all that was sent is acknowledged or has failed. `drop`: fail all
     that is not. `on_state`: sending is possible, or is not, from now on.
     """
@@ -118,7 +118,7 @@ class Transactions:
         *,
         settle: Callable[[], Awaitable[None]],
         drop: Callable[[StreamlogError], None],
-        on_state: Callable[[State, Identity], None],
+        on_state: Callable[[TransactionPhase, ProducerIdAndEpoch], None],
     ) -> None:
         self._rules = rules
         self._nodes = nodes
@@ -127,22 +127,22 @@ class Transactions:
         self._settle = settle
         self._drop = drop
         self._on_state = on_state
-        self._state = State.BEGUN
-        self._identity = Identity()
+        self._state = TransactionPhase.UNINITIALIZED
+        self._identity = ProducerIdAndEpoch()
         self._touched = False  # something was sent in the open transaction, or might have been
         self._prepared: PreparedTransaction | None = None
         self._error: StreamlogError | None = None  # why it failed, or is over
         self._coordinator: str | None = None  # address of the one that has answered last
 
     @property
-    def state(self) -> State:
+    def state(self) -> TransactionPhase:
         return self._state
 
     # -- what happens to records
 
     def check_open(self) -> None:
         """May records be sent now? InvalidTransactionStateError, TransactionAbortableError, ProducerFencedError."""
-        if self._state is not State.OPEN:
+        if self._state is not TransactionPhase.OPEN:
             raise self._refusal("records are sent inside of a transaction")
 
     def touch(self) -> None:
@@ -153,9 +153,9 @@ class Transactions:
         """A record of the open transaction was not written: it cannot be committed any more. Where it was refused since
         the producer is fenced, the abort tells whether that is so for good.
         """
-        if self._state is State.OPEN:
+        if self._state is TransactionPhase.OPEN:
             self._error = error
-            self._go(State.FAILED)
+            self._go(TransactionPhase.FAILED)
 
     # -- commands
 
@@ -163,7 +163,7 @@ class Transactions:
         """Get the producer's id, fence whoever had the name before, and abort what that one has left open; once. Before
         a program reads where its group stands: what is left open holds that. RequestTimedOutError, InvalidRequestError.
         """
-        if self._state is State.BEGUN:
+        if self._state is TransactionPhase.UNINITIALIZED:
             await self._init(keep_prepared=False)
 
     async def begin(self) -> None:
@@ -171,34 +171,42 @@ class Transactions:
         producer is over.
         """
         await self.init()
-        if self._state is not State.READY:
+        if self._state is not TransactionPhase.READY:
             raise self._refusal("a transaction begins when the one before has ended")
         self._touched = False
-        self._go(State.OPEN)
+        self._go(TransactionPhase.OPEN)
 
     async def commit(self) -> None:
         """TransactionAbortableError: abort it. RequestTimedOutError: the outcome is not known, commit again."""
-        if self._state is State.OPEN:
+        if self._state is TransactionPhase.OPEN:
             await self._settle()
-        if self._state is State.OPEN and not self._touched:
-            self._go(State.READY)
+        if self._state is TransactionPhase.OPEN and not self._touched:
+            self._go(TransactionPhase.READY)
             return
-        if self._state not in (State.OPEN, State.PREPARED, State.COMMITTING):
+        if self._state not in (
+            TransactionPhase.OPEN,
+            TransactionPhase.PREPARED,
+            TransactionPhase.COMMITTING,
+        ):
             raise self._refusal("there is nothing to commit")
-        self._go(State.COMMITTING)
+        self._go(TransactionPhase.COMMITTING)
         await self._end(commit=True)
 
     async def abort(self) -> None:
         """What was sent in it is not written, or not seen by readers of committed records."""
-        if self._state is State.READY:
+        if self._state is TransactionPhase.READY:
             return
-        if self._state not in (State.OPEN, State.FAILED, State.PREPARED):
+        if self._state not in (
+            TransactionPhase.OPEN,
+            TransactionPhase.FAILED,
+            TransactionPhase.PREPARED,
+        ):
             raise self._refusal("there is nothing to abort")
-        if self._state is State.OPEN:
-            self._go(State.FAILED)
+        if self._state is TransactionPhase.OPEN:
+            self._go(TransactionPhase.FAILED)
         self._drop(InvalidTransactionStateError("the transaction was aborted"))
-        if not self._touched and self._state is not State.PREPARED:
-            self._go(State.READY)
+        if not self._touched and self._state is not TransactionPhase.PREPARED:
+            self._go(TransactionPhase.READY)
             return
         await self._end(commit=False)
 
@@ -240,7 +248,7 @@ class Transactions:
 
         await self._ask(_OFFSETS, request, check)
 
-    async def take_over(self, former: Identity) -> bool:
+    async def take_over(self, former: ProducerIdAndEpoch) -> bool:
         """In the place of the first `begin`, by who goes on where this producer was before. Its transaction, if it has
         not ended, is aborted: whether it was committed. ProducerFencedError: somebody else has begun under the name.
         """
@@ -273,14 +281,14 @@ class Transactions:
         await self._settle()
         self.check_open()
         self._prepared = PreparedTransaction(self._identity.producer_id, self._identity.epoch)
-        self._go(State.PREPARED if self._touched else State.OPEN)
+        self._go(TransactionPhase.PREPARED if self._touched else TransactionPhase.OPEN)
         return self._prepared
 
     async def resume(self) -> PreparedTransaction | None:
         """In the place of the first `begin`, after a crash: the transaction that was left open, to be committed or
         aborted; None: there is none.
         """
-        if self._state is not State.BEGUN or not self._rules.two_phase:
+        if self._state is not TransactionPhase.UNINITIALIZED or not self._rules.two_phase:
             raise self._refusal("a producer with transaction.two.phase.commit.enable resumes before it begins")
         await self._init(keep_prepared=True)
         return self._prepared
@@ -295,13 +303,13 @@ class Transactions:
             keep_prepared_transaction=keep_prepared,
         )
         answer = await self._ask(_INIT, request)
-        self._identity = Identity(ProducerId(answer.producer_id), ProducerEpoch(answer.producer_epoch))
+        self._identity = ProducerIdAndEpoch(ProducerId(answer.producer_id), ProducerEpoch(answer.producer_epoch))
         if answer.HasField("ongoing_producer_id"):
             self._prepared = PreparedTransaction(answer.ongoing_producer_id, answer.ongoing_producer_epoch)
             self._touched = True
-            self._go(State.PREPARED)
+            self._go(TransactionPhase.PREPARED)
         else:
-            self._go(State.READY)
+            self._go(TransactionPhase.READY)
 
     async def _end(self, *, commit: bool) -> None:
         try:
@@ -310,7 +318,7 @@ class Transactions:
             raise
         except StreamlogError as error:
             self._error = error
-            self._go(State.FAILED if commit else State.OVER)
+            self._go(TransactionPhase.FAILED if commit else TransactionPhase.FATAL)
             raise self._refusal("it cannot be ended") from error
         self._on_ended(answer)
 
@@ -326,10 +334,10 @@ class Transactions:
         return answer
 
     def _on_ended(self, answer: pb.EndTransactionResponse) -> None:
-        self._identity = Identity(ProducerId(answer.producer_id), ProducerEpoch(answer.producer_epoch))
+        self._identity = ProducerIdAndEpoch(ProducerId(answer.producer_id), ProducerEpoch(answer.producer_epoch))
         self._prepared = self._error = None
         self._touched = False
-        self._go(State.READY)
+        self._go(TransactionPhase.READY)
 
     async def _ask(
         self,
@@ -368,15 +376,15 @@ class Transactions:
         timeout_s = min(timeout_s, ONE_NODE_TIMEOUT_S)
         return await self._nodes.ask(call, request, address=coordinator, timeout_s=timeout_s)
 
-    def _go(self, state: State) -> None:
+    def _go(self, state: TransactionPhase) -> None:
         self._state = state
         self._on_state(state, self._identity)
 
     def _refusal(self, what: str) -> StreamlogError:
         error = self._error
-        if self._state is State.OVER and error is not None:
+        if self._state is TransactionPhase.FATAL and error is not None:
             return error.restored(error.message, error.details)
-        if self._state is State.FAILED:
+        if self._state is TransactionPhase.FAILED:
             why = "it was given up" if error is None else f"{error.code}: {error.message}"
             return TransactionAbortableError(f"abort the transaction, and begin another one: {why}", cause=str(error))
         return InvalidTransactionStateError(f"{what}; the transaction of this producer is {self._state.value}")

@@ -62,7 +62,7 @@ class Settling(Protocol):
         ...
 
 
-class StreamRules(Struct, frozen=True, kw_only=True):
+class ProduceLinkRules(Struct, frozen=True, kw_only=True):
     acks: Acks
     in_flight_max: int  # messages
     message_bytes_max: int  # of batches in one message, unless a single one is larger
@@ -89,13 +89,13 @@ class _Open(Struct):
     messages: dict[_Message, None] = field(default_factory=dict)  # unanswered, oldest first
 
 
-class LeaderStream:
+class ProduceLink:
     def __init__(
         self,
         address: str,
         connections: Connections,
         settling: Settling,
-        rules: StreamRules,
+        rules: ProduceLinkRules,
         backoff: Backoff,
         workers: Workers,
         guard: AbstractContextManager[object],
@@ -213,7 +213,7 @@ class LeaderStream:
         size = 0
         while self._ready and size < self._rules.message_bytes_max:
             queue = next(iter(self._ready))
-            wire = queue.take(now) if queue.stream is self else None
+            wire = queue.take(now) if queue.link is self else None
             if wire is None:
                 del self._ready[queue]
                 continue

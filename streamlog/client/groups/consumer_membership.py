@@ -52,18 +52,18 @@ FENCED: Final = (UnknownMemberIdError, IllegalGenerationError)
 Assignment = Mapping[TopicPartition, TopicId]
 
 
-class MemberState(enum.Enum):
-    OUT = "out"
+class MembershipState(enum.Enum):
+    UNSUBSCRIBED = "unsubscribed"
     JOINING = "joining"
-    MEMBER = "member"
+    JOINED = "joined"
     LOST = "lost"
     FAILED = "failed"
 
 
-_ALIVE: Final = (MemberState.JOINING, MemberState.MEMBER)
+_ALIVE: Final = (MembershipState.JOINING, MembershipState.JOINED)
 
 
-class MemberRules(Struct, frozen=True, kw_only=True):
+class MembershipRules(Struct, frozen=True, kw_only=True):
     member_id: str
     instance_id: str  # empty: not static
     client_id: str
@@ -75,7 +75,7 @@ class MemberRules(Struct, frozen=True, kw_only=True):
     serving_epoch: int = 0  # broker epoch of the node that is the member for a client's stream; 0: nobody's
 
 
-class Member:
+class ConsumerMembership:
     """`run` is a task of the consumer; everything else is called by it."""
 
     def __init__(
@@ -83,7 +83,7 @@ class Member:
         coordinator: Coordinator,
         connections: Connections,
         backoff: Backoff,
-        rules: MemberRules,
+        rules: MembershipRules,
         on_news: Callable[[], None],
     ) -> None:
         """`on_news`: the assignment has changed, or all is lost, or it failed."""
@@ -92,7 +92,7 @@ class Member:
         self._backoff = backoff
         self._rules = rules
         self._on_news = on_news
-        self.state = MemberState.OUT
+        self.state = MembershipState.UNSUBSCRIBED
         self.epoch = _JOIN
         self.assignment: Assignment = {}
         self.version = 0  # of the assignment: what was found out under another one does not count
@@ -124,8 +124,8 @@ class Member:
         )
         self._tell_subscription = True
         self._due.set()
-        if self.state in (MemberState.OUT, MemberState.FAILED):
-            self._turn(MemberState.JOINING)
+        if self.state in (MembershipState.UNSUBSCRIBED, MembershipState.FAILED):
+            self._turn(MembershipState.JOINING)
 
     def own(self, partitions: Assignment) -> None:
         """All that the consumer has now."""
@@ -138,28 +138,28 @@ class Member:
         """It is no member any more, or shall be none; whoever waits for its partitions gets them."""
         self._forget()
         self.error = error
-        self._turn(MemberState.LOST)
+        self._turn(MembershipState.LOST)
         self._on_news()
 
     def rejoin(self) -> None:
         """All that was owned is forgotten."""
         self.owned = {}
-        self._turn(MemberState.JOINING)
+        self._turn(MembershipState.JOINING)
 
     async def leave(self, *, timeout_s: float) -> None:
         """Until the coordinator knows, or the time is over; then the end of the stream tells it."""
-        if self.state is MemberState.MEMBER or self._asked_to_join:
+        if self.state is MembershipState.JOINED or self._asked_to_join:
             self._leaving = asyncio.get_running_loop().create_future()
             self._due.set()
             await asyncio.wait([self._leaving], timeout=timeout_s)
         self._leaving = None
         self._forget()
         self.owned = {}
-        self._turn(MemberState.OUT)
+        self._turn(MembershipState.UNSUBSCRIBED)
 
     def who(self) -> pb.GroupMember | None:
         """None: no member now."""
-        if self.state is not MemberState.MEMBER:
+        if self.state is not MembershipState.JOINED:
             return None
         return pb.GroupMember(member_id=self._rules.member_id, member_epoch=self.epoch)
 
@@ -168,10 +168,10 @@ class Member:
 
         UnknownMemberIdError once this membership is over: in the next one another member may have read on meanwhile.
         """
-        life, out = self._life, self.state is MemberState.OUT
+        life, out = self._life, self.state is MembershipState.UNSUBSCRIBED
 
         def who() -> pb.GroupMember | None:
-            if out and self.state is MemberState.OUT:
+            if out and self.state is MembershipState.UNSUBSCRIBED:
                 return None
             member = self.who()
             if member is None or life != self._life:
@@ -188,7 +188,7 @@ class Member:
         self.assignment = {}
         self.version += 1
 
-    def _turn(self, state: MemberState) -> None:
+    def _turn(self, state: MembershipState) -> None:
         self.state = state
         self._changed.set()
 
@@ -262,7 +262,7 @@ class Member:
         if not error.retriable:
             self._forget()
             self.error = error
-            self._turn(MemberState.FAILED)
+            self._turn(MembershipState.FAILED)
             self._on_news()
             return True
         return self._coordinator.learn(error)
@@ -270,7 +270,7 @@ class Member:
     def _left(self) -> None:
         if self._leaving is not None and not self._leaving.done():
             self._leaving.set_result(None)
-        self._turn(MemberState.OUT)
+        self._turn(MembershipState.UNSUBSCRIBED)
 
     async def _receive(self, stream: calls.CallStream[pb.GroupMembershipResponse], life: int) -> None:
         while (response := await stream.recv()) is not None and life == self._life:
@@ -333,7 +333,7 @@ class Member:
             return
         self._asked_to_join = False
         self.epoch = answer.member_epoch
-        self.state = MemberState.MEMBER
+        self.state = MembershipState.JOINED
         self._interval_s = min(answer.heartbeat_interval_ms / 1000, self._rules.heartbeat_interval_s)
         if answer.HasField("assignment"):
             self._on_assignment(_partitions(answer.assignment))
