@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 
-from tests.damage.case import KILLED, KNOWN, RUNNING, STOPPED, TARGETS, WRONG, Case, Outcome, outcome_of, scene
+from tests.damage.case import KILLED, RUNNING, STOPPED, TARGETS, WRONG, Case, Outcome, outcome_of, scene
 from tests.damage.harm import harms, kinds
 from tests.damage.scene import TOPICS
 
@@ -46,7 +46,7 @@ def table(results: Sequence[tuple[Case, Outcome]]) -> str:
     rows: dict[str, Counter[str]] = {}
     for case, outcome in results:
         rows.setdefault(case.harm.kind, Counter())[outcome.what] += 1
-    columns = ("harmless", "repaired", "reported", KNOWN, WRONG)
+    columns = ("harmless", "repaired", "reported", WRONG)
     lines = [f"{'file':<36}" + "".join(f"{column:>10}" for column in columns)]
     lines += [f"{kind:<36}" + "".join(f"{rows[kind][column]:>10}" for column in columns) for kind in sorted(rows)]
     return "\n".join(lines)

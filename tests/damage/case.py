@@ -30,7 +30,6 @@ from tests.damage.scene import NODES, READY_S, TOPICS, Stage, disks, fill, read,
 
 UNTIL_S: Final = 400.0
 HARMLESS, REPAIRED, REPORTED, WRONG = "harmless", "repaired", "reported", "WRONG"
-KNOWN: Final = "known gap"
 TARGETS: Final = ("leader", "follower", "all")
 STOPPED, KILLED, RUNNING = "stopped", "killed", "running"
 STATES: Final = (STOPPED, KILLED, RUNNING)
@@ -57,13 +56,6 @@ class Scene(Struct, frozen=True):
 class Outcome(Struct, frozen=True):
     what: str
     why: str
-
-
-def is_known(case: Case) -> bool:
-    """What is not detected yet (the decision record says why): the file of the first segment is gone when a node starts
-    that was killed. That looks as retention does, whose new beginning is written down some seconds after the deletion.
-    """
-    return case.state == KILLED and case.harm.kind == "first log" and case.harm.how == "removed"
 
 
 def simulate(story: Callable[[Stage], Coroutine[Any, Any, None]]) -> None:
@@ -210,8 +202,7 @@ class _Look:
     def _judge(self, found: dict[str, tuple[dict[int, bytes], list[str]]], *, whole: bool) -> Outcome:
         problems = [*self._defects(), *self._of_readers(found), *self._of_replicas()]
         if problems:
-            what = KNOWN if is_known(self.case) else WRONG
-            return Outcome(what, "; ".join(problems[:3]))
+            return Outcome(WRONG, "; ".join(problems[:3]))
         news = self._news()
         errors = [error for _, told in found.values() for error in told]
         gone = [topic for topic in TOPICS if found[topic][0] != self.made.values[topic]]

@@ -124,9 +124,7 @@ def test_a_planted_defect_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(ClusterReads, "list_topics", cannot_bear_it)
     report = Report(seed=7)
-    # Nodes in a test's process end by what a handler must not raise; a streamlogd ends the call and says so in its log.
-    with pytest.raises(ZeroDivisionError):
-        _list_topics(report, tmp_path)
+    _list_topics(report, tmp_path)
     assert report.failures
     assert "Admin/ListTopics ended with UNKNOWN" in report.failures[0]
     [*files] = (tmp_path / "cases").iterdir()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from streamlog.records.ragged import equal_copy, ragged_copy
 
-SOURCE = random.Random(0).randbytes(50_000)
+SOURCE = random.Random(0).randbytes(6 * 40 * 300 + 101)
 
 
 @given(st.lists(st.tuples(st.integers(0, 300), st.integers(1, 40)), min_size=1, max_size=6), st.integers(1, 100))

@@ -76,6 +76,6 @@ def _end_of_those_who_reported(self: Any, broker: BrokerId) -> Offset:
 )
 def test_a_planted_bug_is_found(plant: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
-    lives = settings(ReplicatedLives.TestCase.settings, phases=[Phase.generate], max_examples=250, database=None)
+    lives = settings(ReplicatedLives.TestCase.settings, phases=[Phase.generate], max_examples=2_000, database=None)
     with pytest.raises(Exception):  # noqa: B017, PT011  # which check finds it differs from bug to bug
         run_state_machine_as_test(ReplicatedLives, settings=lives)

@@ -6,6 +6,7 @@ from streamlog.model import BrokerEpoch, BrokerId, LeaderEpoch, Offset, Partitio
 from streamlog.records import ProduceLimits, scan_headers, validate
 from streamlog.records.decode import decode_batch
 from streamlog.sim.machine import Machine
+from streamlog.storage.cleaning.retention import advance_start, remove_below_start
 from streamlog.storage.directories.directory import LogDirectory
 from streamlog.storage.log.log import Appended, Log
 from streamlog.storage.log_config import LogConfig
@@ -69,6 +70,17 @@ class Rig:
 
     def sync(self) -> None:
         self.machine.run(self.directory.group_commit.sync_now())
+
+    def retain(self, now_ms: int | None, deletable_end: int, now_s: float | None = None) -> int:
+        """One round of retention; number of segments deleted."""
+
+        async def step() -> int:
+            log = self.log
+            advance_start(log, now_ms, Offset(deletable_end), now_s)
+            await self.directory.save_log_starts({log.partition: log.log_start_offset})
+            return remove_below_start(log, self.directory.saved_log_start(log))
+
+        return self.machine.run(step())
 
     def read(self, offset: int, size_max: int = 1 << 20, end: int | None = None) -> bytes:
         return self.machine.run(

@@ -17,7 +17,6 @@ from streamlog.sim.process import Killed
 from streamlog.storage.cleaning.cleaner import Cleaner, CleaningStats
 from streamlog.storage.cleaning.compaction import Rules, clean_batch
 from streamlog.storage.cleaning.key_map import KeyMap
-from streamlog.storage.cleaning.retention import apply_retention
 from streamlog.storage.log.log import Log
 from streamlog.storage.log_config import LogConfig
 from tests.storage.batches import batch
@@ -249,7 +248,7 @@ def test_compact_and_delete_together() -> None:
         file_delete_delay_ms=0,
     )
     assert clean(rig) is not None
-    assert rig.do(lambda: apply_retention(rig.log, 10_000, committed(rig.log))) > 0
+    assert rig.retain(10_000, committed(rig.log)) > 0
     assert rig.log.log_start_offset > 0
     assert records(rig) == {}
 

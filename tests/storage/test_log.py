@@ -519,6 +519,49 @@ def test_the_names_on_the_way_to_the_directory_are_durable() -> None:
         rig.machine.close()
 
 
+def test_a_restart_that_a_power_cut_undoes_hides_nothing_that_is_appended_after_it(rig: Rig) -> None:
+    """The checkpoint's log start, beyond the log's end since then, does not apply to what is appended from there on."""
+    rig.append(b"a")
+    rig.sync()
+    rig.machine.run(rig.directory.save_log_starts({PARTITION: Offset(6)}))  # restart_at(6), and no further
+    rig.power_cut()
+    end = rig.log.log_end_offset
+    rig.append(b"b", b"c")
+    rig.sync()
+    rig.crash()
+    assert [value for offset, value in rig.values() if offset >= end] == [b"b", b"c"]
+
+
+def test_a_first_segment_that_is_missing_after_a_kill_is_damage() -> None:
+    rig = Rig(Machine(1), LogConfig(segment_index_bytes=1024, segment_bytes=150))
+    for i in range(6):
+        rig.append(b"%d" % i * 50)
+    rig.sync()
+    rig.machine.run(rig.directory.checkpoint())
+    rig.machine.disk.remove(rig.log.segments.first.path(".log"))
+    rig.crash()
+    assert rig.log.damage is not None
+    assert "missing" in str(rig.log.damage)
+
+
+def test_a_kill_at_any_point_of_retention_is_no_damage() -> None:
+    for changes in range(20):
+        rig = Rig(Machine(changes), LogConfig(segment_index_bytes=1024, segment_bytes=150))
+        for i in range(6):
+            rig.append(b"%d" % i * 50)
+        rig.sync()
+        rig.machine.run(rig.directory.checkpoint())
+        rig.log.advance_log_start(Offset(4))
+        rig.machine.cut_after(changes)
+        with contextlib.suppress(Killed):
+            rig.retain(None, 6)
+        rig.machine.cut_after(None)
+        rig.power_cut()
+        assert rig.log.damage is None
+        assert [offset for offset, _ in rig.values()][-2:] == [4, 5]
+        rig.machine.close()
+
+
 def test_a_cut_that_a_power_cut_halves_leaves_no_hole() -> None:
     """The newest segments go first: else an older one could be gone and a newer one be taken for the log's start."""
     for changes in range(20):
@@ -532,7 +575,7 @@ def test_a_cut_that_a_power_cut_halves_leaves_no_hole() -> None:
         rig.machine.cut_after(None)
         rig.power_cut()
         found = [offset for offset, _ in rig.values()]
-        assert found == list(range(len(found)))
+        assert found == list(range(rig.log.log_start_offset, rig.log.log_end_offset))
         rig.machine.close()
 
 

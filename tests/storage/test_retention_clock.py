@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from streamlog.model import Offset
 from streamlog.sim.machine import Machine
-from streamlog.storage.cleaning.retention import apply_retention
 from streamlog.storage.log_config import LogConfig
 from tests.storage.rig import Rig
 
@@ -19,7 +18,7 @@ def aged(rig: Rig) -> None:
 
 
 def retain(rig: Rig, now_ms: int | None, now_s: float | None) -> int:
-    return rig.do(lambda: apply_retention(rig.log, now_ms, rig.log.log_end_offset, now_s))
+    return rig.retain(now_ms, rig.log.log_end_offset, now_s)
 
 
 def test_what_is_younger_by_the_monotonic_clock_stays() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from streamlog.errors import DamagedFileError
+from streamlog.model import Offset
 from streamlog.records import read_header, scan_headers
 from streamlog.records.decode import decode_batch
 from streamlog.records.header import HEADER_SIZE
@@ -193,7 +194,7 @@ def test_a_first_segment_that_is_gone_is_not_taken_for_retention(rig: Rig) -> No
     rig.machine.disk.remove(SEGMENT)
     rig.start()
     assert rig.log.damage is not None
-    assert "offsets 0..11 are gone" in str(rig.log.damage)
+    assert "offsets 0 to 11 are missing" in str(rig.log.damage)
     rig.machine.run(rig.log.discard_damage())
     assert rig.log.damage is None
     assert (rig.log.log_start_offset, rig.log.log_end_offset) == (0, 0)
@@ -204,12 +205,13 @@ def test_all_segments_that_are_gone(rig: Rig) -> None:
         if name.endswith(".log"):
             rig.machine.disk.remove(f"{DIRECTORY}/topic-0/{name}")
     rig.start()
-    assert "offsets 0..40 are gone" in str(rig.log.damage)
+    assert "offsets 0 to 40 are missing" in str(rig.log.damage)
 
 
 def test_a_log_that_retention_has_shortened_is_whole(rig: Rig) -> None:
     rig.start()
-    rig.do(lambda: rig.log.remove_oldest(1))
+    rig.do(lambda: rig.log.advance_log_start(Offset(11)))
+    assert rig.retain(None, 40) == 1
     rig.sync()
     rig.stop()
     rig.start()

@@ -20,7 +20,6 @@ from streamlog.records import scan_headers
 from streamlog.records.decode import decode_batch
 from streamlog.sim.machine import Machine
 from streamlog.sim.process import Killed
-from streamlog.storage.cleaning.retention import apply_retention
 from streamlog.storage.log_config import LogConfig
 from tests.storage.rig import Rig
 
@@ -120,11 +119,11 @@ class LogMachine(RuleBasedStateMachine):
         before = self.start_offset
         self.start_offset = max(before, self.synced)  # if it dies on the way, up to here may be gone
 
-        async def step() -> None:
-            apply_retention(self.rig.log, self.clock_ms, Offset(self.synced))
-            await self.rig.directory.reaper.remove_due()
+        def step() -> None:
+            self.rig.retain(self.clock_ms, self.synced)
+            self.rig.machine.run(self.rig.directory.reaper.remove_due())
 
-        if self.attempt(lambda: self.rig.machine.run(step())):
+        if self.attempt(step):
             self.start_offset = max(before, self.rig.log.log_start_offset)
             assert self.start_offset <= max(self.synced, before)
 

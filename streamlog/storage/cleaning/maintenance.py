@@ -10,7 +10,7 @@ from msgspec import Struct
 from streamlog.model import Offset
 from streamlog.ports import Clock
 from streamlog.storage.cleaning.cleaner import Cleaner
-from streamlog.storage.cleaning.retention import apply_retention
+from streamlog.storage.cleaning.retention import advance_start, remove_below_start
 from streamlog.storage.directories.directory import LogDirectory
 from streamlog.storage.log.log import Log
 
@@ -59,15 +59,24 @@ class Maintenance:
 
     async def retain(self) -> int:
         """One round over all logs; number of segments deleted."""
-        deleted = 0
+        due = []
         for log in list(self._directory.logs.values()):
             if log.damage is None:
                 now_ms = self._clock.wall_ms() if self._may_delete_by_time() else None
-                count = apply_retention(log, now_ms, self._bound_of(log), self._clock.monotonic())
+                if advance_start(log, now_ms, self._bound_of(log), self._clock.monotonic()):
+                    due.append(log)
+            await asyncio.sleep(0)  # thousands of logs: let others in between
+        if not due:
+            return 0
+        await self._directory.save_log_starts({log.partition: log.log_start_offset for log in due})
+        deleted = 0
+        for log in due:
+            if log.damage is None and self._directory.logs.get(log.partition) is log:
+                count = remove_below_start(log, self._directory.saved_log_start(log))
                 if count:
                     deleted += count
                     self._on_deleted(log)
-            await asyncio.sleep(0)  # thousands of logs: let others in between
+            await asyncio.sleep(0)
         return deleted
 
     async def _keep_cleaning(self) -> None:

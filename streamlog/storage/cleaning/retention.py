@@ -8,6 +8,10 @@
 By time nothing goes while the node's wall clock is in doubt: a clock that is wrong by the retention would take all.
 
 The active segment goes too when its time has come: it is rolled first, so that the log stays where it is.
+
+In two steps, with the checkpoint of log starts written between them: `advance_start` moves the log start past what is
+due, `remove_below_start` deletes the segments below it. So after a kill at any point a first segment that is missing
+was lost, not deleted.
 """
 
 from __future__ import annotations
@@ -16,9 +20,9 @@ from streamlog.model import Offset
 from streamlog.storage.log.log import Log
 
 
-def apply_retention(log: Log, now_ms: int | None, deletable_end: Offset, now_s: float | None = None) -> int:
-    """Delete what is due in `log`; number of segments. `deletable_end`: the high watermark. `now_ms`: wall time; None:
-    not known well enough to delete by. `now_s`: monotonic. StorageError.
+def advance_start(log: Log, now_ms: int | None, deletable_end: Offset, now_s: float | None = None) -> bool:
+    """Move the log start past the segments that are due; whether there are segments below it. `deletable_end`: the high
+    watermark. `now_ms`: wall time; None: not known well enough to delete by. `now_s`: monotonic. StorageError.
     """
     due = 0 if now_ms is None else _expired(log, now_ms, deletable_end, now_s)
     if due == len(log.segments):
@@ -26,15 +30,23 @@ def apply_retention(log: Log, now_ms: int | None, deletable_end: Offset, now_s: 
             due -= 1  # empty: nothing to forget
         else:
             log.roll_now()
-    due = max(due, _below_start(log), _oversized(log, deletable_end))
+    due = max(due, _oversized(log, deletable_end))
     if due:
-        log.remove_oldest(due)
-    return due
+        log.advance_log_start(log.segments.end_of(due - 1, log.log_end_offset))
+    return _below(log, log.log_start_offset) > 0
 
 
-def _below_start(log: Log) -> int:
+def remove_below_start(log: Log, saved_start: Offset) -> int:
+    """Delete the segments below the log start that is in the checkpoint; their number. StorageError."""
+    count = _below(log, min(log.log_start_offset, saved_start))
+    if count:
+        log.remove_oldest(count)
+    return count
+
+
+def _below(log: Log, start: Offset) -> int:
     count = 0
-    while count < len(log.segments) - 1 and log.segments.end_of(count, log.log_end_offset) <= log.log_start_offset:
+    while count < len(log.segments) - 1 and log.segments.end_of(count, log.log_end_offset) <= start:
         count += 1
     return count
 

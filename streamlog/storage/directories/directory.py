@@ -9,7 +9,8 @@ read the checkpoints, open the logs. While online `run` keeps group commit, the 
 ends with StorageError when the disk fails. What the checkpoints hold:
 
     recovery-point-offset-checkpoint    below it a log is durable, with all that is derived; lowered before a cut
-    log-start-offset-checkpoint         where a log begins for readers, when that is not its first segment
+    log-start-offset-checkpoint         where a log begins for readers; at least where its first segment does, so that
+                                        a first segment that is missing is known from one that retention has deleted
     cleaner-offset-checkpoint           up to where compaction has come; too low a value costs work only
 
 All are written whole and durably. A recovery point never runs ahead of what it stands for: epochs, snapshots and
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from streamlog.errors import DamagedFileError, InvariantError, LogDirectoryLockedError, StorageError
@@ -81,6 +82,7 @@ class LogDirectory:
         self._cleaned: dict[TopicPartition, Offset] = {}
         self._cleaned_dirty = False
         self._points_found = True  # the recovery points were there, and sound
+        self._starts_found = True  # the log starts likewise
         self._checkpointing = asyncio.Lock()
         self._failed = asyncio.Event()
         self.group_commit = GroupCommit(fs, path, on_failure=self.fail, clock=clock)
@@ -119,6 +121,7 @@ class LogDirectory:
             raise
         directory = cls(fs, path, clock, random, probe, lock, meta, clean, checkpoint_interval_ms)
         directory._points_found = fs.exists(names.join(path, names.RECOVERY_POINTS))
+        directory._starts_found = fs.exists(names.join(path, names.LOG_STARTS))
         directory._recovery_points = directory._read_checkpoint(names.RECOVERY_POINTS)
         directory._log_starts = directory._read_checkpoint(names.LOG_STARTS)
         directory._cleaned = directory._read_checkpoint(names.CLEANER_OFFSETS)
@@ -132,6 +135,7 @@ class LogDirectory:
             self._probe("checkpoint_ignored", path=e.path, position=e.position, reason=e.reason)
             self.clean_epoch = None
             self._points_found = self._points_found and name != names.RECOVERY_POINTS
+            self._starts_found = self._starts_found and name != names.LOG_STARTS
             return {}
 
     async def join(self, cluster_id: str) -> None:
@@ -162,18 +166,22 @@ class LogDirectory:
                 # What this node has stopped with in order is gone: it must not come back as one that has it.
                 self._probe("log_damaged", path=self.partition_path(partition), position=0, reason="the log is gone")
                 self.clean_epoch = None
-        self._log_starts = {p: offset for p, offset in self._log_starts.items() if p in self.logs}
+        starts = {p: min(offset, self._end_of(p, offset)) for p, offset in self._log_starts.items() if p in self.logs}
+        if starts != self._log_starts or not self._starts_found:
+            await self._write_log_starts(starts)
+            self._starts_found = True
         points = {p: min(offset, self._end_of(p, offset)) for p, offset in self._recovery_points.items()}
         if points != self._recovery_points or not self._points_found:
             await self._write_recovery_points(points)
             self._points_found = True
 
-    def _end_of(self, partition: TopicPartition, recovery_point: Offset) -> Offset:
-        """Where the log ends, if it is sound: one that came back empty (its last cut was half durable) has less than
-        its recovery point says.
+    def _end_of(self, partition: TopicPartition, checkpoint: Offset) -> Offset:
+        """Where the log ends, if it is intact: one that came back shorter (its last cut or restart was half durable)
+        has less than its checkpoints say. Left as they are, they would apply to what is appended from here on: it
+        would not be scanned after the next kill, or count as deleted.
         """
         log = self.logs.get(partition)
-        return recovery_point if log is None or log.damage is not None else log.log_end_offset
+        return checkpoint if log is None or log.damage is not None else log.log_end_offset
 
     async def _open(self, partition: TopicPartition, config: LogConfig) -> Log:
         known = self._recovery_points.get(partition)
@@ -181,6 +189,7 @@ class LogDirectory:
             recovery_point=Offset(0) if known is None else known,
             log_start=self._log_starts.get(partition, Offset(0)),
             clean=self.clean_epoch is not None and known is not None,
+            starts_known=self._starts_found,
             foreign=not self._points_found,
             cleaned=partition in self._cleaned,
         )
@@ -296,6 +305,16 @@ class LogDirectory:
                 await self._write_recovery_points({**self._recovery_points, partition: recovery_point})
             if self._log_starts.get(partition, Offset(0)) > log_start:
                 await self._write_log_starts({**self._log_starts, partition: log_start})
+
+    async def save_log_starts(self, starts: Mapping[TopicPartition, Offset]) -> None:
+        async with self._checkpointing:
+            wanted = {**self._log_starts, **starts}
+            if wanted != self._log_starts:
+                await self._write_log_starts(wanted)
+
+    def saved_log_start(self, log: Log) -> Offset:
+        """As of the last checkpoint."""
+        return self._log_starts.get(log.partition, Offset(0))
 
     async def checkpoint(self) -> None:
         """Write recovery points and log starts, after making durable what they promise."""

@@ -17,7 +17,7 @@ Not safe for use from several threads.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple, Protocol
 
@@ -88,6 +88,9 @@ class Home(Protocol):
 
     async def lower_checkpoints(self, partition: TopicPartition, recovery_point: Offset, log_start: Offset) -> None:
         """Make what the checkpoints say of a log at most this, durably: before it is cut."""
+
+    async def save_log_starts(self, starts: Mapping[TopicPartition, Offset]) -> None:
+        """Make these the log starts in the checkpoint, durably: before the segments below them are removed."""
 
 
 class Log:
@@ -420,6 +423,7 @@ class Log:
         """Drop everything; the next record gets `offset`."""
         self.durability.check()
         await self._home.lower_checkpoints(self.partition, Offset(0), offset)
+        await self._home.save_log_starts({self.partition: offset})
         self._restart_at(offset)
 
     def _restart_at(self, offset: Offset) -> None:
@@ -458,7 +462,9 @@ class Log:
             self.epochs.truncate_start(offset)
 
     def remove_oldest(self, count: int) -> None:
-        """Delete the oldest `count` segments (retention): rename now, remove after the delay."""
+        """Delete the oldest `count` segments (retention): rename now, remove after the delay. The log start that
+        this makes is in the checkpoint (`Home.save_log_starts`), or the next start takes them for lost ones.
+        """
         self.durability.check()
         removed = self.segments.remove_first(count)
         self.advance_log_start(self.segments.first.base_offset)

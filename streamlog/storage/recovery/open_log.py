@@ -37,6 +37,7 @@ class OpenAt(Struct, frozen=True, kw_only=True):
     recovery_point: Offset
     log_start: Offset
     clean: bool  # stopped in order: the log ends at `recovery_point`, nothing needs a scan
+    starts_known: bool = True  # the checkpoint of log starts was read: a log without an entry begins at 0
     cleaned: bool = False  # compaction has been at it
     foreign: bool = False  # no recovery points were here: a directory that Kafka wrote, or a damaged one
 
@@ -78,16 +79,16 @@ class _Opening(Struct):
         bases = sorted(parsed[0] for parsed in map(names.parse_file_name, files) if parsed and parsed[1] == names.LOG)
         is_ours = self.fs.exists(names.join(self.directory, names.TRANSACTION_SUMS))
         begin = bases[0] if bases else self.at.recovery_point
-        if self.at.clean and is_ours and begin > self.at.log_start:
+        if self.at.starts_known and is_ours and begin > self.at.log_start:
             return self._without_head(await self._found(bases, files), Offset(begin))
         return await self._found(bases, files)
 
     def _without_head(self, log: Log, begin: Offset) -> Log:
-        """After a stop in order it is known where the log begins: what stood there is gone. It would look as if it had
-        been deleted in time, and be deleted elsewhere too once this replica leads.
+        """The checkpoint says where the log began, and the segment there is missing. Unreported, it would look as if
+        retention had deleted it, and be deleted elsewhere too once this replica leads.
         """
         path = names.join(self.directory, names.file_name(self.at.log_start, names.LOG))
-        reason = f"offsets {self.at.log_start}..{begin} are gone: the log began there when it was closed"
+        reason = f"the segments of offsets {self.at.log_start} to {begin} are missing: the log began there"
         log.damage = DamagedFileError(path, 0, reason, "the log is to be had from the partition's leader")
         log.lost_head = self.at.log_start
         self.probe("log_damaged", path=path, position=0, reason=reason)
