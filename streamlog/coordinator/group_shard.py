@@ -31,20 +31,20 @@ from streamlog.groups import committing, membership
 from streamlog.groups.assignors.problem import GroupPartition
 from streamlog.groups.codec import decode, encode
 from streamlog.groups.committing import CommitOffsets
-from streamlog.groups.decision import Context, Decision, RevocationTimer, SetTimer, Timer
+from streamlog.groups.decision import GroupContext, GroupDecision, RevocationTimer, SetMemberTimer, Timer
 from streamlog.groups.membership import (
     Answer,
     Command,
     Heartbeat,
     HeartbeatAnswer,
-    PutOut,
+    RemoveMember,
     refresh_topics,
     timers_after_loading,
     timers_of_gone,
 )
 from streamlog.groups.pending import PendingOffsets
 from streamlog.groups.reconcile import held_by_those, with_news
-from streamlog.groups.records import OffsetKey, OffsetValue, Record
+from streamlog.groups.records import GroupRecord, OffsetKey, OffsetValue
 from streamlog.groups.state import Group, replay
 from streamlog.model import NO_PRODUCER_ID, ProducerId, TopicPartition
 from streamlog.ports import Clock, Probe
@@ -72,7 +72,7 @@ TOPICS = TopicsTimer()
 class GroupShard:
     """Owned by the coordinator; `shard.run` is a task of it."""
 
-    def __init__(self, replica: LeaderReplica, context: Callable[[], Context], clock: Clock, probe: Probe) -> None:
+    def __init__(self, replica: LeaderReplica, context: Callable[[], GroupContext], clock: Clock, probe: Probe) -> None:
         self.shard = Shard(replica, self, clock, probe)
         self.groups: dict[str, Group] = {}
         self._context = context
@@ -101,13 +101,13 @@ class GroupShard:
     def replay_marker(self, producer_id: ProducerId, *, commit: bool) -> None:
         replay(self.groups, self._pending_offsets.end(producer_id, commit=commit))
 
-    def _apply(self, records: Sequence[Record]) -> None:
+    def _apply(self, records: Sequence[GroupRecord]) -> None:
         for record in records:
             if isinstance(record.key, OffsetKey):
                 self._pending_offsets.on_record(record.key)
         replay(self.groups, records)
 
-    def _apply_pending(self, producer_id: ProducerId, records: Sequence[Record]) -> None:
+    def _apply_pending(self, producer_id: ProducerId, records: Sequence[GroupRecord]) -> None:
         for key, value in records:
             if not isinstance(key, OffsetKey) or not isinstance(value, OffsetValue):
                 raise InvalidRecordError(f"{type(key).__name__} in a transaction, which has offsets alone")
@@ -158,14 +158,14 @@ class GroupShard:
         await self.shard.wait_until_safe()
         return answer
 
-    async def put_out(self, command: PutOut) -> bool:
+    async def remove_member(self, command: RemoveMember) -> bool:
         """Whether there was something to do. It is done, though the caller may not wait for it."""
         done = await asyncio.shield(self._submit(command))
         assert isinstance(done, bool)
         await self.shard.wait_until_safe()
         return done
 
-    async def decide(self, group: str, decide: Callable[[Group, Context], Decision[R]]) -> R:
+    async def decide(self, group: str, decide: Callable[[Group, GroupContext], GroupDecision[R]]) -> R:
         """Carry out a decision on one group, and give its response when it is safe."""
         response = self._decide(group, decide)
         await self.shard.wait_until_safe()
@@ -266,10 +266,10 @@ class GroupShard:
         if any(isinstance(command, Heartbeat) and command.member_id == timer.member_id for command, _ in pending):
             self._timers.set(timer, RETRY_MS)  # it has come in time, and its decision sets the timers anew
             return
-        done = self._submit(PutOut(group=timer.group, member_id=timer.member_id))
-        done.add_done_callback(partial(self._was_put_out, timer))
+        done = self._submit(RemoveMember(group=timer.group, member_id=timer.member_id))
+        done.add_done_callback(partial(self._member_was_removed, timer))
 
-    def _was_put_out(self, timer: Timer, done: asyncio.Future[Answer]) -> None:
+    def _member_was_removed(self, timer: Timer, done: asyncio.Future[Answer]) -> None:
         if done.exception() is not None:
             if self.shard.is_active:
                 self._timers.set(timer, RETRY_MS)
@@ -280,7 +280,7 @@ class GroupShard:
         if hint is not None:
             hint()  # it is on a stream all the same, and shall hear that it is out
 
-    def _try(self, group: str, decide: Callable[[Group, Context], Decision[object]]) -> bool:
+    def _try(self, group: str, decide: Callable[[Group, GroupContext], GroupDecision[object]]) -> bool:
         """Whether it could be carried out."""
         if not self.shard.is_active:
             return False
@@ -295,7 +295,7 @@ class GroupShard:
     def _group(self, group_id: str) -> Group:
         return self.groups.get(group_id) or Group(group_id)
 
-    def _decide(self, group_id: str, decide: Callable[[Group, Context], Decision[R]]) -> R:
+    def _decide(self, group_id: str, decide: Callable[[Group, GroupContext], GroupDecision[R]]) -> R:
         self.shard.check()
         decision = decide(self._group(group_id), self._context())
         if decision.records:
@@ -345,7 +345,7 @@ class GroupShard:
         del self._resting[group_id]
         self._decide_together(group_id)
 
-    def _hint(self, group_id: str, records: Sequence[Record], held: frozenset[GroupPartition]) -> None:
+    def _hint(self, group_id: str, records: Sequence[GroupRecord], held: frozenset[GroupPartition]) -> None:
         group = self.groups.get(group_id)
         if group is None or not self._hints:
             return
@@ -354,6 +354,6 @@ class GroupShard:
             if hint is not None:
                 hint()
 
-    def _set(self, timers: Sequence[SetTimer]) -> None:
+    def _set(self, timers: Sequence[SetMemberTimer]) -> None:
         for wanted in timers:
             self._timers.set(wanted.timer, wanted.after_ms)

@@ -18,8 +18,8 @@ from streamlog.coordinator.topics import ImageTopics
 from streamlog.errors import NotCoordinatorError, StreamlogError, UnstableOffsetCommitError
 from streamlog.groups import committing
 from streamlog.groups.committing import CommitOffsets
-from streamlog.groups.decision import Context, Decision, GroupSettings
-from streamlog.groups.membership import Heartbeat, HeartbeatAnswer, PutOut
+from streamlog.groups.decision import GroupContext, GroupDecision, GroupSettings
+from streamlog.groups.membership import Heartbeat, HeartbeatAnswer, RemoveMember
 from streamlog.groups.placement import OFFSETS_TOPIC
 from streamlog.groups.records import OffsetValue
 from streamlog.groups.state import Group
@@ -79,8 +79,8 @@ class GroupCoordinator:
             for shard in self._shards:
                 shard.on_topics_changed()
 
-    def _context(self) -> Context:
-        return Context(
+    def _context(self) -> GroupContext:
+        return GroupContext(
             settings=_settings(self._configs.node),
             topics=self._topics,
             now_ms=self._clock.wall_ms(),
@@ -99,11 +99,11 @@ class GroupCoordinator:
         """As `GroupShard.heartbeat`, and NotCoordinatorError; so all that follow."""
         return await self._shards.of(command.group).heartbeat(command)
 
-    async def put_out(self, command: PutOut) -> bool:
+    async def remove_member(self, command: RemoveMember) -> bool:
         """The member's stream has broken, or an operator removes it."""
-        return await self._shards.of(command.group).put_out(command)
+        return await self._shards.of(command.group).remove_member(command)
 
-    async def decide(self, group: str, decide: Callable[[Group, Context], Decision[R]]) -> R:
+    async def decide(self, group: str, decide: Callable[[Group, GroupContext], GroupDecision[R]]) -> R:
         return await self._shards.of(group).decide(group, decide)
 
     async def fetch_offsets(

@@ -20,6 +20,7 @@ from streamlog.groups.records import (
     CurrentKey,
     CurrentValue,
     GroupKey,
+    GroupRecord,
     GroupValue,
     Key,
     MemberKey,
@@ -27,7 +28,6 @@ from streamlog.groups.records import (
     MemberValue,
     OffsetKey,
     OffsetValue,
-    Record,
     TargetKey,
     TargetMemberKey,
     TargetMemberValue,
@@ -57,17 +57,17 @@ _SESSION_TAG: Final = 10_002
 _SERVING_TAG: Final = 10_003
 
 
-def encode(record: Record) -> tuple[bytes, bytes | None]:
+def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
     """Key and value."""
     return _encode_key(record.key), None if record.value is None else _encode_value(record.value)
 
 
-def decode(key: bytes | None, value: bytes | None) -> Record:
+def decode(key: bytes | None, value: bytes | None) -> GroupRecord:
     """Raises UnsupportedVersionError, InvalidRecordError."""
     if key is None:
         raise InvalidRecordError("a record of __consumer_offsets must have a key")
     decoded = _decode_key(MessageReader(key))
-    return Record(decoded, None if value is None else _decode_value(decoded, MessageReader(value)))
+    return GroupRecord(decoded, None if value is None else _decode_value(decoded, MessageReader(value)))
 
 
 # -- keys

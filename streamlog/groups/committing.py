@@ -22,8 +22,8 @@ from streamlog.errors import (
     UnknownTopicOrPartitionError,
 )
 from streamlog.groups.assignors.problem import GroupPartition
-from streamlog.groups.decision import Context, Decision
-from streamlog.groups.records import GroupKey, OffsetKey, OffsetValue, Record, TargetKey
+from streamlog.groups.decision import GroupContext, GroupDecision
+from streamlog.groups.records import GroupKey, GroupRecord, OffsetKey, OffsetValue, TargetKey
 from streamlog.groups.state import Group
 from streamlog.groups.targets import topics_of
 from streamlog.model import LeaderEpoch, Offset, PartitionId, TopicPartition
@@ -56,7 +56,9 @@ class DeleteGroup(Struct, frozen=True, kw_only=True):
     group: str
 
 
-def commit(command: CommitOffsets, group: Group, context: Context) -> Decision[tuple[StreamlogError | None, ...]]:
+def commit(
+    command: CommitOffsets, group: Group, context: GroupContext
+) -> GroupDecision[tuple[StreamlogError | None, ...]]:
     """For each offset None, or why it is not committed. Errors of the member refuse the whole.
 
     UnknownMemberIdError, IllegalGenerationError, GroupNotEmptyError.
@@ -75,8 +77,8 @@ def commit(command: CommitOffsets, group: Group, context: Context) -> Decision[t
                 metadata=wanted.metadata,
                 commit_timestamp_ms=context.now_ms,
             )
-            records.append(Record(key, value))
-    return Decision(response=tuple(results), records=tuple(records))
+            records.append(GroupRecord(key, value))
+    return GroupDecision(response=tuple(results), records=tuple(records))
 
 
 def check_member(group: Group, member: Committer | None) -> None:
@@ -101,7 +103,9 @@ def check_member(group: Group, member: Committer | None) -> None:
         )
 
 
-def _refusal(wanted: OffsetToCommit, group: Group, member: Committer | None, context: Context) -> StreamlogError | None:
+def _refusal(
+    wanted: OffsetToCommit, group: Group, member: Committer | None, context: GroupContext
+) -> StreamlogError | None:
     partition, limit = wanted.partition, context.settings.metadata_bytes_max
     topic_id = context.topics.id_of(partition.topic)
     if topic_id is None or partition.partition >= context.topics.shape_of(topic_id).partition_count:
@@ -118,8 +122,8 @@ def _refusal(wanted: OffsetToCommit, group: Group, member: Committer | None, con
 
 
 def delete_offsets(
-    command: DeleteOffsets, group: Group, context: Context
-) -> Decision[tuple[StreamlogError | None, ...]]:
+    command: DeleteOffsets, group: Group, context: GroupContext
+) -> GroupDecision[tuple[StreamlogError | None, ...]]:
     """For each partition None, or why its offset is kept: GroupSubscribedToTopicError. GroupIdNotFoundError."""
     _require_known(group)
     subscribed = {t for member in group.members.values() for t in topics_of(member, context.topics)}
@@ -132,38 +136,38 @@ def delete_offsets(
             continue
         results.append(None)
         if (partition.topic, partition.partition) in group.offsets:
-            records.append(Record(OffsetKey(command.group, partition.topic, partition.partition), None))
-    return Decision(response=tuple(results), records=tuple(records))
+            records.append(GroupRecord(OffsetKey(command.group, partition.topic, partition.partition), None))
+    return GroupDecision(response=tuple(results), records=tuple(records))
 
 
-def delete_group(command: DeleteGroup, group: Group, context: Context) -> Decision[None]:
+def delete_group(command: DeleteGroup, group: Group, context: GroupContext) -> GroupDecision[None]:
     """GroupIdNotFoundError, GroupNotEmptyError."""
     _require_known(group)
     if group.members:
         raise GroupNotEmptyError(
             f"group {command.group!r} has {len(group.members)} members: stop them first", group=command.group
         )
-    return Decision(response=None, records=_tombstones(group, group.offsets))
+    return GroupDecision(response=None, records=_tombstones(group, group.offsets))
 
 
-def expire(group: Group, context: Context) -> Decision[int]:
+def expire(group: Group, context: GroupContext) -> GroupDecision[int]:
     """How many offsets of a group without members have outlived `offsets.retention.minutes` and go."""
     if group.members:
-        return Decision(response=0)
+        return GroupDecision(response=0)
     latest_kept_ms = context.now_ms - context.settings.offsets_retention_ms
     expired = [
         at
         for at, value in group.offsets.items()
         if max(value.commit_timestamp_ms, group.empty_since_ms) < latest_kept_ms
     ]
-    return Decision(response=len(expired), records=_tombstones(group, expired))
+    return GroupDecision(response=len(expired), records=_tombstones(group, expired))
 
 
-def forget_topics(group: Group, context: Context) -> Decision[int]:
+def forget_topics(group: Group, context: GroupContext) -> GroupDecision[int]:
     """Offsets of topics that are no more go with them: a topic made anew under the name begins at its beginning."""
     gone = [at for at in group.offsets if context.topics.id_of(at[0]) is None]
-    records = tuple(Record(OffsetKey(group.group_id, *at), None) for at in sorted(gone))
-    return Decision(response=len(gone), records=records)
+    records = tuple(GroupRecord(OffsetKey(group.group_id, *at), None) for at in sorted(gone))
+    return GroupDecision(response=len(gone), records=records)
 
 
 def fetch(group: Group, partitions: Sequence[TopicPartition] | None) -> Mapping[TopicPartition, OffsetValue | None]:
@@ -178,12 +182,12 @@ def _require_known(group: Group) -> None:
         raise GroupIdNotFoundError(f"there is no group {group.group_id!r}", group=group.group_id)
 
 
-def _tombstones(group: Group, offsets: Iterable[tuple[str, PartitionId]]) -> tuple[Record, ...]:
+def _tombstones(group: Group, offsets: Iterable[tuple[str, PartitionId]]) -> tuple[GroupRecord, ...]:
     """Of these offsets; and of the group itself, which has no members, where none are left."""
     going = sorted(offsets)
-    records = [Record(OffsetKey(group.group_id, *at), None) for at in going]
+    records = [GroupRecord(OffsetKey(group.group_id, *at), None) for at in going]
     if len(going) == len(group.offsets) and group.epoch:
         if group.target_epoch:
-            records.append(Record(TargetKey(group.group_id), None))
-        records.append(Record(GroupKey(group.group_id), None))
+            records.append(GroupRecord(TargetKey(group.group_id), None))
+        records.append(GroupRecord(GroupKey(group.group_id), None))
     return tuple(records)

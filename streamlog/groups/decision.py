@@ -1,6 +1,6 @@
 """What the coordinator's decisions have in common: what they may know, and what they give.
 
-    decide(command, group, context) -> Decision(response, records, timers)
+    decide(command, group, context) -> GroupDecision(response, records, timers)
 
 Pure, like the controller's (streamlog.metadata.decision): the shell writes the records to the partition of
 `__consumer_offsets`, replays them at once, and answers when the high watermark has passed them. It also holds back an
@@ -19,7 +19,7 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 from msgspec import Struct
 
 from streamlog.groups.assignors.problem import TopicShape
-from streamlog.groups.records import Record
+from streamlog.groups.records import GroupRecord
 from streamlog.model import TopicId
 
 R_co = TypeVar("R_co", covariant=True)
@@ -56,7 +56,7 @@ class GroupSettings(Struct, frozen=True, kw_only=True):
     offsets_retention_ms: int
 
 
-class Context(Struct, frozen=True, kw_only=True):
+class GroupContext(Struct, frozen=True, kw_only=True):
     settings: GroupSettings
     topics: Topics
     now_ms: int  # wall clock: goes into records, decides on nothing but the expiry of offsets
@@ -67,7 +67,7 @@ class Context(Struct, frozen=True, kw_only=True):
         return bool(serving_epoch) and self.live_epochs is not None and serving_epoch not in self.live_epochs
 
 
-class SessionTimer(Struct, frozen=True):
+class MemberSessionTimer(Struct, frozen=True):
     """A member that has not been heard of when it is due is put out. One a member; set anew by every heartbeat."""
 
     group: str
@@ -81,15 +81,15 @@ class RevocationTimer(Struct, frozen=True):
     member_id: str
 
 
-Timer: TypeAlias = SessionTimer | RevocationTimer
+Timer: TypeAlias = MemberSessionTimer | RevocationTimer
 
 
-class SetTimer(Struct, frozen=True):
+class SetMemberTimer(Struct, frozen=True):
     timer: Timer
     after_ms: int | None  # from now on, in the place of what was set; None: stop it
 
 
-class Decision(Struct, Generic[R_co], frozen=True, kw_only=True):
+class GroupDecision(Struct, Generic[R_co], frozen=True, kw_only=True):
     response: R_co
-    records: tuple[Record, ...] = ()
-    timers: tuple[SetTimer, ...] = ()
+    records: tuple[GroupRecord, ...] = ()
+    timers: tuple[SetMemberTimer, ...] = ()

@@ -30,7 +30,7 @@ from streamlog.errors import (
     UnsupportedAssignorError,
 )
 from streamlog.groups.assignors.problem import GroupPartition
-from streamlog.groups.decision import Context, Decision, RevocationTimer, SessionTimer, SetTimer
+from streamlog.groups.decision import GroupContext, GroupDecision, MemberSessionTimer, RevocationTimer, SetMemberTimer
 from streamlog.groups.reconcile import reconcile
 from streamlog.groups.records import (
     GONE_FOR_A_MOMENT,
@@ -90,7 +90,7 @@ class HeartbeatAnswer(Struct, frozen=True, kw_only=True):
     assignment: frozenset[GroupPartition] | None  # all that it may own; None: it has been told
 
 
-class PutOut(Struct, frozen=True, kw_only=True):
+class RemoveMember(Struct, frozen=True, kw_only=True):
     """A timer of the member is due, or its stream has broken."""
 
     group: str
@@ -99,21 +99,21 @@ class PutOut(Struct, frozen=True, kw_only=True):
     may_return: bool = False  # a static member is away then, and not out
 
 
-Command: TypeAlias = Heartbeat | PutOut
+Command: TypeAlias = Heartbeat | RemoveMember
 Answer: TypeAlias = HeartbeatAnswer | bool
 """Of a heartbeat; of the other: whether there was something to do."""
 
 
 def decide(
-    commands: Sequence[Command], group: Group, context: Context
-) -> Decision[tuple[Answer | StreamlogError, ...]]:
+    commands: Sequence[Command], group: Group, context: GroupContext
+) -> GroupDecision[tuple[Answer | StreamlogError, ...]]:
     """Decide commands of one group that came together; an answer for each, in their order."""
     draft = Draft(group)
     refused: dict[int, StreamlogError] = {}
     done: dict[int, bool] = {}  # of those that put out
     for index, command in enumerate(commands):
-        if isinstance(command, PutOut):
-            done[index] = _put_out(draft, command, context)
+        if isinstance(command, RemoveMember):
+            done[index] = _remove_member(draft, command, context)
             continue
         try:
             _admit(draft, command, context)
@@ -121,32 +121,32 @@ def decide(
             refused[index] = error
     _rebalance(draft, context)
     answers: list[Answer | StreamlogError] = []
-    timers: list[SetTimer] = []
+    timers: list[SetMemberTimer] = []
     for index, command in enumerate(commands):
-        if isinstance(command, PutOut):
+        if isinstance(command, RemoveMember):
             answers.append(done[index])
             if done[index]:
                 timers += _timers_of_leaving(draft.group, command.member_id)
         else:
             refusal = refused.get(index)
             answers.append(_answer(draft, group, command, context, timers) if refusal is None else refusal)
-    return Decision(response=tuple(answers), records=tuple(draft.records), timers=tuple(timers))
+    return GroupDecision(response=tuple(answers), records=tuple(draft.records), timers=tuple(timers))
 
 
-def refresh_topics(group: Group, context: Context) -> Decision[bool]:
+def refresh_topics(group: Group, context: GroupContext) -> GroupDecision[bool]:
     """The topics have changed: raise the group epoch where the target does not fit them any more."""
     if not group.members or fits_topics(group, context.topics):
-        return Decision(response=False)
+        return GroupDecision(response=False)
     draft = Draft(group)
     _raise_epoch(draft, context)
     _rebalance(draft, context)
-    return Decision(response=True, records=tuple(draft.records))
+    return GroupDecision(response=True, records=tuple(draft.records))
 
 
 # -- the steps
 
 
-def _put_out(draft: Draft, command: PutOut, context: Context) -> bool:
+def _remove_member(draft: Draft, command: RemoveMember, context: GroupContext) -> bool:
     member = draft.group.members.get(command.member_id)
     current = draft.group.current(command.member_id)
     if member is None or command.epoch not in (None, current.epoch, current.previous_epoch):
@@ -160,7 +160,7 @@ def _put_out(draft: Draft, command: PutOut, context: Context) -> bool:
     return True
 
 
-def _admit(draft: Draft, command: Heartbeat, context: Context) -> None:
+def _admit(draft: Draft, command: Heartbeat, context: GroupContext) -> None:
     """The first half of a heartbeat: who is a member afterwards, and with which subscription."""
     if command.epoch == JOIN:
         _join(draft, command, context)
@@ -176,7 +176,7 @@ def _admit(draft: Draft, command: Heartbeat, context: Context) -> None:
         _subscribe(draft, member_id, command, context)
 
 
-def _join(draft: Draft, command: Heartbeat, context: Context) -> None:
+def _join(draft: Draft, command: Heartbeat, context: GroupContext) -> None:
     if command.subscription is None:
         raise InvalidRequestError("a member that joins says what it subscribes to", field="subscription")
     _member_value(command, command.subscription, context)  # refuses before anything is written
@@ -196,7 +196,7 @@ def _join(draft: Draft, command: Heartbeat, context: Context) -> None:
     _subscribe(draft, command.member_id, command, context)
 
 
-def _take_the_place_of(draft: Draft, before: str, command: Heartbeat, context: Context) -> None:
+def _take_the_place_of(draft: Draft, before: str, command: Heartbeat, context: GroupContext) -> None:
     """A static member under another member id: it gets what the one before had, and nobody else notices. One whose
     stream was served by a node that is gone is away, though it could not say so.
     """
@@ -258,7 +258,7 @@ def _require_member(group: Group, command: Heartbeat) -> str:
     return member_id
 
 
-def _subscribe(draft: Draft, member_id: str, command: Heartbeat, context: Context) -> None:
+def _subscribe(draft: Draft, member_id: str, command: Heartbeat, context: GroupContext) -> None:
     group = draft.group
     assert command.subscription is not None
     before = group.members.get(member_id)
@@ -275,7 +275,7 @@ def _reads(member: MemberValue) -> tuple[object, ...]:
     return member.topics, member.pattern, member.assignor, member.rack, member.instance_id
 
 
-def _member_value(command: Heartbeat, subscription: Subscription, context: Context) -> MemberValue:
+def _member_value(command: Heartbeat, subscription: Subscription, context: GroupContext) -> MemberValue:
     settings = context.settings
     if subscription.assignor and subscription.assignor not in settings.assignors:
         raise UnsupportedAssignorError(
@@ -316,7 +316,7 @@ def _go_away(draft: Draft, member_id: str) -> None:
     draft.write(CurrentKey(group.group_id, member_id), away)
 
 
-def _remove(draft: Draft, member_id: str, context: Context) -> None:
+def _remove(draft: Draft, member_id: str, context: GroupContext) -> None:
     _forget(draft, member_id)
     _raise_epoch(draft, context)
 
@@ -329,13 +329,13 @@ def _forget(draft: Draft, member_id: str) -> None:
     draft.write(MemberKey(group.group_id, member_id), None)
 
 
-def _raise_epoch(draft: Draft, context: Context) -> None:
+def _raise_epoch(draft: Draft, context: GroupContext) -> None:
     group = draft.group
     since = -1 if group.members else context.now_ms
     draft.write(GroupKey(group.group_id), GroupValue(epoch=group.epoch + 1, empty_since_ms=since))
 
 
-def _rebalance(draft: Draft, context: Context) -> None:
+def _rebalance(draft: Draft, context: GroupContext) -> None:
     """A target for the group as it is now; without members none is needed."""
     if draft.group.members:
         assign(draft, context)
@@ -344,7 +344,7 @@ def _rebalance(draft: Draft, context: Context) -> None:
 
 
 def _answer(
-    draft: Draft, before: Group, command: Heartbeat, context: Context, timers: list[SetTimer]
+    draft: Draft, before: Group, command: Heartbeat, context: GroupContext, timers: list[SetMemberTimer]
 ) -> HeartbeatAnswer | StreamlogError:
     """The second half: move the member on, and say what it may own."""
     member_id = command.member_id
@@ -360,11 +360,11 @@ def _answer(
     if command.epoch in (JOIN, draft.group.current(member_id).epoch):
         reconcile(draft, member_id, command.owned)  # else it has not heard of its epoch: first things first
     current, member = draft.group.current(member_id), draft.group.members[member_id]
-    timers.append(SetTimer(SessionTimer(command.group, member_id), member.session_timeout_ms))
+    timers.append(SetMemberTimer(MemberSessionTimer(command.group, member_id), member.session_timeout_ms))
     if current.state is not MemberState.UNREVOKED:
-        timers.append(SetTimer(RevocationTimer(command.group, member_id), None))
+        timers.append(SetMemberTimer(RevocationTimer(command.group, member_id), None))
     elif was is None or was.state is not MemberState.UNREVOKED or was.epoch != current.epoch:
-        timers.append(SetTimer(RevocationTimer(command.group, member_id), member.rebalance_timeout_ms))
+        timers.append(SetMemberTimer(RevocationTimer(command.group, member_id), member.rebalance_timeout_ms))
     is_news = (
         command.epoch != current.epoch or command.owned is not None or was is None or was.assigned != current.assigned
     )
@@ -376,18 +376,20 @@ def _answer(
     )
 
 
-def _timers_of_leaving(group: Group, member_id: str) -> tuple[SetTimer, ...]:
+def _timers_of_leaving(group: Group, member_id: str) -> tuple[SetMemberTimer, ...]:
     """A member that is away has its session from now on; one that has left has no timers."""
     session, revocation = _no_timers(group.group_id, member_id)
     member = group.members.get(member_id)
-    return (session if member is None else SetTimer(session.timer, member.session_timeout_ms)), revocation
+    return (session if member is None else SetMemberTimer(session.timer, member.session_timeout_ms)), revocation
 
 
-def _no_timers(group: str, member_id: str) -> tuple[SetTimer, ...]:
-    return SetTimer(SessionTimer(group, member_id), None), SetTimer(RevocationTimer(group, member_id), None)
+def _no_timers(group: str, member_id: str) -> tuple[SetMemberTimer, ...]:
+    return SetMemberTimer(MemberSessionTimer(group, member_id), None), SetMemberTimer(
+        RevocationTimer(group, member_id), None
+    )
 
 
-def timers_after_loading(group: Group, context: Context) -> tuple[SetTimer, ...]:
+def timers_after_loading(group: Group, context: GroupContext) -> tuple[SetMemberTimer, ...]:
     """A new coordinator gives everybody a whole session, and all who have to give something up their whole time; but
     those whose streams were served by a node that is gone have GRACE_MS.
     """
@@ -395,16 +397,16 @@ def timers_after_loading(group: Group, context: Context) -> tuple[SetTimer, ...]
     for member_id, member in group.members.items():
         gone = context.is_gone(member.serving_epoch)
         session_ms = min(GRACE_MS, member.session_timeout_ms) if gone else member.session_timeout_ms
-        timers.append(SetTimer(SessionTimer(group.group_id, member_id), session_ms))
+        timers.append(SetMemberTimer(MemberSessionTimer(group.group_id, member_id), session_ms))
         if group.current(member_id).state is MemberState.UNREVOKED:
-            timers.append(SetTimer(RevocationTimer(group.group_id, member_id), member.rebalance_timeout_ms))
+            timers.append(SetMemberTimer(RevocationTimer(group.group_id, member_id), member.rebalance_timeout_ms))
     return tuple(timers)
 
 
-def timers_of_gone(group: Group, context: Context) -> tuple[SetTimer, ...]:
+def timers_of_gone(group: Group, context: GroupContext) -> tuple[SetMemberTimer, ...]:
     """Nodes have gone: the sessions of those that they were members for end soon."""
     return tuple(
-        SetTimer(SessionTimer(group.group_id, member_id), min(GRACE_MS, member.session_timeout_ms))
+        SetMemberTimer(MemberSessionTimer(group.group_id, member_id), min(GRACE_MS, member.session_timeout_ms))
         for member_id, member in group.members.items()
         if context.is_gone(member.serving_epoch)
     )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from streamlog.groups.records import OffsetKey, OffsetValue, Record
+from streamlog.groups.records import GroupRecord, OffsetKey, OffsetValue
 from streamlog.model import ProducerId
 
 
@@ -37,7 +37,7 @@ class PendingOffsets:
         if key in self._by_key:
             self._forget(key, self._serial)
 
-    def end(self, producer_id: ProducerId, *, commit: bool) -> tuple[Record, ...]:
+    def end(self, producer_id: ProducerId, *, commit: bool) -> tuple[GroupRecord, ...]:
         """The producer's transaction has its marker here: what counts from now on."""
         ended = self._by_producer.pop(producer_id, {})
         for key in ended:
@@ -46,7 +46,7 @@ class PendingOffsets:
             return ()
         for key, (serial, _) in ended.items():
             self._forget(key, serial)
-        return tuple(Record(key, value) for key, (_, value) in ended.items())
+        return tuple(GroupRecord(key, value) for key, (_, value) in ended.items())
 
     def __contains__(self, key: OffsetKey) -> bool:
         return key in self._by_key

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from streamlog.groups.assignors.problem import GroupPartition
-from streamlog.groups.records import CurrentKey, CurrentValue, MemberState, Record, TargetMemberKey
+from streamlog.groups.records import CurrentKey, CurrentValue, GroupRecord, MemberState, TargetMemberKey
 from streamlog.groups.state import NOTHING, Draft, Group
 
 
@@ -31,14 +31,14 @@ def reconcile(draft: Draft, member_id: str, owned: frozenset[GroupPartition] | N
         draft.write(CurrentKey(group.group_id, member_id), after)
 
 
-def held_by_those(group: Group, records: Iterable[Record]) -> frozenset[GroupPartition]:
+def held_by_those(group: Group, records: Iterable[GroupRecord]) -> frozenset[GroupPartition]:
     """What the members whom these records move hold before the records are applied: for `with_news`, after it."""
     moved = [key.member_id for key, _ in records if isinstance(key, CurrentKey)]
     currents = [group.current(member_id) for member_id in moved]
     return frozenset(partition for current in currents for partition in (*current.assigned, *current.revoking))
 
 
-def with_news(group: Group, records: Iterable[Record], held: frozenset[GroupPartition]) -> list[str]:
+def with_news(group: Group, records: Iterable[GroupRecord], held: frozenset[GroupPartition]) -> list[str]:
     """Members who would be told of other partitions now that the records are applied: their target has changed, or
     what they wait for is free. Those who only have an epoch to learn are in no hurry; in a large group they are nearly
     all, each time that anybody comes or goes.

@@ -111,7 +111,7 @@ Key: TypeAlias = GroupKey | MemberKey | TargetKey | TargetMemberKey | CurrentKey
 Value: TypeAlias = GroupValue | MemberValue | TargetValue | TargetMemberValue | CurrentValue | OffsetValue
 
 
-class Record(NamedTuple):
+class GroupRecord(NamedTuple):
     """The value is of the key's kind."""
 
     key: Key

@@ -18,6 +18,7 @@ from streamlog.groups.records import (
     CurrentKey,
     CurrentValue,
     GroupKey,
+    GroupRecord,
     GroupValue,
     Key,
     MemberKey,
@@ -25,7 +26,6 @@ from streamlog.groups.records import (
     MemberValue,
     OffsetKey,
     OffsetValue,
-    Record,
     TargetKey,
     TargetMemberKey,
     TargetMemberValue,
@@ -171,16 +171,16 @@ class Draft:
     def __init__(self, group: Group) -> None:
         self._base = group
         self.group = group
-        self.records: list[Record] = []
+        self.records: list[GroupRecord] = []
 
     def write(self, key: Key, value: Value | None) -> None:
         if self.group is self._base:
             self.group = self._base.copy()
         self.group.apply(key, value)
-        self.records.append(Record(key, value))
+        self.records.append(GroupRecord(key, value))
 
 
-def replay(groups: dict[str, Group], records: Iterable[Record]) -> None:
+def replay(groups: dict[str, Group], records: Iterable[GroupRecord]) -> None:
     """Apply what has been written. A group of which nothing is left goes."""
     for key, value in records:
         group = groups.get(key.group)

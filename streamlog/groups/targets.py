@@ -6,13 +6,13 @@ from collections import Counter
 
 from streamlog.groups.assignors import ASSIGNORS
 from streamlog.groups.assignors.problem import GroupPartition, Problem, Subscriber
-from streamlog.groups.decision import Context, Topics
+from streamlog.groups.decision import GroupContext, Topics
 from streamlog.groups.records import MemberValue, TargetKey, TargetMemberKey, TargetMemberValue, TargetValue
 from streamlog.groups.state import Draft, Group
 from streamlog.model import PartitionId, TopicId
 
 
-def assign(draft: Draft, context: Context) -> None:
+def assign(draft: Draft, context: GroupContext) -> None:
     """Compute the target of the present group epoch, unless there is one. Members whose target stays get no record."""
     group = draft.group
     if group.target_epoch == group.epoch:

@@ -20,14 +20,14 @@ from streamlog.errors import (
 )
 from streamlog.groups import committing, membership
 from streamlog.groups.committing import CommitOffsets, Committer, OffsetToCommit
-from streamlog.groups.decision import Context, Decision
+from streamlog.groups.decision import GroupContext, GroupDecision
 from streamlog.groups.membership import (
     JOIN,
     LEAVE,
     Command,
     Heartbeat,
     HeartbeatAnswer,
-    PutOut,
+    RemoveMember,
     Subscription,
     decide,
 )
@@ -239,7 +239,7 @@ def test_a_large_group_rests_between_its_decisions(bench: Bench, monkeypatch: py
     bench.create()
     sizes: list[int] = []
 
-    def counted(commands: Sequence[Command], group: Group, context: Context) -> Decision[Any]:
+    def counted(commands: Sequence[Command], group: Group, context: GroupContext) -> GroupDecision[Any]:
         sizes.append(len(commands))
         return decide(commands, group, context)
 
@@ -254,7 +254,9 @@ def test_a_large_group_rests_between_its_decisions(bench: Bench, monkeypatch: py
         assert sum(sizes) == 200
         assert len(sizes) < 60
         sizes.clear()
-        await asyncio.gather(*(bench.coordinator.put_out(PutOut(group="g", member_id=f"m{n}")) for n in range(200)))
+        await asyncio.gather(
+            *(bench.coordinator.remove_member(RemoveMember(group="g", member_id=f"m{n}")) for n in range(200))
+        )
         assert sum(sizes) == 200
         assert len(sizes) <= 2
 

@@ -104,7 +104,7 @@ class Life:
         """The session of a member is over; it goes on as a zombie."""
         if (member := self._any(self._members)) and member.epoch:
             self._members.remove(member)
-            self._coordinator.put_out(member.member_id)
+            self._coordinator.remove_member(member.member_id)
             self._zombies.append(member)
 
     def _return(self) -> None:
@@ -182,7 +182,7 @@ class Life:
     def _become_quiet(self) -> None:
         for member_id, known in list(self._coordinator.group().members.items()):
             if known.instance_id and self._coordinator.group().is_away(member_id):
-                self._coordinator.put_out(member_id)
+                self._coordinator.remove_member(member_id)
         for member in [m for m in self._members if m.member_id not in self._coordinator.group().members]:
             member.epoch = 0
         if not self._members:

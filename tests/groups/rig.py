@@ -13,8 +13,8 @@ from streamlog.errors import InvalidRegularExpressionError, StreamlogError
 from streamlog.groups import committing, membership
 from streamlog.groups.assignors.problem import GroupPartition, TopicShape
 from streamlog.groups.codec import decode, encode
-from streamlog.groups.decision import Context, Decision, GroupSettings, SetTimer, Timer
-from streamlog.groups.membership import Answer, Command, Heartbeat, HeartbeatAnswer, PutOut, Subscription
+from streamlog.groups.decision import GroupContext, GroupDecision, GroupSettings, SetMemberTimer, Timer
+from streamlog.groups.membership import Answer, Command, Heartbeat, HeartbeatAnswer, RemoveMember, Subscription
 from streamlog.groups.state import Group, replay
 from streamlog.model import PartitionId, TopicId
 
@@ -84,13 +84,15 @@ class Coordinator(Struct):
     log: list[tuple[bytes, bytes | None]] = field(default_factory=list)
 
     @property
-    def context(self) -> Context:
-        return Context(settings=self.settings, topics=self.topics, now_ms=self.now_ms, live_epochs=self.live_epochs)
+    def context(self) -> GroupContext:
+        return GroupContext(
+            settings=self.settings, topics=self.topics, now_ms=self.now_ms, live_epochs=self.live_epochs
+        )
 
     def group(self, group_id: str = "g") -> Group:
         return self.groups.get(group_id) or Group(group_id)
 
-    def carry_out(self, decision: Decision[R]) -> R:
+    def carry_out(self, decision: GroupDecision[R]) -> R:
         """Through the bytes of the log, so that what is replayed is what a new coordinator would read."""
         encoded = [encode(record) for record in decision.records]
         self.log += encoded
@@ -98,7 +100,7 @@ class Coordinator(Struct):
         self._set(decision.timers)
         return decision.response
 
-    def _set(self, timers: Iterable[SetTimer]) -> None:
+    def _set(self, timers: Iterable[SetMemberTimer]) -> None:
         for wanted in timers:
             if wanted.after_ms is None:
                 self.timers.pop(wanted.timer, None)
@@ -119,8 +121,8 @@ class Coordinator(Struct):
             raise answer
         return answer
 
-    def put_out(self, member_id: str, group: str = "g", **fields: object) -> bool:
-        command = replace(PutOut(group=group, member_id=member_id), **fields)  # type: ignore[arg-type]
+    def remove_member(self, member_id: str, group: str = "g", **fields: object) -> bool:
+        command = replace(RemoveMember(group=group, member_id=member_id), **fields)  # type: ignore[arg-type]
         (done,) = self.together(command)
         assert isinstance(done, bool)
         return done

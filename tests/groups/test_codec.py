@@ -13,13 +13,13 @@ from streamlog.groups.records import (
     CurrentKey,
     CurrentValue,
     GroupKey,
+    GroupRecord,
     GroupValue,
     MemberKey,
     MemberState,
     MemberValue,
     OffsetKey,
     OffsetValue,
-    Record,
     TargetKey,
     TargetMemberKey,
     TargetMemberValue,
@@ -32,24 +32,24 @@ TOPIC = TopicId(bytes(range(16)))
 # Laid out by hand after the schemas in Kafka's group-coordinator.
 GOLDEN = [
     (
-        Record(
+        GroupRecord(
             OffsetKey("g", "t", PartitionId(2)),
             OffsetValue(offset=Offset(5), leader_epoch=LeaderEpoch(1), metadata="m", commit_timestamp_ms=9),
         ),
         "0001 0001 67 0001 74 00000002",
         "0003 0000000000000005 00000001 0001 6d 0000000000000009",
     ),
-    (Record(GroupKey("g"), GroupValue(epoch=7, empty_since_ms=-1)), "0003 0001 67", "0000 00000007 00"),
-    (Record(TargetKey("g"), TargetValue(epoch=7)), "0006 0001 67", "0000 00000007 00"),
+    (GroupRecord(GroupKey("g"), GroupValue(epoch=7, empty_since_ms=-1)), "0003 0001 67", "0000 00000007 00"),
+    (GroupRecord(TargetKey("g"), TargetValue(epoch=7)), "0006 0001 67", "0000 00000007 00"),
     (
-        Record(
+        GroupRecord(
             TargetMemberKey("g", "a"), TargetMemberValue(partitions=frozenset({GroupPartition(TOPIC, PartitionId(3))}))
         ),
         "0007 0001 67 0001 61",
         "0000 02 000102030405060708090a0b0c0d0e0f 02 00000003 00 00",
     ),
     (
-        Record(
+        GroupRecord(
             CurrentKey("g", "a"),
             CurrentValue(
                 epoch=4,
@@ -62,12 +62,12 @@ GOLDEN = [
         "0008 0001 67 0001 61",
         "0000 00000004 00000003 02 01 02 000102030405060708090a0b0c0d0e0f 03 00000000 00000001 00 00",
     ),
-    (Record(MemberKey("g", "a"), None), "0005 0001 67 0001 61", None),
+    (GroupRecord(MemberKey("g", "a"), None), "0005 0001 67 0001 61", None),
 ]
 
 
 @pytest.mark.parametrize(("record", "key", "value"), GOLDEN)
-def test_golden_bytes(record: Record, key: str, value: str | None) -> None:
+def test_golden_bytes(record: GroupRecord, key: str, value: str | None) -> None:
     expected = bytes.fromhex(key), None if value is None else bytes.fromhex(value)
     assert encode(record) == expected
     assert decode(*expected) == record
@@ -89,9 +89,9 @@ members = st.builds(
     client_host=names,
 )
 records = st.one_of(
-    st.builds(Record, st.builds(MemberKey, names, names), members),
+    st.builds(GroupRecord, st.builds(MemberKey, names, names), members),
     st.builds(
-        Record,
+        GroupRecord,
         st.builds(CurrentKey, names, names),
         st.builds(
             CurrentValue,
@@ -102,12 +102,16 @@ records = st.one_of(
             revoking=partitions,
         ),
     ),
-    st.builds(Record, st.builds(TargetMemberKey, names, names), st.builds(TargetMemberValue, partitions=partitions)),
     st.builds(
-        Record, st.builds(GroupKey, names), st.builds(GroupValue, epoch=int32, empty_since_ms=st.integers(-1, 2**62))
+        GroupRecord, st.builds(TargetMemberKey, names, names), st.builds(TargetMemberValue, partitions=partitions)
     ),
     st.builds(
-        Record,
+        GroupRecord,
+        st.builds(GroupKey, names),
+        st.builds(GroupValue, epoch=int32, empty_since_ms=st.integers(-1, 2**62)),
+    ),
+    st.builds(
+        GroupRecord,
         st.builds(OffsetKey, names, names, int32),
         st.builds(OffsetValue, offset=int32, leader_epoch=int32, metadata=names, commit_timestamp_ms=int32),
     ),
@@ -115,12 +119,12 @@ records = st.one_of(
 
 
 @given(record=records)
-def test_round_trip(record: Record) -> None:
+def test_round_trip(record: GroupRecord) -> None:
     assert decode(*encode(record)) == record
 
 
 @given(record=records, data=st.data())
-def test_a_value_that_is_cut_off_is_told(record: Record, data: st.DataObject) -> None:
+def test_a_value_that_is_cut_off_is_told(record: GroupRecord, data: st.DataObject) -> None:
     key, value = encode(record)
     assert value is not None
     with pytest.raises(InvalidRecordError):
@@ -142,7 +146,7 @@ def test_offsets_of_older_and_newer_releases_are_read() -> None:
     key = bytes.fromhex("0000 0001 67 0001 74 00000002")
     plain = decode(key, bytes.fromhex("0000 0000000000000005 0000 0000000000000009"))
     flexible = decode(key, bytes.fromhex("0004 0000000000000005 ffffffff 01 0000000000000009 00"))
-    expected = Record(
+    expected = GroupRecord(
         OffsetKey("g", "t", PartitionId(2)), OffsetValue(offset=Offset(5), metadata="", commit_timestamp_ms=9)
     )
     assert plain == flexible == expected

@@ -56,6 +56,6 @@ def test_a_revocation_that_counts_before_it_is_acknowledged_is_found(monkeypatch
     assert is_found()
 
 
-def test_a_commit_of_a_member_that_was_put_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_of_a_member_that_member_was_removed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(committing, "check_member", lambda group, member: None)
     assert is_found()

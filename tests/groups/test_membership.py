@@ -14,8 +14,8 @@ from streamlog.errors import (
     UnreleasedInstanceIdError,
     UnsupportedAssignorError,
 )
-from streamlog.groups.decision import RevocationTimer, SessionTimer
-from streamlog.groups.membership import Heartbeat, HeartbeatAnswer, PutOut
+from streamlog.groups.decision import MemberSessionTimer, RevocationTimer
+from streamlog.groups.membership import Heartbeat, HeartbeatAnswer, RemoveMember
 from streamlog.groups.reconcile import is_behind
 from streamlog.groups.records import GONE_FOR_A_MOMENT, MemberState
 
@@ -32,7 +32,7 @@ def test_the_first_member_gets_everything_with_its_first_heartbeat() -> None:
     answer = member.beat()
     assert (answer.epoch, answer.heartbeat_interval_ms) == (1, 3_000)
     assert member.indexes == [0, 1, 2, 3]
-    assert coordinator.timers == {SessionTimer("g", "a"): 45_000}
+    assert coordinator.timers == {MemberSessionTimer("g", "a"): 45_000}
 
 
 def test_a_partition_moves_only_after_its_owner_has_given_it_up() -> None:
@@ -80,15 +80,15 @@ def test_a_member_that_leaves_is_forgotten_and_its_partitions_are_free_at_once()
     assert is_behind(coordinator.group(), "b")
     assert b.beat().assignment is not None
     assert b.indexes == [0, 1, 2, 3]
-    assert coordinator.timers == {SessionTimer("g", "b"): 45_000}
+    assert coordinator.timers == {MemberSessionTimer("g", "b"): 45_000}
 
 
 def test_a_silent_member_is_put_out_and_then_unknown() -> None:
     coordinator = make()
     a, b = Member(coordinator, "a"), Member(coordinator, "b")
     settle(a, b)
-    assert coordinator.put_out("a")
-    assert not coordinator.put_out("a")
+    assert coordinator.remove_member("a")
+    assert not coordinator.remove_member("a")
     with pytest.raises(UnknownMemberIdError):
         a.beat()
     b.beat()
@@ -162,13 +162,13 @@ def test_who_is_put_out_and_joins_again_in_one_decision_is_a_member() -> None:
     a, b = Member(coordinator, "a"), Member(coordinator, "b")
     settle(a, b)
     again = Member(coordinator, "a")
-    out = PutOut(group="g", member_id="a", epoch=a.epoch)
+    out = RemoveMember(group="g", member_id="a", epoch=a.epoch)
     done, joined, repeated = coordinator.together(out, again.request(), out)
     assert (done, repeated) == (True, False)
     assert isinstance(joined, HeartbeatAnswer)
     again.hear(joined)
     settle(again, b)
-    assert SessionTimer("g", "a") in coordinator.timers
+    assert MemberSessionTimer("g", "a") in coordinator.timers
     assert len(again.indexes) == len(b.indexes) == 1
 
 
@@ -221,7 +221,7 @@ def test_a_static_member_that_returns_keeps_its_partitions_and_nobody_notices() 
     settle(a, b)
     epoch, before = coordinator.group().epoch, a.reads
     coordinator.heartbeat(a.request(epoch=GONE_FOR_A_MOMENT))
-    assert coordinator.timers[SessionTimer("g", "a")] == 45_000
+    assert coordinator.timers[MemberSessionTimer("g", "a")] == 45_000
     settle(b)
     assert len(b.reads) == 2
     back = Member(coordinator, "a2", instance_id="one")
@@ -237,11 +237,11 @@ def test_a_static_member_whose_stream_breaks_may_return() -> None:
     a.beat()
     with pytest.raises(UnreleasedInstanceIdError):
         Member(coordinator, "a2", instance_id="one").beat()
-    assert coordinator.put_out("a", epoch=a.epoch, may_return=True)
+    assert coordinator.remove_member("a", epoch=a.epoch, may_return=True)
     back = Member(coordinator, "a2", instance_id="one")
     back.beat()
     assert back.indexes == [0, 1, 2, 3]
-    assert coordinator.put_out("a2"), "its session is over"
+    assert coordinator.remove_member("a2"), "its session is over"
     assert not coordinator.group().members
 
 
@@ -249,8 +249,8 @@ def test_a_broken_stream_of_an_earlier_life_puts_nobody_out() -> None:
     coordinator = make()
     a = Member(coordinator, "a")
     a.beat()
-    assert not coordinator.put_out("a", epoch=77, may_return=True)
-    assert coordinator.put_out("a", epoch=a.epoch, may_return=True)
+    assert not coordinator.remove_member("a", epoch=77, may_return=True)
+    assert coordinator.remove_member("a", epoch=a.epoch, may_return=True)
 
 
 def test_what_is_refused_changes_nothing() -> None:
@@ -277,7 +277,7 @@ def test_sessions_are_bounded() -> None:
     a = Member(coordinator, "a")
     subscription = replace(a.subscription, session_timeout_ms=1)
     coordinator.heartbeat(replace(a.request(), subscription=subscription))
-    assert coordinator.timers[SessionTimer("g", "a")] == 6_000
+    assert coordinator.timers[MemberSessionTimer("g", "a")] == 6_000
 
 
 def test_the_group_uses_what_most_members_ask_for() -> None:

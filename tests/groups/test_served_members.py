@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from streamlog.errors import UnreleasedInstanceIdError
-from streamlog.groups.decision import SessionTimer
-from streamlog.groups.membership import GRACE_MS, PutOut, timers_of_gone
+from streamlog.groups.decision import MemberSessionTimer
+from streamlog.groups.membership import GRACE_MS, RemoveMember, timers_of_gone
 
 from .rig import Coordinator, FakeTopics, Member, settle
 
@@ -25,7 +25,7 @@ def make(instance_id: str = "") -> tuple[Coordinator, Member, Member]:
 
 
 def session_ms(coordinator: Coordinator, member: str) -> int:
-    return coordinator.timers[SessionTimer("g", member)]
+    return coordinator.timers[MemberSessionTimer("g", member)]
 
 
 @pytest.mark.parametrize("live", [{OTHER}, {OTHER, RESTARTED}])
@@ -35,7 +35,7 @@ def test_the_node_that_died_was_the_coordinator_as_well(live: set[int]) -> None:
     coordinator.fail_over()
     assert session_ms(coordinator, "served") == GRACE_MS
     assert session_ms(coordinator, "client") == SESSION_MS, "it finds the new coordinator in its own time"
-    coordinator.together(PutOut(group="g", member_id="served"))  # the timer is due
+    coordinator.together(RemoveMember(group="g", member_id="served"))  # the timer is due
     client.beat()
     assert client.indexes == [0, 1, 2, 3]
 
@@ -50,7 +50,7 @@ def test_the_node_dies_and_the_coordinator_lives() -> None:
     coordinator, _, _ = make()
     coordinator.live_epochs = frozenset({OTHER})
     [timer] = timers_of_gone(coordinator.group(), coordinator.context)
-    assert (timer.timer, timer.after_ms) == (SessionTimer("g", "served"), GRACE_MS)
+    assert (timer.timer, timer.after_ms) == (MemberSessionTimer("g", "served"), GRACE_MS)
 
 
 def test_a_node_that_was_fenced_and_lives_keeps_its_member() -> None:

@@ -20,7 +20,7 @@ from streamlog.api.pb import groups_pb2 as pb
 from streamlog.api.service import Call, Requests, Responses
 from streamlog.coordinator.groups import GroupCoordinator
 from streamlog.errors import InvalidRequestError, StreamlogError
-from streamlog.groups.membership import JOIN, HeartbeatAnswer, PutOut
+from streamlog.groups.membership import JOIN, HeartbeatAnswer, RemoveMember
 from streamlog.metadata.view import MetadataView
 
 
@@ -124,6 +124,8 @@ class _Member:
                 return  # it has joined on another stream since
             # Whoever has not been told of its joining has an epoch that nobody here knows.
             epoch = None if self._joining else self._epoch
-            await self._coordinator.put_out(PutOut(group=group, member_id=member_id, epoch=epoch, may_return=True))
+            await self._coordinator.remove_member(
+                RemoveMember(group=group, member_id=member_id, epoch=epoch, may_return=True)
+            )
         except StreamlogError:
             return
