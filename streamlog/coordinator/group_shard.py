@@ -35,8 +35,8 @@ from streamlog.groups.decision import GroupContext, GroupDecision, RevocationTim
 from streamlog.groups.membership import (
     Answer,
     Command,
-    Heartbeat,
     HeartbeatAnswer,
+    MemberHeartbeat,
     RemoveMember,
     refresh_topics,
     timers_after_loading,
@@ -151,7 +151,7 @@ class GroupShard:
 
     # -- commands
 
-    async def heartbeat(self, command: Heartbeat) -> HeartbeatAnswer:
+    async def heartbeat(self, command: MemberHeartbeat) -> HeartbeatAnswer:
         """Raises what `membership.decide` answers and what the shard raises."""
         answer = await self._submit(command)
         assert isinstance(answer, HeartbeatAnswer)
@@ -263,7 +263,7 @@ class GroupShard:
             self.on_topics_changed()
             return
         pending = self._pending.get(timer.group, ())
-        if any(isinstance(command, Heartbeat) and command.member_id == timer.member_id for command, _ in pending):
+        if any(isinstance(command, MemberHeartbeat) and command.member_id == timer.member_id for command, _ in pending):
             self._timers.set(timer, RETRY_MS)  # it has come in time, and its decision sets the timers anew
             return
         done = self._submit(RemoveMember(group=timer.group, member_id=timer.member_id))

@@ -19,7 +19,7 @@ from streamlog.errors import NotCoordinatorError, StreamlogError, UnstableOffset
 from streamlog.groups import committing
 from streamlog.groups.committing import CommitOffsets
 from streamlog.groups.decision import GroupContext, GroupDecision, GroupSettings
-from streamlog.groups.membership import Heartbeat, HeartbeatAnswer, RemoveMember
+from streamlog.groups.membership import HeartbeatAnswer, MemberHeartbeat, RemoveMember
 from streamlog.groups.placement import OFFSETS_TOPIC
 from streamlog.groups.records import OffsetValue
 from streamlog.groups.state import Group
@@ -95,7 +95,7 @@ class GroupCoordinator:
 
     # -- commands
 
-    async def heartbeat(self, command: Heartbeat) -> HeartbeatAnswer:
+    async def heartbeat(self, command: MemberHeartbeat) -> HeartbeatAnswer:
         """As `GroupShard.heartbeat`, and NotCoordinatorError; so all that follow."""
         return await self._shards.of(command.group).heartbeat(command)
 

@@ -58,7 +58,7 @@ its member joins again. What a client does that is a member itself is not hurrie
 """
 
 
-class Subscription(Struct, frozen=True, kw_only=True):
+class MemberSubscription(Struct, frozen=True, kw_only=True):
     """Checked already but for what the coordinator alone knows; sessions are not bounded yet."""
 
     topics: tuple[str, ...] = ()  # ascending, distinct
@@ -69,14 +69,14 @@ class Subscription(Struct, frozen=True, kw_only=True):
     session_timeout_ms: int  # 0: the node's default
 
 
-class Heartbeat(Struct, frozen=True, kw_only=True):
+class MemberHeartbeat(Struct, frozen=True, kw_only=True):
     """`epoch`: JOIN, LEAVE, GONE_FOR_A_MOMENT, or the member's."""
 
     group: str
     member_id: str
     epoch: int
     instance_id: str = ""
-    subscription: Subscription | None = None  # None: as before
+    subscription: MemberSubscription | None = None  # None: as before
     owned: frozenset[GroupPartition] | None = None  # None: not told
     client_id: str = ""
     client_host: str = ""
@@ -99,7 +99,7 @@ class RemoveMember(Struct, frozen=True, kw_only=True):
     may_return: bool = False  # a static member is away then, and not out
 
 
-Command: TypeAlias = Heartbeat | RemoveMember
+Command: TypeAlias = MemberHeartbeat | RemoveMember
 Answer: TypeAlias = HeartbeatAnswer | bool
 """Of a heartbeat; of the other: whether there was something to do."""
 
@@ -160,7 +160,7 @@ def _remove_member(draft: Draft, command: RemoveMember, context: GroupContext) -
     return True
 
 
-def _admit(draft: Draft, command: Heartbeat, context: GroupContext) -> None:
+def _admit(draft: Draft, command: MemberHeartbeat, context: GroupContext) -> None:
     """The first half of a heartbeat: who is a member afterwards, and with which subscription."""
     if command.epoch == JOIN:
         _join(draft, command, context)
@@ -176,7 +176,7 @@ def _admit(draft: Draft, command: Heartbeat, context: GroupContext) -> None:
         _subscribe(draft, member_id, command, context)
 
 
-def _join(draft: Draft, command: Heartbeat, context: GroupContext) -> None:
+def _join(draft: Draft, command: MemberHeartbeat, context: GroupContext) -> None:
     if command.subscription is None:
         raise InvalidRequestError("a member that joins says what it subscribes to", field="subscription")
     _member_value(command, command.subscription, context)  # refuses before anything is written
@@ -196,7 +196,7 @@ def _join(draft: Draft, command: Heartbeat, context: GroupContext) -> None:
     _subscribe(draft, command.member_id, command, context)
 
 
-def _take_the_place_of(draft: Draft, before: str, command: Heartbeat, context: GroupContext) -> None:
+def _take_the_place_of(draft: Draft, before: str, command: MemberHeartbeat, context: GroupContext) -> None:
     """A static member under another member id: it gets what the one before had, and nobody else notices. One whose
     stream was served by a node that is gone is away, though it could not say so.
     """
@@ -235,7 +235,7 @@ def _release_all(draft: Draft, member_id: str) -> None:
     draft.write(CurrentKey(draft.group.group_id, member_id), JOINING)
 
 
-def _require_member(group: Group, command: Heartbeat) -> str:
+def _require_member(group: Group, command: MemberHeartbeat) -> str:
     """The member's id; UnknownMemberIdError, IllegalGenerationError."""
     member_id, current = command.member_id, group.current(command.member_id)
     if member_id not in group.members:
@@ -258,7 +258,7 @@ def _require_member(group: Group, command: Heartbeat) -> str:
     return member_id
 
 
-def _subscribe(draft: Draft, member_id: str, command: Heartbeat, context: GroupContext) -> None:
+def _subscribe(draft: Draft, member_id: str, command: MemberHeartbeat, context: GroupContext) -> None:
     group = draft.group
     assert command.subscription is not None
     before = group.members.get(member_id)
@@ -275,7 +275,7 @@ def _reads(member: MemberValue) -> tuple[object, ...]:
     return member.topics, member.pattern, member.assignor, member.rack, member.instance_id
 
 
-def _member_value(command: Heartbeat, subscription: Subscription, context: GroupContext) -> MemberValue:
+def _member_value(command: MemberHeartbeat, subscription: MemberSubscription, context: GroupContext) -> MemberValue:
     settings = context.settings
     if subscription.assignor and subscription.assignor not in settings.assignors:
         raise UnsupportedAssignorError(
@@ -344,7 +344,7 @@ def _rebalance(draft: Draft, context: GroupContext) -> None:
 
 
 def _answer(
-    draft: Draft, before: Group, command: Heartbeat, context: GroupContext, timers: list[SetMemberTimer]
+    draft: Draft, before: Group, command: MemberHeartbeat, context: GroupContext, timers: list[SetMemberTimer]
 ) -> HeartbeatAnswer | StreamlogError:
     """The second half: move the member on, and say what it may own."""
     member_id = command.member_id

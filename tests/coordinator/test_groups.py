@@ -25,10 +25,10 @@ from streamlog.groups.membership import (
     JOIN,
     LEAVE,
     Command,
-    Heartbeat,
     HeartbeatAnswer,
+    MemberHeartbeat,
+    MemberSubscription,
     RemoveMember,
-    Subscription,
     decide,
 )
 from streamlog.groups.placement import OFFSETS_TOPIC
@@ -48,14 +48,16 @@ def offset_of(found: Mapping[TopicPartition, OffsetValue | StreamlogError | None
     return None if value is None else value.offset
 
 
-def heartbeat(member_id: str = "a", epoch: int = JOIN, *, pattern: str = "", session_ms: int = 0) -> Heartbeat:
-    subscription = Subscription(
+def heartbeat(member_id: str = "a", epoch: int = JOIN, *, pattern: str = "", session_ms: int = 0) -> MemberHeartbeat:
+    subscription = MemberSubscription(
         topics=() if pattern else ("t",),
         pattern=pattern,
         rebalance_timeout_ms=60_000,
         session_timeout_ms=session_ms,
     )
-    return Heartbeat(group="g", member_id=member_id, epoch=epoch, subscription=subscription if epoch == JOIN else None)
+    return MemberHeartbeat(
+        group="g", member_id=member_id, epoch=epoch, subscription=subscription if epoch == JOIN else None
+    )
 
 
 class Bench:

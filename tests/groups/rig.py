@@ -14,7 +14,14 @@ from streamlog.groups import committing, membership
 from streamlog.groups.assignors.problem import GroupPartition, TopicShape
 from streamlog.groups.codec import decode, encode
 from streamlog.groups.decision import GroupContext, GroupDecision, GroupSettings, SetMemberTimer, Timer
-from streamlog.groups.membership import Answer, Command, Heartbeat, HeartbeatAnswer, RemoveMember, Subscription
+from streamlog.groups.membership import (
+    Answer,
+    Command,
+    HeartbeatAnswer,
+    MemberHeartbeat,
+    MemberSubscription,
+    RemoveMember,
+)
 from streamlog.groups.state import Group, replay
 from streamlog.model import PartitionId, TopicId
 
@@ -110,12 +117,12 @@ class Coordinator(Struct):
     def together(self, *commands: Command) -> tuple[Answer | StreamlogError, ...]:
         return self.carry_out(membership.decide(commands, self.group(commands[0].group), self.context))
 
-    def heartbeats(self, *commands: Heartbeat) -> tuple[HeartbeatAnswer | StreamlogError, ...]:
+    def heartbeats(self, *commands: MemberHeartbeat) -> tuple[HeartbeatAnswer | StreamlogError, ...]:
         answers = self.together(*commands)
         assert not any(isinstance(answer, bool) for answer in answers)
         return cast("tuple[HeartbeatAnswer | StreamlogError, ...]", answers)
 
-    def heartbeat(self, command: Heartbeat) -> HeartbeatAnswer:
+    def heartbeat(self, command: MemberHeartbeat) -> HeartbeatAnswer:
         (answer,) = self.heartbeats(command)
         if isinstance(answer, StreamlogError):
             raise answer
@@ -156,9 +163,9 @@ class Member(Struct):
     reads: frozenset[GroupPartition] = frozenset()
     wanted: frozenset[GroupPartition] = frozenset()  # the latest assignment
 
-    def request(self, epoch: int | None = None) -> Heartbeat:
+    def request(self, epoch: int | None = None) -> MemberHeartbeat:
         joins = self.epoch == 0 and epoch is None
-        return Heartbeat(
+        return MemberHeartbeat(
             group=self.group,
             member_id=self.member_id,
             epoch=self.epoch if epoch is None else epoch,
@@ -169,8 +176,8 @@ class Member(Struct):
         )
 
     @property
-    def subscription(self) -> Subscription:
-        return Subscription(
+    def subscription(self) -> MemberSubscription:
+        return MemberSubscription(
             topics=self.topics,
             pattern=self.pattern,
             assignor=self.assignor,

@@ -15,7 +15,7 @@ from streamlog.errors import (
     UnsupportedAssignorError,
 )
 from streamlog.groups.decision import MemberSessionTimer, RevocationTimer
-from streamlog.groups.membership import Heartbeat, HeartbeatAnswer, RemoveMember
+from streamlog.groups.membership import HeartbeatAnswer, MemberHeartbeat, RemoveMember
 from streamlog.groups.reconcile import is_behind
 from streamlog.groups.records import GONE_FOR_A_MOMENT, MemberState
 
@@ -259,7 +259,7 @@ def test_what_is_refused_changes_nothing() -> None:
     with pytest.raises(UnsupportedAssignorError):
         Member(coordinator, "a", assignor="best").beat()
     with pytest.raises(InvalidRequestError):
-        coordinator.heartbeat(Heartbeat(group="g", member_id="a", epoch=0))
+        coordinator.heartbeat(MemberHeartbeat(group="g", member_id="a", epoch=0))
     assert coordinator.log == []
     a.beat()
     written = len(coordinator.log)
@@ -268,7 +268,7 @@ def test_what_is_refused_changes_nothing() -> None:
     with pytest.raises(InvalidRequestError):
         coordinator.heartbeat(a.request(epoch=GONE_FOR_A_MOMENT))
     with pytest.raises(UnknownMemberIdError):
-        coordinator.heartbeat(Heartbeat(group="g", member_id="c", epoch=3))
+        coordinator.heartbeat(MemberHeartbeat(group="g", member_id="c", epoch=3))
     assert len(coordinator.log) == written
 
 

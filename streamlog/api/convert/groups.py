@@ -25,7 +25,7 @@ from streamlog.api.pb import groups_pb2 as pb
 from streamlog.errors import InvalidGroupIdError, InvalidRequestError, StreamlogError
 from streamlog.groups.assignors.problem import GroupPartition
 from streamlog.groups.committing import CommitOffsets, Committer, OffsetToCommit
-from streamlog.groups.membership import Heartbeat, HeartbeatAnswer, Subscription
+from streamlog.groups.membership import HeartbeatAnswer, MemberHeartbeat, MemberSubscription
 from streamlog.groups.records import GONE_FOR_A_MOMENT, OffsetValue
 from streamlog.model import INT32_MAX, NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP, Offset, TopicId, TopicPartition
 
@@ -55,7 +55,7 @@ def group_id(name: str, field: str = "group") -> str:
 # -- membership
 
 
-def heartbeat(message: pb.GroupHeartbeatRequest, host: str) -> Heartbeat:
+def heartbeat(message: pb.GroupHeartbeatRequest, host: str) -> MemberHeartbeat:
     """`host`: where the call comes from. InvalidRequestError, InvalidGroupIdError, InvalidTopicError."""
     subscription = None
     if message.HasField("subscription"):
@@ -65,7 +65,7 @@ def heartbeat(message: pb.GroupHeartbeatRequest, host: str) -> Heartbeat:
     if message.HasField("owned"):
         with inside("owned"):
             owned = _owned(message.owned)
-    return Heartbeat(
+    return MemberHeartbeat(
         group=group_id(message.group),
         member_id=member_id(message.member_id),
         epoch=at_least(message.member_epoch, GONE_FOR_A_MOMENT, "member_epoch"),
@@ -84,11 +84,11 @@ def member_id(value: str, field: str = "member_id") -> str:
     return text(value, field, length_max=MEMBER_ID_LENGTH_MAX)
 
 
-def _subscription(message: pb.GroupSubscription) -> Subscription:
+def _subscription(message: pb.GroupSubscription) -> MemberSubscription:
     topics = each(message.topics, "topics", lambda name: topic_name(name, ""), count_max=TOPICS_MAX)
     if not topics and not message.pattern:
         raise InvalidRequestError("name topics, or a pattern, or both", field="topics")
-    return Subscription(
+    return MemberSubscription(
         topics=tuple(sorted(set(topics))),
         pattern=text(message.pattern, "pattern", length_max=PATTERN_LENGTH_MAX),
         assignor=text(message.assignor, "assignor", length_max=ASSIGNOR_LENGTH_MAX),
