@@ -1,18 +1,20 @@
 """Coordinators: state machines whose log is a partition of an internal topic, on its leader (SEMANTICS 7, 9).
 
 Theory of operation
-- A *shard* (`shard.Shard`) is one partition of `__consumer_offsets` or `__transaction_state` while this node leads it:
+- A *shard* (`GroupShard`, `TransactionShard`) is the state of one partition of `__consumer_offsets` or
+  `__transaction_state` while this node leads it; its log is a `shard_log.ShardLog`:
 
-      loading --all replayed--> active --leadership over, or a record that cannot be read--> ended
+      loading --all replayed--> active --leadership ended, or an unreadable record--> ended
 
-  Loading begins once the high watermark has reached what former leaders wrote, so that nothing is replayed that may
-  yet be cut away. Until then commands are refused with COORDINATOR_LOAD_IN_PROGRESS.
-- A command is decided at once, on the state as it is; its records are appended, and replayed in the same step. So the
-  next command is decided on what is in the log but perhaps not replicated, and every answer waits until the high
-  watermark has passed all that stood in the log when it was decided. What is not replicated nobody has heard of.
-- A new leader has a new shard, made from the log alone. The leader epoch fences the old one: it can append nothing.
+  Loading starts once the high watermark has reached what former leaders wrote, so that nothing is replayed that may
+  still be truncated. Until then commands are refused with COORDINATOR_LOAD_IN_PROGRESS.
+- A command is decided at once, on the current state; its records are appended and replayed in the same step. The next
+  command is therefore decided on records that may not be replicated yet, and every response waits until the high
+  watermark has passed everything that was in the log when it was decided. Unreplicated state is never visible to
+  clients.
+- A new leader has a new shard, built from the log alone. The leader epoch fences the old one: its appends fail.
 
-`shards.Shards` makes and ends the shards as leaderships come and go; `groups.GroupCoordinator` and
+`shards.Shards` creates and ends the shards as leaderships start and end; `groups.GroupCoordinator` and
 `transactions.TransactionCoordinator` are what the services call. The decisions themselves are pure and live elsewhere
-(streamlog.groups, streamlog.transactions). `marker_writer` has the ends of transactions written in all partitions.
+(streamlog.groups, streamlog.transactions). `marker_writer` writes the transaction markers to all partitions.
 """

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from streamlog.model import ProducerEpoch
 from streamlog.ports import Clock
-from streamlog.transactions import deciding
+from streamlog.transactions import lifecycle
 from streamlog.transactions.records import TransactionValue
 
 
@@ -32,7 +32,7 @@ class Deadlines:
         """0: the time is over; None: there is no end. Of a transaction that is seen for the first time, the wall clock
         tells.
         """
-        left_ms = deciding.left_ms(value, self._clock.wall_ms())
+        left_ms = lifecycle.left_ms(value, self._clock.wall_ms())
         if left_ms is None:
             self.forget(transactional_id)
             return None

@@ -19,8 +19,8 @@ from msgspec import Struct
 
 from streamlog.broker.append.verification import VerificationGuard
 from streamlog.broker.leading.leader_replica import LeaderReplica
-from streamlog.coordinator.shard import Shard
-from streamlog.coordinator.timers import Timers
+from streamlog.coordinator.shard_log import ShardLog
+from streamlog.coordinator.timers import KeyedTimers
 from streamlog.errors import (
     InvalidRecordError,
     StreamlogError,
@@ -70,14 +70,14 @@ TOPICS = TopicsTimer()
 
 
 class GroupShard:
-    """Owned by the coordinator; `shard.run` is a task of it."""
+    """Owned by the coordinator; `log.run` is a task of it."""
 
     def __init__(self, replica: LeaderReplica, context: Callable[[], GroupContext], clock: Clock, probe: Probe) -> None:
-        self.shard = Shard(replica, self, clock, probe)
+        self.log = ShardLog(replica, self, clock, probe)
         self.groups: dict[str, Group] = {}
         self._context = context
         self._probe = probe
-        self._timers: Timers[Timer | TopicsTimer] = Timers(self._on_due)
+        self._timers: KeyedTimers[Timer | TopicsTimer] = KeyedTimers(self._on_due)
         self._pending: dict[str, list[tuple[Command, asyncio.Future[Answer]]]] = {}  # by group, to be decided together
         self._resting: dict[str, asyncio.TimerHandle] = {}  # groups of which nothing of that is decided for a moment
         self._pending_offsets = PendingOffsets()
@@ -116,14 +116,14 @@ class GroupShard:
     def begin(self) -> None:
         """Loaded: sessions run from now on, and what has happened to the topics meanwhile is made good."""
         if self._unknown:
-            self._probe("group_records_unknown", partition=str(self.shard.replica.partition), count=self._unknown)
+            self._probe("group_records_unknown", partition=str(self.log.replica.partition), count=self._unknown)
         for group in list(self.groups.values()):
             self._set(timers_after_loading(group, self._context()))
         self.on_topics_changed()
 
     def on_nodes_gone(self) -> None:
         """Nodes are dead, or have started again."""
-        if self.shard.is_active:
+        if self.log.is_active:
             context = self._context()
             for group in list(self.groups.values()):
                 self._set(timers_of_gone(group, context))
@@ -144,7 +144,7 @@ class GroupShard:
 
     def _error(self) -> StreamlogError:
         try:
-            self.shard.check()
+            self.log.check()
         except StreamlogError as error:
             return error
         raise AssertionError("ended while it is active")
@@ -155,20 +155,20 @@ class GroupShard:
         """Raises what `membership.decide` answers and what the shard raises."""
         answer = await self._submit(command)
         assert isinstance(answer, HeartbeatAnswer)
-        await self.shard.wait_until_safe()
+        await self.log.wait_until_safe()
         return answer
 
     async def remove_member(self, command: RemoveMember) -> bool:
         """Whether there was something to do. It is done, though the caller may not wait for it."""
         done = await asyncio.shield(self._submit(command))
         assert isinstance(done, bool)
-        await self.shard.wait_until_safe()
+        await self.log.wait_until_safe()
         return done
 
     async def decide(self, group: str, decide: Callable[[Group, GroupContext], GroupDecision[R]]) -> R:
         """Carry out a decision on one group, and give its response when it is safe."""
         response = self._decide(group, decide)
-        await self.shard.wait_until_safe()
+        await self.log.wait_until_safe()
         return response
 
     async def fetch(
@@ -182,7 +182,7 @@ class GroupShard:
         """Committed offsets. A member that names itself is checked like one that commits. `require_stable`: an error
         for each partition whose offset an open transaction is about to commit.
         """
-        self.shard.check()
+        self.log.check()
         known = self._group(group)
         if member is not None:
             committing.check_member(known, member)
@@ -195,7 +195,7 @@ class GroupShard:
                     found[partition] = UnstableOffsetCommitError(
                         f"a transaction that has not ended commits the offset of {partition} in group {group!r}"
                     )
-        await self.shard.wait_until_safe()
+        await self.log.wait_until_safe()
         return found
 
     # -- transactions
@@ -203,22 +203,22 @@ class GroupShard:
     async def commit_in_transaction(
         self, command: CommitOffsets, guard: VerificationGuard
     ) -> tuple[StreamlogError | None, ...]:
-        """As `committing.commit`, and what `Shard.write` raises. They count when the transaction is committed.
+        """As `committing.commit`, and what `ShardLog.write` raises. They count when the transaction is committed.
 
         `guard`: the producer's coordinator has been asked whether this partition may have records of it.
         """
-        self.shard.check()
+        self.log.check()
         decision = committing.commit(command, self._group(command.group), self._context())
         if decision.records:
-            self.shard.write([encode(record) for record in decision.records], guard)
+            self.log.write([encode(record) for record in decision.records], guard)
             self._apply_pending(guard.producer_id, decision.records)
-        await self.shard.wait_until_safe()
+        await self.log.wait_until_safe()
         return decision.response
 
     async def end_transaction(self, one: PartitionMarker) -> None:
-        """The marker, replicated. Raises what `Shard.write_marker` raises."""
+        """The marker, replicated. Raises what `ShardLog.write_marker` raises."""
         producer_id, marker = one.producer_id, one.marker
-        if self.shard.write_marker(
+        if self.log.write_marker(
             producer_id,
             one.producer_epoch,
             marker.coordinator_epoch,
@@ -226,7 +226,7 @@ class GroupShard:
             opens_next=one.opens_next,
         ):
             self.replay_marker(producer_id, commit=marker.commit)
-        await self.shard.wait_until_safe()
+        await self.log.wait_until_safe()
 
     def watch_member(self, group: str, member_id: str, hint: Callable[[], None]) -> None:
         """The member is on a stream: call `hint` when a heartbeat of it would have news."""
@@ -245,7 +245,7 @@ class GroupShard:
 
     def on_topics_changed(self) -> None:
         """What cannot be written now is tried again: nobody else will come for it."""
-        if not self.shard.is_active:
+        if not self.log.is_active:
             return  # `begin` does it
         decisions = (refresh_topics, committing.forget_topics)
         done = [self._try(group.group_id, decide) for group in list(self.groups.values()) for decide in decisions]
@@ -257,7 +257,7 @@ class GroupShard:
 
     def _on_due(self, timer: Timer | TopicsTimer) -> None:
         """A session, or the time to give partitions up, is over."""
-        if not self.shard.is_active:
+        if not self.log.is_active:
             return
         if isinstance(timer, TopicsTimer):
             self.on_topics_changed()
@@ -271,7 +271,7 @@ class GroupShard:
 
     def _member_was_removed(self, timer: Timer, done: asyncio.Future[Answer]) -> None:
         if done.exception() is not None:
-            if self.shard.is_active:
+            if self.log.is_active:
                 self._timers.set(timer, RETRY_MS)
             return
         event = "member_did_not_give_up" if isinstance(timer, RevocationTimer) else "member_session_over"
@@ -282,7 +282,7 @@ class GroupShard:
 
     def _try(self, group: str, decide: Callable[[Group, GroupContext], GroupDecision[object]]) -> bool:
         """Whether it could be carried out."""
-        if not self.shard.is_active:
+        if not self.log.is_active:
             return False
         try:
             self._decide(group, decide)
@@ -296,10 +296,10 @@ class GroupShard:
         return self.groups.get(group_id) or Group(group_id)
 
     def _decide(self, group_id: str, decide: Callable[[Group, GroupContext], GroupDecision[R]]) -> R:
-        self.shard.check()
+        self.log.check()
         decision = decide(self._group(group_id), self._context())
         if decision.records:
-            self.shard.write([encode(record) for record in decision.records])
+            self.log.write([encode(record) for record in decision.records])
             held = held_by_those(self._group(group_id), decision.records)
             self._apply(decision.records)
             self._hint(group_id, decision.records, held)
@@ -308,7 +308,7 @@ class GroupShard:
 
     def _submit(self, command: Command) -> asyncio.Future[Answer]:
         """To be decided with what else comes of its group until then. Raises what the shard raises."""
-        self.shard.check()
+        self.log.check()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Answer] = loop.create_future()
         pending = self._pending.setdefault(command.group, [])

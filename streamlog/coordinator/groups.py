@@ -128,8 +128,8 @@ class GroupCoordinator:
         partition of `__consumer_offsets` may have records of it. `wait_s`: for the marker of the one before.
         """
         shard = self._shards.of(command.group)
-        shard.shard.check()
-        replica = shard.shard.replica
+        shard.log.check()
+        replica = shard.log.replica
         with replica.verification(producer_id, producer_epoch) as guard:
             await replica.allow(guard, partial(verify, replica.partition), wait_s)
             return await shard.commit_in_transaction(command, guard)
@@ -144,13 +144,13 @@ class GroupCoordinator:
     async def describe(self, group: str) -> Group | None:
         """As it is now, not to be changed; None: nothing is known of it."""
         shard = self._shards.of(group)
-        shard.shard.check()
-        await shard.shard.wait_until_safe()
+        shard.log.check()
+        await shard.log.wait_until_safe()
         return shard.groups.get(group)
 
     def own_groups(self) -> list[Group]:
         """Of all shards that are loaded, by name; not to be changed."""
-        groups = [g for shard in self._shards if shard.shard.is_active for g in shard.groups.values()]
+        groups = [g for shard in self._shards if shard.log.is_active for g in shard.groups.values()]
         return sorted(groups, key=lambda group: group.group_id)
 
     @property

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from msgspec.structs import replace
 
-from streamlog.coordinator.transaction_shard import Prepared, TransactionShard
+from streamlog.coordinator.transaction_shard import PreparedEnd, TransactionShard
 from streamlog.errors import (
     CoordinatorNotAvailableError,
     LeaderNotAvailableError,
@@ -29,9 +29,9 @@ from streamlog.metadata.view import MetadataView
 from streamlog.model import NO_BROKER, BrokerId, TopicPartition
 from streamlog.ports import Probe, Random
 from streamlog.records import EndTransactionMarker
-from streamlog.transactions.deciding import marker_of
+from streamlog.transactions.lifecycle import marker_of
 from streamlog.transactions.markers import Grant, MarkerOutcome, PartitionMarker
-from streamlog.transactions.records import TransactionState
+from streamlog.transactions.records import TransactionStatus
 
 MARKERS_PER_REQUEST_MAX: Final = 1_000
 BACKOFF_S: Final = (0.02, 0.5)
@@ -53,7 +53,7 @@ class MarkerLink(Protocol):
 class _Job:
     """One decided end."""
 
-    def __init__(self, shard: TransactionShard, prepared: Prepared) -> None:
+    def __init__(self, shard: TransactionShard, prepared: PreparedEnd) -> None:
         self.shard = shard
         self.prepared = prepared
         self.missing = dict.fromkeys(sorted(prepared.value.partitions))
@@ -63,9 +63,7 @@ class _Job:
     @property
     def is_over(self) -> bool:
         shard, prepared = self.shard, self.prepared
-        return self.fenced or not (
-            shard.shard.is_active and prepared.is_of(shard.values.get(prepared.transactional_id))
-        )
+        return self.fenced or not (shard.log.is_active and prepared.is_of(shard.values.get(prepared.transactional_id)))
 
     def done(self, partition: TopicPartition, *, ended: bool) -> None:
         self.missing.pop(partition, None)
@@ -107,7 +105,7 @@ class MarkerWriter:
             self._tasks = None
             self._lines.clear()
 
-    def write(self, shard: TransactionShard, prepared: Prepared) -> None:
+    def write(self, shard: TransactionShard, prepared: PreparedEnd) -> None:
         """coordinator.transaction_shard.Ends."""
         if self._tasks is not None:
             self._tasks.create_task(self._begin(_Job(shard, prepared)))
@@ -117,7 +115,7 @@ class MarkerWriter:
         attempt = 0
         while not job.is_over:
             try:
-                await job.shard.shard.wait_until_safe()
+                await job.shard.log.wait_until_safe()
                 break
             except CoordinatorNotAvailableError:  # in the log, and too few replicas have it
                 attempt += 1
@@ -131,7 +129,7 @@ class MarkerWriter:
         value = job.prepared.value
         producer_id, producer_epoch = marker_of(value)
         marker = EndTransactionMarker(
-            commit=value.state is TransactionState.PREPARE_COMMIT, coordinator_epoch=job.prepared.coordinator_epoch
+            commit=value.state is TransactionStatus.PREPARE_COMMIT, coordinator_epoch=job.prepared.coordinator_epoch
         )
         for partition in tuple(job.missing):
             one = PartitionMarker(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Generic, Protocol, TypeVar
 
 from streamlog.broker.leading.leader_replica import LeaderReplica
-from streamlog.coordinator.shard import Shard
+from streamlog.coordinator.shard_log import ShardLog
 from streamlog.errors import CoordinatorLoadInProgressError, CoordinatorNotAvailableError, NotCoordinatorError
 from streamlog.groups.placement import partition_of
 from streamlog.metadata.view import MetadataView
@@ -29,11 +29,11 @@ class Leaderships(Protocol):
     def listen_for_leaders(self, listener: Callable[[LeaderReplica], None]) -> None: ...
 
 
-class Machine(Protocol):
+class CoordinatorShard(Protocol):
     """One shard's state, its commands and its timers."""
 
     @property
-    def shard(self) -> Shard: ...
+    def log(self) -> ShardLog: ...
 
     def begin(self) -> None:
         """Loaded: commands may come."""
@@ -44,7 +44,7 @@ class Machine(Protocol):
         ...
 
 
-M = TypeVar("M", bound=Machine)
+M = TypeVar("M", bound=CoordinatorShard)
 
 
 class Shards(Generic[M]):
@@ -58,7 +58,7 @@ class Shards(Generic[M]):
         self._replicas = replicas
         self._view = view
         self._make = make
-        self._machines: dict[PartitionId, M] = {}
+        self._shards: dict[PartitionId, M] = {}
         self._tasks: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
@@ -80,22 +80,22 @@ class Shards(Generic[M]):
     async def _run_shard(self, replica: LeaderReplica) -> None:
         partition = replica.partition.partition
         while replica.ended is None:
-            machine = self._machines[partition] = self._make(replica)
+            shard = self._shards[partition] = self._make(replica)
             try:
-                await machine.shard.run(machine.begin)
+                await shard.log.run(shard.begin)
             finally:
-                machine.end()
-                if self._machines.get(partition) is machine:
-                    del self._machines[partition]
+                shard.end()
+                if self._shards.get(partition) is shard:
+                    del self._shards[partition]
 
     def __iter__(self) -> Iterator[M]:
         """Those that this node has now, loaded or not."""
-        return iter(list(self._machines.values()))
+        return iter(list(self._shards.values()))
 
     @property
     def loading(self) -> int:
         """Shards that are not loaded yet."""
-        return sum(not machine.shard.is_active for machine in self._machines.values())
+        return sum(not shard.log.is_active for shard in self._shards.values())
 
     def partition_of(self, key: str) -> PartitionId:
         """CoordinatorNotAvailableError while there is no such topic."""
@@ -117,9 +117,9 @@ class Shards(Generic[M]):
     def of(self, key: str) -> M:
         """NotCoordinatorError, CoordinatorLoadInProgressError, CoordinatorNotAvailableError."""
         leader = self.coordinator_of(key)
-        machine = self._machines.get(self.partition_of(key))
-        if machine is not None:
-            return machine
+        shard = self._shards.get(self.partition_of(key))
+        if shard is not None:
+            return shard
         if leader == self._replicas.node_id:
             raise CoordinatorLoadInProgressError(f"this node is about to coordinate {self._what} {key!r}")
         details = {"leader": leader, "address": self._view.address_of(leader)}
@@ -129,4 +129,4 @@ class Shards(Generic[M]):
 
     def at(self, partition: PartitionId) -> M | None:
         """Of this partition of the topic; None where this node does not lead it."""
-        return self._machines.get(partition)
+        return self._shards.get(partition)

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 
 
-class Timers(Generic[K]):
+class KeyedTimers(Generic[K]):
     """Owned by a shard, and stopped with it."""
 
     def __init__(self, on_due: Callable[[K], None]) -> None:

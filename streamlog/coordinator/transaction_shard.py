@@ -33,8 +33,8 @@ from msgspec.structs import replace
 from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.coordinator.deadlines import Deadlines
 from streamlog.coordinator.recurring import Recurring
-from streamlog.coordinator.shard import Shard
-from streamlog.coordinator.timers import Timers
+from streamlog.coordinator.shard_log import ShardLog
+from streamlog.coordinator.timers import KeyedTimers
 from streamlog.errors import (
     ConcurrentTransactionsError,
     ProducerFencedError,
@@ -43,11 +43,19 @@ from streamlog.errors import (
 )
 from streamlog.model import NO_PRODUCER_ID, LeaderEpoch, ProducerEpoch, ProducerId, TopicPartition
 from streamlog.ports import Clock, Probe
-from streamlog.transactions import deciding
+from streamlog.transactions import lifecycle
 from streamlog.transactions.codec import decode, encode
-from streamlog.transactions.deciding import AHEAD_MS, AddPartitions, Decision, End, Ended, Init, Producer
+from streamlog.transactions.lifecycle import (
+    AHEAD_MS,
+    AddPartitions,
+    Ended,
+    EndTransaction,
+    InitProducer,
+    TransactionalProducer,
+    TransactionDecision,
+)
 from streamlog.transactions.markers import Grant
-from streamlog.transactions.records import PREPARED, Record, TransactionState, TransactionValue
+from streamlog.transactions.records import PREPARED, TransactionRecord, TransactionStatus, TransactionValue
 
 R = TypeVar("R")
 
@@ -57,13 +65,13 @@ TIMER_MS_MAX: Final = 24 * 3_600_000
 """A timer is set anew at least so often: wall clocks are put right, and loops are not made for weeks."""
 
 
-class ProducerIds(Protocol):
-    """streamlog.broker.ProducerIds."""
+class ProducerIdAllocator(Protocol):
+    """streamlog.broker.producer_ids."""
 
     async def next(self) -> ProducerId: ...
 
 
-class Prepared(Struct, frozen=True, kw_only=True):
+class PreparedEnd(Struct, frozen=True, kw_only=True):
     """A decided end whose markers are to be written."""
 
     transactional_id: str
@@ -78,7 +86,7 @@ class Prepared(Struct, frozen=True, kw_only=True):
 class Ends(Protocol):
     """Whoever has markers written: streamlog.coordinator.marker_writer."""
 
-    def write(self, shard: TransactionShard, prepared: Prepared) -> None:
+    def write(self, shard: TransactionShard, prepared: PreparedEnd) -> None:
         """See to it that all partitions get their markers, then call `shard.completed`."""
         ...
 
@@ -90,20 +98,20 @@ class Ends(Protocol):
 
 
 class TransactionShard:
-    """Owned by the coordinator; `shard.run` is a task of it."""
+    """Owned by the coordinator; `log.run` is a task of it."""
 
     def __init__(
         self,
         replica: LeaderReplica,
         ends: Ends,
-        producer_ids: ProducerIds,
+        producer_ids: ProducerIdAllocator,
         expiration_ms: Callable[[], int],
         spawn: Callable[[Coroutine[object, object, None]], object],
         clock: Clock,
         probe: Probe,
     ) -> None:
         """`spawn`: makes a task of the coordinator's group."""
-        self.shard = Shard(replica, self, clock, probe)
+        self.log = ShardLog(replica, self, clock, probe)
         self.values: dict[str, TransactionValue] = {}
         self._ends = ends
         self._producer_ids = producer_ids
@@ -111,7 +119,7 @@ class TransactionShard:
         self._spawn = spawn
         self._clock = clock
         self._probe = probe
-        self._timers: Timers[str] = Timers(self._on_due)
+        self._timers: KeyedTimers[str] = KeyedTimers(self._on_due)
         self._deadlines = Deadlines(clock)
         self._changed: dict[str, asyncio.Event] = {}  # of ids that somebody waits for
         self._recurring = Recurring()
@@ -135,7 +143,7 @@ class TransactionShard:
     def begin(self) -> None:
         """Loaded: time-outs run from now on, and what is decided is carried out."""
         if self._unknown:
-            self._probe("transaction_records_unknown", partition=str(self.shard.replica.partition), count=self._unknown)
+            self._probe("transaction_records_unknown", partition=str(self.log.replica.partition), count=self._unknown)
         for transactional_id, value in list(self.values.items()):
             self._follow(transactional_id, value)
 
@@ -148,23 +156,23 @@ class TransactionShard:
 
     # -- commands; `deadline` on the monotonic clock: how long to wait for the end of the transaction before
 
-    async def init(self, command: Init, deadline: float) -> Producer:
-        """What `deciding.init` raises; an open transaction is aborted first, and its end waited for."""
+    async def init(self, command: InitProducer, deadline: float) -> TransactionalProducer:
+        """What `lifecycle.init` raises; an open transaction is aborted first, and its end waited for."""
         async with self._confirmed(command.transactional_id):
             return await self._init(command, deadline)
 
-    async def _init(self, command: Init, deadline: float) -> Producer:
+    async def _init(self, command: InitProducer, deadline: float) -> TransactionalProducer:
         transactional_id = command.transactional_id
         while True:
             command = replace(command, fresh_producer_id=await self._fresh_id(transactional_id))
             before = self.values.get(transactional_id)
             if before is None or before.state not in PREPARED:
-                if not deciding.must_abort_first(command, before):
-                    return await self.decide(transactional_id, partial(deciding.init, command))
+                if not lifecycle.must_abort_first(command, before):
+                    return await self.decide(transactional_id, partial(lifecycle.init, command))
                 command = self._abort_for(command)
             await self._until_ended(transactional_id, deadline)
 
-    def _abort_for(self, command: Init) -> Init:
+    def _abort_for(self, command: InitProducer) -> InitProducer:
         """Who said what producer it had goes on as the one that the abort has made of it."""
         aborted = self._abort(command.transactional_id, command.fresh_producer_id)
         if command.producer_id == NO_PRODUCER_ID:
@@ -172,32 +180,32 @@ class TransactionShard:
         return replace(command, producer_id=aborted.producer_id, producer_epoch=aborted.producer_epoch)
 
     async def add_partitions(self, command: AddPartitions) -> None:
-        """What `deciding.add_partitions` raises."""
+        """What `lifecycle.add_partitions` raises."""
         async with self._confirmed(command.transactional_id):
-            self._decide(command.transactional_id, partial(deciding.add_partitions, command))
+            self._decide(command.transactional_id, partial(lifecycle.add_partitions, command))
         self._ahead.pop(command.transactional_id, None)
-        await self.shard.wait_until_safe()
+        await self.log.wait_until_safe()
 
-    async def end_transaction(self, command: End, deadline: float) -> Ended:
-        """What `deciding.end` raises. Answers when the decision is replicated; the markers may follow."""
+    async def end_transaction(self, command: EndTransaction, deadline: float) -> Ended:
+        """What `lifecycle.end` raises. Answers when the decision is replicated; the markers may follow."""
         async with self._confirmed(command.transactional_id):
             return await self._end(command, deadline)
 
-    async def _end(self, command: End, deadline: float) -> Ended:
+    async def _end(self, command: EndTransaction, deadline: float) -> Ended:
         transactional_id = command.transactional_id
         while True:
             fresh = await self._fresh_id(transactional_id)
-            open_now = deciding.known(transactional_id, self.values.get(transactional_id)).partitions
+            open_now = lifecycle.known(transactional_id, self.values.get(transactional_id)).partitions
             recurring = self._recurring.of(transactional_id, command.producer_epoch, open_now)
             command = replace(command, fresh_producer_id=fresh, recurring=recurring)
             try:
-                ended = self._decide(transactional_id, partial(deciding.end, command))
+                ended = self._decide(transactional_id, partial(lifecycle.end, command))
             except ConcurrentTransactionsError:
                 await self._until_ended(transactional_id, deadline)
                 continue
             if ended.was_open and self.values[transactional_id].has_next:
                 self._ahead[transactional_id] = ended.producer.producer_epoch
-            await self.shard.wait_until_safe()
+            await self.log.wait_until_safe()
             return ended
 
     async def abort(self, transactional_id: str, deadline: float) -> None:
@@ -205,20 +213,22 @@ class TransactionShard:
         await self._until_next_begins(transactional_id, deadline)
         async with self._confirmed(transactional_id):
             self._abort(transactional_id, await self._fresh_id(transactional_id))
-        await self.shard.wait_until_safe()
+        await self.log.wait_until_safe()
         await self._until_ended(transactional_id, deadline)
 
     async def describe(self, transactional_id: str) -> TransactionValue | None:
         """None: the id is not known."""
-        self.shard.check()
+        self.log.check()
         found = self.values.get(transactional_id)
-        await self.shard.wait_until_safe()
+        await self.log.wait_until_safe()
         return found
 
-    async def decide(self, transactional_id: str, decide: Callable[[TransactionValue | None, int], Decision[R]]) -> R:
+    async def decide(
+        self, transactional_id: str, decide: Callable[[TransactionValue | None, int], TransactionDecision[R]]
+    ) -> R:
         """Carry out a decision on one id, and give its response when it is safe."""
         response = self._decide(transactional_id, decide)
-        await self.shard.wait_until_safe()
+        await self.log.wait_until_safe()
         return response
 
     @asynccontextmanager
@@ -232,8 +242,8 @@ class TransactionShard:
         except StreamlogError as error:
             if not error.retriable:
                 if not isinstance(error, ProducerFencedError):
-                    self.shard.write([encode(Record(transactional_id, self.values.get(transactional_id)))])
-                await self.shard.wait_until_safe()
+                    self.log.write([encode(TransactionRecord(transactional_id, self.values.get(transactional_id)))])
+                await self.log.wait_until_safe()
             raise
 
     # -- what nobody asks for
@@ -243,9 +253,9 @@ class TransactionShard:
     ) -> None:
         """All markers of this end are written, and replicated; `ended`: where there were records."""
         now = self.values.get(transactional_id)
-        if not self.shard.is_active or now is None or not _is_same_end(prepared, now):
+        if not self.log.is_active or now is None or not _is_same_end(prepared, now):
             return
-        decision = deciding.complete(transactional_id, now, self._clock.wall_ms())
+        decision = lifecycle.complete(transactional_id, now, self._clock.wall_ms())
         try:
             self._carry_out(transactional_id, decision, write=not now.has_next)
         except StreamlogError:
@@ -256,7 +266,7 @@ class TransactionShard:
 
     def _on_due(self, transactional_id: str) -> None:
         value = self.values.get(transactional_id)
-        if value is None or not self.shard.is_active:
+        if value is None or not self.log.is_active:
             return
         try:
             self._carry_out_due(transactional_id, value)
@@ -267,14 +277,14 @@ class TransactionShard:
         if transactional_id in self._ahead:
             self._spawn(self._close_unused(transactional_id))
         elif self._deadlines.left_ms(transactional_id, value) == 0:
-            if deciding.needs_fresh_id(value):
+            if lifecycle.needs_fresh_id(value):
                 self._spawn(self._abort_overdue(transactional_id))
                 return
             self._abort(transactional_id, NO_PRODUCER_ID)
             self._probe("transaction_timed_out", transactional_id=transactional_id, timeout_ms=value.timeout_ms)
         elif not self._decide(
             transactional_id,
-            lambda _, now: deciding.expire(transactional_id, value, now, self._expiration_ms()),
+            lambda _, now: lifecycle.expire(transactional_id, value, now, self._expiration_ms()),
         ):
             self._set_timer(transactional_id, value)
 
@@ -286,41 +296,43 @@ class TransactionShard:
             if value is not None and self._deadlines.left_ms(transactional_id, value) == 0:
                 self._abort(transactional_id, fresh)
         except StreamlogError:
-            if self.shard.is_active:
+            if self.log.is_active:
                 self._timers.set(transactional_id, RETRY_MS)
 
     # -- the steps
 
     async def _fresh_id(self, transactional_id: str) -> ProducerId:
         """NO_PRODUCER_ID where none is needed."""
-        self.shard.check()
+        self.log.check()
         fresh = NO_PRODUCER_ID
-        while fresh == NO_PRODUCER_ID and deciding.needs_fresh_id(self.values.get(transactional_id)):
+        while fresh == NO_PRODUCER_ID and lifecycle.needs_fresh_id(self.values.get(transactional_id)):
             fresh = await self._producer_ids.next()
         return fresh
 
     def _abort(self, transactional_id: str, fresh_producer_id: ProducerId) -> TransactionValue:
-        def decide(value: TransactionValue | None, now_ms: int) -> Decision[TransactionValue]:
-            return deciding.abort_open(
-                transactional_id, deciding.known(transactional_id, value), fresh_producer_id, now_ms
+        def decide(value: TransactionValue | None, now_ms: int) -> TransactionDecision[TransactionValue]:
+            return lifecycle.abort_open(
+                transactional_id, lifecycle.known(transactional_id, value), fresh_producer_id, now_ms
             )
 
         return self._decide(transactional_id, decide)
 
-    def _decide(self, transactional_id: str, decide: Callable[[TransactionValue | None, int], Decision[R]]) -> R:
-        self.shard.check()
+    def _decide(
+        self, transactional_id: str, decide: Callable[[TransactionValue | None, int], TransactionDecision[R]]
+    ) -> R:
+        self.log.check()
         decision = decide(self.values.get(transactional_id), self._clock.wall_ms())
         self._carry_out(transactional_id, decision)
         return decision.response
 
-    def _carry_out(self, transactional_id: str, decision: Decision[object], *, write: bool = True) -> None:
+    def _carry_out(self, transactional_id: str, decision: TransactionDecision[object], *, write: bool = True) -> None:
         """`write`: False where the next record of the id says it too."""
         record = decision.record
         if record is None:
             return
         before = self.values.get(transactional_id)
         if write:
-            self.shard.write([encode(record)])
+            self.log.write([encode(record)])
         self._apply(record)
         self._note(transactional_id)
         if record.value is None or record.value.producer_epoch != self._ahead.get(transactional_id):
@@ -336,7 +348,7 @@ class TransactionShard:
         grant = Grant(producer_id=value.producer_id, producer_epoch=epoch, partitions=tuple(sorted(value.partitions)))
         try:
             used = await self._ends.take_back(grant)
-            if self._ahead.get(transactional_id) != epoch or not self.shard.is_active:
+            if self._ahead.get(transactional_id) != epoch or not self.log.is_active:
                 return  # somebody has asked, or it has ended
             if not used:
                 self._decide(transactional_id, partial(_closed, transactional_id))
@@ -344,11 +356,11 @@ class TransactionShard:
             del self._ahead[transactional_id]
             self._set_timer(transactional_id, self.values[transactional_id])
         except StreamlogError:
-            if self._ahead.get(transactional_id) == epoch and self.shard.is_active:
+            if self._ahead.get(transactional_id) == epoch and self.log.is_active:
                 self._timers.set(transactional_id, RETRY_MS)
 
-    def _apply(self, record: Record) -> None:
-        if record.value is None or record.value.state is not TransactionState.ONGOING:
+    def _apply(self, record: TransactionRecord) -> None:
+        if record.value is None or record.value.state is not TransactionStatus.ONGOING:
             self._deadlines.forget(record.transactional_id)
         if record.value is None:
             self.values.pop(record.transactional_id, None)
@@ -359,8 +371,8 @@ class TransactionShard:
         """What the new state asks for."""
         if value.state in PREPARED:
             self._timers.set(transactional_id, None)
-            epoch = self.shard.replica.leader_epoch
-            prepared = Prepared(transactional_id=transactional_id, value=value, coordinator_epoch=epoch)
+            epoch = self.log.replica.leader_epoch
+            prepared = PreparedEnd(transactional_id=transactional_id, value=value, coordinator_epoch=epoch)
             self._ends.write(self, prepared)
         else:
             self._set_timer(transactional_id, value)
@@ -369,7 +381,7 @@ class TransactionShard:
         after_ms: int | None
         if transactional_id in self._ahead:
             after_ms = AHEAD_MS
-        elif value.state is TransactionState.ONGOING:
+        elif value.state is TransactionStatus.ONGOING:
             after_ms = self._deadlines.left_ms(transactional_id, value)
         else:
             after_ms = max(0, value.updated_ms + self._expiration_ms() - self._clock.wall_ms())
@@ -380,7 +392,7 @@ class TransactionShard:
     async def _until_ended(self, transactional_id: str, deadline: float) -> None:
         """ConcurrentTransactionsError when the time is over, and what the shard raises."""
         while True:
-            self.shard.check()
+            self.log.check()
             value = self.values.get(transactional_id)
             if value is None or value.state not in PREPARED:
                 return
@@ -405,8 +417,8 @@ class TransactionShard:
             changed.set()
 
 
-def _closed(transactional_id: str, value: TransactionValue | None, now_ms: int) -> Decision[None]:
-    return deciding.close_unused(transactional_id, deciding.known(transactional_id, value), now_ms)
+def _closed(transactional_id: str, value: TransactionValue | None, now_ms: int) -> TransactionDecision[None]:
+    return lifecycle.close_unused(transactional_id, lifecycle.known(transactional_id, value), now_ms)
 
 
 def _is_same_end(one: TransactionValue, other: TransactionValue) -> bool:

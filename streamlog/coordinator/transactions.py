@@ -13,13 +13,13 @@ from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.config import group_settings
 from streamlog.coordinator.marker_writer import MarkerLink, MarkerWriter
 from streamlog.coordinator.shards import Leaderships, Shards
-from streamlog.coordinator.transaction_shard import ProducerIds, TransactionShard
+from streamlog.coordinator.transaction_shard import ProducerIdAllocator, TransactionShard
 from streamlog.errors import InvalidRequestError
 from streamlog.metadata.node_configs import NodeConfigs
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId
 from streamlog.ports import Ports
-from streamlog.transactions.deciding import AddPartitions, End, Ended, Init, Producer
+from streamlog.transactions.lifecycle import AddPartitions, Ended, EndTransaction, InitProducer, TransactionalProducer
 from streamlog.transactions.records import TWO_PHASE, TransactionValue
 
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
@@ -33,7 +33,7 @@ class TransactionCoordinator:
         replicas: Leaderships,
         view: MetadataView,
         configs: NodeConfigs,
-        producer_ids: ProducerIds,
+        producer_ids: ProducerIdAllocator,
         link: MarkerLink,
         ports: Ports,
     ) -> None:
@@ -73,7 +73,7 @@ class TransactionCoordinator:
 
     # -- commands; `timeout_s`: how long to wait for the end of the transaction before
 
-    async def init(self, command: Init, timeout_s: float) -> Producer:
+    async def init(self, command: InitProducer, timeout_s: float) -> TransactionalProducer:
         """InvalidRequestError for a time-out that is too long, and for two-phase commit where it is not allowed."""
         limit = self._configs.node[group_settings.TRANSACTION_MAX_TIMEOUT_MS]
         if command.timeout_ms == TWO_PHASE:
@@ -92,7 +92,7 @@ class TransactionCoordinator:
     async def add_partitions(self, command: AddPartitions) -> None:
         await self._shards.of(command.transactional_id).add_partitions(command)
 
-    async def end(self, command: End, timeout_s: float) -> Ended:
+    async def end(self, command: EndTransaction, timeout_s: float) -> Ended:
         return await self._shards.of(command.transactional_id).end_transaction(command, self._deadline(timeout_s))
 
     async def abort(self, transactional_id: str, timeout_s: float) -> None:
@@ -103,7 +103,7 @@ class TransactionCoordinator:
 
     def own_transactions(self) -> list[tuple[str, TransactionValue]]:
         """Of all shards that are loaded, by transactional id."""
-        loaded = [shard for shard in self._shards if shard.shard.is_active]
+        loaded = [shard for shard in self._shards if shard.log.is_active]
         return sorted((pair for shard in loaded for pair in shard.values.items()), key=lambda pair: pair[0])
 
     @property

@@ -3,7 +3,7 @@
     markers    what the partitions are told
     records    what the coordinator remembers of one transactional id, in Kafka's bytes (codec)
     state      replay of records
-    deciding   begin, add partitions, end, mark, expire: command and state in, records and answer out
+    lifecycle  begin, add partitions, end, mark, expire: command and state in, records and answer out
 
 Theory of operation
 - A transactional id has one producer id and epoch at a time. `init` raises the epoch, and fences whoever had it before.

@@ -20,7 +20,7 @@ from streamlog.model import (
 )
 from streamlog.records.message_reader import MessageReader
 from streamlog.records.message_writer import MessageWriter
-from streamlog.transactions.records import NO_TIME, TWO_PHASE, Record, TransactionState, TransactionValue
+from streamlog.transactions.records import NO_TIME, TWO_PHASE, TransactionRecord, TransactionStatus, TransactionValue
 
 _KEY_VERSION: Final = 0
 _VALUE_VERSION: Final = 1  # flexible; 0 is not, and is read
@@ -31,7 +31,7 @@ _FORMER_TAG: Final = 10_001  # int8: 1 committed, 0 aborted
 _CLIENT_VERSION: Final = (2).to_bytes(2, "big")  # every transaction raises the epoch (KIP-890)
 
 
-def encode(record: Record) -> tuple[bytes, bytes | None]:
+def encode(record: TransactionRecord) -> tuple[bytes, bytes | None]:
     """Key and value."""
     key = MessageWriter()
     key.int16(_KEY_VERSION)
@@ -79,7 +79,7 @@ def _write_topics(writer: MessageWriter, partitions: frozenset[TopicPartition]) 
     writer.array(topics, topic_of)
 
 
-def decode(key: bytes | None, value: bytes | None) -> Record:
+def decode(key: bytes | None, value: bytes | None) -> TransactionRecord:
     """Raises UnsupportedVersionError, InvalidRecordError."""
     if key is None:
         raise InvalidRecordError("a record of __transaction_state must have a key")
@@ -88,7 +88,7 @@ def decode(key: bytes | None, value: bytes | None) -> Record:
     if version != _KEY_VERSION:
         raise UnsupportedVersionError(f"records of kind {version} are not known here", field="type", version=version)
     transactional_id = reader.string()
-    return Record(transactional_id, None if value is None else _decode_value(MessageReader(value)))
+    return TransactionRecord(transactional_id, None if value is None else _decode_value(MessageReader(value)))
 
 
 def _decode_value(reader: MessageReader) -> TransactionValue:
@@ -100,7 +100,7 @@ def _decode_value(reader: MessageReader) -> TransactionValue:
     reader.flexible = version == _VALUE_VERSION
     producer_id, producer_epoch = ProducerId(reader.int64()), ProducerEpoch(reader.int16())
     timeout_ms, state = reader.int32(), reader.int8()
-    if state not in TransactionState.__members__.values():
+    if state not in TransactionStatus.__members__.values():
         raise InvalidRecordError(f"a transaction cannot be in state {state}")
     partitions = _read_topics(reader)
     updated_ms, started_ms = reader.int64(), reader.int64()
@@ -119,7 +119,7 @@ def _decode_value(reader: MessageReader) -> TransactionValue:
         producer_epoch=producer_epoch,
         previous_producer_id=previous,
         timeout_ms=TWO_PHASE if timeout_ms == INT32_MAX else timeout_ms,
-        state=TransactionState(state),
+        state=TransactionStatus(state),
         partitions=partitions,
         started_ms=started_ms,
         updated_ms=updated_ms,

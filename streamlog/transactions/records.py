@@ -12,8 +12,8 @@ from streamlog.model import NO_PRODUCER_ID, ProducerEpoch, ProducerId, TopicPart
 NO_TIME: Final = -1
 
 
-class TransactionState(enum.IntEnum):
-    """Kafka's numbers. The transitions are in deciding.py."""
+class TransactionStatus(enum.IntEnum):
+    """Kafka's numbers. The transitions are in lifecycle.py."""
 
     EMPTY = 0  # a producer, and no transaction yet
     ONGOING = 1
@@ -23,7 +23,7 @@ class TransactionState(enum.IntEnum):
     COMPLETE_ABORT = 5
 
 
-PREPARED: Final = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
+PREPARED: Final = frozenset({TransactionStatus.PREPARE_COMMIT, TransactionStatus.PREPARE_ABORT})
 
 
 class TransactionValue(Struct, frozen=True, kw_only=True):
@@ -33,7 +33,7 @@ class TransactionValue(Struct, frozen=True, kw_only=True):
     producer_epoch: ProducerEpoch  # that holds: of the markers in PREPARE_*, of the next transaction after it
     previous_producer_id: ProducerId = NO_PRODUCER_ID  # when the epochs of one id were used up
     timeout_ms: int  # of a transaction; TWO_PHASE: none
-    state: TransactionState
+    state: TransactionStatus
     partitions: frozenset[TopicPartition] = frozenset()
     started_ms: int = NO_TIME  # wall clock
     updated_ms: int
@@ -51,6 +51,6 @@ TWO_PHASE: Final = -1
 """As a time-out: an outside coordinator ends the transaction."""
 
 
-class Record(NamedTuple):
+class TransactionRecord(NamedTuple):
     transactional_id: str
     value: TransactionValue | None

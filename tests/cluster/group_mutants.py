@@ -10,7 +10,7 @@ from unittest import mock
 from msgspec.structs import replace
 
 from streamlog.coordinator.group_shard import GroupShard
-from streamlog.coordinator.shard import Shard
+from streamlog.coordinator.shard_log import ShardLog
 from streamlog.groups import committing, reconcile
 from streamlog.groups.records import CurrentValue
 from streamlog.groups.state import Group
@@ -61,10 +61,10 @@ def granted_before_it_is_given_up() -> AbstractContextManager[object]:
 def answered_before_it_is_replicated() -> AbstractContextManager[object]:
     """The coordinator answers as soon as its own log has it."""
 
-    async def mutant(self: Shard) -> None:
+    async def mutant(self: ShardLog) -> None:
         pass
 
-    return mock.patch.object(Shard, "wait_until_safe", mutant)
+    return mock.patch.object(ShardLog, "wait_until_safe", mutant)
 
 
 def hint_lost() -> AbstractContextManager[object]:
@@ -75,10 +75,10 @@ def hint_lost() -> AbstractContextManager[object]:
 def state_not_loaded() -> AbstractContextManager[object]:
     """A new coordinator begins without what its partition says."""
 
-    async def mutant(self: Shard) -> int:
+    async def mutant(self: ShardLog) -> int:
         return 0
 
-    return mock.patch.object(Shard, "_load", mutant)
+    return mock.patch.object(ShardLog, "_load", mutant)
 
 
 MUTANTS: Final[Mapping[str, Mutant]] = {

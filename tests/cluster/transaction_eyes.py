@@ -14,7 +14,7 @@ from typing import Any
 from unittest import mock
 
 from streamlog.coordinator.marker_writer import MarkerWriter
-from streamlog.coordinator.transaction_shard import Prepared, TransactionShard
+from streamlog.coordinator.transaction_shard import PreparedEnd, TransactionShard
 from streamlog.model import Offset
 
 from .transaction_ledger import Wrong
@@ -22,20 +22,20 @@ from .transaction_ledger import Wrong
 
 @contextmanager
 def looking(wrong: Wrong) -> Iterator[None]:
-    decided: dict[int, tuple[Prepared, Offset]] = {}  # by identity: what is held is not made anew
+    decided: dict[int, tuple[PreparedEnd, Offset]] = {}  # by identity: what is held is not made anew
     begin, send = MarkerWriter.write, MarkerWriter._write
 
     @wraps(begin)
-    def write(self: MarkerWriter, shard: TransactionShard, prepared: Prepared) -> None:
+    def write(self: MarkerWriter, shard: TransactionShard, prepared: PreparedEnd) -> None:
         """Called in the step in which the decision is appended, or when it has been loaded."""
-        decided[id(prepared)] = prepared, shard.shard.replica.log_end_offset
+        decided[id(prepared)] = prepared, shard.log.replica.log_end_offset
         begin(self, shard, prepared)
 
     @wraps(send)
     async def _write(self: MarkerWriter, node: Any, some: list[Any]) -> Any:
         for item in some:
             prepared, end = decided[id(item.job.prepared)]
-            replica = item.job.shard.shard.replica
+            replica = item.job.shard.log.replica
             if replica.high_watermark < end:
                 wrong("I2", f"a marker of {prepared} leaves at {replica.high_watermark}, its decision ends at {end}")
         return await send(self, node, some)

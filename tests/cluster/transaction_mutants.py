@@ -11,14 +11,14 @@ from msgspec.structs import replace
 
 from streamlog.broker.append.verification import Verifications
 from streamlog.coordinator.marker_writer import MarkerWriter, _Job
-from streamlog.coordinator.shard import Shard
+from streamlog.coordinator.shard_log import ShardLog
 from streamlog.coordinator.transaction_shard import TransactionShard
 from streamlog.errors import InvalidTransactionStateError
 from streamlog.model import ProducerEpoch, ProducerId
 from streamlog.services.batches.transaction_verification import Verifier
-from streamlog.transactions import deciding
-from streamlog.transactions.deciding import Decision, End, Ended
-from streamlog.transactions.records import NO_TIME, PREPARED, Record, TransactionState, TransactionValue
+from streamlog.transactions import lifecycle
+from streamlog.transactions.lifecycle import Ended, EndTransaction, TransactionDecision
+from streamlog.transactions.records import NO_TIME, PREPARED, TransactionRecord, TransactionStatus, TransactionValue
 
 from .mutants import Mutant
 
@@ -27,10 +27,10 @@ def marker_before_the_decision_is_durable() -> AbstractContextManager[Any]:
     begin = MarkerWriter._begin
 
     async def at_once(self: MarkerWriter, job: _Job) -> None:
-        async def safe(_: Shard) -> None:
+        async def safe(_: ShardLog) -> None:
             return
 
-        with patch.object(Shard, "wait_until_safe", safe):
+        with patch.object(ShardLog, "wait_until_safe", safe):
             await begin(self, job)  # waits for nothing, so nobody else meets the patch
 
     return patch.object(MarkerWriter, "_begin", at_once)
@@ -42,7 +42,7 @@ def epoch_not_bumped() -> AbstractContextManager[Any]:
     def same(before: TransactionValue, fresh_producer_id: ProducerId) -> tuple[ProducerId, ProducerEpoch]:
         return before.producer_id, before.producer_epoch
 
-    return patch.object(deciding, "_next_epoch", same)
+    return patch.object(lifecycle, "_next_epoch", same)
 
 
 def verification_skipped() -> AbstractContextManager[Any]:
@@ -54,19 +54,19 @@ def verification_skipped() -> AbstractContextManager[Any]:
 
 def retry_of_the_end_decided_anew() -> AbstractContextManager[Any]:
     """Whatever was decided: the last one who asks is right, as long as not all markers are written."""
-    end = deciding.end
+    end = lifecycle.end
 
-    def anew(command: End, before: TransactionValue | None, now_ms: int) -> Decision[Ended]:
+    def anew(command: EndTransaction, before: TransactionValue | None, now_ms: int) -> TransactionDecision[Ended]:
         if before is not None and before.state in PREPARED and command.producer_epoch == before.producer_epoch - 1:
-            state = TransactionState.PREPARE_COMMIT if command.commit else TransactionState.PREPARE_ABORT
+            state = TransactionStatus.PREPARE_COMMIT if command.commit else TransactionStatus.PREPARE_ABORT
             value = replace(before, state=state, updated_ms=now_ms)
-            response = Ended(producer=deciding._producer(value), was_open=True)
-            return Decision(response=response, record=Record(command.transactional_id, value))
+            response = Ended(producer=lifecycle._producer(value), was_open=True)
+            return TransactionDecision(response=response, record=TransactionRecord(command.transactional_id, value))
         if before is None:
             raise InvalidTransactionStateError("nothing is open")
         return end(command, before, now_ms)
 
-    return patch.object(deciding, "end", anew)
+    return patch.object(lifecycle, "end", anew)
 
 
 def grant_not_taken_back() -> AbstractContextManager[Any]:

@@ -21,9 +21,9 @@ from streamlog.errors import (
 )
 from streamlog.model import NO_PRODUCER_ID, BrokerId, Offset, ProducerEpoch, ProducerId, TopicPartition
 from streamlog.ports import Network, Ports
-from streamlog.transactions.deciding import AddPartitions, End, Ended, Init, Producer
+from streamlog.transactions.lifecycle import AddPartitions, Ended, EndTransaction, InitProducer, TransactionalProducer
 from streamlog.transactions.markers import Grant, MarkerOutcome, PartitionMarker
-from streamlog.transactions.records import TransactionState
+from streamlog.transactions.records import TransactionStatus
 from tests.broker.rig import ME, OTHER, P0, Rig
 
 T = TypeVar("T")
@@ -137,11 +137,11 @@ class Bench:
             self.rig.rest(0.1)
             self.copied()
 
-    def init(self, timeout_ms: int = 60_000) -> Producer:
-        command = Init(transactional_id="x", timeout_ms=timeout_ms, fresh_producer_id=NO_PRODUCER_ID)
+    def init(self, timeout_ms: int = 60_000) -> TransactionalProducer:
+        command = InitProducer(transactional_id="x", timeout_ms=timeout_ms, fresh_producer_id=NO_PRODUCER_ID)
         return self.run(self.coordinator.init(command, WAIT_S))
 
-    def adding(self, producer: Producer, *partitions: TopicPartition) -> Awaitable[None]:
+    def adding(self, producer: TransactionalProducer, *partitions: TopicPartition) -> Awaitable[None]:
         command = AddPartitions(
             transactional_id="x",
             producer_id=producer.producer_id,
@@ -150,8 +150,8 @@ class Bench:
         )
         return self.coordinator.add_partitions(command)
 
-    def ending(self, producer: Producer, *, commit: bool = True) -> Awaitable[Ended]:
-        command = End(
+    def ending(self, producer: TransactionalProducer, *, commit: bool = True) -> Awaitable[Ended]:
+        command = EndTransaction(
             transactional_id="x",
             producer_id=producer.producer_id,
             producer_epoch=producer.producer_epoch,
@@ -159,7 +159,7 @@ class Bench:
         )
         return self.coordinator.end(command, WAIT_S)
 
-    def state(self) -> TransactionState:
+    def state(self) -> TransactionStatus:
         ((_, value),) = self.coordinator.own_transactions()
         return value.state
 
@@ -187,7 +187,7 @@ def check_that_no_marker_comes_before_its_decision_is_replicated(bench: Bench) -
     ((node, marker),) = bench.link.written
     assert (node, marker.partition, marker.marker.commit) == (ME, T_0, True)
     assert marker.producer_epoch == producer.producer_epoch + 1
-    assert bench.state() is TransactionState.COMPLETE_COMMIT
+    assert bench.state() is TransactionStatus.COMPLETE_COMMIT
 
 
 def test_no_marker_comes_before_its_decision_is_replicated(bench: Bench) -> None:
@@ -200,18 +200,18 @@ def test_the_next_transaction_opens_behind_the_markers_and_does_not_end_before_t
     bench.link.reachable = False
     following = bench.run(bench.ending(producer)).producer
     bench.run(bench.adding(following))
-    assert bench.state() is TransactionState.PREPARE_COMMIT
+    assert bench.state() is TransactionStatus.PREPARE_COMMIT
     with pytest.raises(ConcurrentTransactionsError):
         bench.run(bench.ending(following))
     ending = bench.start(bench.ending(following, commit=False))
     bench.link.reachable = True
     bench.settle()
     assert ending.result().was_open
-    assert bench.state() is TransactionState.COMPLETE_ABORT
+    assert bench.state() is TransactionStatus.COMPLETE_ABORT
     assert [marker.marker.commit for _, marker in bench.link.written] == [True, False]
 
 
-def twice(bench: Bench) -> Producer:
+def twice(bench: Bench) -> TransactionalProducer:
     """Two transactions with the same partition: the third one is open ahead."""
     producer = bench.init()
     for _ in range(2):
@@ -228,7 +228,7 @@ def test_the_third_transaction_with_the_same_partitions_costs_no_record_to_open(
     producer = twice(bench)
     bench.link.written.clear()
     bench.rig.rest(0.1)
-    assert bench.state() is TransactionState.ONGOING
+    assert bench.state() is TransactionStatus.ONGOING
     before = appended(bench)
     bench.run(bench.adding(producer))
     assert appended(bench) == before
@@ -263,7 +263,7 @@ def test_a_partition_without_records_does_not_recur(bench: Bench) -> None:
 def test_one_that_is_open_ahead_and_not_used_is_closed_without_a_word(bench: Bench) -> None:
     producer = twice(bench)
     bench.settle()
-    assert bench.state() is TransactionState.COMPLETE_COMMIT
+    assert bench.state() is TransactionStatus.COMPLETE_COMMIT
     assert bench.link.taken_back == [
         Grant(producer_id=producer.producer_id, producer_epoch=producer.producer_epoch, partitions=(T_0,))
     ]
@@ -277,7 +277,7 @@ def test_one_that_a_leader_has_used_without_asking_stays_open(bench: Bench) -> N
     producer = twice(bench)
     bench.link.used = True
     bench.settle()
-    assert bench.state() is TransactionState.ONGOING
+    assert bench.state() is TransactionStatus.ONGOING
     assert len(bench.link.taken_back) == 1
     assert bench.run(bench.ending(producer)).was_open
 
@@ -287,10 +287,10 @@ def test_one_of_which_the_leaders_do_not_tell_whether_it_is_used_stays_open(benc
     bench.rig.rest(0.1)
     bench.link.reachable = False
     bench.settle()
-    assert bench.state() is TransactionState.ONGOING
+    assert bench.state() is TransactionStatus.ONGOING
     bench.link.reachable = True
     bench.settle()
-    assert bench.state() is TransactionState.COMPLETE_COMMIT
+    assert bench.state() is TransactionStatus.COMPLETE_COMMIT
 
 
 def test_one_that_somebody_asks_about_while_it_is_taken_back_stays_open(bench: Bench) -> None:
@@ -303,7 +303,7 @@ def test_one_that_somebody_asks_about_while_it_is_taken_back_stays_open(bench: B
 
     with patch.object(bench.link, "take_back", take_back):
         bench.settle()
-    assert bench.state() is TransactionState.ONGOING
+    assert bench.state() is TransactionStatus.ONGOING
 
 
 def test_another_producer_aborts_what_is_open_ahead(bench: Bench) -> None:
@@ -323,12 +323,12 @@ def test_who_takes_over_cannot_know_whether_one_is_used_and_leaves_it_open(bench
         former, producer = producer, bench.run(bench.ending(producer)).producer
     bench.rig.change(2, leader=ME)
     bench.settle()
-    assert bench.state() is TransactionState.ONGOING
+    assert bench.state() is TransactionStatus.ONGOING
     again = bench.run(bench.ending(former))
     assert (again.was_open, again.producer) == (False, producer), "the answer had been lost"
     for _ in range(3):
         bench.settle()
-    assert bench.state() is TransactionState.COMPLETE_ABORT
+    assert bench.state() is TransactionStatus.COMPLETE_ABORT
     assert not bench.run(bench.ending(former)).was_open
     with pytest.raises(ProducerFencedError):
         bench.run(bench.ending(former, commit=False))
@@ -338,7 +338,7 @@ def test_what_was_told_to_be_open_stays_open(bench: Bench) -> None:
     producer = twice(bench)
     bench.run(bench.adding(producer))
     bench.settle()
-    assert bench.state() is TransactionState.ONGOING
+    assert bench.state() is TransactionStatus.ONGOING
 
 
 def test_who_takes_over_ends_what_was_decided(bench: Bench) -> None:
@@ -349,7 +349,7 @@ def test_who_takes_over_ends_what_was_decided(bench: Bench) -> None:
     bench.rig.change(2, leader=ME)  # a new epoch: the state is made from the log anew
     bench.link.reachable = True
     bench.settle()
-    assert bench.state() is TransactionState.COMPLETE_COMMIT
+    assert bench.state() is TransactionStatus.COMPLETE_COMMIT
     assert {marker.marker.coordinator_epoch for _, marker in bench.link.written} == {1}
 
 
@@ -360,16 +360,16 @@ def test_a_partition_that_is_gone_needs_no_marker(bench: Bench) -> None:
     bench.run(bench.ending(producer))
     bench.rig.delete(1)
     bench.settle()
-    assert (bench.state(), bench.link.written) == (TransactionState.COMPLETE_COMMIT, [])
+    assert (bench.state(), bench.link.written) == (TransactionStatus.COMPLETE_COMMIT, [])
 
 
 def test_time_outs_run_on_after_loading(bench: Bench) -> None:
     bench.run(bench.adding(bench.init(timeout_ms=3_000)))
     bench.rig.change(2, leader=ME)
     bench.settle()
-    assert bench.state() is TransactionState.ONGOING
+    assert bench.state() is TransactionStatus.ONGOING
     bench.settle()
-    assert bench.state() is TransactionState.COMPLETE_ABORT
+    assert bench.state() is TransactionStatus.COMPLETE_ABORT
 
 
 @pytest.mark.parametrize("jump_ms", [-1_000_000, 1_000_000])
@@ -377,9 +377,9 @@ def test_time_outs_do_not_jump_with_the_clock(bench: Bench, jump_ms: int) -> Non
     bench.run(bench.adding(bench.init(timeout_ms=3_000)))
     bench.rig.machine.clock.jump_ms += jump_ms
     bench.settle()
-    assert bench.state() is TransactionState.ONGOING
+    assert bench.state() is TransactionStatus.ONGOING
     bench.settle()
-    assert bench.state() is TransactionState.COMPLETE_ABORT
+    assert bench.state() is TransactionStatus.COMPLETE_ABORT
 
 
 def test_whoever_takes_over_gives_no_more_than_the_whole_time(bench: Bench) -> None:
@@ -388,9 +388,9 @@ def test_whoever_takes_over_gives_no_more_than_the_whole_time(bench: Bench) -> N
     bench.rig.machine.clock.jump_ms -= 10_000_000
     bench.rig.change(2, leader=ME)
     bench.settle()
-    assert bench.state() is TransactionState.ONGOING
+    assert bench.state() is TransactionStatus.ONGOING
     bench.settle()
-    assert bench.state() is TransactionState.COMPLETE_ABORT
+    assert bench.state() is TransactionStatus.COMPLETE_ABORT
 
 
 # -- a coordinator that has been replaced, and does not know it

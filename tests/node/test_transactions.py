@@ -26,7 +26,7 @@ from streamlog.ports import Ports
 from streamlog.records.header import TRANSACTIONAL_BIT
 from streamlog.services.batches.transaction_verification import Verifier
 from streamlog.services.transactions.markers import LocalMarkers
-from streamlog.transactions.deciding import AddPartitions
+from streamlog.transactions.lifecycle import AddPartitions
 from tests.node.calls import Calls, until_done
 from tests.node.kit import Nodes, tell
 from tests.storage.batches import batch

@@ -12,21 +12,21 @@ from streamlog.api.errors import to_message
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.errors import InvalidRequestError, StreamlogError
 from streamlog.model import BrokerId, ProducerId, TopicPartition
-from streamlog.transactions.records import TransactionState, TransactionValue
+from streamlog.transactions.records import TransactionStatus, TransactionValue
 
 IDS_PER_REQUEST_MAX: Final = 1_000
-_STATES: Final[Mapping[TransactionState, pb.TransactionState.ValueType]] = {
-    TransactionState.EMPTY: pb.TRANSACTION_STATE_EMPTY,
-    TransactionState.ONGOING: pb.TRANSACTION_STATE_ONGOING,
-    TransactionState.PREPARE_COMMIT: pb.TRANSACTION_STATE_PREPARE_COMMIT,
-    TransactionState.PREPARE_ABORT: pb.TRANSACTION_STATE_PREPARE_ABORT,
-    TransactionState.COMPLETE_COMMIT: pb.TRANSACTION_STATE_COMPLETE_COMMIT,
-    TransactionState.COMPLETE_ABORT: pb.TRANSACTION_STATE_COMPLETE_ABORT,
+_STATES: Final[Mapping[TransactionStatus, pb.TransactionState.ValueType]] = {
+    TransactionStatus.EMPTY: pb.TRANSACTION_STATE_EMPTY,
+    TransactionStatus.ONGOING: pb.TRANSACTION_STATE_ONGOING,
+    TransactionStatus.PREPARE_COMMIT: pb.TRANSACTION_STATE_PREPARE_COMMIT,
+    TransactionStatus.PREPARE_ABORT: pb.TRANSACTION_STATE_PREPARE_ABORT,
+    TransactionStatus.COMPLETE_COMMIT: pb.TRANSACTION_STATE_COMPLETE_COMMIT,
+    TransactionStatus.COMPLETE_ABORT: pb.TRANSACTION_STATE_COMPLETE_ABORT,
 }
-_BY_NUMBER: Final[Mapping[int, TransactionState]] = {number: state for state, number in _STATES.items()}
+_BY_NUMBER: Final[Mapping[int, TransactionStatus]] = {number: state for state, number in _STATES.items()}
 
 
-def number_of(state: TransactionState) -> pb.TransactionState.ValueType:
+def number_of(state: TransactionStatus) -> pb.TransactionState.ValueType:
     return _STATES[state]
 
 

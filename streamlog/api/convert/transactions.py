@@ -25,7 +25,7 @@ from streamlog.errors import InvalidRequestError, StreamlogError
 from streamlog.groups.committing import CommitOffsets
 from streamlog.model import ProducerId, TopicPartition
 from streamlog.records import EndTransactionMarker
-from streamlog.transactions.deciding import AddPartitions, End, Ended
+from streamlog.transactions.lifecycle import AddPartitions, Ended, EndTransaction
 from streamlog.transactions.markers import Grant, MarkerOutcome, PartitionMarker
 
 MARKERS_MAX: Final = 10_000
@@ -49,9 +49,9 @@ def _producer_id(number: int) -> ProducerId:
 # -- for clients
 
 
-def end_request(message: pb.EndTransactionRequest) -> End:
+def end_request(message: pb.EndTransactionRequest) -> EndTransaction:
     """InvalidRequestError."""
-    return End(
+    return EndTransaction(
         transactional_id=transactional_id(message.transactional_id),
         producer_id=_producer_id(message.producer_id),
         producer_epoch=producer_epoch(message.producer_epoch),

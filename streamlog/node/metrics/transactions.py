@@ -6,7 +6,7 @@ from collections import Counter
 
 from streamlog.coordinator.transactions import TransactionCoordinator
 from streamlog.metrics.families import Family, gauge, single
-from streamlog.transactions.records import NO_TIME, TransactionState
+from streamlog.transactions.records import NO_TIME, TransactionStatus
 
 
 def transaction_families(transactions: TransactionCoordinator, now_ms: int) -> list[Family]:
@@ -19,7 +19,7 @@ def transaction_families(transactions: TransactionCoordinator, now_ms: int) -> l
         gauge(
             "streamlog_transactional_ids",
             "Transactional ids that this node coordinates, by the state of their last transaction.",
-            [((state.name.lower(),), states.get(state, 0)) for state in TransactionState],
+            [((state.name.lower(),), states.get(state, 0)) for state in TransactionStatus],
             ("state",),
         ),
         gauge(

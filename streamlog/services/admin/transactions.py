@@ -34,9 +34,9 @@ from streamlog.services.common.gather import ask_each
 from streamlog.services.common.node_parts import Partitions
 from streamlog.services.common.paging import page_size
 from streamlog.services.transactions.markers import LocalMarkers
-from streamlog.transactions.deciding import known
+from streamlog.transactions.lifecycle import known
 from streamlog.transactions.markers import PartitionMarker
-from streamlog.transactions.records import PREPARED, TransactionState
+from streamlog.transactions.records import PREPARED, TransactionStatus
 
 _METHOD: Final = "/streamlog.v1.Admin/"
 _AT_ONCE: Final = 64
@@ -243,7 +243,7 @@ class TransactionQuestions:
             row.hanging = complete and not (found is not None and (found.HasField("error") or _will_end(found, row)))
 
 
-_ENDING: Final = frozenset(convert.number_of(state) for state in (TransactionState.ONGOING, *sorted(PREPARED)))
+_ENDING: Final = frozenset(convert.number_of(state) for state in (TransactionStatus.ONGOING, *sorted(PREPARED)))
 
 
 def _will_end(found: pb.TransactionDescription, row: pb.OpenTransaction) -> bool:

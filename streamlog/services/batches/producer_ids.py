@@ -15,7 +15,7 @@ from streamlog.services.batches.partition_leader import within
 from streamlog.services.common.forwarding import Peers, is_forwarded, timeout_of
 from streamlog.services.common.node_parts import InternalTopics, ProducerIds
 from streamlog.services.records.producer_token import ProducerToken
-from streamlog.transactions.deciding import Init, Producer
+from streamlog.transactions.lifecycle import InitProducer, TransactionalProducer
 from streamlog.transactions.records import TWO_PHASE
 
 WAIT_MS: Final = 10_000
@@ -48,7 +48,7 @@ class InitProducerId:
             producer_id, epoch = await self._producer_ids.next(), ProducerEpoch(0)
         else:
             epoch = ProducerEpoch(epoch + 1)  # sequences begin anew under it, on every partition
-        return _response(Producer(producer_id=producer_id, producer_epoch=epoch))
+        return _response(TransactionalProducer(producer_id=producer_id, producer_epoch=epoch))
 
     async def _init_transactional(
         self, wanted: InitProducerIdRequest, request: pb.InitProducerIdRequest, call: Call
@@ -60,7 +60,7 @@ class InitProducerId:
         if coordinator != self._me and not is_forwarded(call):
             method = "/streamlog.v1.Batches/InitProducerId"
             return await self._peers.call(coordinator, method, request, pb.InitProducerIdResponse, timeout_of(call))
-        command = Init(
+        command = InitProducer(
             transactional_id=wanted.transactional_id,
             timeout_ms=TWO_PHASE if wanted.two_phase else wanted.transaction_timeout_ms,
             fresh_producer_id=NO_PRODUCER_ID,
@@ -71,7 +71,7 @@ class InitProducerId:
         return _response(await self._coordinator.init(command, within(WAIT_MS, call)))
 
 
-def _response(producer: Producer) -> pb.InitProducerIdResponse:
+def _response(producer: TransactionalProducer) -> pb.InitProducerIdResponse:
     token = ProducerToken(producer_id=producer.producer_id, producer_epoch=producer.producer_epoch)
     response = pb.InitProducerIdResponse(
         producer_id=producer.producer_id, producer_epoch=producer.producer_epoch, producer_token=token.encode()

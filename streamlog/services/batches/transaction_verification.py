@@ -22,7 +22,7 @@ from streamlog.services.batches.partition_leader import Leaders
 from streamlog.services.common.admission import QueuedBytes
 from streamlog.services.common.forwarding import Peers
 from streamlog.storage.log.log import Appended
-from streamlog.transactions.deciding import AddPartitions
+from streamlog.transactions.lifecycle import AddPartitions
 
 _ADD: Final = "/streamlog.internal.v1.Coordination/AddPartitions"
 WAIT_S: Final = 5.0

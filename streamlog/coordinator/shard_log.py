@@ -42,7 +42,7 @@ BATCH_BYTES: Final = 512 << 10
 """Records of one decision go into batches of about this size, below every sensible max.message.bytes."""
 
 
-class Machine(Protocol):
+class CoordinatorPlayback(Protocol):
     """What the shard's log makes."""
 
     def replay(self, key: bytes | None, value: bytes | None, producer_id: ProducerId) -> None:
@@ -57,10 +57,10 @@ class Machine(Protocol):
         ...
 
 
-class Shard:
+class ShardLog:
     """`run` is a task of the table of shards. One event loop."""
 
-    def __init__(self, replica: LeaderReplica, machine: Machine, clock: Clock, probe: Probe) -> None:
+    def __init__(self, replica: LeaderReplica, machine: CoordinatorPlayback, clock: Clock, probe: Probe) -> None:
         self.replica = replica
         self._machine = machine
         self._clock = clock

@@ -13,13 +13,13 @@
               --all markers are written------------> COMPLETE_*; ONGOING where the next transaction is open
     EMPTY, COMPLETE_* --long not used--------------> (none)
 
-A producer that writes to the same partitions in one transaction after another has its next one opened by the record
-that decides the end (`End.recurring`), so that no leader has to wait for a record of its own. As long as nobody has
-asked about that one it can be closed again (`close_unused`): it is what the producer is thought to do, and no more.
+A producer that writes to the same partitions in each transaction has the next one opened by the record that decides
+the end (`EndTransaction.recurring`), so that no leader waits for a record of its own. Until a leader or the producer
+has used that transaction it can be closed again (`close_unused`).
 
-What is asked again is answered again: the end of a transaction that has ended so already is a success, by whichever
-epoch of the two it is asked; another end for it is refused, and is never decided anew. What is answered without a
-record is so at every coordinator to come; what is not has a record that changes nothing (`_commit_of_nothing`).
+Retries are answered as the first time: ending a transaction that has already ended with the same outcome succeeds,
+under the old epoch as under the new one; the other outcome is refused. An answer without a record holds at every later
+coordinator; where it would not, a record that changes nothing is written first (`_commit_of_nothing`).
 
 Errors: ProducerFencedError for an epoch that is over; ConcurrentTransactionsError (retriable) while markers are being
 written; InvalidTransactionStateError for what cannot be now.
@@ -44,8 +44,8 @@ from streamlog.transactions.records import (
     NO_TIME,
     PREPARED,
     TWO_PHASE,
-    Record,
-    TransactionState,
+    TransactionRecord,
+    TransactionStatus,
     TransactionValue,
 )
 
@@ -57,12 +57,12 @@ AHEAD_MS: Final = 1_000
 """For how long a transaction that was opened with the end before it waits to be used."""
 
 
-class Decision(Struct, Generic[R_co], frozen=True, kw_only=True):
+class TransactionDecision(Struct, Generic[R_co], frozen=True, kw_only=True):
     response: R_co
-    record: Record | None = None  # None: nothing changes
+    record: TransactionRecord | None = None  # None: nothing changes
 
 
-class Producer(Struct, frozen=True, kw_only=True):
+class TransactionalProducer(Struct, frozen=True, kw_only=True):
     """Who may go on under a transactional id."""
 
     producer_id: ProducerId
@@ -72,7 +72,7 @@ class Producer(Struct, frozen=True, kw_only=True):
     open_producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH
 
 
-class Init(Struct, frozen=True, kw_only=True):
+class InitProducer(Struct, frozen=True, kw_only=True):
     """A producer begins. `fresh_producer_id` is for an id that has none, or has used up its epochs."""
 
     transactional_id: str
@@ -92,7 +92,7 @@ class AddPartitions(Struct, frozen=True, kw_only=True):
     partitions: frozenset[TopicPartition]
 
 
-class End(Struct, frozen=True, kw_only=True):
+class EndTransaction(Struct, frozen=True, kw_only=True):
     transactional_id: str
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
@@ -104,21 +104,23 @@ class End(Struct, frozen=True, kw_only=True):
 class Ended(Struct, frozen=True, kw_only=True):
     """`producer`: for the next transaction, once the markers are written."""
 
-    producer: Producer
+    producer: TransactionalProducer
     was_open: bool  # False: there was nothing to end, or it had ended so already
 
 
-def init(command: Init, before: TransactionValue | None, now_ms: int) -> Decision[Producer]:
+def init(
+    command: InitProducer, before: TransactionValue | None, now_ms: int
+) -> TransactionDecision[TransactionalProducer]:
     """ConcurrentTransactionsError: the transaction of before is being ended, by this decision or by an earlier one; ask
     again. ProducerFencedError: somebody else has begun under the id meanwhile.
     """
     if before is None:
         value = _empty(command, command.fresh_producer_id, ProducerEpoch(0), now_ms)
-        return Decision(response=_producer(value), record=Record(command.transactional_id, value))
+        return TransactionDecision(response=_producer(value), record=TransactionRecord(command.transactional_id, value))
     _check_claim(command, before)
     if before.state in PREPARED:
         raise _being_ended(command.transactional_id)
-    if before.state is TransactionState.ONGOING:
+    if before.state is TransactionStatus.ONGOING:
         if not command.keep_prepared:
             raise InvalidTransactionStateError(
                 f"the transaction of {command.transactional_id!r} is open: it is to be aborted first"
@@ -126,12 +128,12 @@ def init(command: Init, before: TransactionValue | None, now_ms: int) -> Decisio
         return _keep(command, before, now_ms)
     producer_id, epoch = _next_epoch(before, command.fresh_producer_id)
     value = _empty(command, producer_id, epoch, now_ms)
-    return Decision(response=_producer(value), record=Record(command.transactional_id, value))
+    return TransactionDecision(response=_producer(value), record=TransactionRecord(command.transactional_id, value))
 
 
-def must_abort_first(command: Init, before: TransactionValue | None) -> bool:
+def must_abort_first(command: InitProducer, before: TransactionValue | None) -> bool:
     """Whether the open transaction of the id is to be aborted (`abort_open`) before `init` can be decided."""
-    if before is None or before.state is not TransactionState.ONGOING or command.keep_prepared:
+    if before is None or before.state is not TransactionStatus.ONGOING or command.keep_prepared:
         return False
     _check_claim(command, before)
     return True
@@ -139,52 +141,52 @@ def must_abort_first(command: Init, before: TransactionValue | None) -> bool:
 
 def abort_open(
     transactional_id: str, before: TransactionValue, fresh_producer_id: ProducerId, now_ms: int
-) -> Decision[TransactionValue]:
+) -> TransactionDecision[TransactionValue]:
     """Decide to abort, and fence the producer: another one begins, the time is over, or an operator says so.
     InvalidTransactionStateError; ConcurrentTransactionsError while it waits for the end of the one before.
     """
     if before.state in PREPARED and before.has_next:
         raise _being_ended(transactional_id)
-    if before.state is not TransactionState.ONGOING:
+    if before.state is not TransactionStatus.ONGOING:
         raise InvalidTransactionStateError(f"{transactional_id!r} has no open transaction")
     value = _prepared(before, commit=False, fresh_producer_id=fresh_producer_id, now_ms=now_ms)
-    return Decision(response=value, record=Record(transactional_id, value))
+    return TransactionDecision(response=value, record=TransactionRecord(transactional_id, value))
 
 
-def add_partitions(command: AddPartitions, before: TransactionValue | None, now_ms: int) -> Decision[None]:
+def add_partitions(command: AddPartitions, before: TransactionValue | None, now_ms: int) -> TransactionDecision[None]:
     """Nothing is written where all of them are in it already."""
     value = _check_producer(command.transactional_id, command.producer_id, command.producer_epoch, before)
     if value.state in PREPARED:
         return _add_to_next(command, value, now_ms)
-    if value.state is TransactionState.ONGOING:
+    if value.state is TransactionStatus.ONGOING:
         if command.partitions <= value.partitions:
-            return Decision(response=None)
+            return TransactionDecision(response=None)
         grown = replace(value, partitions=value.partitions | command.partitions, updated_ms=now_ms)
     else:
         grown = replace(
             value,
-            state=TransactionState.ONGOING,
+            state=TransactionStatus.ONGOING,
             partitions=command.partitions,
             started_ms=now_ms,
             updated_ms=now_ms,
             former_committed=None,
         )
-    return Decision(response=None, record=Record(command.transactional_id, grown))
+    return TransactionDecision(response=None, record=TransactionRecord(command.transactional_id, grown))
 
 
-def _add_to_next(command: AddPartitions, before: TransactionValue, now_ms: int) -> Decision[None]:
+def _add_to_next(command: AddPartitions, before: TransactionValue, now_ms: int) -> TransactionDecision[None]:
     """Its producer has been told how the one before ends. The partitions see to it that it follows: nothing is appended
     under its epoch before the marker.
     """
     if before.has_next and command.partitions <= before.next_partitions:
-        return Decision(response=None)
+        return TransactionDecision(response=None)
     value = replace(
         before,
         next_partitions=before.next_partitions | command.partitions,
         next_started_ms=before.next_started_ms if before.has_next else now_ms,
         updated_ms=now_ms,
     )
-    return Decision(response=None, record=Record(command.transactional_id, value))
+    return TransactionDecision(response=None, record=TransactionRecord(command.transactional_id, value))
 
 
 def verify(command: AddPartitions, before: TransactionValue | None) -> None:
@@ -193,7 +195,7 @@ def verify(command: AddPartitions, before: TransactionValue | None) -> None:
     is_open, partitions = (
         (value.has_next, value.next_partitions)
         if value.state in PREPARED
-        else (value.state is TransactionState.ONGOING, value.partitions)
+        else (value.state is TransactionStatus.ONGOING, value.partitions)
     )
     if not is_open or not command.partitions <= partitions:
         raise InvalidTransactionStateError(
@@ -201,24 +203,25 @@ def verify(command: AddPartitions, before: TransactionValue | None) -> None:
         )
 
 
-def end(command: End, before: TransactionValue | None, now_ms: int) -> Decision[Ended]:
+def end(command: EndTransaction, before: TransactionValue | None, now_ms: int) -> TransactionDecision[Ended]:
     """Decide on the outcome, or find that it has been decided so."""
     if before is not None and _has_ended_so(command, before):
-        return Decision(response=Ended(producer=_producer(before), was_open=False))
+        return TransactionDecision(response=Ended(producer=_producer(before), was_open=False))
     value = _check_producer(command.transactional_id, command.producer_id, command.producer_epoch, before)
     if value.state in PREPARED:
         raise _being_ended(command.transactional_id)
-    if value.state is not TransactionState.ONGOING:
+    if value.state is not TransactionStatus.ONGOING:
         if not command.commit:
             return _abort_of_nothing(command, value, now_ms)
-        if value.state is TransactionState.EMPTY:
+        if value.state is TransactionStatus.EMPTY:
             return _commit_of_nothing(command, value, now_ms)
         raise InvalidTransactionStateError(f"{command.transactional_id!r} has no open transaction to commit")
     ended = _prepared(value, commit=command.commit, fresh_producer_id=command.fresh_producer_id, now_ms=now_ms)
     if command.recurring and _may_open_ahead(value, ended):
         ended = replace(ended, next_partitions=command.recurring, next_started_ms=now_ms)
-    return Decision(
-        response=Ended(producer=_producer(ended), was_open=True), record=Record(command.transactional_id, ended)
+    return TransactionDecision(
+        response=Ended(producer=_producer(ended), was_open=True),
+        record=TransactionRecord(command.transactional_id, ended),
     )
 
 
@@ -227,14 +230,14 @@ def _may_open_ahead(before: TransactionValue, ended: TransactionValue) -> bool:
     return ended.timeout_ms != TWO_PHASE and ended.producer_id == before.producer_id and not needs_fresh_id(ended)
 
 
-def complete(transactional_id: str, before: TransactionValue, now_ms: int) -> Decision[None]:
+def complete(transactional_id: str, before: TransactionValue, now_ms: int) -> TransactionDecision[None]:
     """All partitions have their markers."""
     if before.state not in PREPARED:
         raise InvalidTransactionStateError(f"{transactional_id!r} has no end that is decided")
-    committed = before.state is TransactionState.PREPARE_COMMIT
+    committed = before.state is TransactionStatus.PREPARE_COMMIT
     value = replace(
         before,
-        state=TransactionState.ONGOING if before.has_next else _complete(committed=committed),
+        state=TransactionStatus.ONGOING if before.has_next else _complete(committed=committed),
         partitions=before.next_partitions,
         started_ms=before.next_started_ms,
         updated_ms=now_ms,
@@ -242,16 +245,16 @@ def complete(transactional_id: str, before: TransactionValue, now_ms: int) -> De
         next_started_ms=NO_TIME,
         former_committed=committed if before.has_next else before.former_committed,
     )
-    return Decision(response=None, record=Record(transactional_id, value))
+    return TransactionDecision(response=None, record=TransactionRecord(transactional_id, value))
 
 
-def close_unused(transactional_id: str, before: TransactionValue, now_ms: int) -> Decision[None]:
+def close_unused(transactional_id: str, before: TransactionValue, now_ms: int) -> TransactionDecision[None]:
     """Take back a transaction that was opened with the end before it. Only for the coordinator that has opened it, and
     knows that it has told nobody that it is open: its epoch stays, for the producer goes on with it.
     """
     if before.state in PREPARED and before.has_next:
         value = replace(before, next_partitions=frozenset(), next_started_ms=NO_TIME, updated_ms=now_ms)
-    elif before.state is TransactionState.ONGOING and before.former_committed is not None:
+    elif before.state is TransactionStatus.ONGOING and before.former_committed is not None:
         value = replace(
             before,
             state=_complete(committed=before.former_committed),
@@ -262,15 +265,17 @@ def close_unused(transactional_id: str, before: TransactionValue, now_ms: int) -
         )
     else:
         raise InvalidTransactionStateError(f"{transactional_id!r} has no transaction that was opened ahead")
-    return Decision(response=None, record=Record(transactional_id, value))
+    return TransactionDecision(response=None, record=TransactionRecord(transactional_id, value))
 
 
-def expire(transactional_id: str, before: TransactionValue, now_ms: int, expiration_ms: int) -> Decision[bool]:
+def expire(
+    transactional_id: str, before: TransactionValue, now_ms: int, expiration_ms: int
+) -> TransactionDecision[bool]:
     """Forget an id that has long not been used."""
-    idle = before.state not in PREPARED and before.state is not TransactionState.ONGOING
+    idle = before.state not in PREPARED and before.state is not TransactionStatus.ONGOING
     if not idle or now_ms - before.updated_ms < expiration_ms:
-        return Decision(response=False)
-    return Decision(response=True, record=Record(transactional_id, None))
+        return TransactionDecision(response=False)
+    return TransactionDecision(response=True, record=TransactionRecord(transactional_id, None))
 
 
 def left_ms(value: TransactionValue, now_ms: int) -> int | None:
@@ -279,7 +284,7 @@ def left_ms(value: TransactionValue, now_ms: int) -> int | None:
     Never more than its whole time, wherever the clocks of this node and of the one that opened it stand. One that was
     open before its first record has so much longer.
     """
-    if value.state is not TransactionState.ONGOING or value.timeout_ms == TWO_PHASE:
+    if value.state is not TransactionStatus.ONGOING or value.timeout_ms == TWO_PHASE:
         return None
     whole_ms = value.timeout_ms + (0 if value.former_committed is None else AHEAD_MS)
     return min(max(0, value.started_ms + whole_ms - now_ms), whole_ms)
@@ -303,7 +308,7 @@ def known(transactional_id: str, value: TransactionValue | None) -> TransactionV
 # -- within
 
 
-def _check_claim(command: Init, before: TransactionValue) -> None:
+def _check_claim(command: InitProducer, before: TransactionValue) -> None:
     """A producer that names what it had must be the one that has it."""
     if command.producer_id == NO_PRODUCER_ID:
         return
@@ -329,7 +334,7 @@ def _check_producer(
     return before
 
 
-def _has_ended_so(command: End, before: TransactionValue) -> bool:
+def _has_ended_so(command: EndTransaction, before: TransactionValue) -> bool:
     """A retry, by the epoch that the transaction had: its answer was lost. The next one may have been opened, and have
     been aborted since its time was over; the producer that asks cannot have used it.
     """
@@ -337,22 +342,22 @@ def _has_ended_so(command: End, before: TransactionValue) -> bool:
         changed_id = command.producer_id == before.previous_producer_id and before.producer_epoch == 0
         return changed_id and _committed(before) == command.commit
     if command.producer_epoch == before.producer_epoch - 1:
-        is_next_open = before.state is TransactionState.ONGOING
+        is_next_open = before.state is TransactionStatus.ONGOING
         return (before.former_committed if is_next_open else _committed(before)) == command.commit
     if command.producer_epoch == before.producer_epoch - 2:
-        return before.state is not TransactionState.ONGOING and before.former_committed == command.commit
+        return before.state is not TransactionStatus.ONGOING and before.former_committed == command.commit
     return False
 
 
 def _committed(value: TransactionValue) -> bool | None:
     """How the transaction ended that the state tells of; None: it tells of none that has."""
-    if value.state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT):
+    if value.state in (TransactionStatus.PREPARE_COMMIT, TransactionStatus.COMPLETE_COMMIT):
         return True
-    return False if value.state in (TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT) else None
+    return False if value.state in (TransactionStatus.PREPARE_ABORT, TransactionStatus.COMPLETE_ABORT) else None
 
 
-def _complete(*, committed: bool) -> TransactionState:
-    return TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT
+def _complete(*, committed: bool) -> TransactionStatus:
+    return TransactionStatus.COMPLETE_COMMIT if committed else TransactionStatus.COMPLETE_ABORT
 
 
 def _prepared(
@@ -365,28 +370,28 @@ def _prepared(
         producer_id=producer_id,
         producer_epoch=epoch,
         previous_producer_id=before.producer_id if producer_id != before.producer_id else NO_PRODUCER_ID,
-        state=TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT,
+        state=TransactionStatus.PREPARE_COMMIT if commit else TransactionStatus.PREPARE_ABORT,
         updated_ms=now_ms,
     )
 
 
-def _commit_of_nothing(command: End, before: TransactionValue, now_ms: int) -> Decision[Ended]:
+def _commit_of_nothing(command: EndTransaction, before: TransactionValue, now_ms: int) -> TransactionDecision[Ended]:
     """Nothing changes, and it is written all the same: a coordinator that has been replaced, and does not know it, has
     not heard that the transaction was begun. It cannot have this record replicated.
     """
     value = replace(before, updated_ms=now_ms)
     response = Ended(producer=_producer(value), was_open=False)
-    return Decision(response=response, record=Record(command.transactional_id, value))
+    return TransactionDecision(response=response, record=TransactionRecord(command.transactional_id, value))
 
 
-def _abort_of_nothing(command: End, before: TransactionValue, now_ms: int) -> Decision[Ended]:
+def _abort_of_nothing(command: EndTransaction, before: TransactionValue, now_ms: int) -> TransactionDecision[Ended]:
     """The producer gave up what it had sent. A batch of it that is still on its way, or the question whether it may be
     appended, must not open a transaction under the epoch of the next one (KIP-890).
     """
     prepared = _prepared(before, commit=False, fresh_producer_id=command.fresh_producer_id, now_ms=now_ms)
-    value = replace(prepared, state=TransactionState.COMPLETE_ABORT, former_committed=None)
+    value = replace(prepared, state=TransactionStatus.COMPLETE_ABORT, former_committed=None)
     response = Ended(producer=_producer(value), was_open=False)
-    return Decision(response=response, record=Record(command.transactional_id, value))
+    return TransactionDecision(response=response, record=TransactionRecord(command.transactional_id, value))
 
 
 def marker_of(value: TransactionValue) -> tuple[ProducerId, ProducerEpoch]:
@@ -406,7 +411,7 @@ def _next_epoch(before: TransactionValue, fresh_producer_id: ProducerId) -> tupl
     return fresh_producer_id, ProducerEpoch(0)
 
 
-def _keep(command: Init, before: TransactionValue, now_ms: int) -> Decision[Producer]:
+def _keep(command: InitProducer, before: TransactionValue, now_ms: int) -> TransactionDecision[TransactionalProducer]:
     """Two-phase commit: the transaction stays open, under an epoch of the new producer's."""
     if before.timeout_ms != TWO_PHASE:
         raise InvalidTransactionStateError(
@@ -420,21 +425,21 @@ def _keep(command: Init, before: TransactionValue, now_ms: int) -> Decision[Prod
         before, producer_epoch=ProducerEpoch(before.producer_epoch + 1), updated_ms=now_ms, former_committed=None
     )
     response = replace(_producer(value), open_producer_id=before.producer_id, open_producer_epoch=before.producer_epoch)
-    return Decision(response=response, record=Record(command.transactional_id, value))
+    return TransactionDecision(response=response, record=TransactionRecord(command.transactional_id, value))
 
 
-def _empty(command: Init, producer_id: ProducerId, epoch: ProducerEpoch, now_ms: int) -> TransactionValue:
+def _empty(command: InitProducer, producer_id: ProducerId, epoch: ProducerEpoch, now_ms: int) -> TransactionValue:
     return TransactionValue(
         producer_id=producer_id,
         producer_epoch=epoch,
         timeout_ms=command.timeout_ms,
-        state=TransactionState.EMPTY,
+        state=TransactionStatus.EMPTY,
         updated_ms=now_ms,
     )
 
 
-def _producer(value: TransactionValue) -> Producer:
-    return Producer(producer_id=value.producer_id, producer_epoch=value.producer_epoch)
+def _producer(value: TransactionValue) -> TransactionalProducer:
+    return TransactionalProducer(producer_id=value.producer_id, producer_epoch=value.producer_epoch)
 
 
 def _being_ended(transactional_id: str) -> ConcurrentTransactionsError:

@@ -16,10 +16,18 @@ from streamlog.errors import (
     UnknownProducerIdError,
 )
 from streamlog.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, PartitionId, ProducerEpoch, ProducerId, TopicPartition
-from streamlog.transactions import deciding
+from streamlog.transactions import lifecycle
 from streamlog.transactions.codec import decode, encode
-from streamlog.transactions.deciding import EPOCH_MAX, AddPartitions, Decision, End, Ended, Init, Producer
-from streamlog.transactions.records import TWO_PHASE, TransactionState, TransactionValue
+from streamlog.transactions.lifecycle import (
+    EPOCH_MAX,
+    AddPartitions,
+    Ended,
+    EndTransaction,
+    InitProducer,
+    TransactionalProducer,
+    TransactionDecision,
+)
+from streamlog.transactions.records import TWO_PHASE, TransactionStatus, TransactionValue
 
 T_0, T_1 = (TopicPartition("t", PartitionId(n)) for n in range(2))
 TIMEOUT_MS = 60_000
@@ -34,16 +42,18 @@ class Coordinator(Struct):
     fresh: int = 100
     log: list[tuple[bytes, bytes | None]] = field(default_factory=list)
 
-    def carry_out(self, decision: Decision[R]) -> R:
+    def carry_out(self, decision: TransactionDecision[R]) -> R:
         if decision.record is not None:
             self.log.append(encode(decision.record))
             self.value = decode(*self.log[-1]).value
         return decision.response
 
-    def init(self, before: Producer | None = None, *, timeout_ms: int = TIMEOUT_MS, keep: bool = False) -> Producer:
+    def init(
+        self, before: TransactionalProducer | None = None, *, timeout_ms: int = TIMEOUT_MS, keep: bool = False
+    ) -> TransactionalProducer:
         """As the shell does it: an open transaction is aborted first."""
         self.fresh += 1
-        command = Init(
+        command = InitProducer(
             transactional_id="x",
             timeout_ms=timeout_ms,
             fresh_producer_id=ProducerId(self.fresh),
@@ -51,25 +61,25 @@ class Coordinator(Struct):
             producer_epoch=NO_PRODUCER_EPOCH if before is None else before.producer_epoch,
             keep_prepared=keep,
         )
-        if deciding.must_abort_first(command, self.value):
+        if lifecycle.must_abort_first(command, self.value):
             self.abort()
             self.complete()
-        return self.carry_out(deciding.init(command, self.value, self.now_ms))
+        return self.carry_out(lifecycle.init(command, self.value, self.now_ms))
 
     def abort(self) -> None:
         assert self.value is not None
         self.fresh += 1
-        self.carry_out(deciding.abort_open("x", self.value, ProducerId(self.fresh), self.now_ms))
+        self.carry_out(lifecycle.abort_open("x", self.value, ProducerId(self.fresh), self.now_ms))
 
-    def add(self, producer: Producer, *partitions: TopicPartition) -> None:
-        self.carry_out(deciding.add_partitions(adding(producer, *partitions), self.value, self.now_ms))
+    def add(self, producer: TransactionalProducer, *partitions: TopicPartition) -> None:
+        self.carry_out(lifecycle.add_partitions(adding(producer, *partitions), self.value, self.now_ms))
 
-    def verify(self, producer: Producer, *partitions: TopicPartition) -> None:
-        deciding.verify(adding(producer, *partitions), self.value)
+    def verify(self, producer: TransactionalProducer, *partitions: TopicPartition) -> None:
+        lifecycle.verify(adding(producer, *partitions), self.value)
 
-    def end(self, producer: Producer, *recurring: TopicPartition, commit: bool = True) -> Ended:
+    def end(self, producer: TransactionalProducer, *recurring: TopicPartition, commit: bool = True) -> Ended:
         self.fresh += 1
-        command = End(
+        command = EndTransaction(
             transactional_id="x",
             producer_id=producer.producer_id,
             producer_epoch=producer.producer_epoch,
@@ -77,19 +87,19 @@ class Coordinator(Struct):
             fresh_producer_id=ProducerId(self.fresh),
             recurring=frozenset(recurring),
         )
-        return self.carry_out(deciding.end(command, self.value, self.now_ms))
+        return self.carry_out(lifecycle.end(command, self.value, self.now_ms))
 
     def complete(self) -> None:
         assert self.value is not None
-        self.carry_out(deciding.complete("x", self.value, self.now_ms))
+        self.carry_out(lifecycle.complete("x", self.value, self.now_ms))
 
     @property
-    def state(self) -> TransactionState:
+    def state(self) -> TransactionStatus:
         assert self.value is not None
         return self.value.state
 
 
-def adding(producer: Producer, *partitions: TopicPartition) -> AddPartitions:
+def adding(producer: TransactionalProducer, *partitions: TopicPartition) -> AddPartitions:
     return AddPartitions(
         transactional_id="x",
         producer_id=producer.producer_id,
@@ -105,22 +115,22 @@ def coordinator() -> Coordinator:
 
 def test_a_transaction_from_its_beginning_to_its_end(coordinator: Coordinator) -> None:
     producer = coordinator.init()
-    assert (producer.producer_epoch, coordinator.state) == (0, TransactionState.EMPTY)
+    assert (producer.producer_epoch, coordinator.state) == (0, TransactionStatus.EMPTY)
     coordinator.add(producer, T_0)
     coordinator.add(producer, T_0, T_1)
     coordinator.verify(producer, T_0, T_1)
-    assert coordinator.state is TransactionState.ONGOING
+    assert coordinator.state is TransactionStatus.ONGOING
     ended = coordinator.end(producer)
     assert (ended.was_open, ended.producer.producer_epoch) == (True, 1)
-    assert coordinator.state is TransactionState.PREPARE_COMMIT
+    assert coordinator.state is TransactionStatus.PREPARE_COMMIT
     assert coordinator.value is not None
     assert coordinator.value.partitions == {T_0, T_1}
-    assert deciding.marker_of(coordinator.value) == (producer.producer_id, 1)
+    assert lifecycle.marker_of(coordinator.value) == (producer.producer_id, 1)
     coordinator.complete()
-    assert coordinator.state is TransactionState.COMPLETE_COMMIT
+    assert coordinator.state is TransactionStatus.COMPLETE_COMMIT
     assert coordinator.value.partitions == frozenset()
     coordinator.add(ended.producer, T_1)
-    assert coordinator.state is TransactionState.ONGOING
+    assert coordinator.state is TransactionStatus.ONGOING
 
 
 def test_what_is_added_already_is_not_written_again(coordinator: Coordinator) -> None:
@@ -195,13 +205,13 @@ def test_the_next_transaction_opens_while_the_markers_are_written(coordinator: C
         with pytest.raises(ConcurrentTransactionsError):
             attempt()
     coordinator.complete()
-    assert coordinator.state is TransactionState.ONGOING
+    assert coordinator.state is TransactionStatus.ONGOING
     assert (coordinator.value.partitions, coordinator.value.next_partitions) == ({T_1}, frozenset())
     assert coordinator.value.started_ms == coordinator.now_ms
     assert coordinator.end(following).was_open
 
 
-def ahead(coordinator: Coordinator, *, commit: bool = True) -> tuple[Producer, Producer]:
+def ahead(coordinator: Coordinator, *, commit: bool = True) -> tuple[TransactionalProducer, TransactionalProducer]:
     """A transaction that has ended, and the next one that was opened with its end."""
     producer = coordinator.init()
     coordinator.add(producer, T_0, T_1)
@@ -215,9 +225,9 @@ def test_the_next_transaction_can_be_opened_with_the_end(coordinator: Coordinato
     coordinator.verify(following, T_0)
     assert coordinator.value is not None
     assert coordinator.value.partitions == {T_0}
-    used_by_ms = coordinator.now_ms + TIMEOUT_MS + deciding.AHEAD_MS
-    assert deciding.left_ms(coordinator.value, used_by_ms - 1) == 1, "its first record comes later"
-    assert deciding.left_ms(coordinator.value, used_by_ms) == 0
+    used_by_ms = coordinator.now_ms + TIMEOUT_MS + lifecycle.AHEAD_MS
+    assert lifecycle.left_ms(coordinator.value, used_by_ms - 1) == 1, "its first record comes later"
+    assert lifecycle.left_ms(coordinator.value, used_by_ms) == 0
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -263,14 +273,14 @@ def test_what_was_opened_and_not_used_is_closed_under_its_epoch(
     if completed:
         coordinator.complete()
     assert coordinator.value is not None
-    coordinator.carry_out(deciding.close_unused("x", coordinator.value, coordinator.now_ms))
+    coordinator.carry_out(lifecycle.close_unused("x", coordinator.value, coordinator.now_ms))
     with pytest.raises(InvalidTransactionStateError):
         coordinator.verify(following, T_0)
     if not completed:
         coordinator.complete()
-    assert coordinator.state is (TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT)
+    assert coordinator.state is (TransactionStatus.COMPLETE_COMMIT if commit else TransactionStatus.COMPLETE_ABORT)
     with pytest.raises(InvalidTransactionStateError):
-        deciding.close_unused("x", coordinator.value, coordinator.now_ms)
+        lifecycle.close_unused("x", coordinator.value, coordinator.now_ms)
     assert coordinator.end(producer, commit=commit).producer == following
     coordinator.add(following, T_1)
     assert coordinator.end(following).was_open
@@ -323,7 +333,7 @@ def test_what_is_late_of_a_transaction_given_up_before_it_was_open_opens_none(
 
 
 def test_who_is_not_known_and_who_is_ahead(coordinator: Coordinator) -> None:
-    nobody = Producer(producer_id=ProducerId(1), producer_epoch=ProducerEpoch(0))
+    nobody = TransactionalProducer(producer_id=ProducerId(1), producer_epoch=ProducerEpoch(0))
     with pytest.raises(UnknownProducerIdError):
         coordinator.add(nobody, T_0)
     producer = coordinator.init()
@@ -339,11 +349,11 @@ def test_epochs_that_are_used_up_give_way_to_another_producer_id(coordinator: Co
     coordinator.value = replace(coordinator.value, producer_epoch=ProducerEpoch(EPOCH_MAX))
     producer = replace(producer, producer_epoch=ProducerEpoch(EPOCH_MAX))
     coordinator.add(producer, T_0)
-    assert deciding.needs_fresh_id(coordinator.value)
+    assert lifecycle.needs_fresh_id(coordinator.value)
     ended = coordinator.end(producer)
     assert ended.producer.producer_epoch == 0
     assert ended.producer.producer_id != producer.producer_id
-    assert deciding.marker_of(coordinator.value) == (producer.producer_id, EPOCH_MAX + 1)
+    assert lifecycle.marker_of(coordinator.value) == (producer.producer_id, EPOCH_MAX + 1)
     assert coordinator.end(producer).producer == ended.producer
     coordinator.complete()
     coordinator.add(ended.producer, T_0)
@@ -355,12 +365,12 @@ def test_a_transaction_that_is_open_too_long(coordinator: Coordinator) -> None:
     producer = coordinator.init()
     coordinator.add(producer, T_0)
     assert coordinator.value is not None
-    assert deciding.left_ms(coordinator.value, coordinator.now_ms + TIMEOUT_MS - 1) == 1
-    assert deciding.left_ms(coordinator.value, coordinator.now_ms + TIMEOUT_MS) == 0
-    assert deciding.left_ms(coordinator.value, coordinator.now_ms + 10 * TIMEOUT_MS) == 0
-    assert deciding.left_ms(coordinator.value, coordinator.now_ms - 10 * TIMEOUT_MS) == TIMEOUT_MS, "another clock"
+    assert lifecycle.left_ms(coordinator.value, coordinator.now_ms + TIMEOUT_MS - 1) == 1
+    assert lifecycle.left_ms(coordinator.value, coordinator.now_ms + TIMEOUT_MS) == 0
+    assert lifecycle.left_ms(coordinator.value, coordinator.now_ms + 10 * TIMEOUT_MS) == 0
+    assert lifecycle.left_ms(coordinator.value, coordinator.now_ms - 10 * TIMEOUT_MS) == TIMEOUT_MS, "another clock"
     coordinator.abort()
-    assert coordinator.state is TransactionState.PREPARE_ABORT
+    assert coordinator.state is TransactionStatus.PREPARE_ABORT
     with pytest.raises(ProducerFencedError):
         coordinator.end(producer)
     with pytest.raises(InvalidTransactionStateError):
@@ -371,14 +381,14 @@ def test_an_outside_coordinator_ends_what_is_prepared(coordinator: Coordinator) 
     producer = coordinator.init(timeout_ms=TWO_PHASE)
     coordinator.add(producer, T_0)
     assert coordinator.value is not None
-    assert deciding.left_ms(coordinator.value, 2**60) is None
+    assert lifecycle.left_ms(coordinator.value, 2**60) is None
     returned = coordinator.init(timeout_ms=TWO_PHASE, keep=True)
     assert (returned.open_producer_id, returned.open_producer_epoch) == (producer.producer_id, 0)
-    assert coordinator.state is TransactionState.ONGOING
+    assert coordinator.state is TransactionStatus.ONGOING
     with pytest.raises(ProducerFencedError):
         coordinator.end(producer)
     assert coordinator.end(returned).was_open
-    assert coordinator.state is TransactionState.PREPARE_COMMIT
+    assert coordinator.state is TransactionStatus.PREPARE_COMMIT
     with pytest.raises(ConcurrentTransactionsError):
         coordinator.init(timeout_ms=TWO_PHASE, keep=True)
 
@@ -393,13 +403,13 @@ def test_only_two_phase_transactions_are_kept(coordinator: Coordinator) -> None:
 def test_an_id_that_is_not_used_is_forgotten(coordinator: Coordinator) -> None:
     producer = coordinator.init()
     assert coordinator.value is not None
-    assert not coordinator.carry_out(deciding.expire("x", coordinator.value, coordinator.now_ms + 9, 10))
+    assert not coordinator.carry_out(lifecycle.expire("x", coordinator.value, coordinator.now_ms + 9, 10))
     coordinator.add(producer, T_0)
-    assert not coordinator.carry_out(deciding.expire("x", coordinator.value, coordinator.now_ms + 99, 10))
+    assert not coordinator.carry_out(lifecycle.expire("x", coordinator.value, coordinator.now_ms + 99, 10))
     coordinator.end(producer)
-    assert not coordinator.carry_out(deciding.expire("x", coordinator.value, coordinator.now_ms + 99, 10))
+    assert not coordinator.carry_out(lifecycle.expire("x", coordinator.value, coordinator.now_ms + 99, 10))
     coordinator.complete()
-    assert coordinator.carry_out(deciding.expire("x", coordinator.value, coordinator.now_ms + 10, 10))
+    assert coordinator.carry_out(lifecycle.expire("x", coordinator.value, coordinator.now_ms + 10, 10))
     assert coordinator.value is None
 
 
