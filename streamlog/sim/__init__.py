@@ -27,7 +27,7 @@ from streamlog.sim.machine import Machine
 from streamlog.sim.network import SimNetwork
 from streamlog.sim.process import Killed, Process
 from streamlog.sim.workers import SimWorkers
-from streamlog.sim.world import Host, Node, World
+from streamlog.sim.world import Host, SimNode, World
 
 __all__ = [
     "Deadlock",
@@ -37,7 +37,6 @@ __all__ = [
     "Killed",
     "Livelock",
     "Machine",
-    "Node",
     "Order",
     "Process",
     "SimClock",
@@ -48,6 +47,7 @@ __all__ = [
     "SimLoop",
     "SimMapping",
     "SimNetwork",
+    "SimNode",
     "SimWorkers",
     "World",
     "run",

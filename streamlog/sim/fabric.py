@@ -54,7 +54,7 @@ class Endpoint(Protocol):
 class Wire:
     """One direction of one connection. What is put on it at one instant arrives at one instant, as one segment."""
 
-    def __init__(self, connection: Connection, link: Link) -> None:
+    def __init__(self, connection: SimConnection, link: Link) -> None:
         self.link = link
         self._connection = connection
         self._fabric = connection.fabric
@@ -99,7 +99,7 @@ class Wire:
         self._frames.clear()
 
 
-class Connection:
+class SimConnection:
     """Open until it is reset; then both ends are told, each if its process still lives. Or until the client's end alone
     has let go: the server's end is told later.
     """
@@ -158,13 +158,13 @@ class Connection:
             end.lost(why)
 
 
-class Listener(Protocol):
+class SimListener(Protocol):
     """What serves at an address."""
 
     @property
     def process(self) -> Process: ...
 
-    def accept(self, client: Endpoint, client_host: str) -> Connection: ...
+    def accept(self, client: Endpoint, client_host: str) -> SimConnection: ...
 
 
 class Fabric:
@@ -178,9 +178,9 @@ class Fabric:
         self.server_keepalive_s = SERVER_KEEPALIVE_S
         self.connect_s = CONNECT_S
         self.frames = 0  # delivered
-        self.listeners: dict[str, Listener] = {}  # by address
-        self.connections: list[Connection] = []  # open ones, oldest first
-        self._left: list[Connection] = []  # by the client, and the way to the server is blocked
+        self.listeners: dict[str, SimListener] = {}  # by address
+        self.connections: list[SimConnection] = []  # open ones, oldest first
+        self._left: list[SimConnection] = []  # by the client, and the way to the server is blocked
         self.blocked: dict[Link, float] = {}  # link -> since when
         self.dark: dict[str, bool] = {}  # hosts without power; a dict as an ordered set
         self._context = contextvars.copy_context()
@@ -217,7 +217,7 @@ class Fabric:
             for connection in [c for c in self.connections if c.touches(link)]:
                 connection.let_go("keepalive timed out")
 
-    def tell_server_later(self, connection: Connection) -> None:
+    def tell_server_later(self, connection: SimConnection) -> None:
         """That its client has let go."""
         if connection.up.link in self.blocked:
             self._left.append(connection)
@@ -272,7 +272,7 @@ class Fabric:
     def _reset_of(self, process: Process, why: str) -> None:
         self._reset(lambda connection: connection.held_by(process), why)
 
-    def _reset(self, doomed: Callable[[Connection], bool], why: str) -> None:
+    def _reset(self, doomed: Callable[[SimConnection], bool], why: str) -> None:
         for connection in [c for c in self.connections if doomed(c)]:
             connection.reset(why)
 

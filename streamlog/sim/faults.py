@@ -18,7 +18,7 @@ from typing import Final
 from msgspec import Struct
 
 
-class Kind(enum.Enum):
+class FaultKind(enum.Enum):
     """What happens to the target; `other` is the second host where there is one."""
 
     CRASH = enum.auto()  # kill -9; back after `lasts`
@@ -43,7 +43,7 @@ class Kind(enum.Enum):
     CLOCK_JUMP = enum.auto()  # the target's wall clock, by (`lasts` - 1) * 1000 s
 
 
-SURVIVABLE: Final = tuple(kind for kind in Kind if kind is not Kind.POWER_ALL_WIPE)
+SURVIVABLE: Final = tuple(kind for kind in FaultKind if kind is not FaultKind.POWER_ALL_WIPE)
 """Those that may come in any number and in any mix. A disk may be lost once, by a node that has no vote."""
 
 
@@ -51,7 +51,7 @@ class Fault(Struct, frozen=True, order=True):
     """Ordered by its time, in virtual seconds."""
 
     at: float
-    kind: Kind
+    kind: FaultKind
     target: str
     other: str = ""
     lasts: float = 1.0
@@ -72,7 +72,7 @@ def draw_plan(
     hosts: Sequence[str],
     from_s: float,
     to_s: float,
-    kinds: Sequence[Kind] = SURVIVABLE,
+    kinds: Sequence[FaultKind] = SURVIVABLE,
     kinds_max: int = 6,
 ) -> list[Fault]:
     """Swarm testing: each seed draws its own few kinds and its own rate, for a mix of all of them at once is tame.

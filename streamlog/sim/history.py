@@ -40,7 +40,7 @@ class Row(Struct, kw_only=True):
     error: str = ""
 
 
-class History(Struct):
+class OperationHistory(Struct):
     """Rows in the order of their invocation; appended to by every client of a run."""
 
     now: Callable[[], float]

@@ -41,12 +41,12 @@ ORDERED: Final = frozenset({"dict", "enumerate", "iter", "list", "map", "reverse
 PRAGMA: Final = "# sim: "
 
 
-class Finding(Struct, frozen=True, order=True):
+class LintFinding(Struct, frozen=True, order=True):
     line: int
     what: str
 
 
-def lint(source: str) -> list[Finding]:
+def lint(source: str) -> list[LintFinding]:
     """Findings by line. SyntaxError if it is not Python."""
     tree = ast.parse(source)
     allowed = {number for number, text in enumerate(source.splitlines(), 1) if PRAGMA in text}
@@ -57,8 +57,8 @@ def lint(source: str) -> list[Finding]:
 class _Calls:
     """Calls and statements that are wrong wherever they stand."""
 
-    def findings(self, tree: ast.AST) -> list[Finding]:
-        return [Finding(line, what) for node in ast.walk(tree) for line, what in self._of(node)]
+    def findings(self, tree: ast.AST) -> list[LintFinding]:
+        return [LintFinding(line, what) for node in ast.walk(tree) for line, what in self._of(node)]
 
     def _of(self, node: ast.AST) -> Iterator[tuple[int, str]]:
         match node:
@@ -134,7 +134,7 @@ class _Sets:
                 return _name(node) in self._names
         return False
 
-    def findings(self, tree: ast.AST) -> list[Finding]:
+    def findings(self, tree: ast.AST) -> list[LintFinding]:
         free = {
             id_
             for node in ast.walk(tree)
@@ -142,7 +142,7 @@ class _Sets:
             for id_ in map(_place, node.args)
         }
         return [
-            Finding(used.lineno, f"the order of {ast.unparse(used)}: sort it")
+            LintFinding(used.lineno, f"the order of {ast.unparse(used)}: sort it")
             for node in ast.walk(tree)
             if not (isinstance(node, ast.GeneratorExp | ast.ListComp) and _place(node) in free)
             for used in self._ordered_uses(node)

@@ -19,7 +19,7 @@ from msgspec import Struct
 from streamlog.errors import StorageError
 from streamlog.sim.disk import DiskFaults
 from streamlog.sim.fabric import Link
-from streamlog.sim.faults import Fault, Hardware, Kind
+from streamlog.sim.faults import Fault, FaultKind, Hardware
 from streamlog.sim.process import Killed
 from streamlog.sim.world import Host, World
 
@@ -51,7 +51,7 @@ class Nemesis:
         find: Callable[[str], str | None] = lambda role: None,
         before_death: Callable[[Strike], None] = lambda strike: None,
     ) -> None:
-        self.struck: Counter[Kind] = Counter()
+        self.struck: Counter[FaultKind] = Counter()
         self.stops: list[str] = []  # nodes that stopped themselves because of their disk
         self.bad_stops: list[str] = []  # and for any other reason
         self._world = world
@@ -127,49 +127,49 @@ class Nemesis:
         self.struck[fault.kind] += 1
         self._strike(fault.kind, target, other, fault.lasts)
 
-    def _strike(self, kind: Kind, target: str, other: str, lasts: float) -> None:
+    def _strike(self, kind: FaultKind, target: str, other: str, lasts: float) -> None:
         world, host = self._world, self._world.host(target)
         match kind:
-            case Kind.CRASH | Kind.POWER:
-                self._down(target, power=kind is Kind.POWER, lasts=lasts)
-            case Kind.POWER_ALL:
+            case FaultKind.CRASH | FaultKind.POWER:
+                self._down(target, power=kind is FaultKind.POWER, lasts=lasts)
+            case FaultKind.POWER_ALL:
                 for name in self._nodes:
                     self._down(name, power=True, lasts=lasts)
-            case Kind.POWER_ALL_WIPE:
+            case FaultKind.POWER_ALL_WIPE:
                 for name in self._nodes:
                     self._down(name, power=True, lasts=lasts, disk_lost=name == target)
-            case Kind.CRASH_THEN_POWER:
+            case FaultKind.CRASH_THEN_POWER:
                 self._down(target, power=False, lasts=SOON_S)
                 self._later(2 * SOON_S + lasts / 4, lambda: self._down(target, power=True, lasts=lasts))
-            case Kind.POWER_STAGGERED:
+            case FaultKind.POWER_STAGGERED:
                 self._power_staggered(target, lasts)
-            case Kind.SLOW_THEN_POWER:
+            case FaultKind.SLOW_THEN_POWER:
                 host.disk.faults.slow = 100.0
                 self._later(lasts, lambda: self._power_staggered(target, lasts))
-            case Kind.PAUSE:
+            case FaultKind.PAUSE:
                 host.pause()
                 self._later(lasts, host.resume)
-            case Kind.CUT | Kind.CUT_IN | Kind.CUT_OUT | Kind.ISOLATE:
+            case FaultKind.CUT | FaultKind.CUT_IN | FaultKind.CUT_OUT | FaultKind.ISOLATE:
                 self._cut(list(self._links(kind, target, other)), lasts)
-            case Kind.FLAP:
+            case FaultKind.FLAP:
                 for i in range(4):
                     self._later(i * 0.9, lambda: self._cut([(target, other), (other, target)], 0.1 + lasts / 3))
-            case Kind.RESET:
+            case FaultKind.RESET:
                 world.fabric.reset(target, other)
-            case Kind.SLOW_DISK:
+            case FaultKind.SLOW_DISK:
                 host.disk.faults.slow = 100.0
                 self._later(lasts, self._set_speeds)
-            case Kind.SLOW_NETWORK:
+            case FaultKind.SLOW_NETWORK:
                 world.fabric.slow = 30.0
                 self._later(lasts, self._set_speeds)
-            case Kind.SYNC_ERROR:
+            case FaultKind.SYNC_ERROR:
                 host.disk.faults.sync_errors = 1
-            case Kind.READ_ERROR:
+            case FaultKind.READ_ERROR:
                 host.disk.faults.read_errors = 1
-            case Kind.FULL_DISK:
+            case FaultKind.FULL_DISK:
                 host.disk.faults.capacity_bytes = host.disk.used_bytes() + ROOM_BYTES
                 self._later(lasts, lambda: setattr(host.disk.faults, "capacity_bytes", DiskFaults().capacity_bytes))
-            case Kind.CLOCK_JUMP:
+            case FaultKind.CLOCK_JUMP:
                 host.clock.jump_ms += round((lasts - 1) * 1_000_000)
 
     def _power_staggered(self, first: str, lasts: float) -> None:
@@ -177,12 +177,12 @@ class Nemesis:
         for name in self._nodes:
             self._down(name, power=True, lasts=SOON_S if name == first else SOON_S + 3 * lasts)
 
-    def _links(self, kind: Kind, target: str, other: str) -> Iterator[Link]:
-        others = [name for name in self._world.hosts if name != target] if kind is Kind.ISOLATE else [other]
+    def _links(self, kind: FaultKind, target: str, other: str) -> Iterator[Link]:
+        others = [name for name in self._world.hosts if name != target] if kind is FaultKind.ISOLATE else [other]
         for name in others:
-            if kind is not Kind.CUT_OUT:
+            if kind is not FaultKind.CUT_OUT:
                 yield name, target
-            if kind is not Kind.CUT_IN:
+            if kind is not FaultKind.CUT_IN:
                 yield target, name
 
     def _cut(self, links: list[Link], lasts: float) -> None:

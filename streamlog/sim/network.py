@@ -18,7 +18,7 @@ from streamlog.errors import Status, StreamlogError
 from streamlog.ports.network import CRASHED, CallInfo, RpcError, StreamHandler, UnaryHandler
 from streamlog.sim.call import ClientEnd, ServerEnd
 from streamlog.sim.disk import os_error
-from streamlog.sim.fabric import Connection, Endpoint, Fabric, Listener, host_of
+from streamlog.sim.fabric import Endpoint, Fabric, SimConnection, SimListener, host_of
 from streamlog.sim.process import Process
 
 BACKOFF_S: Final = (0.05, 0.2)
@@ -89,13 +89,13 @@ class SimServer:
         self._on_crash = network.on_crash
         self._unary = dict(unary)
         self._streaming = dict(streaming)
-        self._connections: list[tuple[Connection, ServerSide]] = []
+        self._connections: list[tuple[SimConnection, ServerSide]] = []
         self._closed = False
         self.fabric.listeners[address] = self
 
-    def accept(self, client: Endpoint, client_host: str) -> Connection:
+    def accept(self, client: Endpoint, client_host: str) -> SimConnection:
         side = ServerSide(self)
-        connection = Connection(self.fabric, client_host, client, host_of(self.address), side)
+        connection = SimConnection(self.fabric, client_host, client, host_of(self.address), side)
         self._connections = [(c, s) for c, s in self._connections if c.open]
         self._connections.append((connection, side))
         return connection
@@ -151,7 +151,7 @@ class SimChannel:
         self._process = network.process
         self._address = address
         self._side = ClientSide(self._process)
-        self._connection: Connection | None = None
+        self._connection: SimConnection | None = None
         self._retry_at = 0.0  # of the fabric's time; calls before it fail at once
         self._closed = False
 
@@ -203,7 +203,7 @@ class SimChannel:
             self._side.calls.pop(number, None)
             near.hang_up()
 
-    async def _connected(self) -> Connection:
+    async def _connected(self) -> SimConnection:
         """The open connection, or a new one. RpcError(UNAVAILABLE)."""
         if self._closed:
             raise RpcError(Status.UNAVAILABLE, "the channel is closed")
@@ -219,7 +219,7 @@ class SimChannel:
             self._connection = self._connect()
         return self._connection
 
-    def _connect(self) -> Connection:
+    def _connect(self) -> SimConnection:
         listener = self._listener()
         if listener is None:
             self._retry_at = self._fabric.loop.now + self._fabric.rng.uniform(*BACKOFF_S)
@@ -227,7 +227,7 @@ class SimChannel:
         self._side = ClientSide(self._process)
         return listener.accept(self._side, self._network.host)
 
-    def _listener(self) -> Listener | None:
+    def _listener(self) -> SimListener | None:
         """Who would complete the handshake now. A stopped process does not: TCP accepts, HTTP/2 stays silent."""
         listener = self._fabric.listeners.get(self._address)
         if listener is None or listener.process.paused or not self._answers():

@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from streamlog.sim.faults import Fault, Kind
+from streamlog.sim.faults import Fault, FaultKind
 
 RUNS_MAX: Final = 250
 
@@ -80,13 +80,13 @@ def _simplify(plan: list[Fault], trials: _Trials) -> list[Fault]:
 
 
 _MILDER: Final = {
-    Kind.SLOW_THEN_POWER: Kind.POWER_STAGGERED,
-    Kind.CRASH_THEN_POWER: Kind.POWER,
-    Kind.POWER_STAGGERED: Kind.POWER_ALL,
-    Kind.POWER_ALL: Kind.POWER,
-    Kind.POWER: Kind.CRASH,
-    Kind.ISOLATE: Kind.CUT,
-    Kind.FLAP: Kind.CUT,
+    FaultKind.SLOW_THEN_POWER: FaultKind.POWER_STAGGERED,
+    FaultKind.CRASH_THEN_POWER: FaultKind.POWER,
+    FaultKind.POWER_STAGGERED: FaultKind.POWER_ALL,
+    FaultKind.POWER_ALL: FaultKind.POWER,
+    FaultKind.POWER: FaultKind.CRASH,
+    FaultKind.ISOLATE: FaultKind.CUT,
+    FaultKind.FLAP: FaultKind.CUT,
 }
 
 

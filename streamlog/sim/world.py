@@ -28,15 +28,15 @@ TIMER_JITTER_S: Final = (-1e-3, 1e-3)
 """For `run`: uvloop counts whole milliseconds, so its timers fire up to one early."""
 
 
-class Node(Protocol):
+class SimNode(Protocol):
     async def run(self) -> None:
         """Until it is told to stop. What it raises ends the process."""
         ...
 
 
-NodeT = TypeVar("NodeT", bound=Node)
+NodeT = TypeVar("NodeT", bound=SimNode)
 
-Listener: TypeAlias = Callable[["Host", str, dict[str, object]], None]
+ProbeListener: TypeAlias = Callable[["Host", str, dict[str, object]], None]
 """Told of every event that a node's probe tells: host, event, fields."""
 
 
@@ -49,7 +49,7 @@ class Host:
         self.clock = SimClock(world.loop)
         self.process: Process | None = None
         self._ports: Ports | None = None
-        self.node: Node | None = None
+        self.node: SimNode | None = None
         self.task: SimTask[None] | None = None  # of the node's run()
         self._world = world
         self._incarnations = 0
@@ -131,7 +131,7 @@ class World:
         self.seed = seed
         self.fabric = Fabric(loop, self.stream("network"))
         self.hosts: dict[str, Host] = {}  # in the order of their making
-        self.listeners: list[Listener] = []
+        self.listeners: list[ProbeListener] = []
         self.on_crash: Callable[[Host, Exception], None] = self._tell_loop
 
     def _tell_loop(self, host: Host, error: Exception) -> None:

@@ -18,7 +18,7 @@ from typing import Final
 from msgspec import Struct
 
 from streamlog.model import Offset, TopicPartition
-from streamlog.sim.history import History, Outcome, Row
+from streamlog.sim.history import OperationHistory, Outcome, Row
 
 from .replicas import Replica, Stored
 
@@ -41,7 +41,7 @@ class Violation(Struct, frozen=True, order=True):
 
 
 class Evidence(Struct, frozen=True, kw_only=True, dict=True):
-    history: History
+    history: OperationHistory
     replicas: Sequence[Replica]  # all of them, when all is quiet
     final_readers: frozenset[str] = frozenset()  # processes that polled everything from the beginning, at the end
     compacted: frozenset[str] = frozenset()  # topics

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.model import BrokerId, PartitionId, TopicPartition
-from streamlog.sim.history import History
+from streamlog.sim.history import OperationHistory
 from streamlog.sim.world import World
 
 from . import nodes
@@ -26,7 +26,7 @@ OPERATORS: Final = CLIENTS[0]
 class Crew:
     """Clients live on hosts that never die, but may be cut off."""
 
-    def __init__(self, plan: Plan, world: World, history: History, watch: Watch) -> None:
+    def __init__(self, plan: Plan, world: World, history: OperationHistory, watch: Watch) -> None:
         self._plan = plan
         self._world = world
         self._history = history

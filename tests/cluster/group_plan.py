@@ -20,7 +20,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from streamlog.sim.faults import SURVIVABLE, Fault, Hardware, Kind, draw_plan
+from streamlog.sim.faults import SURVIVABLE, Fault, FaultKind, Hardware, draw_plan
 
 from .plan import CONTROLLER, LEADER, PLAIN, Load, Plan, TopicPlan, make_plan
 
@@ -142,7 +142,7 @@ def _cluster(seed: int, hosts: Sequence[str]) -> Plan:
 def _deposed(rng: random.Random) -> list[Fault]:
     """A coordinator that members reach and other nodes do not: it answers until it hears that it is none any more."""
     at, lasts = round(rng.uniform(BEGIN_S + 1.0, FAULTS_END_S - 3.0), 3), round(rng.uniform(1.0, 4.0), 3)
-    return [Fault(at, Kind.CUT, COORDINATOR, other, lasts) for other in NODES]
+    return [Fault(at, FaultKind.CUT, COORDINATOR, other, lasts) for other in NODES]
 
 
 def _plain(base: Plan) -> TopicPlan:

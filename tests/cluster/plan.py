@@ -19,7 +19,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from streamlog.sim.faults import SURVIVABLE, Fault, Hardware, Kind, draw_plan
+from streamlog.sim.faults import SURVIVABLE, Fault, FaultKind, Hardware, draw_plan
 from streamlog.sim.loop import Order
 
 BEGIN_S: Final = 3.0
@@ -136,9 +136,9 @@ def _with_lost_disk(rng: random.Random, faults: Sequence[Fault], observers: Sequ
     if rng.random() >= LOST_DISK:
         return list(faults)
     at = round(rng.uniform(BEGIN_S, FAULTS_END_S), 3)
-    lost = Fault(at, Kind.POWER_ALL_WIPE, rng.choice(observers), lasts=rng.choice((0.05, 0.5, 2.0)))
+    lost = Fault(at, FaultKind.POWER_ALL_WIPE, rng.choice(observers), lasts=rng.choice((0.05, 0.5, 2.0)))
     # A second disk that cannot be trusted is one too many for two in-sync replicas: it takes an operator (seed 106).
-    sound = [fault for fault in faults if fault.kind not in (Kind.FULL_DISK, Kind.SYNC_ERROR)]
+    sound = [fault for fault in faults if fault.kind not in (FaultKind.FULL_DISK, FaultKind.SYNC_ERROR)]
     return sorted([*sound, lost], key=lambda fault: fault.at)
 
 

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from streamlog.sim import SimLoop, run
 from streamlog.sim.ban import traps
 from streamlog.sim.faults import Fault
-from streamlog.sim.history import History, Outcome
+from streamlog.sim.history import OperationHistory, Outcome
 from streamlog.sim.loop import Order
 from streamlog.sim.world import TIMER_JITTER_S
 
@@ -39,7 +39,7 @@ class Report(Struct):
     fingerprint: int = 0  # equal in every process: what makes a seed a reproduction
     virtual_s: float = 0.0
     story: list[str] = field(default_factory=list)  # only where it was asked for
-    history: History | None = None
+    history: OperationHistory | None = None
     deaths: list[tuple[float, str]] = field(default_factory=list)  # when which node was killed or lost power
 
     @property

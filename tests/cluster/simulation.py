@@ -19,7 +19,7 @@ from streamlog.metadata.records import ConfigResource, ResourceType
 from streamlog.model import BrokerId, Offset, PartitionId, TopicPartition
 from streamlog.node import Node
 from streamlog.sim import SimLoop
-from streamlog.sim.history import History, Row
+from streamlog.sim.history import OperationHistory, Row
 from streamlog.sim.nemesis import Nemesis, Strike
 from streamlog.sim.process import Process
 from streamlog.sim.world import Host, World
@@ -66,7 +66,7 @@ class Simulation:
         self.plan = plan
         self.loop = loop
         self.world = World(loop, f"cluster/{plan.seed}")
-        self.history = History(lambda: loop.now)
+        self.history = OperationHistory(lambda: loop.now)
         self.watch = Watch(compacted=plan.compacted)
         self.quorum = Quorum(self.world)
         self.stats: Counter[str] = Counter()

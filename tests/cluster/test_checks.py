@@ -9,7 +9,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from streamlog.model import BrokerId, LeaderEpoch, Offset, PartitionId, TopicPartition
-from streamlog.sim.history import History, Outcome
+from streamlog.sim.history import OperationHistory, Outcome
 
 from .checks import POLL, PRODUCE, PRODUCE_WEAK, Evidence, key_of, value_of, violations
 from .replicas import Replica, Stored, StoredBatch
@@ -22,7 +22,7 @@ NODES = [BrokerId(1), BrokerId(2), BrokerId(3)]
 class Story(Struct):
     """A history and what three replicas have of it, made to be spoilt."""
 
-    history: History = field(default_factory=lambda: History(lambda: 1.0))
+    history: OperationHistory = field(default_factory=lambda: OperationHistory(lambda: 1.0))
     replicas: list[Replica] = field(default_factory=list)
 
     def send(self, process: str, sequence: int, offset: int | None, partition: TopicPartition = PARTITION) -> bytes:

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from streamlog.node.quorum_clock import QuorumClock
-from streamlog.sim.faults import Fault, Kind
+from streamlog.sim.faults import Fault, FaultKind
 from streamlog.storage.segments.segment import Segment
 
 from .plan import FOLLOWER, LEADER, Plan
@@ -23,7 +23,7 @@ AN_HOUR_AHEAD = 4.6
 
 def skewed_plan(target: str, jump: float = AN_HOUR_AHEAD) -> Plan:
     """Half an hour of retention, looked at twice a second; the clock jumps while records are seconds old."""
-    plan = plain_plan(5, Fault(7.0, Kind.CLOCK_JUMP, target, "n1", jump))
+    plan = plain_plan(5, Fault(7.0, FaultKind.CLOCK_JUMP, target, "n1", jump))
     topic = plan.topics[0]
     configs = {**topic.configs, "retention.ms": "1800000", "segment.ms": "1500"}
     settings = {**plan.settings, "log.retention.check.interval.ms": "500"}

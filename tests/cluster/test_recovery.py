@@ -7,7 +7,7 @@ from contextlib import nullcontext
 import pytest
 from msgspec.structs import replace
 
-from streamlog.sim.faults import Fault, Hardware, Kind
+from streamlog.sim.faults import Fault, FaultKind, Hardware
 
 from .mutants import MUTANTS
 from .plan import Plan
@@ -19,8 +19,8 @@ SEEDS = range(4)
 
 def lost_disk_plan(seed: int) -> Plan:
     """Node 4 has no vote. Node 2 is down for a while and stale when all nodes lose power, and node 4 its disk."""
-    stale = Fault(6.0, Kind.CRASH, "n2", "n1", 3.95)
-    lost = Fault(10.0, Kind.POWER_ALL_WIPE, "n4", "n1", 0.5)
+    stale = Fault(6.0, FaultKind.CRASH, "n2", "n1", 3.95)
+    lost = Fault(10.0, FaultKind.POWER_ALL_WIPE, "n4", "n1", 0.5)
     plan = plain_plan(seed, stale, lost)
     nodes = ("n1", "n2", "n3", "n4")
     topics = (replace(plan.topics[0], partitions=4),)

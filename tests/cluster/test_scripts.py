@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from streamlog.model import PartitionId, TopicPartition
-from streamlog.sim.faults import SURVIVABLE, Fault, Hardware, Kind
+from streamlog.sim.faults import SURVIVABLE, Fault, FaultKind, Hardware
 from streamlog.sim.history import Outcome
 
 from .checks import PRODUCE
@@ -67,7 +67,7 @@ def test_writing_goes_on_after_a_node_was_killed(role: str) -> None:
     """I19. What is not led by it does not wait at all; so it is the leader's death that is measured."""
     pauses = []
     for seed in range(SEEDS):
-        report = simulate(seed, plain_plan(seed, Fault(DEATH_S, Kind.CRASH, role, "n1", 6.0)))
+        report = simulate(seed, plain_plan(seed, Fault(DEATH_S, FaultKind.CRASH, role, "n1", 6.0)))
         assert report.violations == []
         pauses.append(longest_pause_s(report))
     assert statistics.median(pauses) <= MEDIAN_S, pauses
@@ -75,7 +75,7 @@ def test_writing_goes_on_after_a_node_was_killed(role: str) -> None:
 
 
 @pytest.mark.parametrize("kind", SURVIVABLE)
-def test_each_kind_of_fault_alone_is_survived(kind: Kind) -> None:
+def test_each_kind_of_fault_alone_is_survived(kind: FaultKind) -> None:
     report = simulate(1, plain_plan(1, Fault(6.0, kind, LEADER, "n2", 2.0), Fault(11.0, kind, CONTROLLER, "n3", 0.5)))
     assert report.violations == []
     assert report.stats[f"fault {kind.name.lower()}"] >= 1  # the second may find no controller
@@ -84,7 +84,7 @@ def test_each_kind_of_fault_alone_is_survived(kind: Kind) -> None:
 # What random search has found, cut short.
 
 PASSED_OVER = [
-    Fault(9.1, Kind.CRASH, "n4", "c0", 4.1),
+    Fault(9.1, FaultKind.CRASH, "n4", "c0", 4.1),
 ]
 
 
@@ -93,7 +93,7 @@ def test_a_follower_that_catches_up_in_small_messages_misses_nothing() -> None:
     assert simulate(10, with_faults(make_plan(10), PASSED_OVER)).violations == []
 
 
-FULL = [Fault(5.0 + 3 * time, Kind.FULL_DISK, LEADER, "n1", 2.0) for time in range(4)]
+FULL = [Fault(5.0 + 3 * time, FaultKind.FULL_DISK, LEADER, "n1", 2.0) for time in range(4)]
 
 
 def test_a_failed_write_makes_nothing_durable() -> None:

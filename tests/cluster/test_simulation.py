@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from streamlog.sim.faults import Kind
+from streamlog.sim.faults import FaultKind
 
 from .plan import END_S
 from .run import simulate
@@ -43,14 +43,14 @@ def test_nothing_that_must_hold_is_broken(first: int) -> None:
     # A simulation in which nothing happens proves nothing.
     assert stats["sends ok"] > 20 * SHARD
     assert stats["polled"] > 40 * SHARD
-    assert sum(stats[f"fault {kind.name.lower()}"] for kind in Kind) > 5 * SHARD
+    assert sum(stats[f"fault {kind.name.lower()}"] for kind in FaultKind) > 5 * SHARD
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("first", range(SAMPLE, SEEDS, LONG_SHARD))
 def test_nothing_that_must_hold_is_broken_in_more_seeds(first: int) -> None:
     stats = check(first, LONG_SHARD)
-    for kind in Kind:
+    for kind in FaultKind:
         assert stats[f"fault {kind.name.lower()}"] > 0, kind
 
 

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from streamlog.errors import MessageTooLargeError, OutcomeUnknownError, StreamlogError
 from streamlog.model import Offset, PartitionId, TopicPartition
 from streamlog.sim import SimLoop, run
-from streamlog.sim.history import History, Outcome
+from streamlog.sim.history import OperationHistory, Outcome
 from streamlog.sim.process import Process
 
 from .checks import key_of
@@ -65,8 +65,8 @@ class FakeLog(Struct):
         self.closed += 1
 
 
-def play(main: Callable[[SimLoop, History, Watch], Coroutine[Any, Any, T]]) -> T:
-    return run(lambda loop: main(loop, History(lambda: loop.now), Watch()), seed=1)
+def play(main: Callable[[SimLoop, OperationHistory, Watch], Coroutine[Any, Any, T]]) -> T:
+    return run(lambda loop: main(loop, OperationHistory(lambda: loop.now), Watch()), seed=1)
 
 
 def test_each_send_is_a_row_with_its_outcome() -> None:
@@ -76,7 +76,7 @@ def test_each_send_is_a_row_with_its_outcome() -> None:
             return MessageTooLargeError("too large")
         return OutcomeUnknownError("the leader is gone") if sequence % 10 == 7 else None
 
-    async def main(loop: SimLoop, history: History, watch: Watch) -> None:
+    async def main(loop: SimLoop, history: OperationHistory, watch: Watch) -> None:
         log = FakeLog(refuses)
         producer = Producer("p0", log, history, watch, random.Random(1))
         sending = asyncio.create_task(producer.run([ONE, TWO], LOAD))
@@ -104,7 +104,7 @@ def test_each_send_is_a_row_with_its_outcome() -> None:
 
 
 def test_a_consumer_records_what_it_is_given_and_goes_on_after_an_error() -> None:
-    async def main(loop: SimLoop, history: History, watch: Watch) -> None:
+    async def main(loop: SimLoop, history: OperationHistory, watch: Watch) -> None:
         log = FakeLog()
         producer = Producer("p0", log, history, watch, random.Random(1))
         for _ in range(8):
@@ -123,7 +123,7 @@ def test_a_consumer_records_what_it_is_given_and_goes_on_after_an_error() -> Non
 
 
 def test_what_a_calm_cluster_should_do_better() -> None:
-    async def main(loop: SimLoop, history: History, watch: Watch) -> None:
+    async def main(loop: SimLoop, history: OperationHistory, watch: Watch) -> None:
         slow = Producer("slow", FakeLog(delay_s=0.5), history, watch, random.Random(1))
         quick = Producer("quick", FakeLog(delay_s=0.1), history, watch, random.Random(1))
         rows = [await producer.send(ONE, 10) for producer in (slow, quick)]

@@ -21,7 +21,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from streamlog.sim.faults import SURVIVABLE, Fault, Hardware, Kind, draw_plan
+from streamlog.sim.faults import SURVIVABLE, Fault, FaultKind, Hardware, draw_plan
 
 from .plan import CONTROLLER, LEADER, PLAIN, Load, Plan, TopicPlan, make_plan
 
@@ -36,7 +36,7 @@ COORDINATOR: Final = "coordinator"
 OTHER: Final = "other"
 """A second topic."""
 NODES: Final = ("n1", "n2", "n3")
-KINDS: Final = tuple(kind for kind in SURVIVABLE if kind is not Kind.CLOCK_JUMP)
+KINDS: Final = tuple(kind for kind in SURVIVABLE if kind is not FaultKind.CLOCK_JUMP)
 """Of the faults that all seeds may draw; a third of them have clocks that jump beside."""
 JUMPS_MAX: Final = 4
 
@@ -136,7 +136,7 @@ def _jumps(rng: random.Random) -> list[Fault]:
     return [
         Fault(
             round(rng.uniform(BEGIN_S + 1.0, FAULTS_END_S), 3),
-            Kind.CLOCK_JUMP,
+            FaultKind.CLOCK_JUMP,
             rng.choice((*NODES, COORDINATOR)),
             "",
             round(rng.choice((0.0, 0.5, 1.5, 6.0)) * rng.random(), 3),

@@ -22,7 +22,7 @@ from streamlog.errors import (
     StreamlogError,
 )
 from streamlog.model import Offset, TopicPartition
-from streamlog.sim.history import History, Outcome, Row
+from streamlog.sim.history import OperationHistory, Outcome, Row
 
 from .checks import POLL, PRODUCE, value_of
 from .plan import Load
@@ -76,7 +76,7 @@ class Target(Struct, frozen=True, kw_only=True):
 class Producer:
     """One process that sends. `rows` are its own, in order."""
 
-    def __init__(self, name: str, sender: Sender, history: History, watch: Watch, rng: random.Random) -> None:
+    def __init__(self, name: str, sender: Sender, history: OperationHistory, watch: Watch, rng: random.Random) -> None:
         self.name = name
         self._sender = sender
         self._history = history
@@ -143,7 +143,7 @@ class Producer:
 class Consumer:
     """One process that reads; its assignment never changes."""
 
-    def __init__(self, name: str, reader: Reader, history: History, watch: Watch) -> None:
+    def __init__(self, name: str, reader: Reader, history: OperationHistory, watch: Watch) -> None:
         self.name = name
         self._reader = reader
         self._history = history

@@ -23,7 +23,7 @@ from streamlog.client import AsyncAdmin
 from streamlog.client.admin.values import NodeState
 from streamlog.errors import StreamlogError, TopicAlreadyExistsError
 from streamlog.model import Offset, TopicPartition
-from streamlog.sim.history import History, Outcome
+from streamlog.sim.history import OperationHistory, Outcome
 from tests.cluster.checks import PRODUCE, Evidence, replicas_are_identical, violations
 from tests.cluster.group_eyes import looking
 from tests.cluster.replicas import Replica
@@ -64,7 +64,7 @@ class Result(Struct, kw_only=True):
     seed: int
     plan: Sequence[Event]
     findings: Findings
-    history: History
+    history: OperationHistory
     seen: Seen
     struck: list[Struck]
     came: list[Came]
@@ -241,7 +241,7 @@ class Round:
 
     final_readers: frozenset[str] = frozenset()
 
-    async def _files(self, nodes: Nodes, history: History, marks: evidence.Marks) -> None:
+    async def _files(self, nodes: Nodes, history: OperationHistory, marks: evidence.Marks) -> None:
         wrong = self._findings.wrong
         replicas: list[Replica] = []
         stopped = await asyncio.gather(*(node.stop() for node in nodes.all))
@@ -267,7 +267,7 @@ class Round:
         for what in evidence.expired([one for one in replicas if one.partition.topic not in compacted]):
             wrong("I18", what)
 
-    def _check_all_there(self, history: History, marks: evidence.Marks, replicas: Sequence[Replica]) -> None:
+    def _check_all_there(self, history: OperationHistory, marks: evidence.Marks, replicas: Sequence[Replica]) -> None:
         """A check of nothing finds nothing."""
         read = {replica.partition for replica in replicas}
         unread = Counter(str(row.partition) for row in history.select(PRODUCE, Outcome.OK) if row.partition not in read)

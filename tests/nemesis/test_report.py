@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 from collections import Counter
 
 from streamlog.model import Offset, PartitionId, TopicPartition
-from streamlog.sim.history import History
+from streamlog.sim.history import OperationHistory
 from tests.cluster.checks import PRODUCE
 from tests.nemesis.findings import Findings
 from tests.nemesis.machine import Needs
@@ -21,7 +21,7 @@ PARTITION = TopicPartition("plain", PartitionId(0))
 
 def result(*, wrong: bool) -> Result:
     now = [0.0]
-    history = History(lambda: now[0])
+    history = OperationHistory(lambda: now[0])
     for number in range(20):
         row = history.invoke("p0", PRODUCE, partition=PARTITION, sequence=number, value=b"%d" % number)
         now[0] += 0.5

@@ -17,7 +17,7 @@ from typing import Any, Final
 from streamlog.client import EARLIEST, AsyncConsumer, AsyncProducer
 from streamlog.errors import ProducerFencedError, StreamlogError, UnknownServerError
 from streamlog.model import Offset, PartitionId, TopicPartition
-from streamlog.sim.history import History
+from streamlog.sim.history import OperationHistory
 from streamlog.sim.process import Process
 from tests.cluster.checks import PRODUCE
 from tests.cluster.group_watch import GroupWatch
@@ -73,7 +73,7 @@ class Workload:
     def __init__(
         self, servers: str, *, seed: int, now: Callable[[], float], wrong: Callable[[str, str], None], flow: Flow
     ) -> None:
-        self.history = History(now)
+        self.history = OperationHistory(now)
         self.ledger = Ledger(wrong)
         self.group_watch = GroupWatch(now, wrong, kept=frozenset(topic.name for topic in GROUP_TOPICS))
         self.errors: Counter[str] = Counter()  # who and the code

@@ -11,7 +11,7 @@ import pytest
 from streamlog.errors import InvariantError, StorageError
 from streamlog.ports import Ports, RpcError
 from streamlog.sim import SimLoop, World, run
-from streamlog.sim.faults import SURVIVABLE, Fault, Hardware, Kind, draw_plan
+from streamlog.sim.faults import SURVIVABLE, Fault, FaultKind, Hardware, draw_plan
 from streamlog.sim.nemesis import Nemesis, Strike, is_of_disk
 from streamlog.sim.process import Process
 from streamlog.sim.world import TIMER_JITTER_S
@@ -91,25 +91,25 @@ def play(plan: Sequence[Fault], seed: int = 1, hardware: Hardware | None = None)
     return run(main, seed=seed, jitter_s=TIMER_JITTER_S, until_s=120)
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_after_every_kind_of_fault_all_can_be_healed(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", FaultKind)
+def test_after_every_kind_of_fault_all_can_be_healed(kind: FaultKind) -> None:
     trial = play([Fault(1.0, kind, "n0", "n1", 2.0), Fault(3.5, kind, "leader", "n1", 0.5)])
     assert trial.nemesis.struck == {kind: 2}
     assert trial.nemesis.bad_stops == []
 
 
 def test_faults_do_what_they_say() -> None:
-    assert play([Fault(1.0, Kind.CRASH, "n0")]).deaths == [("n0", False)]
-    assert play([Fault(1.0, Kind.POWER, "leader")]).deaths == [("n1", True)]
-    assert sorted(play([Fault(1.0, Kind.POWER_ALL, "n0")]).deaths) == [(name, True) for name in NAMES]
-    assert play([Fault(1.0, Kind.CRASH_THEN_POWER, "n0")]).deaths == [("n0", False), ("n0", True)]
-    assert play([Fault(1.0, Kind.CRASH, "nobody")]).nemesis.struck == {}
-    stopped = play([Fault(1.0, Kind.SYNC_ERROR, "n2")])
-    assert stopped.nemesis.struck == {Kind.SYNC_ERROR: 1}
+    assert play([Fault(1.0, FaultKind.CRASH, "n0")]).deaths == [("n0", False)]
+    assert play([Fault(1.0, FaultKind.POWER, "leader")]).deaths == [("n1", True)]
+    assert sorted(play([Fault(1.0, FaultKind.POWER_ALL, "n0")]).deaths) == [(name, True) for name in NAMES]
+    assert play([Fault(1.0, FaultKind.CRASH_THEN_POWER, "n0")]).deaths == [("n0", False), ("n0", True)]
+    assert play([Fault(1.0, FaultKind.CRASH, "nobody")]).nemesis.struck == {}
+    stopped = play([Fault(1.0, FaultKind.SYNC_ERROR, "n2")])
+    assert stopped.nemesis.struck == {FaultKind.SYNC_ERROR: 1}
     assert len(stopped.nemesis.stops) == 1
     assert "n2#1: OSError(5" in stopped.nemesis.stops[0]
     assert stopped.deaths == [("n2", True)]
-    jumped = play([Fault(1.0, Kind.CLOCK_JUMP, "n0", lasts=0.5)])
+    jumped = play([Fault(1.0, FaultKind.CLOCK_JUMP, "n0", lasts=0.5)])
     assert jumped.world.host("n0").clock.jump_ms == -500_000
     assert jumped.world.host("n1").clock.jump_ms == 0
 
@@ -121,8 +121,8 @@ def test_the_slow_are_slow() -> None:
         trial = Trial(loop, 1, hardware)
         disks = [trial.world.host(name).disk for name in NAMES]
         assert [disk.faults.slow for disk in disks] == [150.0, 1.0, 1.0]
-        trial.nemesis.strike(Fault(0.0, Kind.SLOW_DISK, "n1", lasts=1.0))
-        trial.nemesis.strike(Fault(0.0, Kind.SLOW_NETWORK, "n1", lasts=1.0))
+        trial.nemesis.strike(Fault(0.0, FaultKind.SLOW_DISK, "n1", lasts=1.0))
+        trial.nemesis.strike(Fault(0.0, FaultKind.SLOW_NETWORK, "n1", lasts=1.0))
         assert [disk.faults.slow for disk in disks] == [150.0, 100.0, 1.0]
         assert trial.world.fabric.slow == 30.0
         await asyncio.sleep(1.1)
@@ -130,7 +130,7 @@ def test_the_slow_are_slow() -> None:
         assert trial.world.fabric.slow == 5.0
         trial.nemesis.heal()
         assert [disk.faults.slow for disk in disks] == [1.0, 1.0, 1.0]
-        trial.nemesis.strike(Fault(0.0, Kind.CRASH, "n1"))
+        trial.nemesis.strike(Fault(0.0, FaultKind.CRASH, "n1"))
         assert trial.world.host("n1").alive
         await trial.finish()
 
@@ -210,7 +210,7 @@ def test_a_plan_is_drawn_from_its_seed_alone() -> None:
     assert all(plan == sorted(plan, key=lambda fault: fault.at) for plan in plans)
     assert all(len({fault.kind for fault in plan}) <= 6 for plan in plans)
     assert {fault.kind for plan in plans for fault in plan} == set(SURVIVABLE)
-    namespace = {"Fault": Fault, "Kind": Kind}
+    namespace = {"Fault": Fault, "FaultKind": FaultKind}
     assert eval(repr(plans[0]), namespace) == plans[0]  # what is printed can be committed as a test
 
 

@@ -14,7 +14,7 @@ from streamlog.ports.posix_disk import PosixFile, PosixFileSystem
 from streamlog.sim import call, fabric, inode
 from streamlog.sim.call import CallEnd, ServerEnd
 from streamlog.sim.disk import SimDisk
-from streamlog.sim.fabric import Connection, Fabric, Wire
+from streamlog.sim.fabric import Fabric, SimConnection, Wire
 from streamlog.sim.inode import DirectoryNode, FileNode
 from streamlog.sim.loop import SimLoop
 from streamlog.sim.process import Process
@@ -245,7 +245,7 @@ def tell_a_power_cut(patch: Patch) -> None:
 
 
 def refuse_nothing(patch: Patch) -> None:
-    patch.setattr(Connection, "refuse", lambda self, host: not self.server.process.alive)
+    patch.setattr(SimConnection, "refuse", lambda self, host: not self.server.process.alive)
 
 
 def bury_the_cause_with_the_crash(patch: Patch) -> None:

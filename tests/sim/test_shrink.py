@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlog.model import LeaderEpoch, Offset, PartitionId, ProducerId, TopicPartition
-from streamlog.sim.faults import Fault, Kind
-from streamlog.sim.history import History, Outcome
+from streamlog.sim.faults import Fault, FaultKind
+from streamlog.sim.history import OperationHistory, Outcome
 from streamlog.sim.shrink import shrink
 
 FAULTS = st.builds(
     Fault,
     st.integers(1, 30).map(lambda tenths: tenths + 0.123),
-    st.sampled_from(Kind),
+    st.sampled_from(FaultKind),
     st.sampled_from(["n0", "n1"]),
     st.just("n2"),
     st.sampled_from((0.0, 0.517, 2.25)),
@@ -42,19 +42,19 @@ def test_what_is_left_is_what_is_needed(plan: list[Fault], data: st.DataObject) 
 
 
 def test_milder_kinds_and_rounder_numbers_are_preferred() -> None:
-    plan = [Fault(1.234, Kind.SLOW_THEN_POWER, "n0", "n1", 2.345), Fault(3.0, Kind.RESET, "n0", "n1")]
-    deaths = {Kind.SLOW_THEN_POWER, Kind.POWER_STAGGERED, Kind.POWER_ALL, Kind.POWER}
+    plan = [Fault(1.234, FaultKind.SLOW_THEN_POWER, "n0", "n1", 2.345), Fault(3.0, FaultKind.RESET, "n0", "n1")]
+    deaths = {FaultKind.SLOW_THEN_POWER, FaultKind.POWER_STAGGERED, FaultKind.POWER_ALL, FaultKind.POWER}
     shrunk = shrink(plan, lambda trial: any(fault.kind in deaths for fault in trial))
-    assert shrunk.plan == (Fault(1.2, Kind.POWER, "n0", "n1", 2.3),)
-    assert shrunk.source("PLAN") == "PLAN = [\n    Fault(1.2, Kind.POWER, 'n0', 'n1', 2.3),\n]\n"
+    assert shrunk.plan == (Fault(1.2, FaultKind.POWER, "n0", "n1", 2.3),)
+    assert shrunk.source("PLAN") == "PLAN = [\n    Fault(1.2, FaultKind.POWER, 'n0', 'n1', 2.3),\n]\n"
 
 
 def test_a_violation_without_faults_shrinks_to_none() -> None:
-    assert shrink([Fault(1.0, Kind.CRASH, "n0")] * 5, lambda trial: True).plan == ()
+    assert shrink([Fault(1.0, FaultKind.CRASH, "n0")] * 5, lambda trial: True).plan == ()
 
 
 def test_runs_are_bounded() -> None:
-    plan = [Fault(float(i), Kind.CRASH, "n0") for i in range(100)]
+    plan = [Fault(float(i), FaultKind.CRASH, "n0") for i in range(100)]
     asked = []
 
     def fails(trial: Sequence[Fault]) -> bool:
@@ -68,12 +68,12 @@ def test_runs_are_bounded() -> None:
 
 def test_a_plan_that_does_not_fail_is_refused() -> None:
     with pytest.raises(ValueError, match="does not fail"):
-        shrink([Fault(1.0, Kind.CRASH, "n0")], lambda trial: False)
+        shrink([Fault(1.0, FaultKind.CRASH, "n0")], lambda trial: False)
 
 
 def test_rows_are_closed_once_and_open_ones_are_unknown() -> None:
     now = [0.0]
-    history = History(lambda: now[0])
+    history = OperationHistory(lambda: now[0])
     partition = TopicPartition("t", PartitionId(0))
     first = history.invoke("c0", "produce", partition=partition, producer_id=ProducerId(7), sequence=0, value=b"v0")
     now[0] = 0.5
