@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from streamlog.errors import StreamlogError
 from streamlog.metadata.roles import PartitionKey
 from streamlog.model import ProducerId
-from streamlog.replication.isr import IsrProposal
+from streamlog.replication.isr import ProposedIsr
 from streamlog.storage.log.log import Appended
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class IsrChanges(Protocol):
     The answer comes back by `LeaderReplica.on_isr` or `LeaderReplica.on_refused`.
     """
 
-    def proposed(self, replica: LeaderReplica, proposal: IsrProposal) -> None: ...
+    def proposed(self, replica: LeaderReplica, proposal: ProposedIsr) -> None: ...
 
 
 class Controller(Protocol):

@@ -12,7 +12,7 @@ from streamlog.errors import InvariantError
 from streamlog.model import ProducerId
 
 
-class ProducerIds:
+class ProducerIdAllocator:
     """One a node."""
 
     def __init__(self, source: ProducerIdSource) -> None:

@@ -36,7 +36,7 @@ _LOG_START: Final = tag(3, VARINT)
 _BATCHES: Final = tag(15, LENGTH_DELIMITED)
 
 
-class Hello(NamedTuple):
+class FollowerHello(NamedTuple):
     cluster_id: str
     node_id: BrokerId
     broker_epoch: BrokerEpoch
@@ -65,7 +65,7 @@ class Position(NamedTuple):
 class Request(NamedTuple):
     """From follower to leader."""
 
-    hello: Hello | None = None
+    hello: FollowerHello | None = None
     follows: Sequence[Follow] = ()
     positions: Sequence[Position] = ()
     unfollow: Sequence[int] = ()
@@ -78,7 +78,7 @@ class Divergence(NamedTuple):
     end_offset: Offset
 
 
-class News(NamedTuple):
+class SlotUpdate(NamedTuple):
     """From leader to follower, of one slot. With a divergence or an error the slot is over."""
 
     slot: int
@@ -136,8 +136,8 @@ def decode_request(data: bytes) -> Request:
     )
 
 
-def _hello(message: pb.ReplicaHello) -> Hello:
-    return Hello(
+def _hello(message: pb.ReplicaHello) -> FollowerHello:
+    return FollowerHello(
         cluster_id=message.cluster_id,
         node_id=BrokerId(message.node_id),
         broker_epoch=BrokerEpoch(message.broker_epoch),
@@ -179,7 +179,7 @@ def _held(message: pb.Follow) -> list[HeldBatch]:
 # -- from leader to follower
 
 
-def encode_response(news: Iterable[News]) -> bytes:
+def encode_response(news: Iterable[SlotUpdate]) -> bytes:
     """One ReplicateResponse. The batches are copied once, into the answer."""
     parts: list[Buffer] = []
     for item in news:
@@ -192,7 +192,7 @@ def encode_response(news: Iterable[News]) -> bytes:
     return b"".join(parts)
 
 
-def _head(item: News) -> bytes:
+def _head(item: SlotUpdate) -> bytes:
     """All fields but the batches, which come last."""
     if item.error is None and item.divergence is None and item.differs_from is None and not item.has_gaps:
         head = bytes((_SLOT,)) + varint(item.slot) if item.slot else b""
@@ -216,7 +216,7 @@ def _head(item: News) -> bytes:
     return message.SerializeToString()
 
 
-def decode_response(data: bytes) -> list[News]:
+def decode_response(data: bytes) -> list[SlotUpdate]:
     """CorruptMessageError for what is no ReplicateResponse, or has offsets that none of ours can be. Batches are views
     of `data`.
     """
@@ -237,7 +237,7 @@ def decode_response(data: bytes) -> list[News]:
     return found
 
 
-def _read_news(data: bytes, view: memoryview, start: int, end: int) -> News:
+def _read_news(data: bytes, view: memoryview, start: int, end: int) -> SlotUpdate:
     slot = high_watermark = log_start = 0
     batches: Sequence[Buffer] = ()
     position = start
@@ -257,10 +257,10 @@ def _read_news(data: bytes, view: memoryview, start: int, end: int) -> News:
         else:
             batches = (view[position : position + value],) if value else ()
             position += value
-    return News(slot, Offset(high_watermark), Offset(log_start), batches)
+    return SlotUpdate(slot, Offset(high_watermark), Offset(log_start), batches)
 
 
-def _parsed_news(data: memoryview) -> News:
+def _parsed_news(data: memoryview) -> SlotUpdate:
     """With what the frame above does not know."""
     try:
         message = parse(pb.ReplicaBatches, bytes(data), len(data))
@@ -270,7 +270,7 @@ def _parsed_news(data: memoryview) -> News:
     if message.HasField("diverging_epoch"):
         end = message.diverging_epoch
         divergence = Divergence(LeaderEpoch(end.leader_epoch), Offset(end.end_offset))
-    return News(
+    return SlotUpdate(
         slot=message.slot,
         high_watermark=Offset(message.high_watermark),
         log_start=Offset(message.log_start),

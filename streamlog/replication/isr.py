@@ -17,7 +17,7 @@ from msgspec import Struct
 from streamlog.model import BrokerId, LeaderEpoch
 
 
-class IsrProposal(Struct, frozen=True, kw_only=True):
+class ProposedIsr(Struct, frozen=True, kw_only=True):
     """AlterPartition: what the leader asks of the quorum."""
 
     leader_epoch: LeaderEpoch
@@ -32,7 +32,7 @@ class Isr:
         self._committed = tuple(sorted(committed))
         self._leader_epoch = leader_epoch
         self._partition_epoch = partition_epoch
-        self._pending: IsrProposal | None = None
+        self._pending: ProposedIsr | None = None
 
     @property
     def committed(self) -> tuple[BrokerId, ...]:
@@ -43,7 +43,7 @@ class Isr:
         return self._partition_epoch
 
     @property
-    def pending(self) -> IsrProposal | None:
+    def pending(self) -> ProposedIsr | None:
         return self._pending
 
     @property
@@ -52,12 +52,12 @@ class Isr:
             return self._committed
         return tuple(sorted({*self._committed, *self._pending.isr}))
 
-    def propose(self, isr: tuple[BrokerId, ...]) -> IsrProposal | None:
+    def propose(self, isr: tuple[BrokerId, ...]) -> ProposedIsr | None:
         """Ask for this set; None where one is pending already or nothing would change."""
         wanted = tuple(sorted(isr))
         if self._pending is not None or wanted == self._committed:
             return None
-        self._pending = IsrProposal(leader_epoch=self._leader_epoch, partition_epoch=self._partition_epoch, isr=wanted)
+        self._pending = ProposedIsr(leader_epoch=self._leader_epoch, partition_epoch=self._partition_epoch, isr=wanted)
         return self._pending
 
     def accepted(self, isr: tuple[BrokerId, ...], partition_epoch: int) -> None:
@@ -67,7 +67,7 @@ class Isr:
             self._partition_epoch = partition_epoch
             self._pending = None
 
-    def refused(self, proposal: IsrProposal) -> None:
+    def refused(self, proposal: ProposedIsr) -> None:
         """It has not happened and will not: the quorum said so."""
         if self._pending is proposal:
             self._pending = None

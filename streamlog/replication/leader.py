@@ -46,7 +46,7 @@ from streamlog.model import BrokerId, LeaderEpoch, Offset, TopicPartition
 from streamlog.ports import Buffer
 from streamlog.records import BatchHeader
 from streamlog.replication.acks import AckWaiters
-from streamlog.replication.isr import Isr, IsrProposal
+from streamlog.replication.isr import Isr, ProposedIsr
 from streamlog.replication.replica_log import Appended, EpochEnd, ReplicaLog
 
 GONE_MAX_MS: Final = 3_000
@@ -272,7 +272,7 @@ class PartitionLeader:
 
     # -- the ISR
 
-    def propose_isr(self, now_ms: int) -> IsrProposal | None:
+    def propose_isr(self, now_ms: int) -> ProposedIsr | None:
         """What to ask of the quorum now: out with who lags, in with who has caught up. Call it when a follower has
         reported, and at `next_due_ms`. None: nothing, or a proposal is in flight.
         """
@@ -317,7 +317,7 @@ class PartitionLeader:
         self._isr.accepted(isr, partition_epoch)
         self._advance()
 
-    def on_refused(self, proposal: IsrProposal) -> None:
+    def on_refused(self, proposal: ProposedIsr) -> None:
         """The quorum refused it (INELIGIBLE_REPLICA, INVALID_UPDATE_VERSION): it has not happened."""
         self._isr.refused(proposal)
         self._advance()

@@ -37,7 +37,7 @@ from streamlog.metadata.view import MetadataView
 from streamlog.model import Acks, BrokerEpoch, BrokerId, IsolationLevel, Offset, PartitionId, RaftIndex, TopicId
 from streamlog.ports import Network, Ports
 from streamlog.records import decode_batch
-from streamlog.replication.isr import IsrProposal
+from streamlog.replication.isr import ProposedIsr
 from streamlog.sim.machine import Machine
 from streamlog.storage.directories.directories import LogDirectories
 from streamlog.storage.log.log import Appended
@@ -60,9 +60,9 @@ class FakeLinks(Struct):
 
 
 class FakeIsrChanges(Struct):
-    proposals: list[IsrProposal] = field(default_factory=list)
+    proposals: list[ProposedIsr] = field(default_factory=list)
 
-    def proposed(self, replica: LeaderReplica, proposal: IsrProposal) -> None:
+    def proposed(self, replica: LeaderReplica, proposal: ProposedIsr) -> None:
         self.proposals.append(proposal)
 
 

@@ -12,12 +12,11 @@ from msgspec import Struct, field
 from streamlog.broker.leading.isr_changes import LINGER_S, IsrChanges
 from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.errors import IneligibleReplicaError, InvalidUpdateVersionError, OutcomeUnknownError, StreamlogError
-from streamlog.metadata.isr import IsrProposal as ProposedPartition
-from streamlog.metadata.isr import IsrResult
+from streamlog.metadata.isr import IsrProposal, IsrResult
 from streamlog.metadata.records import Partition
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId, LeaderEpoch, PartitionEpoch, PartitionId, TopicId, TopicPartition
-from streamlog.replication.isr import Isr, IsrProposal
+from streamlog.replication.isr import Isr, ProposedIsr
 from streamlog.sim.machine import Machine
 from tests.metadata.rig import Rig as Controller
 
@@ -53,7 +52,7 @@ class FakeReplica(Struct):
     def on_isr(self, isr: tuple[BrokerId, ...], partition_epoch: int) -> None:
         self.isr.accepted(isr, partition_epoch)
 
-    def on_refused(self, proposal: IsrProposal) -> None:
+    def on_refused(self, proposal: ProposedIsr) -> None:
         self.refused += 1
         self.isr.refused(proposal)
 
@@ -65,9 +64,9 @@ class FakeLink(Struct):
     """Answers as it is told to, the last answer for ever."""
 
     answers: list[Partition | StreamlogError]
-    asked: list[ProposedPartition] = field(default_factory=list)
+    asked: list[IsrProposal] = field(default_factory=list)
 
-    async def alter_partition(self, proposals: Sequence[ProposedPartition]) -> Sequence[IsrResult]:
+    async def alter_partition(self, proposals: Sequence[IsrProposal]) -> Sequence[IsrResult]:
         self.asked += proposals
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, OutcomeUnknownError):
@@ -100,7 +99,7 @@ class Desk:
             if index > self.view.image.index:
                 self.view.machine.apply(index, command)
 
-    def propose(self, *isr: BrokerId) -> IsrProposal:
+    def propose(self, *isr: BrokerId) -> ProposedIsr:
         proposal = self.replica.isr.propose(isr)
         assert proposal is not None
         self.changes.proposed(self.led, proposal)

@@ -10,10 +10,10 @@ from streamlog.api.pb import replication_pb2 as pb
 from streamlog.broker.replica_wire import (
     Divergence,
     Follow,
-    Hello,
-    News,
+    FollowerHello,
     Position,
     Request,
+    SlotUpdate,
     decode_request,
     decode_response,
     encode_request,
@@ -27,9 +27,9 @@ uint32 = st.integers(0, 2**31 - 1)
 uint64 = st.integers(0, 2**63 - 1)
 offsets = uint64.map(Offset)
 batches = st.lists(st.binary(min_size=1), max_size=3)
-plain_news = st.builds(lambda *fields: News(*fields), uint32, offsets, offsets, batches)
+plain_news = st.builds(lambda *fields: SlotUpdate(*fields), uint32, offsets, offsets, batches)
 divergences = st.builds(Divergence, st.integers(-1, 2**31 - 1).map(LeaderEpoch), offsets)
-ended_news = st.builds(lambda *fields: News(*fields), uint32, offsets, offsets, st.just(()), divergences)
+ended_news = st.builds(lambda *fields: SlotUpdate(*fields), uint32, offsets, offsets, st.just(()), divergences)
 credit = st.none() | uint64
 held = st.builds(
     HeldBatch,
@@ -52,7 +52,9 @@ follows = st.builds(
     credit_bytes=credit,
     held=st.lists(held, max_size=1),
 )
-hellos = st.builds(Hello, st.text(max_size=20), uint32.map(BrokerId), uint64.map(BrokerEpoch), uint32.map(BrokerId))
+hellos = st.builds(
+    FollowerHello, st.text(max_size=20), uint32.map(BrokerId), uint64.map(BrokerEpoch), uint32.map(BrokerId)
+)
 requests = st.builds(
     Request,
     hello=st.none() | hellos,
@@ -62,11 +64,11 @@ requests = st.builds(
 )
 
 
-def joined(news: News) -> tuple[object, ...]:
+def joined(news: SlotUpdate) -> tuple[object, ...]:
     return (*news[:3], b"".join(news.batches), news.divergence)
 
 
-def generated(items: list[News]) -> bytes:
+def generated(items: list[SlotUpdate]) -> bytes:
     message = pb.ReplicateResponse()
     for item in items:
         one = message.partitions.add(
@@ -81,14 +83,14 @@ def generated(items: list[News]) -> bytes:
 
 
 @given(st.lists(plain_news | ended_news, max_size=4))
-def test_responses_are_what_generated_code_writes_and_reads(items: list[News]) -> None:
+def test_responses_are_what_generated_code_writes_and_reads(items: list[SlotUpdate]) -> None:
     ours = encode_response(items)
     assert ours == generated(items)
     assert [joined(news) for news in decode_response(ours)] == [joined(news) for news in items]
 
 
 @given(st.lists(plain_news, min_size=1, max_size=3), st.data())
-def test_damaged_responses_are_refused_or_read_never_worse(items: list[News], data: st.DataObject) -> None:
+def test_damaged_responses_are_refused_or_read_never_worse(items: list[SlotUpdate], data: st.DataObject) -> None:
     whole = encode_response(items)
     cut = data.draw(st.integers(0, len(whole) - 1)) if whole else 0
     flipped = bytearray(whole)
@@ -104,7 +106,7 @@ def test_damaged_responses_are_refused_or_read_never_worse(items: list[News], da
 
 def test_an_error_ends_a_slot_with_its_details() -> None:
     error = OffsetOutOfRangeError("not there", field="offset", log_start=3, log_end=9)
-    (news,) = decode_response(encode_response([News(7, Offset(5), Offset(3), error=error)]))
+    (news,) = decode_response(encode_response([SlotUpdate(7, Offset(5), Offset(3), error=error)]))
     assert news.slot == 7
     assert isinstance(news.error, OffsetOutOfRangeError)
     assert (news.error.details["log_start"], news.error.details["log_end"]) == (3, 9)
@@ -117,8 +119,8 @@ def test_a_field_of_a_newer_release_is_passed_over() -> None:
 
 
 def test_a_missing_batch_field_and_an_empty_one_are_the_same() -> None:
-    assert encode_response([News(0, Offset(0), Offset(0))]) == b"\x0a\x00"
-    assert decode_response(b"\x0a\x02\x7a\x00") == [News(0, Offset(0), Offset(0))]
+    assert encode_response([SlotUpdate(0, Offset(0), Offset(0))]) == b"\x0a\x00"
+    assert decode_response(b"\x0a\x02\x7a\x00") == [SlotUpdate(0, Offset(0), Offset(0))]
 
 
 @given(requests)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from streamlog.api.errors import from_rpc
-from streamlog.broker.replica_wire import METHOD, Hello, Request, encode_request
+from streamlog.broker.replica_wire import METHOD, FollowerHello, Request, encode_request
 from streamlog.errors import (
     InconsistentClusterError,
     InvalidRequestError,
@@ -275,7 +275,7 @@ def test_many_partitions_share_one_stream() -> None:
 
 
 def test_who_may_not_follow_is_told_why() -> None:
-    async def refusal(cluster: Cluster, hello: Hello) -> StreamlogError | RpcError:
+    async def refusal(cluster: Cluster, hello: FollowerHello) -> StreamlogError | RpcError:
         ports = cluster.world.host("stranger").ports
         channel = ports.network.connect("node1:9092")
         try:
@@ -290,7 +290,7 @@ def test_who_may_not_follow_is_told_why() -> None:
         await three_nodes(cluster)
         cluster.world.host("stranger").boot()
         spawn = cluster.world.host("stranger").spawn
-        good = Hello(CLUSTER, BrokerId(2), cluster.controller.epoch(2), BrokerId(1))
+        good = FollowerHello(CLUSTER, BrokerId(2), cluster.controller.epoch(2), BrokerId(1))
         for hello, error in (
             (good._replace(cluster_id="another"), InconsistentClusterError),
             (good._replace(broker_epoch=BrokerEpoch(good.broker_epoch - 1)), StaleBrokerEpochError),

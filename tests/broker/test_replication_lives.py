@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from streamlog.broker.following.follower_replica import FollowerReplica
-from streamlog.broker.leading.follower_slot import LeaderSlot
-from streamlog.broker.leading.follower_stream import LeaderStream
+from streamlog.broker.leading.follower_slot import FollowerSlot
+from streamlog.broker.leading.follower_stream import FollowerStream
 from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.model import LeaderEpoch, Offset
 from streamlog.replication.follower import FetchPosition
@@ -56,14 +56,14 @@ def no_divergence_check(patch: pytest.MonkeyPatch) -> None:
 
 
 def never_reads_on_from_the_disk(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(LeaderSlot, "is_behind", property(lambda self: False))
+    patch.setattr(FollowerSlot, "is_behind", property(lambda self: False))
 
 
 def follows_from_anywhere_unchecked(patch: pytest.MonkeyPatch) -> None:
-    def no_check(self: LeaderStream, replica: LeaderReplica, follow: object) -> None:
+    def no_check(self: FollowerStream, replica: LeaderReplica, follow: object) -> None:
         return None
 
-    patch.setattr(LeaderStream, "_check", no_check)
+    patch.setattr(FollowerStream, "_check", no_check)
     no_comparison(patch)
 
 

@@ -31,7 +31,7 @@ from streamlog.api.pb import (
     replication_pb2,
     transactions_pb2,
 )
-from streamlog.broker.replica_wire import Hello, encode_request
+from streamlog.broker.replica_wire import FollowerHello, encode_request
 from streamlog.broker.replica_wire import Request as Replicate
 from streamlog.broker.table.replicas import Replicas
 from streamlog.errors import Status
@@ -251,7 +251,7 @@ def test_every_number_of_every_request_at_its_ends(service: Any, monkeypatch: py
                 sent = [message.SerializeToString()]
                 if method.name == "Replicate" and not what.split()[1].startswith("hello"):
                     message.ClearField("hello")
-                    hello = Hello(plausible.cluster_id, BrokerId(2), BrokerEpoch(0), BrokerId(1))
+                    hello = FollowerHello(plausible.cluster_id, BrokerId(2), BrokerEpoch(0), BrokerId(1))
                     sent = [encode_request(Replicate(hello=hello)), message.SerializeToString()]
                 error = await host.spawn(answer(channel, method, sent))
                 assert not crashes, f"{what}: {crashes}"

@@ -14,7 +14,7 @@ from streamlog.errors import OffsetOutOfRangeError, StreamlogError
 from streamlog.model import BrokerId, LeaderEpoch, Offset
 from streamlog.records import decode_batch, scan_headers, validate
 from streamlog.replication.follower import PartitionFollower
-from streamlog.replication.isr import IsrProposal
+from streamlog.replication.isr import ProposedIsr
 from streamlog.replication.leader import LeaderTerm, PartitionLeader
 from streamlog.sim.machine import Machine
 from streamlog.storage.log.log import Log
@@ -110,7 +110,7 @@ class Cluster:
         if replica.follower is not None:
             replica.high_watermark = replica.follower.high_watermark
 
-    def _alter(self, proposal: IsrProposal) -> None:
+    def _alter(self, proposal: ProposedIsr) -> None:
         """AlterPartition, answered at once."""
         leader = self.leader.leader
         assert leader is not None

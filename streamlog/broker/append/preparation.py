@@ -40,7 +40,7 @@ _COUNT: Final = struct.Struct(">i")
 _COUNT_POSITION: Final = 57
 
 
-class Prepared(Struct, frozen=True):
+class PreparedBatches(Struct, frozen=True):
     batches: Buffer
     found: list[tuple[int, BatchHeader]]  # as of `records.validate`
 
@@ -81,7 +81,7 @@ def _bytes_to_check(batches: Buffer, position: int, size: int, codec_number: int
         return 0
 
 
-def prepare(batches: Buffer, settings: TopicSettings, now_ms: int) -> Prepared:
+def prepare(batches: Buffer, settings: TopicSettings, now_ms: int) -> PreparedBatches:
     """The batches as they are to be appended. Raises what `records.convert` and `records.validate` raise."""
     limits, checked = settings.limits, replace(settings.limits, keys_required=False, check_records=False)
     if is_legacy(batches, 0):
@@ -90,9 +90,9 @@ def prepare(batches: Buffer, settings: TopicSettings, now_ms: int) -> Prepared:
     found = validate(batches, 0, len(batches), limits, now_ms)
     codec = settings.codec
     if codec is None or all(codec_of(header.attributes) is codec for _, header in found):
-        return Prepared(batches, found)
+        return PreparedBatches(batches, found)
     batches = b"".join(
         repacked(batches, position, header, codec, unpacked_bytes_max=limits.unpacked_bytes_max)
         for position, header in found
     )
-    return Prepared(batches, validate(batches, 0, len(batches), checked, now_ms))
+    return PreparedBatches(batches, validate(batches, 0, len(batches), checked, now_ms))

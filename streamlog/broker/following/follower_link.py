@@ -29,7 +29,7 @@ from typing import Final
 from streamlog.broker import replica_wire as wire
 from streamlog.broker.following.follower_replica import FollowerReplica
 from streamlog.broker.leading.follower_slot import CREDIT_MAX
-from streamlog.broker.replica_wire import Follow, Hello, News, Position, Request
+from streamlog.broker.replica_wire import Follow, FollowerHello, Position, Request, SlotUpdate
 from streamlog.broker.throttle import Throttle
 from streamlog.errors import (
     CorruptMessageError,
@@ -58,7 +58,7 @@ GRANT_BYTES: Final = 256 << 10
 """Credit that a throttled follower gives at a time."""
 
 
-class State(enum.Enum):
+class FollowState(enum.Enum):
     WAITING = enum.auto()
     FOLLOWED = enum.auto()
     MENDING = enum.auto()
@@ -84,7 +84,7 @@ class Followed:
 
     def __init__(self, replica: FollowerReplica) -> None:
         self.replica = replica
-        self.state = State.WAITING
+        self.state = FollowState.WAITING
         self.slot = -1  # while FOLLOWED
         self.told_end = Offset(0)  # in this slot
         self.received_bytes = 0  # in this slot
@@ -96,7 +96,7 @@ class Followed:
         self.timer: asyncio.TimerHandle | None = None
 
     def close(self) -> None:
-        self.state = State.STOPPED
+        self.state = FollowState.STOPPED
         if self.timer is not None:
             self.timer.cancel()
 
@@ -152,9 +152,9 @@ class FollowerLink:
 
     def _follow_again(self, followed: Followed) -> None:
         """What the leader shall compare is read first, unless there is no leader to tell."""
-        followed.state, followed.timer = State.WAITING, None
+        followed.state, followed.timer = FollowState.WAITING, None
         if self._up:
-            followed.state = State.MENDING
+            followed.state = FollowState.MENDING
             self._tasks.create_task(self._look_at_end(followed))
 
     async def _look_at_end(self, followed: Followed) -> None:
@@ -162,39 +162,39 @@ class FollowerLink:
             async with self._reading:
                 followed.held = await followed.replica.held(followed.held_count)
         except StreamlogError:
-            if followed.state is State.MENDING:
+            if followed.state is FollowState.MENDING:
                 followed.close()  # its disk has failed
             return
-        if followed.state is State.MENDING:
-            followed.state = State.WAITING
+        if followed.state is FollowState.MENDING:
+            followed.state = FollowState.WAITING
             if self._up:
                 self._to_follow[followed] = None
                 self._wake.set()
 
     def _follow_later(self, followed: Followed) -> None:
         """After a pause that grows until something is got."""
-        followed.state = State.MENDING
+        followed.state = FollowState.MENDING
         delay_s = followed.pause_s * self._random.uniform(0.5, 1.0)
         followed.pause_s = min(2 * followed.pause_s, RETRY_S[1])
         followed.timer = asyncio.get_running_loop().call_later(delay_s, self._follow_again, followed)
 
     def _end_slot(self, followed: Followed, *, tell: bool) -> None:
         """Nothing counts any more that comes for it. `tell`: the leader does not know it yet."""
-        if followed.state is State.FOLLOWED:
+        if followed.state is FollowState.FOLLOWED:
             if self._slots.pop(followed.slot, None) is not None and tell:
                 self._to_unfollow.append(followed.slot)
                 self._wake.set()
             self._to_tell.pop(followed, None)
             self._to_grant.pop(followed, None)
-            followed.state = State.WAITING
+            followed.state = FollowState.WAITING
 
     # -- one stream
 
-    async def exchange(self, stream: Stream, hello: Hello) -> None:
+    async def exchange(self, stream: Stream, hello: FollowerHello) -> None:
         """Until the leader ends the stream (returns), or it breaks (RpcError, CorruptMessageError)."""
         self._up, self.has_worked, self._next_slot = True, False, 0
         for followed in list(self._followed.values()):
-            if followed.state is State.WAITING:
+            if followed.state is FollowState.WAITING:
                 self._follow_again(followed)
         try:
             await stream.send(wire.encode_request(Request(hello=hello)))
@@ -250,7 +250,7 @@ class FollowerLink:
 
     def _new_slot(self, followed: Followed) -> Follow:
         replica, at = followed.replica, followed.replica.position()
-        followed.state, followed.slot = State.FOLLOWED, self._next_slot
+        followed.state, followed.slot = FollowState.FOLLOWED, self._next_slot
         self._next_slot += 1
         self._slots[followed.slot] = followed
         followed.told_end, followed.received_bytes = at.ackable_end, 0
@@ -271,13 +271,13 @@ class FollowerLink:
         )
 
     def _on_ackable_end(self, followed: Followed) -> None:
-        if followed.state is State.FOLLOWED and followed.replica.position().ackable_end > followed.told_end:
+        if followed.state is FollowState.FOLLOWED and followed.replica.position().ackable_end > followed.told_end:
             self._to_tell[followed] = None
             self._wake.set()
 
     # -- what the leader says
 
-    def _on_news(self, news: News) -> None:
+    def _on_news(self, news: SlotUpdate) -> None:
         followed = self._slots.get(news.slot)
         if followed is None:
             return  # sent before the leader knew that the slot is over
@@ -325,7 +325,7 @@ class FollowerLink:
                 return
         self._follow_later(followed)
 
-    def _on_batches(self, followed: Followed, news: News) -> None:
+    def _on_batches(self, followed: Followed, news: SlotUpdate) -> None:
         replica = followed.replica
         batches = news.batches[0] if news.batches else b""
         facts = (news.high_watermark, news.log_start)
@@ -363,7 +363,7 @@ class FollowerLink:
 
     def _mend(self, followed: Followed, work: Callable[[], Awaitable[None]]) -> None:
         """Do what must wait, and follow anew."""
-        followed.state = State.MENDING
+        followed.state = FollowState.MENDING
         self._tasks.create_task(self._mended(followed, work))
 
     async def _mended(self, followed: Followed, work: Callable[[], Awaitable[None]]) -> None:
@@ -373,7 +373,7 @@ class FollowerLink:
             await work()
         except StreamlogError as error:
             failed = error
-        if followed.state is not State.MENDING:
+        if followed.state is not FollowState.MENDING:
             return
         if failed is None:
             self._follow_again(followed)

@@ -19,7 +19,7 @@ from typing import Final
 
 from streamlog.broker.following.follower_link import FollowerLink
 from streamlog.broker.following.follower_replica import FollowerReplica
-from streamlog.broker.replica_wire import METHOD, Hello
+from streamlog.broker.replica_wire import METHOD, FollowerHello
 from streamlog.broker.throttle import Throttle
 from streamlog.errors import Status, StreamlogError
 from streamlog.metadata.view import MetadataView
@@ -128,7 +128,7 @@ class FollowerLinks:
             await asyncio.sleep(pause_s * self._random.uniform(0.5, 1.0))
             pause_s = min(2 * pause_s, RECONNECT_S[1])
 
-    async def _wait_until_wanted(self, leader: BrokerId) -> tuple[Hello, str]:
+    async def _wait_until_wanted(self, leader: BrokerId) -> tuple[FollowerHello, str]:
         """Until this node is registered, and the leader is to be reached; and how."""
         await self._view.wait_until(
             lambda image: self._broker_epoch() is not None and self._view.address_of(leader) is not None
@@ -136,9 +136,9 @@ class FollowerLinks:
         epoch, address = self._broker_epoch(), self._view.address_of(leader)
         assert epoch is not None  # nothing has run since it was asked
         assert address is not None
-        return Hello(self._cluster_id, self._me, epoch, leader), address
+        return FollowerHello(self._cluster_id, self._me, epoch, leader), address
 
-    async def _exchange(self, leader: BrokerId, address: str, hello: Hello, link: FollowerLink) -> None:
+    async def _exchange(self, leader: BrokerId, address: str, hello: FollowerHello, link: FollowerLink) -> None:
         """One stream, until it is over."""
         channel = self._network.connect(address)
         try:

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
-from streamlog.broker.replica_wire import Follow, News
+from streamlog.broker.replica_wire import Follow, SlotUpdate
 from streamlog.errors import CorruptMessageError, StreamlogError
 from streamlog.model import BrokerId, Offset
 from streamlog.ports import Buffer
@@ -42,22 +42,22 @@ class SlotOwner(Protocol):
 
     def release(self, size: int) -> None: ...
 
-    def holds_back(self, slot: LeaderSlot) -> bool:
+    def holds_back(self, slot: FollowerSlot) -> bool:
         """Whether the leader's throttle is for it."""
         ...
 
-    def mark(self, slot: LeaderSlot) -> None:
+    def mark(self, slot: FollowerSlot) -> None:
         """There may be something to send."""
         ...
 
-    def mark_news(self, slot: LeaderSlot) -> None:
+    def mark_news(self, slot: FollowerSlot) -> None:
         """High watermark or log start have moved, which can wait a moment."""
         ...
 
-    def end_slot(self, slot: LeaderSlot, error: StreamlogError) -> None: ...
+    def end_slot(self, slot: FollowerSlot, error: StreamlogError) -> None: ...
 
 
-class LeaderSlot:
+class FollowerSlot:
     """Owned by its stream; a watcher of the partition's leader."""
 
     __slots__ = (
@@ -169,11 +169,11 @@ class LeaderSlot:
         self.next_offset = self._queued_end = end_of(data)
         self._sent_bytes += len(data)
 
-    def news(self, batches: Sequence[Buffer]) -> News:
+    def news(self, batches: Sequence[Buffer]) -> SlotUpdate:
         self._told = told = (self.replica.high_watermark, self.replica.log_start_offset)
         self.replica.traffic.replicated_out += sum(map(len, batches))
         first, self._first = self._first, False
-        return News(self.number, *told, batches, has_gaps=first and self.replica.log.has_gaps)
+        return SlotUpdate(self.number, *told, batches, has_gaps=first and self.replica.log.has_gaps)
 
     def close(self) -> None:
         """Nothing more is to come of it. Idempotent."""

@@ -28,10 +28,10 @@ from collections.abc import Callable
 from typing import Final
 
 from streamlog.broker import replica_wire as wire
-from streamlog.broker.leading.follower_slot import LeaderSlot
+from streamlog.broker.leading.follower_slot import FollowerSlot
 from streamlog.broker.leading.isr_changes import IsrChanges
 from streamlog.broker.leading.leader_replica import LeaderReplica
-from streamlog.broker.replica_wire import Divergence, Follow, Hello, News, Position
+from streamlog.broker.replica_wire import Divergence, Follow, FollowerHello, Position, SlotUpdate
 from streamlog.broker.throttle import Throttle
 from streamlog.errors import InvalidRequestError, StreamlogError, UnknownTopicOrPartitionError
 from streamlog.model import Offset, PartitionId, TopicId
@@ -51,12 +51,12 @@ THROTTLED_READ_BYTES: Final = 64 << 10
 """Read at a time for a follower that is held back: the smaller, the smoother."""
 
 
-class LeaderStream:
+class FollowerStream:
     """One incarnation. `run` lives as long as the stream does; all else is called on the event loop."""
 
     def __init__(
         self,
-        hello: Hello,
+        hello: FollowerHello,
         stream: Stream,
         *,
         find_leader: Callable[[TopicId, PartitionId], LeaderReplica],
@@ -72,17 +72,17 @@ class LeaderStream:
         self._isr = isr
         self._throttle = throttle
         self._fetch_bytes_max = fetch_bytes_max
-        self._slots: dict[int, LeaderSlot] = {}
+        self._slots: dict[int, FollowerSlot] = {}
         self._last_slot = -1
         self._compared: dict[int, Follow] = {}  # what is to be compared before it begins, by slot
         self._compare_wake = asyncio.Event()
-        self._ready: deque[LeaderSlot] = deque()  # those that are marked
-        self._behind: deque[LeaderSlot] = deque()  # to be read from the page cache
+        self._ready: deque[FollowerSlot] = deque()  # those that are marked
+        self._behind: deque[FollowerSlot] = deque()  # to be read from the page cache
         self._behind_first = False  # what is next of `_behind` did not fit into what was left of a message
-        self._cold: deque[LeaderSlot] = deque()  # to be read off the loop
-        self._moved: dict[LeaderSlot, None] = {}  # whose high watermark or log start has moved
+        self._cold: deque[FollowerSlot] = deque()  # to be read off the loop
+        self._moved: dict[FollowerSlot, None] = {}  # whose high watermark or log start has moved
         self._moved_timer: asyncio.TimerHandle | None = None
-        self._endings: list[News] = []  # one a slot at most
+        self._endings: list[SlotUpdate] = []  # one a slot at most
         self._queued_bytes = 0
         self._wake = asyncio.Event()
         self._cold_wake = asyncio.Event()
@@ -190,14 +190,14 @@ class LeaderStream:
             divergence = self._check(replica, follow)
             if divergence is not None or differs_from is not None:
                 facts = (replica.high_watermark, replica.log_start_offset)
-                self._end(News(follow.slot, *facts, divergence=divergence, differs_from=differs_from))
+                self._end(SlotUpdate(follow.slot, *facts, divergence=divergence, differs_from=differs_from))
                 if divergence is None:
                     replica.on_differing(self.follower)
                 return
-            slot = LeaderSlot(self, replica, self.follower, follow)
+            slot = FollowerSlot(self, replica, self.follower, follow)
             replica.watch(slot)
         except StreamlogError as error:
-            self._end(News(follow.slot, Offset(0), Offset(0), error=error))
+            self._end(SlotUpdate(follow.slot, Offset(0), Offset(0), error=error))
             return
         self._slots[follow.slot] = slot
         self._isr.follows(replica, self.follower, self.broker_epoch)
@@ -256,16 +256,16 @@ class LeaderStream:
     def release(self, size: int) -> None:
         self._queued_bytes -= size
 
-    def holds_back(self, slot: LeaderSlot) -> bool:
+    def holds_back(self, slot: FollowerSlot) -> bool:
         return self._throttle.limited and not slot.in_sync
 
-    def mark(self, slot: LeaderSlot) -> None:
+    def mark(self, slot: FollowerSlot) -> None:
         if not slot.marked and not slot.over:
             slot.marked = True
             self._ready.append(slot)
             self._wake.set()
 
-    def mark_news(self, slot: LeaderSlot) -> None:
+    def mark_news(self, slot: FollowerSlot) -> None:
         self._moved[slot] = None
         if self._moved_timer is None:
             self._moved_timer = asyncio.get_running_loop().call_later(NEWS_DELAY_S, self._mark_moved)
@@ -276,12 +276,12 @@ class LeaderStream:
         for slot in moved:
             self.mark(slot)
 
-    def end_slot(self, slot: LeaderSlot, error: StreamlogError) -> None:
+    def end_slot(self, slot: FollowerSlot, error: StreamlogError) -> None:
         if self._slots.pop(slot.number, None) is not None:
             slot.close()
-            self._end(News(slot.number, Offset(0), Offset(0), error=error))
+            self._end(SlotUpdate(slot.number, Offset(0), Offset(0), error=error))
 
-    def _end(self, news: News) -> None:
+    def _end(self, news: SlotUpdate) -> None:
         self._endings.append(news)
         self._wake.set()
 
@@ -297,7 +297,7 @@ class LeaderStream:
         except RpcError as error:
             self.close(error)
 
-    def _collect(self) -> list[News]:
+    def _collect(self) -> list[SlotUpdate]:
         """The next message; empty: nothing is pending."""
         news, self._endings = self._endings, []
         room = self._fetch_bytes_max
@@ -308,7 +308,7 @@ class LeaderStream:
         self._room.set()
         return news
 
-    def _collect_ready(self, news: list[News], room: int, *, keep: int) -> int:
+    def _collect_ready(self, news: list[SlotUpdate], room: int, *, keep: int) -> int:
         """From the queues, in the order in which slots were marked. What is left of `room`."""
         while self._ready and room > keep:
             slot = self._ready[0]
@@ -328,7 +328,7 @@ class LeaderStream:
                 self._behind.append(slot)
         return room
 
-    def _collect_behind(self, news: list[News], room: int) -> int:
+    def _collect_behind(self, news: list[SlotUpdate], room: int) -> int:
         """From the page cache, each in turn."""
         self._behind_first = False
         for _ in range(len(self._behind)):
@@ -365,7 +365,7 @@ class LeaderStream:
                 self.mark(slot)
         return room
 
-    def _allowance(self, slot: LeaderSlot) -> int:
+    def _allowance(self, slot: FollowerSlot) -> int:
         """How many bytes of the disk it may have now; 0: it is marked again when that changes."""
         allowed = min(slot.credit_left, self._fetch_bytes_max)
         if not allowed or not self.holds_back(slot):
@@ -377,11 +377,11 @@ class LeaderStream:
             return 0
         return min(allowed, THROTTLED_READ_BYTES)
 
-    def _go_on(self, slot: LeaderSlot) -> None:
+    def _go_on(self, slot: FollowerSlot) -> None:
         slot.busy = False
         self.mark(slot)
 
-    def _charge(self, slot: LeaderSlot, size: int) -> None:
+    def _charge(self, slot: FollowerSlot, size: int) -> None:
         if self.holds_back(slot):
             self._throttle.charge(size)
 
@@ -397,7 +397,7 @@ class LeaderStream:
                 if not slot.over:
                     await self._read_one(slot)
 
-    async def _read_one(self, slot: LeaderSlot) -> None:
+    async def _read_one(self, slot: FollowerSlot) -> None:
         size_max = min(self._fetch_bytes_max, max(1, slot.credit_left))
         try:
             data = await slot.replica.log.read(slot.next_offset, size_max, at_least_one=True)

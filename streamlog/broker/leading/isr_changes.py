@@ -33,13 +33,12 @@ from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.errors import IneligibleReplicaError, StreamlogError
 from streamlog.metadata.delta import MetadataDelta
 from streamlog.metadata.image import MetadataImage
-from streamlog.metadata.isr import PARTITIONS_PER_REQUEST_MAX, IsrMember, IsrResult
-from streamlog.metadata.isr import IsrProposal as ProposedPartition
+from streamlog.metadata.isr import PARTITIONS_PER_REQUEST_MAX, IsrMember, IsrProposal, IsrResult
 from streamlog.metadata.roles import PartitionKey
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch
 from streamlog.ports import Clock, Probe, Random
-from streamlog.replication.isr import IsrProposal
+from streamlog.replication.isr import ProposedIsr
 
 RETRY_S: Final = (0.05, 1.0)
 """The first pause and the longest."""
@@ -56,7 +55,7 @@ LOOK_AT_ONCE: Final = 256
 class AlterPartitionLink(Protocol):
     """The way to the active controller."""
 
-    async def alter_partition(self, proposals: Sequence[ProposedPartition]) -> Sequence[IsrResult]:
+    async def alter_partition(self, proposals: Sequence[IsrProposal]) -> Sequence[IsrResult]:
         """One result for each, in their order. StreamlogError: what became of them is not known."""
         ...
 
@@ -65,7 +64,7 @@ class _Asked(Struct):
     """A proposal until it is settled."""
 
     replica: LeaderReplica
-    proposal: IsrProposal
+    proposal: ProposedIsr
     due_s: float  # not before; monotonic
     pause_s: float = RETRY_S[0]  # before the next attempt
     unknown_until_s: float = 0.0  # until then an earlier attempt may be carried out
@@ -114,7 +113,7 @@ class IsrChanges:
 
     # -- what leaders and their streams tell
 
-    def proposed(self, replica: LeaderReplica, proposal: IsrProposal) -> None:
+    def proposed(self, replica: LeaderReplica, proposal: ProposedIsr) -> None:
         """Carry it to the controller. Synchronous; a former one of the same partition is over."""
         asked = _Asked(replica, proposal, self._clock.monotonic())
         outdated = [b for b in self._joining(asked) if self._seen_of(asked, b) != self._registered(b)]
@@ -213,9 +212,9 @@ class IsrChanges:
             if asked.wanted:
                 self._settle(asked, result)
 
-    def _message(self, asked: _Asked) -> ProposedPartition:
+    def _message(self, asked: _Asked) -> IsrProposal:
         topic_id, partition_id = asked.key
-        return ProposedPartition(
+        return IsrProposal(
             topic_id=topic_id,
             partition_id=partition_id,
             leader_epoch=asked.proposal.leader_epoch,

@@ -61,7 +61,7 @@ from streamlog.records import (
 from streamlog.records.columnar import ManyHeadersError
 from streamlog.records.header import TRANSACTIONAL_BIT
 from streamlog.records.held_batch import HeldBatch
-from streamlog.replication.isr import IsrProposal
+from streamlog.replication.isr import ProposedIsr
 from streamlog.replication.joining import first_difference
 from streamlog.replication.leader import LeaderTerm, PartitionLeader
 from streamlog.replication.replica_log import EpochEnd
@@ -509,7 +509,7 @@ class LeaderReplica:
             self._tell()
             self.review_isr()
 
-    def on_refused(self, proposal: IsrProposal) -> None:
+    def on_refused(self, proposal: ProposedIsr) -> None:
         """The controller refused it: it has not happened. Whoever carried it asks anew by `review_isr`, in time."""
         if self._ended is None:
             self.state.on_refused(proposal)

@@ -16,11 +16,11 @@ from streamlog.api.convert import replica_states as convert
 from streamlog.api.pb import replication_pb2 as pb
 from streamlog.api.service import Call, Method, Service, unary
 from streamlog.broker import replica_wire as wire
-from streamlog.broker.leading.follower_stream import LeaderStream
+from streamlog.broker.leading.follower_stream import FollowerStream
 from streamlog.broker.leading.isr_changes import IsrChanges
 from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.broker.repair.range_fetch import wanted
-from streamlog.broker.replica_wire import Hello
+from streamlog.broker.replica_wire import FollowerHello
 from streamlog.broker.throttle import Throttle
 from streamlog.errors import (
     BrokerIdNotRegisteredError,
@@ -40,7 +40,7 @@ HELLO_TIMEOUT_S: Final = 2.0
 """For the hello, and again for the metadata of its registration."""
 
 
-class Leaders(Protocol):
+class ServedReplicas(Protocol):
     """The partition table."""
 
     async def read_range(
@@ -66,7 +66,7 @@ class ReplicationService:
         me: BrokerId,
         cluster_id: str,
         view: MetadataView,
-        leaders: Leaders,
+        leaders: ServedReplicas,
         isr: IsrChanges,
         *,
         throttle: Throttle,
@@ -91,7 +91,7 @@ class ReplicationService:
         self._on_broken = on_broken
         self._clock = clock
         self._probe = probe
-        self._streams: dict[BrokerId, LeaderStream] = {}
+        self._streams: dict[BrokerId, FollowerStream] = {}
         self._reading_range = asyncio.Lock()
         view.listen(self._on_metadata)
 
@@ -136,7 +136,7 @@ class ReplicationService:
             hello = await self._admitted(stream)
         except TimeoutError:
             raise StaleBrokerEpochError("no hello came, or its registration is not known here") from None
-        one = LeaderStream(
+        one = FollowerStream(
             hello,
             stream,
             find_leader=self._find_leader,
@@ -159,7 +159,7 @@ class ReplicationService:
             if self._streams.get(hello.node_id) is one:
                 del self._streams[hello.node_id]
 
-    async def _admitted(self, stream: Stream) -> Hello:
+    async def _admitted(self, stream: Stream) -> FollowerHello:
         """The follower's hello. InvalidRequestError, InconsistentClusterError, StaleBrokerEpochError,
         BrokerIdNotRegisteredError, RpcError, TimeoutError.
         """

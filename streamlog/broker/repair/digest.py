@@ -23,7 +23,7 @@ from streamlog.storage.log.log import Log
 CHUNK_BYTES: Final = 1 << 20
 
 
-class ReplicaDigest(Struct, frozen=True, kw_only=True):
+class LogDigest(Struct, frozen=True, kw_only=True):
     """`digest`: of the batches with a first offset in [start_offset, end_offset), the one that holds the start too."""
 
     start_offset: Offset
@@ -68,7 +68,7 @@ async def digest_of(
     workers: Workers,
     start_offset: Offset | None,
     end_offset: Offset | None,
-) -> ReplicaDigest:
+) -> LogDigest:
     """Of [start, end) of `log`; None: its start, its high watermark. An empty range, wherever it is: what is known of
     the replica alone.
 
@@ -89,7 +89,7 @@ async def digest_of(
         offset = await workers.run(found.feed, data, offset, end)
     if generation != log.durability.generation:
         raise OutcomeUnknownError(f"{log.partition}: the log was cut while it was read")
-    return ReplicaDigest(
+    return LogDigest(
         start_offset=start,
         end_offset=end,
         digest=found.sha256.digest(),

@@ -53,7 +53,7 @@ class Repaired(Struct, frozen=True, kw_only=True):
     reason: str = ""  # why it is damaged still
 
 
-class ReplicaRepair(Struct, frozen=True, kw_only=True):
+class RepairReport(Struct, frozen=True, kw_only=True):
     """What a reading of a whole replica has found, and what became of it."""
 
     read_bytes: int
@@ -129,7 +129,7 @@ class Repairs:
         async with self._turn:
             return await self._repair_all(log)
 
-    async def examine(self, log: Log, *, dry_run: bool) -> ReplicaRepair:
+    async def examine(self, log: Log, *, dry_run: bool) -> RepairReport:
         """Read all of `log`, and repair what is damaged in it unless `dry_run`. StorageError."""
         read_bytes = 0
         async with self._turn:  # what is found is not repaired meanwhile, so it can be reported
@@ -142,7 +142,7 @@ class Repairs:
                 ranges = [Repaired(damage=damage, source=None) for damage in damages]
             else:
                 ranges = await self._repair_all(log)
-        return ReplicaRepair(read_bytes=read_bytes, ranges=tuple(ranges))
+        return RepairReport(read_bytes=read_bytes, ranges=tuple(ranges))
 
     # -- within
 

@@ -8,7 +8,7 @@ from streamlog.model import Offset, ProducerEpoch, ProducerId
 from streamlog.storage.log.log import Log
 
 
-class OpenTransaction(Struct, frozen=True, kw_only=True):
+class PartitionTransaction(Struct, frozen=True, kw_only=True):
     """As the log knows it. Whether its coordinator knows it too, and ends it, is another question."""
 
     producer_id: ProducerId
@@ -20,12 +20,12 @@ class OpenTransaction(Struct, frozen=True, kw_only=True):
     last_write_ms: int
 
 
-def open_transactions(log: Log, *, begun_before_ms: int | None = None) -> list[OpenTransaction]:
+def open_transactions(log: Log, *, begun_before_ms: int | None = None) -> list[PartitionTransaction]:
     """Those that are open in a leader's or follower's log, the oldest first: the first one holds the last stable
     offset. `begun_before_ms`: only those that have been open since before that time.
     """
     return [
-        OpenTransaction(
+        PartitionTransaction(
             producer_id=producer.producer_id,
             producer_epoch=producer.epoch,
             coordinator_epoch=producer.coordinator_epoch,

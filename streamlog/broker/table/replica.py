@@ -50,7 +50,7 @@ class Assignment(Struct, frozen=True, kw_only=True):
     partition: Partition
 
 
-class Surroundings(Struct, frozen=True, kw_only=True):
+class ReplicaContext(Struct, frozen=True, kw_only=True):
     """What all replicas of a node share."""
 
     me: BrokerId
@@ -73,7 +73,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
 class Replica:
     """Owned by `Replicas`. One event loop."""
 
-    def __init__(self, surroundings: Surroundings, partition: TopicPartition) -> None:
+    def __init__(self, surroundings: ReplicaContext, partition: TopicPartition) -> None:
         self._around = surroundings
         self.partition = partition
         self.wanted: Assignment | None = None

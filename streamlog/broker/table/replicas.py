@@ -19,15 +19,15 @@ from typing import Final
 from streamlog.broker.collaborators import Controller, FollowerLinks, IsrChanges
 from streamlog.broker.following.follower_replica import FollowerReplica
 from streamlog.broker.leading.leader_replica import LeaderReplica
-from streamlog.broker.repair.digest import ReplicaDigest, digest_of
-from streamlog.broker.repair.log_repairs import Repairs, ReplicaRepair
+from streamlog.broker.repair.digest import LogDigest, digest_of
+from streamlog.broker.repair.log_repairs import RepairReport, Repairs
 from streamlog.broker.repair.range_fetch import RangeFetch
 from streamlog.broker.table.high_watermark_checkpoint import HighWatermarks
 from streamlog.broker.table.log_dirs import LogDirDescription, describe
 from streamlog.broker.table.log_upkeep import upkeep_of
 from streamlog.broker.table.offline_reports import OfflineReports
 from streamlog.broker.table.partition_metadata import read_identity
-from streamlog.broker.table.replica import Assignment, Replica, Surroundings, not_leader
+from streamlog.broker.table.replica import Assignment, Replica, ReplicaContext, not_leader
 from streamlog.broker.table.replica_state import state_of
 from streamlog.broker.topic_settings import TopicSettings
 from streamlog.config import node_settings
@@ -100,7 +100,7 @@ class Replicas:
             hand_over=self._hand_over,
             spawn=self._spawn,
         )
-        self._around = Surroundings(
+        self._around = ReplicaContext(
             repairs=self.repairs,
             me=me,
             ports=ports,
@@ -276,7 +276,7 @@ class Replicas:
         partition: PartitionId,
         start_offset: Offset | None = None,
         end_offset: Offset | None = None,
-    ) -> ReplicaDigest:
+    ) -> LogDigest:
         """Of the records in the range, of a replica that leads or follows (by default: log start to high watermark).
 
         Raises UnknownTopicOrPartitionError, UnknownTopicIdError, OffsetOutOfRangeError, StorageError.
@@ -294,7 +294,7 @@ class Replicas:
 
     async def repair(
         self, topic: str, topic_id: TopicId | None, partition: PartitionId, *, dry_run: bool
-    ) -> ReplicaRepair:
+    ) -> RepairReport:
         """Read all of a replica that leads or follows, and repair what is damaged in it. As `digest`."""
         return await self.repairs.examine(self._log_of(topic, topic_id, partition), dry_run=dry_run)
 

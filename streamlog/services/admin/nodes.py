@@ -15,8 +15,8 @@ from streamlog.api.convert.replicas import DigestQuery
 from streamlog.api.errors import from_message
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.api.service import Call
-from streamlog.broker.repair.digest import ReplicaDigest
-from streamlog.broker.repair.log_repairs import ReplicaRepair
+from streamlog.broker.repair.digest import LogDigest
+from streamlog.broker.repair.log_repairs import RepairReport
 from streamlog.broker.table.log_dirs import LogDirDescription
 from streamlog.errors import BrokerNotAvailableError, InvalidRequestError, StreamlogError
 from streamlog.metadata.image import require_partition
@@ -46,13 +46,13 @@ class Disks(Protocol):
         partition: PartitionId,
         start_offset: Offset | None = None,
         end_offset: Offset | None = None,
-    ) -> ReplicaDigest:
+    ) -> LogDigest:
         """An empty range: what is known of the replica alone."""
         ...
 
     async def repair(
         self, topic: str, topic_id: TopicId | None, partition: PartitionId, *, dry_run: bool
-    ) -> ReplicaRepair: ...
+    ) -> RepairReport: ...
 
 
 class NodeQuestions:
