@@ -73,8 +73,8 @@ async def fill(servers: str, topic: str, size: int, codec: str) -> None:
 
 
 def _in_spark(base: Path, servers: str) -> list[Figure]:
-    from streamlog.spark.checkpoints import write_plain_files
-    from streamlog.spark.session import make_session
+    from streamlog.spark.runtime.checkpoints import write_plain_files
+    from streamlog.spark.runtime.session import make_session
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     figures: list[Figure] = []
@@ -156,7 +156,7 @@ def handed(spark: SparkSession, size: int) -> Any:
     """As many, of the same columns, from a source that has them ready."""
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-    from streamlog.spark.schema import COLUMNS, HEADERS, ddl
+    from streamlog.spark.source.schema import COLUMNS, HEADERS, ddl
 
     count, each = BULK_BYTES // size // PARTITIONS, (2 << 20) // size
 
@@ -168,7 +168,7 @@ def handed(spark: SparkSession, size: int) -> Any:
             import numpy as np
             import pyarrow as pa
 
-            from streamlog.spark.schema import arrow_schema
+            from streamlog.spark.source.schema import arrow_schema
 
             columns = [
                 pa.nulls(each, pa.binary()),

@@ -18,7 +18,7 @@ from rich.table import Table
 from demo.lines import log_lines
 from demo.reading import Verdict, compare, read_to_end
 from demo.writing import Written, write_steadily
-from streamlog.cli.local_start import start_nodes
+from streamlog.cli.local.start import start_nodes
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.admin.values import TopicDescription
 from streamlog.client.producer.async_producer import AsyncProducer

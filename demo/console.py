@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from demo.lines import log_lines
-from streamlog.cli.local_start import start_nodes
+from streamlog.cli.local.start import start_nodes
 from streamlog.client import AsyncConsumer, AsyncProducer
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.daemon.local_cluster import LocalCluster

@@ -57,8 +57,8 @@ def _topic(size: int, codec: str) -> str:
 
 
 def _in_spark(base: Path, servers: str, kafka: str) -> list[Figure]:
-    from streamlog.spark.checkpoints import write_plain_files
-    from streamlog.spark.session import make_session
+    from streamlog.spark.runtime.checkpoints import write_plain_files
+    from streamlog.spark.runtime.session import make_session
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = make_session("peers", {"spark.local.dir": str(base / "local"), "spark.jars": _jars()})

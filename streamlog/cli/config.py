@@ -7,11 +7,11 @@ from typing import Final, TypeVar
 
 import click
 
-from streamlog.cli.failures import end_with
-from streamlog.cli.nouns import Noun, key_values
-from streamlog.cli.output import Output, Row, output_option, say, show_rows
-from streamlog.cli.session import with_admin
-from streamlog.cli.target import Target, cluster_options
+from streamlog.cli.common.failures import end_with
+from streamlog.cli.common.nouns import Noun, key_values
+from streamlog.cli.common.output import Output, Row, output_option, say, show_rows
+from streamlog.cli.common.session import with_admin
+from streamlog.cli.common.target import Target, cluster_options
 from streamlog.client.admin.values import (
     ConfigAlteration,
     ConfigChange,

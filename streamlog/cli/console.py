@@ -8,8 +8,8 @@ from typing import Final
 
 import click
 
-from streamlog.cli.failures import Interrupted, failed
-from streamlog.cli.target import Target, cluster_options
+from streamlog.cli.common.failures import Interrupted, failed
+from streamlog.cli.common.target import Target, cluster_options
 from streamlog.errors import StreamlogError
 
 PORT: Final = 8048

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from streamlog.cli.output import on_terminal
+from streamlog.cli.common.output import on_terminal
 
 
 class _Command(NamedTuple):
@@ -17,20 +17,20 @@ class _Command(NamedTuple):
 
 
 _COMMANDS: Final = {
-    "topic": _Command("streamlog.cli.topic", "Create, list, describe, alter and delete topics."),
-    "produce": _Command("streamlog.cli.produce", "Write lines of standard input as records."),
-    "consume": _Command("streamlog.cli.consume", "Read records and print them."),
-    "group": _Command("streamlog.cli.group", "List, describe, reset and delete consumer groups."),
+    "topic": _Command("streamlog.cli.topic.commands", "Create, list, describe, alter and delete topics."),
+    "produce": _Command("streamlog.cli.records.produce", "Write lines of standard input as records."),
+    "consume": _Command("streamlog.cli.records.consume", "Read records and print them."),
+    "group": _Command("streamlog.cli.group.commands", "List, describe, reset and delete consumer groups."),
     "transaction": _Command(
         "streamlog.cli.transaction", "List, describe and abort transactions, and find those that hang."
     ),
     "config": _Command("streamlog.cli.config", "Show and change configs of topics and nodes."),
-    "cluster": _Command("streamlog.cli.cluster", "Nodes, quorum, disks; drain and forget nodes."),
+    "cluster": _Command("streamlog.cli.cluster.commands", "Nodes, quorum, disks; drain and forget nodes."),
     "partition": _Command("streamlog.cli.partition", "Elect leaders, move replicas, compare replicas."),
     "pipeline": _Command("streamlog.cli.pipeline", "Spark pipelines that ship: list and run them."),
     "console": _Command("streamlog.cli.console", "The web console: the cluster in a browser."),
-    "local": _Command("streamlog.cli.local", "A cluster on this machine, for development."),
-    "dump": _Command("streamlog.cli.dump", "Print what is in the files of a log, and what is wrong with them."),
+    "local": _Command("streamlog.cli.local.commands", "A cluster on this machine, for development."),
+    "dump": _Command("streamlog.cli.dump.command", "Print what is in the files of a log, and what is wrong with them."),
     "completion": _Command("streamlog.cli.completion", "Print the completion script of a shell."),
 }
 

@@ -10,12 +10,12 @@ from typing import Final
 
 import click
 
-from streamlog.cli.failures import FAILED, complain, end_with
-from streamlog.cli.nouns import Noun, all_names, node_ids, topic_partition
-from streamlog.cli.output import Output, Row, output_option, say, show_json, show_rows
-from streamlog.cli.progress import counting
-from streamlog.cli.session import with_admin
-from streamlog.cli.target import Target, cluster_options
+from streamlog.cli.common.failures import FAILED, complain, end_with
+from streamlog.cli.common.nouns import Noun, all_names, node_ids, topic_partition
+from streamlog.cli.common.output import Output, Row, output_option, say, show_json, show_rows
+from streamlog.cli.common.progress import counting
+from streamlog.cli.common.session import with_admin
+from streamlog.cli.common.target import Target, cluster_options
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.admin.values import (
     DamagedRange,

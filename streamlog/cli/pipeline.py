@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from streamlog.cli.nouns import Noun, key_values
-from streamlog.cli.output import Output, Row, output_option, show_rows
-from streamlog.cli.target import Target, cluster_options
+from streamlog.cli.common.nouns import Noun, key_values
+from streamlog.cli.common.output import Output, Row, output_option, show_rows
+from streamlog.cli.common.target import Target, cluster_options
 from streamlog.spark.failures import StreamlogSparkError
 from streamlog.spark.pipelines.running import PIPELINES, load
 from streamlog.spark.pipelines.running import run as run_pipeline

@@ -6,11 +6,11 @@ from typing import Final
 
 import click
 
-from streamlog.cli.failures import end_with
-from streamlog.cli.nouns import Noun, topic_partition
-from streamlog.cli.output import Output, Row, output_option, say, show_rows
-from streamlog.cli.session import with_admin
-from streamlog.cli.target import Target, cluster_options
+from streamlog.cli.common.failures import end_with
+from streamlog.cli.common.nouns import Noun, topic_partition
+from streamlog.cli.common.output import Output, Row, output_option, say, show_rows
+from streamlog.cli.common.session import with_admin
+from streamlog.cli.common.target import Target, cluster_options
 from streamlog.client.admin.transaction_values import TransactionState
 
 _LIST_COLUMNS: Final = ("transactional_id", "coordinator", "producer_id", "state")

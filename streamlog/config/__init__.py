@@ -23,9 +23,9 @@ state here: a new dynamic value makes a new Config of the same layers.
 from streamlog.config.dynamic import Operation, Scope, changed_value, check_together, check_value
 from streamlog.config.effective import (
     Config,
+    ConfigSynonym,
     Effective,
     Layer,
-    Said,
     Source,
     node_config,
     node_layers,
@@ -40,13 +40,13 @@ from streamlog.config.setting import Setting, Table, Update
 
 __all__ = [
     "Config",
+    "ConfigSynonym",
     "Effective",
     "Layer",
     "Loaded",
     "LogValues",
     "Operation",
     "PropertiesFile",
-    "Said",
     "Scope",
     "Setting",
     "Source",

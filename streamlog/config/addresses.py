@@ -1,4 +1,4 @@
-"""Where a node listens, where it is found, and who votes: `PLAINTEXT://host:port`, `host:port`, `id@host:port`."""
+"""Addresses of listeners, of nodes and of voters: `PLAINTEXT://host:port`, `host:port`, `id@host:port`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from streamlog.config.kinds import Kind
+from streamlog.config.kinds import ValueKind
 from streamlog.model import INT32_MAX, BrokerId
 
 HOST_LENGTH_MAX: Final = 253
@@ -23,7 +23,7 @@ class Protocol(enum.Enum):
 
 
 class Address(Struct, frozen=True):
-    """`host` is a name or an IP address, without brackets; empty: every address of the machine."""
+    """`host` is a name or an IP address, without brackets; empty: the wildcard address."""
 
     host: str
     port: int
@@ -32,19 +32,19 @@ class Address(Struct, frozen=True):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
-    def every(self) -> bool:
-        """Stands for all addresses of the machine, so nobody can connect to it by this name."""
+    def is_wildcard(self) -> bool:
+        """Stands for all addresses of the machine, so clients cannot connect to it by this name."""
         return not self.host or (_is_ip(self.host) and ipaddress.ip_address(self.host).is_unspecified)
 
     @property
     def loopback(self) -> bool:
-        """Seen from this machine alone."""
+        """Reachable from this machine only."""
         if _is_ip(self.host):
             return ipaddress.ip_address(self.host).is_loopback
         return self.host.lower().rstrip(".") == "localhost"
 
 
-class Listener(Struct, frozen=True):
+class ListenerAddress(Struct, frozen=True):
     protocol: Protocol
     address: Address
 
@@ -52,7 +52,7 @@ class Listener(Struct, frozen=True):
         return f"{self.protocol.value}://{self.address}"
 
 
-class Voter(Struct, frozen=True):
+class VoterAddress(Struct, frozen=True):
     node_id: BrokerId
     address: Address
 
@@ -60,7 +60,7 @@ class Voter(Struct, frozen=True):
         return f"{self.node_id}@{self.address}"
 
 
-def parse_address(text: str, *, port_min: int = 1, may_be_every: bool = False) -> Address:
+def parse_address(text: str, *, port_min: int = 1, may_be_wildcard: bool = False) -> Address:
     """`host:port`, `[ipv6]:port`. ValueError."""
     host, colon, port = text.rpartition(":")
     if not colon or _NUMBER.fullmatch(port) is None or not port_min <= int(port) <= 65_535:
@@ -68,18 +68,22 @@ def parse_address(text: str, *, port_min: int = 1, may_be_every: bool = False) -
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
         if not _is_ip(host) or ":" not in host:
-            raise ValueError("between brackets stands an IPv6 address")
+            raise ValueError("brackets must enclose an IPv6 address")
     elif ":" in host:
-        raise ValueError("an IPv6 address stands between brackets: [::1]:9092")
+        raise ValueError("an IPv6 address must be in brackets: [::1]:9092")
     elif host and (len(host) > HOST_LENGTH_MAX or _HOST.fullmatch(host) is None):
-        raise ValueError("that is no host name")
+        raise ValueError("is not a valid host name")
     address = Address(host, int(port))
-    if address.every and not may_be_every:
-        raise ValueError("needs a host that others can connect to")
+    if address.is_wildcard and not may_be_wildcard:
+        raise ValueError("must name a host that others can connect to, not a wildcard address")
     return address
 
 
-class AddressKind(Kind[Address], frozen=True):
+class AddressKind(ValueKind[Address], frozen=True):
+    """`listening`: an address to listen on: the wildcard address is allowed, port 0 lets the system choose one."""
+
+    listening: bool = False
+
     @property
     def type_name(self) -> str:
         return "string"
@@ -89,11 +93,11 @@ class AddressKind(Kind[Address], frozen=True):
         return "host:port"
 
     def parse(self, text: str) -> Address:
-        return parse_address(text.strip())
+        return parse_address(text.strip(), port_min=0 if self.listening else 1, may_be_wildcard=self.listening)
 
 
-class ListenerKind(Kind[Listener], frozen=True):
-    """`advertised`: others connect to it, so it needs a host and a port of its own."""
+class ListenerKind(ValueKind[ListenerAddress], frozen=True):
+    """`advertised`: clients connect to it, so it needs a host and a port."""
 
     advertised: bool = False
 
@@ -105,31 +109,16 @@ class ListenerKind(Kind[Listener], frozen=True):
     def limit(self) -> str:
         return "PLAINTEXT://host:port, SSL://host:port"
 
-    def parse(self, text: str) -> Listener:
+    def parse(self, text: str) -> ListenerAddress:
         name, separator, rest = text.strip().partition("://")
         if not separator or name.upper() not in Protocol.__members__:
             raise ValueError(f"must be one of {self.limit}")
         # Port 0 lets the system choose one.
-        address = parse_address(rest, port_min=1 if self.advertised else 0, may_be_every=not self.advertised)
-        return Listener(Protocol[name.upper()], address)
+        address = parse_address(rest, port_min=1 if self.advertised else 0, may_be_wildcard=not self.advertised)
+        return ListenerAddress(Protocol[name.upper()], address)
 
 
-class HttpListenerKind(Kind[Address], frozen=True):
-    """Where HTTP is served; port 0 lets the system choose one."""
-
-    @property
-    def type_name(self) -> str:
-        return "string"
-
-    @property
-    def limit(self) -> str:
-        return "host:port"
-
-    def parse(self, text: str) -> Address:
-        return parse_address(text.strip(), port_min=0, may_be_every=True)
-
-
-class VoterKind(Kind[Voter], frozen=True):
+class VoterKind(ValueKind[VoterAddress], frozen=True):
     @property
     def type_name(self) -> str:
         return "string"
@@ -138,11 +127,11 @@ class VoterKind(Kind[Voter], frozen=True):
     def limit(self) -> str:
         return "id@host:port"
 
-    def parse(self, text: str) -> Voter:
+    def parse(self, text: str) -> VoterAddress:
         node_id, separator, rest = text.strip().partition("@")
         if not separator or _NUMBER.fullmatch(node_id) is None or int(node_id) > INT32_MAX:
             raise ValueError(f"must be {self.limit}")
-        return Voter(BrokerId(int(node_id)), parse_address(rest))
+        return VoterAddress(BrokerId(int(node_id)), parse_address(rest))
 
 
 def _is_ip(host: str) -> bool:

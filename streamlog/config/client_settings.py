@@ -6,7 +6,7 @@ from typing import Final
 
 from streamlog.config import consumer_settings
 from streamlog.config.addresses import Address, AddressKind, Protocol
-from streamlog.config.kinds import Choice, ListOf, Text, duration_ms
+from streamlog.config.kinds import ListOf, OneOf, Text, duration_ms
 from streamlog.config.producer_settings import PRODUCING
 from streamlog.config.setting import Section, Setting, Table, section
 from streamlog.config.tls_settings import TLS
@@ -43,7 +43,7 @@ METADATA_MAX_AGE_MS: Final = Setting(
     "metadata.max.age.ms", duration_ms(1), 300_000,
     doc="How old what is known of the cluster may be before it is asked for again.")
 SECURITY_PROTOCOL: Final = Setting(
-    "security.protocol", Choice(tuple(Protocol.__members__)), "PLAINTEXT",
+    "security.protocol", OneOf(tuple(Protocol.__members__)), "PLAINTEXT",
     doc="Whether connections are encrypted (SSL) or not (PLAINTEXT).")
 BEARER_TOKEN: Final[Setting[str | None]] = Setting(
     "bearer.token", Text(secret=True), None, sensitive=True, ours=True,

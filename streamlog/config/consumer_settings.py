@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from streamlog.config.kinds import Boolean, Choice, Text, count, duration_ms, size_bytes
-from streamlog.config.offset_reset import OffsetReset, OffsetResetKind
+from streamlog.config.kinds import Boolean, OneOf, Text, count, duration_ms, size_bytes
+from streamlog.config.offset_reset import AutoOffsetReset, AutoOffsetResetKind
 from streamlog.config.setting import Setting, section
 
 # A table reads best with an entry's facts on one line and its sentence below.
@@ -18,11 +18,11 @@ GROUP_INSTANCE_ID: Final[Setting[str | None]] = Setting(
     "group.instance.id", Text(249), None,
     doc="A name that outlives this process: a member that returns under it in time keeps its partitions.")
 GROUP_REMOTE_ASSIGNOR: Final[Setting[str | None]] = Setting(
-    "group.remote.assignor", Choice(("uniform", "range", "roundrobin"), {"sticky": "uniform"}), None,
+    "group.remote.assignor", OneOf(("uniform", "range", "roundrobin"), {"sticky": "uniform"}), None,
     default_doc="the nodes' first (group.consumer.assignors)",
     doc="How the coordinator shares the partitions among the members.")
 AUTO_OFFSET_RESET: Final = Setting(
-    "auto.offset.reset", OffsetResetKind(), OffsetReset("latest"),
+    "auto.offset.reset", AutoOffsetResetKind(), AutoOffsetReset("latest"),
     doc="Where reading begins without a committed offset: at the beginning, at the end, nowhere (an error), or so long "
     "ago (by_duration:P1DT2H).")
 ENABLE_AUTO_COMMIT: Final = Setting(
@@ -56,13 +56,13 @@ MAX_PARTITION_FETCH_BYTES: Final = Setting(
     "max.partition.fetch.bytes", size_bytes(1 << 10), 1 << 20,
     doc="The most that a fetch asks for of one partition, unless a single batch is larger.")
 ISOLATION_LEVEL: Final = Setting(
-    "isolation.level", Choice(("read_uncommitted", "read_committed")), "read_uncommitted",
+    "isolation.level", OneOf(("read_uncommitted", "read_committed")), "read_uncommitted",
     doc="Whether records of open and aborted transactions are handed out.")
 CHECK_CRCS: Final = Setting(
     "check.crcs", Boolean(), True,
     doc="Whether the checksums of batches are checked.")
 ON_CORRUPT_BATCH: Final = Setting(
-    "on.corrupt.batch", Choice(("fail", "skip")), "fail",
+    "on.corrupt.batch", OneOf(("fail", "skip")), "fail",
     doc="What happens at a stored batch that cannot be decoded: an error that names it and the offset behind it, or "
     "the batch is passed over, reported in the log and counted (corrupt_batches_skipped).")
 CLIENT_RACK: Final = Setting(

@@ -1,4 +1,4 @@
-"""Which value counts: what was said of a setting in several places, the nearest first.
+"""The effective value of a setting that is given in several places, highest precedence first.
 
     a node's setting:    per-broker dynamic > cluster-wide dynamic > server.properties, --override > default
     a topic's setting:   the topic's own > the node's synonyms, through the same layers > default
@@ -60,7 +60,7 @@ def node_layers(
     )
 
 
-class Said(Struct, frozen=True):
+class ConfigSynonym(Struct, frozen=True):
     """One place that says something of a setting (Kafka's ConfigSynonym)."""
 
     name: str  # the synonym that it uses
@@ -69,12 +69,12 @@ class Said(Struct, frozen=True):
 
 
 class Effective(Struct, frozen=True, kw_only=True):
-    """The value that counts, and all that was said, which it heads."""
+    """The effective value, and all given values, of which it is the first."""
 
     setting: Setting[Any]
     value: object
     source: Source
-    said: tuple[Said, ...]
+    synonyms: tuple[ConfigSynonym, ...]
 
     @property
     def text(self) -> str | None:
@@ -145,25 +145,25 @@ def _of_topic(setting: Setting[Any], own: Mapping[str, str], layers: Sequence[La
 
 class _Found(Struct, frozen=True):
     value: object  # in the unit of the setting that is looked for
-    said: Said
+    synonym: ConfigSynonym
 
     @classmethod
     def of(cls, synonym: Synonym, layer: Layer) -> _Found:
         setting = synonym.setting
         text = layer.values[setting.name]
-        said = Said(setting.name, HIDDEN if setting.sensitive else text, layer.source)
-        return cls(synonym.in_unit(setting.parse(text)), said)
+        described = ConfigSynonym(setting.name, HIDDEN if setting.sensitive else text, layer.source)
+        return cls(synonym.in_unit(setting.parse(text)), described)
 
 
 def _nearest(setting: Setting[Any], found: Sequence[_Found], default: Setting[Any]) -> Effective:
     """`default`: the setting under whose name the default is described."""
-    said = [one.said for one in found]
+    synonyms = [one.synonym for one in found]
     if setting.default is not None:
-        said.append(Said(default.name, default.format(default.default), Source.DEFAULT_CONFIG))
+        synonyms.append(ConfigSynonym(default.name, default.format(default.default), Source.DEFAULT_CONFIG))
     nearest = found[0] if found else None
     return Effective(
         setting=setting,
         value=nearest.value if nearest else setting.default,
-        source=nearest.said.source if nearest else Source.DEFAULT_CONFIG,
-        said=tuple(said),
+        source=nearest.synonym.source if nearest else Source.DEFAULT_CONFIG,
+        synonyms=tuple(synonyms),
     )

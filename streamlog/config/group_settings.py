@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from streamlog.config.kinds import INT64_MAX, Boolean, Choice, ListOf, count, duration_ms, size_bytes
+from streamlog.config.kinds import INT64_MAX, Boolean, ListOf, OneOf, count, duration_ms, size_bytes
 from streamlog.config.setting import Setting, section
 
 _LIVE: Final = "3, or the number of live nodes where there are fewer; grown as nodes join"
@@ -13,7 +13,7 @@ _LIVE: Final = "3, or the number of live nodes where there are fewer; grown as n
 # fmt: off
 
 GROUP_CONSUMER_ASSIGNORS: Final = Setting(
-    "group.consumer.assignors", ListOf(Choice(("uniform", "range", "roundrobin"), {"sticky": "uniform"}), items_min=1),
+    "group.consumer.assignors", ListOf(OneOf(("uniform", "range", "roundrobin"), {"sticky": "uniform"}), items_min=1),
     ("uniform", "range", "roundrobin"), kafka="uniform,range",
     doc="The ways to share partitions among a group's members that consumers may ask for; the first is the default.")
 GROUP_CONSUMER_SESSION_TIMEOUT_MS: Final = Setting(

@@ -27,7 +27,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 TEXT_LENGTH_MAX: Final = 4_096
 
 
-class Kind(Struct, Generic[T_co], frozen=True):
+class ValueKind(Struct, Generic[T_co], frozen=True):
     """Immutable. `type_name` is Kafka's word for the type, as its describe calls give it."""
 
     @property
@@ -58,7 +58,7 @@ def format_value(value: object) -> str:
             return str(value)
 
 
-class Boolean(Kind[bool], frozen=True):
+class Boolean(ValueKind[bool], frozen=True):
     @property
     def type_name(self) -> str:
         return "boolean"
@@ -76,7 +76,7 @@ class Boolean(Kind[bool], frozen=True):
         raise ValueError("must be true or false")
 
 
-class Integer(Kind[int], frozen=True):
+class Integer(ValueKind[int], frozen=True):
     """Both ends belong to the range. `unit` is what one stands for, where the name does not tell ("bytes", "ms")."""
 
     low: int
@@ -119,7 +119,7 @@ def duration_ms(low: int = 0, high: int = INT32_MAX) -> Integer:
     return Integer(low, high, long=high > INT32_MAX, unit="ms")
 
 
-class Real(Kind[float], frozen=True):
+class Real(ValueKind[float], frozen=True):
     """Both ends belong to the range. Neither infinite nor NaN."""
 
     low: float
@@ -143,7 +143,7 @@ class Real(Kind[float], frozen=True):
         return value
 
 
-class Text(Kind[str], frozen=True):
+class Text(ValueKind[str], frozen=True):
     """One line, unless `multiline` (a certificate in PEM)."""
 
     length_max: int = TEXT_LENGTH_MAX
@@ -170,7 +170,7 @@ class Text(Kind[str], frozen=True):
         return text
 
 
-class Choice(Kind[str], frozen=True):
+class OneOf(ValueKind[str], frozen=True):
     """`aliases`: other spellings, and the option that each stands for."""
 
     options: tuple[str, ...]
@@ -192,10 +192,10 @@ class Choice(Kind[str], frozen=True):
         return option
 
 
-class ListOf(Kind[tuple[T_co, ...]], frozen=True):
+class ListOf(ValueKind[tuple[T_co, ...]], frozen=True):
     """Items between separators, none of them empty or twice there. Order counts."""
 
-    item: Kind[T_co]
+    item: ValueKind[T_co]
     items_min: int = 0
     items_max: int = 1_000
     separator: str = ","

@@ -33,7 +33,7 @@ def _public_plaintext(config: Config) -> str | None:
 
 def _reachable(config: Config) -> str | None:
     (listener,) = config[node.LISTENERS]
-    if not listener.address.every or config[node.ADVERTISED_LISTENERS]:
+    if not listener.address.is_wildcard or config[node.ADVERTISED_LISTENERS]:
         return None
     return f"nobody can connect to that address by its name: set {node.ADVERTISED_LISTENERS.name} too"
 

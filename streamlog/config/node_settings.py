@@ -11,11 +11,10 @@ from typing import Final
 from streamlog.config.addresses import (
     Address,
     AddressKind,
-    HttpListenerKind,
-    Listener,
+    ListenerAddress,
     ListenerKind,
     Protocol,
-    Voter,
+    VoterAddress,
     VoterKind,
 )
 from streamlog.config.group_settings import GROUPS
@@ -40,11 +39,11 @@ NODE_ID: Final = Setting(
 BROKER_RACK: Final = Setting(
     "broker.rack", Text(253, may_be_empty=True), "",
     doc="The rack, or the zone, that the node stands in: replicas of a partition are put on different ones.")
-LISTENERS: Final[Setting[tuple[Listener, ...]]] = Setting(
+LISTENERS: Final[Setting[tuple[ListenerAddress, ...]]] = Setting(
     "listeners", ListOf(ListenerKind(), items_min=1, items_max=1),
-    (Listener(Protocol.PLAINTEXT, Address("127.0.0.1", 9092)),), kafka="PLAINTEXT://:9092, open to everybody",
+    (ListenerAddress(Protocol.PLAINTEXT, Address("127.0.0.1", 9092)),), kafka="PLAINTEXT://:9092, on all addresses",
     doc="The one address where clients and nodes reach this node; without a host: all addresses of the machine.")
-ADVERTISED_LISTENERS: Final[Setting[tuple[Listener, ...]]] = Setting(
+ADVERTISED_LISTENERS: Final[Setting[tuple[ListenerAddress, ...]]] = Setting(
     "advertised.listeners", ListOf(ListenerKind(advertised=True), items_max=1), (), default_doc="that of listeners",
     doc="The address that others are told for this node, where it is not the one of listeners.")
 ALLOW_PLAINTEXT_PUBLIC_LISTENERS: Final = Setting(
@@ -52,7 +51,7 @@ ALLOW_PLAINTEXT_PUBLIC_LISTENERS: Final = Setting(
     doc="Whether a PLAINTEXT listener may be on an address that other machines see, for all who reach it.")
 
 HTTP_LISTENERS: Final[Setting[tuple[Address, ...]]] = Setting(
-    "http.listeners", ListOf(HttpListenerKind(), items_max=4), (Address("127.0.0.1", 9644),), ours=True,
+    "http.listeners", ListOf(AddressKind(listening=True), items_max=4), (Address("127.0.0.1", 9644),), ours=True,
     doc="Where metrics and health are served over HTTP; without a host: all addresses of the machine; empty: nowhere.")
 METRICS_PER_PARTITION: Final = Setting(
     "metrics.per.partition", Boolean(), True, ours=True,
@@ -60,7 +59,7 @@ METRICS_PER_PARTITION: Final = Setting(
 
 # -- the metadata quorum
 
-CONTROLLER_QUORUM_VOTERS: Final[Setting[tuple[Voter, ...]]] = Setting(
+CONTROLLER_QUORUM_VOTERS: Final[Setting[tuple[VoterAddress, ...]]] = Setting(
     "controller.quorum.voters", ListOf(VoterKind(), items_max=9), (), default_doc="this node alone",
     doc="The nodes that vote on the cluster's metadata, as id@host:port; three or five, the same list everywhere.")
 CONTROLLER_QUORUM_BOOTSTRAP_SERVERS: Final[Setting[tuple[Address, ...]]] = Setting(

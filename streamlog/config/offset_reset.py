@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from streamlog.config.kinds import INT64_MAX, Kind
+from streamlog.config.kinds import INT64_MAX, ValueKind
 
 BY_DURATION: Final = "by_duration"
 # ISO 8601 as Java's Duration reads it: days, hours, minutes, seconds with a fraction.
@@ -17,7 +17,7 @@ _DURATION: Final = re.compile(
 )
 
 
-class OffsetReset(Struct, frozen=True):
+class AutoOffsetReset(Struct, frozen=True):
     """`strategy`: earliest, latest, none or by_duration, which alone has a `duration_ms`."""
 
     strategy: str
@@ -30,7 +30,7 @@ class OffsetReset(Struct, frozen=True):
         return f"{BY_DURATION}:PT{seconds}" + (f".{ms:03}S" if ms else "S")
 
 
-class OffsetResetKind(Kind[OffsetReset], frozen=True):
+class AutoOffsetResetKind(ValueKind[AutoOffsetReset], frozen=True):
     @property
     def type_name(self) -> str:
         return "string"
@@ -39,13 +39,13 @@ class OffsetResetKind(Kind[OffsetReset], frozen=True):
     def limit(self) -> str:
         return "latest, earliest, none, by_duration:PnDTnHnMn.nS"
 
-    def parse(self, text: str) -> OffsetReset:
+    def parse(self, text: str) -> AutoOffsetReset:
         strategy, separator, duration = text.strip().partition(":")
         if not separator and strategy in ("earliest", "latest", "none"):
-            return OffsetReset(strategy)
+            return AutoOffsetReset(strategy)
         if strategy != BY_DURATION:
             raise ValueError(f"must be one of {self.limit}")
-        return OffsetReset(BY_DURATION, parse_duration_ms(duration))
+        return AutoOffsetReset(BY_DURATION, parse_duration_ms(duration))
 
 
 def parse_duration_ms(text: str) -> int:

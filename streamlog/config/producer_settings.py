@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from streamlog.config.kinds import INT64_MAX, Boolean, Choice, Text, count, duration_ms, size_bytes
+from streamlog.config.kinds import INT64_MAX, Boolean, OneOf, Text, count, duration_ms, size_bytes
 from streamlog.config.setting import Setting, section
 
 # A table reads best with an entry's facts on one line and its sentence below.
 # fmt: off
 
 ACKS: Final = Setting(
-    "acks", Choice(("all", "1", "0"), {"-1": "all"}), "all",
+    "acks", OneOf(("all", "1", "0"), {"-1": "all"}), "all",
     doc="What a write waits for: all replicas in sync, the leader alone (1), nothing (0).")
 ENABLE_IDEMPOTENCE: Final = Setting(
     "enable.idempotence", Boolean(), True,
@@ -23,7 +23,7 @@ LINGER_MS: Final = Setting(
     "linger.ms", duration_ms(0, 3_600_000), 5,
     doc="How long a record waits for others to share its batch.")
 COMPRESSION_TYPE: Final = Setting(
-    "compression.type", Choice(("none", "gzip", "snappy", "lz4", "zstd")), "none",
+    "compression.type", OneOf(("none", "gzip", "snappy", "lz4", "zstd")), "none",
     doc="How batches are compressed.")
 COMPRESSION_GZIP_LEVEL: Final = Setting(
     "compression.gzip.level", count(1, 9), 6, kafka="-1, which is 6",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from streamlog.config.kinds import Boolean, Choice, ListOf, Text
+from streamlog.config.kinds import Boolean, ListOf, OneOf, Text
 from streamlog.config.setting import Section, Setting, section
 from streamlog.config.tls_settings import TLS
 
@@ -12,14 +12,14 @@ from streamlog.config.tls_settings import TLS
 # fmt: off
 
 SSL_CLIENT_AUTH: Final = Setting(
-    "ssl.client.auth", Choice(("required", "requested", "none")), "required", kafka="none",
+    "ssl.client.auth", OneOf(("required", "requested", "none")), "required", kafka="none",
     doc="Whether a client must show a certificate, may, or is not asked; a node always must.")
 BEARER_TOKENS_FILE: Final[Setting[str | None]] = Setting(
     "bearer.tokens.file", Text(), None, ours=True,
     doc="A file with the bearer tokens that stand for a principal each; over TLS alone.")
 AUTHORIZER_CLASS_NAME: Final = Setting(
     "authorizer.class.name",
-    Choice(("none", "StandardAuthorizer"),
+    OneOf(("none", "StandardAuthorizer"),
            {"": "none", "org.apache.kafka.metadata.authorizer.StandardAuthorizer": "StandardAuthorizer"}), "none",
     doc="Whether what a principal may do is checked by access control lists (StandardAuthorizer) or not at all.")
 SUPER_USERS: Final = Setting(

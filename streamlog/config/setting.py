@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from msgspec import Struct
 
-from streamlog.config.kinds import Kind, shown
+from streamlog.config.kinds import ValueKind, shown
 from streamlog.errors import InvalidConfigError, InvariantError
 
 T_co = TypeVar("T_co", covariant=True)
@@ -37,7 +37,7 @@ class Update(enum.Enum):
 
 class Setting(Struct, Generic[T_co], frozen=True):
     name: str
-    kind: Kind[T_co]
+    kind: ValueKind[T_co]
     default: T_co  # None: there is no value, or it depends on the cluster; `default_doc` says which
     doc: str  # one sentence
     update: Update = Update.READ_ONLY

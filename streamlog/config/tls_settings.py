@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from streamlog.config.kinds import Choice, Text
+from streamlog.config.kinds import OneOf, Text
 from streamlog.config.setting import Setting, section
 
 _PEM_LENGTH_MAX: Final = 256 << 10
@@ -16,7 +16,7 @@ _PEM_LENGTH_MAX: Final = 256 << 10
 # fmt: off
 
 SSL_KEYSTORE_TYPE: Final = Setting(
-    "ssl.keystore.type", Choice(("PEM",)), "PEM", kafka="JKS",
+    "ssl.keystore.type", OneOf(("PEM",)), "PEM", kafka="JKS",
     doc="The form of the key and its certificates.")
 SSL_KEYSTORE_LOCATION: Final[Setting[str | None]] = Setting(
     "ssl.keystore.location", Text(), None,
@@ -28,7 +28,7 @@ SSL_KEYSTORE_CERTIFICATE_CHAIN: Final[Setting[str | None]] = Setting(
     "ssl.keystore.certificate.chain", Text(_PEM_LENGTH_MAX, multiline=True), None,
     doc="The certificates that go with ssl.keystore.key, in PEM.")
 SSL_TRUSTSTORE_TYPE: Final = Setting(
-    "ssl.truststore.type", Choice(("PEM",)), "PEM", kafka="JKS",
+    "ssl.truststore.type", OneOf(("PEM",)), "PEM", kafka="JKS",
     doc="The form of the certificates that are trusted.")
 SSL_TRUSTSTORE_LOCATION: Final[Setting[str | None]] = Setting(
     "ssl.truststore.location", Text(), None,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from streamlog.config.kinds import INT64_MAX, Boolean, Choice, ListOf, Real, count, duration_ms, long, size_bytes
+from streamlog.config.kinds import INT64_MAX, Boolean, ListOf, OneOf, Real, count, duration_ms, long, size_bytes
 from streamlog.config.setting import Setting, Table, Update, section
 
 DAY_MS: Final = 24 * 60 * 60 * 1000
@@ -22,7 +22,7 @@ _STRATEGIES: Final = {"None": "none", "Balanced": "balanced", "Aggressive": "agg
 # fmt: off
 
 CLEANUP_POLICY: Final = Setting(
-    "cleanup.policy", ListOf(Choice(("delete", "compact")), items_min=1), ("delete",), update=_CHANGES,
+    "cleanup.policy", ListOf(OneOf(("delete", "compact")), items_min=1), ("delete",), update=_CHANGES,
     doc="What happens to old segments: deleted by time and size, compacted to the last record of each key, or both.")
 RETENTION_MS: Final = Setting(
     "retention.ms", duration_ms(-1, INT64_MAX), 7 * DAY_MS, update=_CHANGES,
@@ -56,11 +56,11 @@ MAX_MESSAGE_BYTES: Final = Setting(
     "max.message.bytes", size_bytes(), (1 << 20) + 12, update=_CHANGES,
     doc="The largest record batch, as it is stored.")
 COMPRESSION_TYPE: Final = Setting(
-    "compression.type", Choice(("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")), "producer",
+    "compression.type", OneOf(("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")), "producer",
     update=_CHANGES,
     doc="How batches are stored: as the producer has compressed them, or compressed anew by the leader.")
 MESSAGE_TIMESTAMP_TYPE: Final = Setting(
-    "message.timestamp.type", Choice(("CreateTime", "LogAppendTime")), "CreateTime", update=_CHANGES,
+    "message.timestamp.type", OneOf(("CreateTime", "LogAppendTime")), "CreateTime", update=_CHANGES,
     doc="Whether a record's time is when the producer made it or when the leader appended it.")
 MESSAGE_TIMESTAMP_BEFORE_MAX_MS: Final = Setting(
     "message.timestamp.before.max.ms", duration_ms(0, INT64_MAX), NEVER, update=_CHANGES,
@@ -93,7 +93,7 @@ UNCLEAN_LEADER_ELECTION_ENABLE: Final = Setting(
     doc="Whether a replica that may lack committed records may lead where there is no other: records are lost then. "
         "true stands for unclean.recovery.strategy=aggressive, false for balanced.")
 UNCLEAN_RECOVERY_STRATEGY: Final[Setting[str | None]] = Setting(
-    "unclean.recovery.strategy", Choice(("none", "balanced", "aggressive"), _STRATEGIES), None, update=_CHANGES,
+    "unclean.recovery.strategy", OneOf(("none", "balanced", "aggressive"), _STRATEGIES), None, update=_CHANGES,
     ours=True,
     default_doc="by unclean.leader.election.enable",
     doc="What to do by itself when no replica in sync or eligible is alive. The nodes are asked for the ends of their "

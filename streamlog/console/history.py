@@ -12,7 +12,7 @@ that somebody looked, so that a time in which the console did not run is a gap a
 A file that is no sound database is moved aside and named, and a new one begun: history is worth less than a console
 that starts.
 
-All calls block, and are made in one worker thread (`Watcher`).
+All calls block, and are made in one worker thread (`ClusterSampler`).
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class _Gathering(Struct):
     count: int = 0
 
 
-class History:
+class SampleHistory:
     """One process, one thread."""
 
     def __init__(self, engine: Engine, moved_aside: str = "") -> None:
@@ -114,7 +114,7 @@ class History:
         self._gathering: dict[tuple[int, int], _Gathering] = {}
 
     @classmethod
-    def open(cls, url: str) -> History:
+    def open(cls, url: str) -> SampleHistory:
         """`url`: as SQLAlchemy's, such as sqlite:////data/history.db. HistoryError."""
         path = _sqlite_path(url)
         try:

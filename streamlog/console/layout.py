@@ -10,7 +10,7 @@ from typing import Any, Final
 from nicegui import app, context, ui
 
 from streamlog.console.history import Point
-from streamlog.console.watcher import Watcher
+from streamlog.console.sampler import ClusterSampler
 from streamlog.errors import StreamlogError
 
 NAVIGATION: Final = (
@@ -33,7 +33,7 @@ Column = tuple[str, str]
 
 
 @contextmanager
-def frame(watcher: Watcher, title: str, refresh: Callable[[], object]) -> Iterator[None]:
+def frame(sampler: ClusterSampler, title: str, refresh: Callable[[], object]) -> Iterator[None]:
     """A page. `refresh` is called after each sample, while the page is open."""
     ui.page_title(f"{title} - streamlog")
     section = f"/{context.client.request.url.path.split('/')[1]}"
@@ -49,7 +49,7 @@ def frame(watcher: Watcher, title: str, refresh: Callable[[], object]) -> Iterat
                 if address == section:
                     shown.classes("bg-white/25").props('aria-current="page"')
         ui.space()
-        _freshness(watcher)
+        _freshness(sampler)
 
         def toggle() -> None:
             dark.value = not _is_dark(dark.value)
@@ -59,8 +59,8 @@ def frame(watcher: Watcher, title: str, refresh: Callable[[], object]) -> Iterat
     ui.element("h1").classes("sr-only")
     yield
     client = context.client
-    watcher.listen(client.id, lambda: _in(client, refresh))
-    client.on_disconnect(lambda: watcher.unlisten(client.id))
+    sampler.add_listener(client.id, lambda: _in(client, refresh))
+    client.on_disconnect(lambda: sampler.remove_listener(client.id))
 
 
 def _in(client: Any, refresh: Callable[[], object]) -> None:
@@ -73,11 +73,11 @@ def _is_dark(value: bool | None) -> bool:
     return bool(value)
 
 
-def _freshness(watcher: Watcher) -> None:
+def _freshness(sampler: ClusterSampler) -> None:
     """How old what is shown is; and what the console itself cannot do."""
 
     def text() -> str:
-        latest = watcher.latest
+        latest = sampler.latest
         if latest is None:
             return "asking the cluster ..."
         if latest.state.cluster is None:
@@ -87,7 +87,7 @@ def _freshness(watcher: Watcher) -> None:
     label = ui.label(text()).classes("text-white text-sm")
     ui.timer(1.0, lambda: label.set_text(text()))
     problem = ui.icon("warning", color="amber").tooltip("")
-    problem.bind_visibility_from(watcher, "history_problem", backward=bool)
+    problem.bind_visibility_from(sampler, "history_problem", backward=bool)
 
 
 def heading(text: str, note: str = "") -> None:
@@ -188,9 +188,9 @@ def span_choice(on_change: Callable[[int], object]) -> None:
     )
 
 
-def waiting(watcher: Watcher) -> bool:
+def waiting(sampler: ClusterSampler) -> bool:
     """Says so where nothing is known of the cluster yet, or nothing any more; True then."""
-    latest = watcher.latest
+    latest = sampler.latest
     if latest is None:
         with ui.row().classes("items-center gap-2"):
             ui.spinner()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from streamlog.console.sampling import Sample
+from streamlog.console.sample import Sample
 from streamlog.model import TopicPartition
 
 Series = tuple[str, str]

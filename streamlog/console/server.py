@@ -21,7 +21,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from streamlog.client.admin.async_admin import AsyncAdmin
-from streamlog.console.history import History
+from streamlog.console.history import SampleHistory
 
 HOST: Final = "127.0.0.1"
 CALL_MS: Final = 10_000
@@ -55,7 +55,7 @@ def serve(
     data.mkdir(parents=True, exist_ok=True, mode=0o700)
     listener = socket.create_server((HOST, port))
     url = f"http://{HOST}:{listener.getsockname()[1]}/"
-    history = History.open(database or f"sqlite:///{(data / HISTORY_FILE).absolute()}")
+    history = SampleHistory.open(database or f"sqlite:///{(data / HISTORY_FILE).absolute()}")
     if history.moved_aside:
         on_ready(f"The history was damaged and is kept as {history.moved_aside}; a new one was begun.")
     app = _app(settings, data, history)
@@ -66,29 +66,29 @@ def serve(
     uvicorn.Server(config).run(sockets=[listener])
 
 
-def _app(settings: Mapping[str, object], data: Path, history: History) -> FastAPI:
+def _app(settings: Mapping[str, object], data: Path, history: SampleHistory) -> FastAPI:
     os.environ["NICEGUI_STORAGE_PATH"] = str(data / "browser")  # read when nicegui is imported
     from nicegui import ui
 
     from streamlog.console.pages import brokers, groups, overview, quorum, records, topics
-    from streamlog.console.watcher import Watcher
+    from streamlog.console.sampler import ClusterSampler
 
     times = {"default.api.timeout.ms": CALL_MS, "request.timeout.ms": CALL_MS}
     admin = AsyncAdmin({**settings, **times}, unreachable_s=UNREACHABLE_S, client_version="streamlog-console")
-    watcher = Watcher(admin, history)
+    sampler = ClusterSampler(admin, history)
 
     @asynccontextmanager
     async def life(_: FastAPI) -> Any:
         await admin.start()
-        watching = asyncio.create_task(watcher.run())
+        watching = asyncio.create_task(sampler.run())
         yield
         watching.cancel()
-        await watcher.close()
+        await sampler.close()
 
     app = FastAPI(lifespan=life, docs_url=None, redoc_url=None, openapi_url=None)
     for page in (overview, brokers, topics, groups, quorum):
-        page.register(watcher)
-    records.register(watcher, settings)
+        page.register(sampler)
+    records.register(sampler, settings)
     ui.run_with(
         app, title="streamlog", dark=None, storage_secret=_secret(data / SECRET_FILE), show_welcome_message=False
     )

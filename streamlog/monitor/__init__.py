@@ -1,12 +1,12 @@
-"""A look at a cluster from outside, over the admin client alone: what state it is in, and what is wrong with it.
+"""The health of a cluster, observed from outside through the admin client.
 
-    looking    asks a cluster: `ClusterState`, a value
-    findings   what is wrong in a state, each with its cause and the command that mends it: pure
+    cluster_state   reads the state of a cluster: `ClusterState`, a value
+    findings        the problems in a state, each with its cause and the command that repairs it: pure
 
-Used by `streamlogctl cluster health`; whoever else watches clusters uses the same judgement.
+Used by `streamlogctl cluster health` and the console.
 """
 
-from streamlog.monitor.findings import Finding, Severity, findings_of
-from streamlog.monitor.looking import ClusterState, look, min_insync_replicas
+from streamlog.monitor.cluster_state import ClusterState, min_insync_replicas, read_cluster_state
+from streamlog.monitor.findings import HealthFinding, Severity, findings_of
 
-__all__ = ["ClusterState", "Finding", "Severity", "findings_of", "look", "min_insync_replicas"]
+__all__ = ["ClusterState", "HealthFinding", "Severity", "findings_of", "min_insync_replicas", "read_cluster_state"]

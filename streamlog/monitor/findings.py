@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import Struct
 
 from streamlog.client.admin.values import ClusterDescription, NodeDescription, NodeState, PartitionDescription
-from streamlog.monitor.looking import ClusterState
+from streamlog.monitor.cluster_state import ClusterState
 
 DISK_USABLE_MIN: Final = 0.1
 """Of a file system: less is a warning."""
@@ -28,7 +28,7 @@ class Severity(enum.Enum):
     WARNING = "warning"
 
 
-class Finding(Struct, frozen=True, kw_only=True):
+class HealthFinding(Struct, frozen=True, kw_only=True):
     """Sentences. `remedy`: what to do, with the command where there is one."""
 
     severity: Severity
@@ -41,17 +41,17 @@ class Finding(Struct, frozen=True, kw_only=True):
 Partitions = Sequence[tuple[str, PartitionDescription]]
 
 
-def findings_of(state: ClusterState) -> list[Finding]:
+def findings_of(state: ClusterState) -> list[HealthFinding]:
     """The worst first; empty: healthy."""
     found = list(_all(state))
     return sorted(found, key=lambda one: one.severity is not Severity.CRITICAL)
 
 
-def _all(state: ClusterState) -> Iterator[Finding]:
+def _all(state: ClusterState) -> Iterator[HealthFinding]:
     cluster = state.cluster
     if cluster is None:
         reason = next(iter(state.missing.values()))
-        yield Finding(
+        yield HealthFinding(
             severity=Severity.CRITICAL,
             subject="cluster",
             problem="No node answers.",
@@ -66,7 +66,7 @@ def _all(state: ClusterState) -> Iterator[Finding]:
     yield from _disks(state)
     yield from _transactions(state)
     for what, error in state.missing.items():
-        yield Finding(
+        yield HealthFinding(
             severity=Severity.WARNING,
             subject=what,
             problem=f"Could not be asked: {what}.",
@@ -75,9 +75,9 @@ def _all(state: ClusterState) -> Iterator[Finding]:
         )
 
 
-def _quorum(cluster: ClusterDescription) -> Iterator[Finding]:
+def _quorum(cluster: ClusterDescription) -> Iterator[HealthFinding]:
     if cluster.controller is None:
-        yield Finding(
+        yield HealthFinding(
             severity=Severity.CRITICAL,
             subject="quorum",
             problem="There is no active controller: nothing can be created, altered or elected.",
@@ -86,7 +86,7 @@ def _quorum(cluster: ClusterDescription) -> Iterator[Finding]:
         )
     for voter in cluster.voters:
         if voter.match_index is not None and cluster.commit_index - voter.match_index > VOTER_LAG_MAX:
-            yield Finding(
+            yield HealthFinding(
                 severity=Severity.WARNING,
                 subject=f"voter {voter.node_id}",
                 problem=f"Voter {voter.node_id} is {cluster.commit_index - voter.match_index} entries behind.",
@@ -95,9 +95,9 @@ def _quorum(cluster: ClusterDescription) -> Iterator[Finding]:
             )
 
 
-def _node(node: NodeDescription) -> Iterator[Finding]:
+def _node(node: NodeDescription) -> Iterator[HealthFinding]:
     if node.state is NodeState.FENCED:
-        yield Finding(
+        yield HealthFinding(
             severity=Severity.CRITICAL if node.replica_count else Severity.WARNING,
             subject=f"node {node.node_id}",
             problem=f"Node {node.node_id} ({node.address}) is fenced: it leads nothing and is in no ISR.",
@@ -107,14 +107,14 @@ def _node(node: NodeDescription) -> Iterator[Finding]:
         )
 
 
-def _partitions(state: ClusterState, cluster: ClusterDescription) -> Iterator[Finding]:
+def _partitions(state: ClusterState, cluster: ClusterDescription) -> Iterator[HealthFinding]:
     everything = [(topic.name, one) for topic in state.topics for one in topic.partitions]
     leaderless = [(name, one) for name, one in everything if one.leader is None]
     led = [(name, one) for name, one in everything if one.leader is not None]
     below = [(name, one) for name, one in led if len(one.isr) < state.min_insync_replicas.get(name, 1)]
     lacking = [(name, one) for name, one in led if len(one.isr) < len(one.replicas) and (name, one) not in below]
     if leaderless:
-        yield Finding(
+        yield HealthFinding(
             severity=Severity.CRITICAL,
             subject="partitions",
             problem=f"{_count(leaderless)} no leader, and can be neither written nor read: {_named(leaderless)}.",
@@ -123,7 +123,7 @@ def _partitions(state: ClusterState, cluster: ClusterDescription) -> Iterator[Fi
             "unclean, which may lose records.",
         )
     if below:
-        yield Finding(
+        yield HealthFinding(
             severity=Severity.CRITICAL,
             subject="partitions",
             problem=f"{_count(below)} fewer in-sync replicas than min.insync.replicas, and refuse acks=all: "
@@ -132,7 +132,7 @@ def _partitions(state: ClusterState, cluster: ClusterDescription) -> Iterator[Fi
             remedy="Start the nodes that are missing: streamlogctl topic describe --under-min-isr-partitions.",
         )
     if lacking:
-        yield Finding(
+        yield HealthFinding(
             severity=Severity.WARNING,
             subject="partitions",
             problem=f"{_count(lacking)} a replica out of sync: {_named(lacking)}.",
@@ -152,11 +152,11 @@ def _why_out_of_sync(partitions: Partitions, cluster: ClusterDescription) -> str
     return f"{' and '.join(parts)}."
 
 
-def _disks(state: ClusterState) -> Iterator[Finding]:
+def _disks(state: ClusterState) -> Iterator[HealthFinding]:
     for node in state.log_dirs:
         for directory in node.log_dirs:
             if directory.error is not None:
-                yield Finding(
+                yield HealthFinding(
                     severity=Severity.CRITICAL,
                     subject=f"node {node.node_id}",
                     problem=f"Log directory {directory.path} of node {node.node_id} is offline.",
@@ -167,7 +167,7 @@ def _disks(state: ClusterState) -> Iterator[Finding]:
             elif directory.usable_bytes is not None and directory.total_bytes:
                 usable = directory.usable_bytes / directory.total_bytes
                 if usable < DISK_USABLE_MIN:
-                    yield Finding(
+                    yield HealthFinding(
                         severity=Severity.WARNING,
                         subject=f"node {node.node_id}",
                         problem=f"{usable:.1%} of the disk of {directory.path} on node {node.node_id} is free.",
@@ -177,10 +177,10 @@ def _disks(state: ClusterState) -> Iterator[Finding]:
                     )
 
 
-def _transactions(state: ClusterState) -> Iterator[Finding]:
+def _transactions(state: ClusterState) -> Iterator[HealthFinding]:
     partitions = sorted({str(one.partition) for one in state.hanging})
     if partitions:
-        yield Finding(
+        yield HealthFinding(
             severity=Severity.WARNING,
             subject="transactions",
             problem=f"Transactions hang in {_listed(partitions)}: readers of committed records wait there.",

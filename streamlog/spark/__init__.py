@@ -2,22 +2,24 @@
 
     spark.readStream.format("streamlog").option("streamlog.bootstrap.servers", ...).option("subscribe", "orders").load()
 
-Spark calls a data source in processes of its own making: at the driver one that plans and keeps running for a stream's
-life, and short-lived ones for the making of writers and for commits; on executors one for each task slot, used again
-by later tasks. Nothing is shared between them but what travels: options, ranges of offsets, messages of writers.
+Spark runs a data source in processes that it starts: at the driver one that plans, for as long as a stream runs, and
+short-lived ones that create writers and commit; on executors one for each task slot, reused by later tasks. They share
+nothing but what Spark sends between them: options, ranges of offsets, messages of writers.
 
-    driver     source                DefaultSource: options and schema are checked, readers and writers made
-               cluster               what is there: partitions, ends, offsets by time; the wait for news
-               starts, planning      from where to where, and in which tasks        (pure; offsets: their values)
-               stream_reader, batch_reader
-    executor   reading, rows         a range of offsets as Arrow batches, from the bytes of record batches
-               sink_task             rows into a prepared transaction
-    driver     sink_commit, sink_log the micro-batch decided once, its transactions completed
+    data_source, options              DefaultSource: checks options and schema, creates readers and writers
+    source/
+      driver     cluster_offsets      partitions, end offsets, offsets by time; waits for new records
+                 starts, planning     from which offset to which, in which tasks       (pure; `offsets`: the values)
+                 stream_reader, batch_reader
+      executor   range_reader, rows   a range of offsets as Arrow batches, from the bytes of record batches
+    sink/
+      executor   task                 rows into a prepared transaction
+      driver     commit, decision_log the micro-batch is decided once, its transactions are committed
+    runtime/     Java, SPARK_HOME, sessions, Python workers, the event loop
+    pipelines/   programs that ship
 
-Exactly once, read: a range is the same whenever it is read, and all of it is in Spark's log before it is read first
-(`stream_reader`). Written: `sink_commit` has the protocol.
-
-`java` and `session` find a Java and make a session where there is none; `pipelines` are programs that ship.
+Exactly once, reading: a range has the same records whenever it is read, and is in Spark's log before it is first read
+(`source.stream_reader`). Writing: the protocol is in `sink.commit`.
 
 pyspark and pyarrow are imported by the modules that Spark loads, and by nothing else of streamlog.
 """

@@ -41,7 +41,7 @@ def test_listing_commands_loads_none() -> None:
     )
     printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     assert "streamlog.cli.main" in printed
-    assert "streamlog.cli.dump" not in printed
+    assert "streamlog.cli.dump.command" not in printed
     assert "numpy" not in printed
 
 

@@ -1,4 +1,4 @@
-"""Lines of text as records, and records as lines: the properties of Kafka's console tools."""
+"""LineSplitter of text as records, and records as lines: the properties of Kafka's console tools."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamlog.cli.record_input import InputFormat, InputRecord, Lines, Parser
-from streamlog.cli.record_output import OutputFormat, json_lines
+from streamlog.cli.records.input_format import InputFormat, InputRecord, LineSplitter, Parser
+from streamlog.cli.records.output_format import OutputFormat, json_lines
 from streamlog.errors import InvalidRecordError, InvalidRequestError, MessageTooLargeError
 from streamlog.model import Offset
 from streamlog.records import Headers, TimestampType
@@ -53,7 +53,7 @@ def test_properties_that_cannot_be(properties: dict[str, str]) -> None:
 @given(st.lists(st.binary().filter(lambda line: b"\n" not in line and not line.endswith(b"\r"))), st.data())
 def test_lines_come_whole_however_the_bytes_come(lines: list[bytes], data: st.DataObject) -> None:
     text = b"".join(line + data.draw(st.sampled_from([b"\n", b"\r\n"])) for line in lines)
-    cutter, found = Lines(1 << 20), []
+    cutter, found = LineSplitter(1 << 20), []
     while text:
         size = data.draw(st.integers(1, len(text)))
         found += cutter.feed(text[:size])
@@ -62,14 +62,14 @@ def test_lines_come_whole_however_the_bytes_come(lines: list[bytes], data: st.Da
 
 
 def test_the_last_line_needs_no_end() -> None:
-    lines = Lines(100)
+    lines = LineSplitter(100)
     assert lines.feed(b"a\nb") == [b"a"]
     assert lines.end() == [b"b"]
     assert lines.end() == []
 
 
 def test_a_line_is_bounded_before_its_end_comes() -> None:
-    lines = Lines(10)
+    lines = LineSplitter(10)
     lines.feed(b"a\n")
     lines.feed(b"x" * 10)
     with pytest.raises(MessageTooLargeError, match="a line after line 1 has 11 bytes"):

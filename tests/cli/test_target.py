@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from streamlog.cli import target
-from streamlog.cli.failures import sentence
+from streamlog.cli.common import target
+from streamlog.cli.common.failures import sentence
 from streamlog.cli.main import main
 from streamlog.errors import InvariantError, QuorumUnavailableError, StreamlogError, all_errors
 from tests.cli.served import USAGE, ServedCluster, refused

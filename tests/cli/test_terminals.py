@@ -14,11 +14,13 @@ import pytest
 from click.testing import CliRunner
 
 from streamlog import errors
-from streamlog.cli.failures import sentence
+from streamlog.cli.cluster.health import show_findings
+from streamlog.cli.common.failures import sentence
+from streamlog.cli.common.output import Output, on_terminal, show_facts, show_json, show_rows
 from streamlog.cli.main import main
-from streamlog.cli.output import Output, on_terminal, show_facts, show_json, show_rows
-from streamlog.cli.record_output import OutputFormat
+from streamlog.cli.records.output_format import OutputFormat
 from streamlog.model import Offset
+from streamlog.monitor import HealthFinding, Severity
 from streamlog.records import BatchFields, TimestampType, encode_batch
 from tests.cli.logs import START_MS, write_log
 
@@ -69,6 +71,17 @@ class TestTables:
         assert "\x9b" not in text
 
 
+def test_health_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names of topics, paths and messages of nodes stand in findings."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    finding = HealthFinding(severity=Severity.WARNING, subject=HOSTILE, problem=HOSTILE, cause=HOSTILE, remedy=HOSTILE)
+    for output in Output:
+        show_findings(output, [finding])
+        text = printed(capsys)
+        assert "[2Jx" in text
+        assert not [one for one in ("\x1b[2J", "\x9b", "\u202e", "\n2026") if one in text]
+
+
 class TestErrors:
     def test_one_sentence_is_one_line(self) -> None:
         text = sentence(errors.UnknownTopicOrPartitionError(f"there is no topic {HOSTILE}"))
@@ -81,7 +94,7 @@ class TestErrors:
         def fail(*_: object, **__: object) -> None:
             raise click.ClickException(HOSTILE)
 
-        monkeypatch.setattr("streamlog.cli.local.LocalCluster", fail)
+        monkeypatch.setattr("streamlog.cli.local.commands.LocalCluster", fail)
         done = CliRunner().invoke(main, ["local", "status"])
         assert done.exit_code == 1
         assert "\x1b" not in done.output

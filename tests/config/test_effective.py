@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from streamlog.config import (
+    ConfigSynonym,
     Layer,
-    Said,
     Source,
     node_config,
     node_layers,
@@ -48,7 +48,7 @@ class TestNode:
             )
             found = node_config(layers).effective(setting)
             assert (found.value, found.source) == (value, source)
-            said[source] = [one.source for one in found.said]
+            said[source] = [one.source for one in found.synonyms]
         assert said[NODE] == [NODE, CLUSTER, STATIC, DEFAULT]
 
     def test_unknown_names_are_passed_over(self) -> None:
@@ -61,7 +61,7 @@ class TestNode:
     def test_secrets_are_hidden(self) -> None:
         found = node_config(node_layers({"ssl.keystore.key": "pem"})).effective(tls_settings.SSL_KEYSTORE_KEY)
         assert (found.value, found.text) == ("pem", HIDDEN)
-        assert found.said == (Said("ssl.keystore.key", HIDDEN, STATIC),)
+        assert found.synonyms == (ConfigSynonym("ssl.keystore.key", HIDDEN, STATIC),)
 
     def test_a_setting_of_another_table_is_a_mistake_of_ours(self) -> None:
         with pytest.raises(InvariantError):
@@ -77,11 +77,11 @@ class TestTopic:
         found = topic_config({"segment.bytes": "1048576"}, layers).effective(topic_settings.SEGMENT_BYTES)
         assert found.value == 1_048_576
         assert found.source is TOPIC
-        assert found.said == (
-            Said("segment.bytes", "1048576", TOPIC),
-            Said("log.segment.bytes", "2000000", CLUSTER),
-            Said("log.segment.bytes", "3000000", STATIC),
-            Said("log.segment.bytes", "1073741824", DEFAULT),
+        assert found.synonyms == (
+            ConfigSynonym("segment.bytes", "1048576", TOPIC),
+            ConfigSynonym("log.segment.bytes", "2000000", CLUSTER),
+            ConfigSynonym("log.segment.bytes", "3000000", STATIC),
+            ConfigSynonym("log.segment.bytes", "1073741824", DEFAULT),
         )
 
     @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ class TestTopic:
         layers = node_layers({"log.retention.ms": "4"}, cluster={"log.retention.hours": "2"})
         found = topic_config({}, layers).effective(topic_settings.RETENTION_MS)
         assert (found.value, found.source) == (2 * HOUR_MS, CLUSTER)
-        assert [(one.name, one.text) for one in found.said] == [
+        assert [(one.name, one.text) for one in found.synonyms] == [
             ("log.retention.hours", "2"),
             ("log.retention.ms", "4"),
             ("log.retention.hours", "168"),
@@ -146,7 +146,7 @@ class TestTopic:
 
     def test_what_depends_on_the_cluster_has_no_value(self) -> None:
         found = topic_config({}, node_layers({})).effective(topic_settings.MIN_INSYNC_REPLICAS)
-        assert (found.value, found.text, found.said) == (None, None, ())
+        assert (found.value, found.text, found.synonyms) == (None, None, ())
 
 
 def test_the_values_of_a_log() -> None:

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlog.console import history as module
-from streamlog.console.history import History, HistoryError, Point, _levels
+from streamlog.console.history import HistoryError, Point, SampleHistory, _levels
 
 LAG = ("group.lag", "billing\norders")
 
 
-def opened(tmp_path: Path) -> History:
-    return History.open(f"sqlite:///{tmp_path}/history.db")
+def opened(tmp_path: Path) -> SampleHistory:
+    return SampleHistory.open(f"sqlite:///{tmp_path}/history.db")
 
 
 def test_a_level_stretch_costs_two_points_and_is_read_as_one(tmp_path: Path) -> None:

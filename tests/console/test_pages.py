@@ -177,7 +177,7 @@ def test_what_goes_wrong_is_seen_without_a_reload_and_what_comes_back_too(page: 
 
 
 def test_history_outlives_the_console(browser: Any, cluster: LocalCluster, tmp_path: Path) -> None:
-    from streamlog.console.history import LOOKED, History
+    from streamlog.console.history import LOOKED, SampleHistory
 
     database = f"sqlite:///{tmp_path / 'history.db'}"
     for _ in range(2):
@@ -186,7 +186,7 @@ def test_history_outlives_the_console(browser: Any, cluster: LocalCluster, tmp_p
             found.goto(console.url)
             found.get_by_text("3 of 3").wait_for(timeout=WAIT_MS)
             found.close()
-        history = History.open(database)
+        history = SampleHistory.open(database)
         assert not history.moved_aside
         assert history.read(LOOKED, time.time() - 600, time.time() + 10)
         history.close()

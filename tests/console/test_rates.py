@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streamlog.console.rates import consumed_per_s, lag_by_topic, points_of, topic_rates, total
-from streamlog.console.sampling import PartitionEnd, Sample
+from streamlog.console.sample import PartitionEnd, Sample
 from streamlog.model import PartitionId, TopicPartition
 from tests.monitor.test_findings import cluster, state
 

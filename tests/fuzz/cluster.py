@@ -10,7 +10,7 @@ from typing import Final
 
 import grpc
 
-from streamlog.cli.local_start import start_nodes
+from streamlog.cli.local.start import start_nodes
 from streamlog.client import Admin
 from streamlog.daemon.local_cluster import LocalCluster
 

@@ -22,8 +22,8 @@ from streamlog.client.admin.values import (
 )
 from streamlog.errors import BrokerNotAvailableError, RequestTimedOutError, StorageError
 from streamlog.model import BrokerId, PartitionId, RaftIndex, TopicPartition
-from streamlog.monitor import ClusterState, Finding, Severity, findings_of
-from streamlog.monitor.looking import effective_min_isr
+from streamlog.monitor import ClusterState, HealthFinding, Severity, findings_of
+from streamlog.monitor.cluster_state import effective_min_isr
 
 
 def node(node_id: int, state: NodeState = NodeState.ACTIVE) -> NodeDescription:
@@ -177,14 +177,14 @@ def test_hanging_transactions_and_what_could_not_be_asked() -> None:
     ]
 
 
-def every_finding() -> list[Finding]:
+def every_finding() -> list[HealthFinding]:
     dead = cluster(node(1), node(2, NodeState.FENCED), controller=None, held=(1,))
     bad = state(dead, topic("a", (), (1,), (1, 3)), log_dirs=(directory(1), directory(1, StorageError("EIO"))))
     return [*findings_of(bad), *findings_of(ClusterState(cluster=None, missing={"x": StorageError("y")}))]
 
 
 @pytest.mark.parametrize("finding", every_finding(), ids=lambda one: one.subject)
-def test_findings_are_sentences_and_their_commands_exist(finding: Finding) -> None:
+def test_findings_are_sentences_and_their_commands_exist(finding: HealthFinding) -> None:
     for text in (finding.problem, finding.cause, finding.remedy):
         assert text.endswith((".", "?"))
     for command in re.findall(r"streamlogctl ((?:[a-z-]+ ?){2})", finding.remedy):

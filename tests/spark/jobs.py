@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamlog.spark.java import ensure_java
+from streamlog.spark.runtime.java import ensure_java
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

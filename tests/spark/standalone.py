@@ -14,7 +14,7 @@ from pathlib import Path
 import pyspark
 
 from streamlog.daemon.free_ports import free_ports
-from streamlog.spark.java import ensure_java
+from streamlog.spark.runtime.java import ensure_java
 
 # Of their own each, for Spark runs a task a second time on another host alone. All of loopback is this machine.
 HOSTS = ("127.0.0.1", "127.0.0.2")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from streamlog.spark.checkpoints import MANAGER, write_plain_files
+from streamlog.spark.runtime.checkpoints import MANAGER, write_plain_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

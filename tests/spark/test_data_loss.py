@@ -18,11 +18,11 @@ from streamlog.client import Consumer
 from streamlog.client.admin.values import ConfigChange, ConfigResource
 from streamlog.model import Offset, PartitionId, TopicPartition
 from streamlog.pytest_plugin.cluster import InProcessCluster
-from streamlog.spark.cluster import consumer_settings
 from streamlog.spark.failures import DataLossError
 from streamlog.spark.options import Options
-from streamlog.spark.planning import Range
-from streamlog.spark.reading import read_ranges
+from streamlog.spark.source.cluster_offsets import consumer_settings
+from streamlog.spark.source.planning import Range
+from streamlog.spark.source.range_reader import read_ranges
 from tests.spark.records import until, write
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from streamlog.spark import java
 from streamlog.spark.failures import StreamlogSparkError
+from streamlog.spark.runtime import java
 
 
 def a_java(home: Path, version: str = "17.0.1") -> Path:

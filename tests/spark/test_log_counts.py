@@ -14,7 +14,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'st
 from streamlog.pytest_plugin.cluster import InProcessCluster
 from streamlog.spark.failures import OptionError
 from streamlog.spark.pipelines.log_counts import SETTINGS, check, parsed, start
-from streamlog.spark.pipelines.settings import Settings
+from streamlog.spark.pipelines.settings import PipelineSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,8 +30,8 @@ SPARKS_TIME = "yy/MM/dd HH:mm:ss"
 RECORDS_TIME = datetime(2026, 11, 21, tzinfo=UTC)
 
 
-def settings(given: dict[str, str]) -> Settings:
-    return Settings(SETTINGS, {"bootstrap.servers": "h:1", "checkpoint": "/state", "topics": "a"} | given)
+def settings(given: dict[str, str]) -> PipelineSettings:
+    return PipelineSettings(SETTINGS, {"bootstrap.servers": "h:1", "checkpoint": "/state", "topics": "a"} | given)
 
 
 def found(spark: SparkSession, line: str, pattern: str, time_format: str) -> tuple[str, str, str]:

@@ -11,21 +11,21 @@ from streamlog.cli.main import main
 from streamlog.spark.failures import OptionError, StreamlogSparkError
 from streamlog.spark.pipelines.explain import explanation
 from streamlog.spark.pipelines.running import PIPELINES, behind_of, progress_line, run_queries
-from streamlog.spark.pipelines.settings import COMMON, Setting, Settings
+from streamlog.spark.pipelines.settings import COMMON, PipelineSetting, PipelineSettings
 
-TABLE = (*COMMON, Setting("topics", None, "Topics."), Setting("window", "1 minute", "How long."))
+TABLE = (*COMMON, PipelineSetting("topics", None, "Topics."), PipelineSetting("window", "1 minute", "How long."))
 GIVEN = {"bootstrap.servers": "h:1", "checkpoint": "/state/", "topics": "a, b,"}
 
 
 def test_settings() -> None:
-    settings = Settings(TABLE, GIVEN | {"spark.master": "local[2]", "streamlog.fetch.max.bytes": "5000"})
+    settings = PipelineSettings(TABLE, GIVEN | {"spark.master": "local[2]", "streamlog.fetch.max.bytes": "5000"})
     assert settings["window"] == "1 minute"
     assert settings.list("topics") == ["a", "b"]
     assert settings.spark == {"spark.master": "local[2]"}
     assert settings.clients == {"streamlog.bootstrap.servers": "h:1", "streamlog.fetch.max.bytes": "5000"}
     assert settings.checkpoint("q") == "/state/q"
     assert "maxOffsetsPerTrigger" not in settings.source()
-    limited = Settings(TABLE, GIVEN | {"max.offsets.per.trigger": "7"})
+    limited = PipelineSettings(TABLE, GIVEN | {"max.offsets.per.trigger": "7"})
     assert limited.source(subscribe="a")["maxOffsetsPerTrigger"] == "7"
 
 
@@ -38,7 +38,7 @@ def test_settings() -> None:
 )
 def test_settings_that_are_refused(given: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError) as caught:
-        Settings(TABLE, GIVEN | given)
+        PipelineSettings(TABLE, GIVEN | given)
     assert str(caught.value) == message
 
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from streamlog.model import Offset, PartitionId, TopicPartition
 from streamlog.spark.failures import OptionError, StreamlogSparkError
-from streamlog.spark.offsets import begin_of, from_json, to_json
 from streamlog.spark.options import Options
-from streamlog.spark.planning import Bounds, Range, capped, ranges, settled, split, tasks, total
-from streamlog.spark.starts import EARLIEST, ending, starting
+from streamlog.spark.source.offsets import begin_of, from_json, to_json
+from streamlog.spark.source.planning import Bounds, Range, capped, ranges, settled, split, tasks, total
+from streamlog.spark.source.starts import EARLIEST, ending, starting
 
 
 def tp(number: int, topic: str = "orders") -> TopicPartition:

@@ -15,8 +15,8 @@ from streamlog.errors import CorruptBatchError  # noqa: E402
 from streamlog.model import Offset, PartitionId, TopicPartition  # noqa: E402
 from streamlog.records import BatchFields, Codec, TimestampType, encode_batch, read_header  # noqa: E402
 from streamlog.spark.failures import sentence  # noqa: E402
-from streamlog.spark.rows import BATCH_BYTES, BATCH_ROWS, Rows  # noqa: E402
-from streamlog.spark.schema import COLUMNS, arrow_schema  # noqa: E402
+from streamlog.spark.source.rows import BATCH_BYTES, BATCH_ROWS, Rows  # noqa: E402
+from streamlog.spark.source.schema import COLUMNS, arrow_schema  # noqa: E402
 from tests.storage.batches import poison  # noqa: E402
 
 WHERE = TopicPartition("orders", PartitionId(3))

@@ -11,12 +11,12 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'streamlog[spark]'")
 
 from streamlog.spark.failures import OptionError
-from streamlog.spark.session import make_session
+from streamlog.spark.runtime.session import make_session
 
 pytestmark = [pytest.mark.spark, pytest.mark.process]
 
 FAMILIES = """
-from streamlog.spark.session import make_session
+from streamlog.spark.runtime.session import make_session
 
 def families(_):
     import os, socket
@@ -42,7 +42,7 @@ def test_spark_speaks_to_its_python_by_local_sockets(tmp_path: Path) -> None:
 
 QUIET = """
 import sys
-from streamlog.spark.session import make_session
+from streamlog.spark.runtime.session import make_session
 
 session = make_session("quiet", {"spark.master": "local[1]", **dict(pair.split("=") for pair in sys.argv[1:])})
 try:

@@ -19,9 +19,9 @@ from streamlog.client import Admin
 from streamlog.client.admin.transaction_values import TransactionState
 from streamlog.pytest_plugin.cluster import InProcessCluster
 from streamlog.spark.options import Options
-from streamlog.spark.sink import BatchSink
-from streamlog.spark.sink_state import transactional_id
-from streamlog.spark.sink_task import TaskName, write_rows
+from streamlog.spark.sink.state import transactional_id
+from streamlog.spark.sink.task import TaskName, write_rows
+from streamlog.spark.sink.writers import BatchSink
 from tests.spark.records import committed, write
 
 if TYPE_CHECKING:

@@ -15,18 +15,18 @@ from streamlog.client.admin.transaction_values import TransactionState  # noqa: 
 from streamlog.errors import StreamlogError  # noqa: E402
 from streamlog.pytest_plugin.cluster import InProcessCluster  # noqa: E402
 from streamlog.spark.failures import StreamlogSparkError  # noqa: E402
-from streamlog.spark.sink_commit import SinkDriver  # noqa: E402
-from streamlog.spark.sink_state import (  # noqa: E402
+from streamlog.spark.sink.commit import SinkDriver  # noqa: E402
+from streamlog.spark.sink.state import (  # noqa: E402
     RETIRED_MAX,
     SinkState,
-    Writer,
+    TaskTransaction,
     decided,
     may_abort,
     run_of,
     taken_over,
     transactional_id,
 )
-from streamlog.spark.sink_task import SinkRules, TaskName, write_rows  # noqa: E402
+from streamlog.spark.sink.task import SinkRules, TaskName, write_rows  # noqa: E402
 from tests.spark.records import committed  # noqa: E402
 
 
@@ -43,7 +43,7 @@ class Run:
         self.driver = SinkDriver(sink, name, self.client)
         self.tasks = 0
 
-    def stage(self, batch: int, task: int) -> Writer:
+    def stage(self, batch: int, task: int) -> TaskTransaction:
         """The rows of one task; their values tell batch and task."""
         rules = SinkRules(client=self.client, topic=self.topic, timestamps=False)
         name = TaskName(transactional_id=transactional_id(self.sink, self.name, str(self.tasks)), two_phase=True)
@@ -54,7 +54,7 @@ class Run:
         assert rows == 5
         return writer
 
-    def stage_all(self, batch: int) -> list[Writer]:
+    def stage_all(self, batch: int) -> list[TaskTransaction]:
         return [self.stage(batch, task) for task in range(2)]
 
     def die(self) -> None:
@@ -115,7 +115,7 @@ def test_a_driver_that_dies_between_the_decision_and_its_end(
     first = make("r1")
     whole = first.driver._end
 
-    def cut_off(writers: Sequence[Writer], *, commit: bool) -> None:
+    def cut_off(writers: Sequence[TaskTransaction], *, commit: bool) -> None:
         whole(list(writers)[:ended], commit=commit)
         raise Killed
 
@@ -239,7 +239,7 @@ def test_random_histories(cluster: InProcessCluster, topic: str, make, seed: int
                     end = run.driver._end
                     calls = chance.randrange(2)
 
-                    def cut_off(some: Sequence[Writer], *, commit: bool, end=end, calls=calls) -> None:
+                    def cut_off(some: Sequence[TaskTransaction], *, commit: bool, end=end, calls=calls) -> None:
                         end(list(some)[:calls], commit=commit)
                         raise Killed
 
@@ -261,7 +261,7 @@ def test_random_histories(cluster: InProcessCluster, topic: str, make, seed: int
 
 
 def test_a_state_is_what_it_was_written_as() -> None:
-    state = SinkState(owner="r2", retired=("r0", "r1"), batch=7, writers=(Writer("spark-sink/s/r2/1", 5, 6),))
+    state = SinkState(owner="r2", retired=("r0", "r1"), batch=7, writers=(TaskTransaction("spark-sink/s/r2/1", 5, 6),))
     assert SinkState.from_bytes(state.to_bytes()) == state
     with pytest.raises(StreamlogSparkError, match="holds something else"):
         SinkState.from_bytes(b"x")
@@ -279,7 +279,7 @@ def test_who_is_retired() -> None:
 
 
 def test_what_may_be_aborted() -> None:
-    writer = Writer(transactional_id("s", "r2", "1"), 5, 6)
+    writer = TaskTransaction(transactional_id("s", "r2", "1"), 5, 6)
     state = SinkState(owner="r2", retired=("r1",), batch=7, writers=(writer,))
     assert not may_abort(state, "r2", writer.transactional_id, "s"), "it was decided"
     assert may_abort(state, "r2", transactional_id("s", "r2", "2"), "s")

@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
-from streamlog.spark.spark_home import use_compiled_pyspark
+from streamlog.spark.runtime.spark_home import use_compiled_pyspark
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 from streamlog.client.connection.connections import Connections
 from streamlog.pytest_plugin.cluster import InProcessCluster
 from streamlog.spark.options import Options
-from streamlog.spark.stream_reader import StreamReader
+from streamlog.spark.source.stream_reader import StreamReader
 from tests.spark.records import write
 
 pytestmark = pytest.mark.spark

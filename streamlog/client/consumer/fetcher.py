@@ -30,7 +30,7 @@ from streamlog.client.consumer.corrupt_batches import CorruptBatches, corrupt_ba
 from streamlog.client.consumer.fetch_link import FetchLink
 from streamlog.client.consumer.offset_finder import AtTime, Bound, OffsetAndTimestamp, OffsetFinder, OffsetSpec
 from streamlog.client.consumer.partition_reader import PartitionReader
-from streamlog.config.offset_reset import BY_DURATION, OffsetReset
+from streamlog.config.offset_reset import BY_DURATION, AutoOffsetReset
 from streamlog.errors import (
     CorruptMessageError,
     DamagedFileError,
@@ -56,7 +56,7 @@ class FetchRules(Struct, frozen=True, kw_only=True):
     buffer_bytes: int
     read_committed: bool
     check_crcs: bool
-    reset: OffsetReset
+    reset: AutoOffsetReset
 
 
 class Fetcher:

@@ -26,7 +26,7 @@ from streamlog.client.connection.backoff import Backoff
 from streamlog.client.consumer.fetcher import Fetcher
 from streamlog.client.groups.consumer_membership import FENCED, Assignment, ConsumerMembership, MembershipState
 from streamlog.client.groups.group_offsets import GroupOffsets, OffsetAndMetadata
-from streamlog.config.offset_reset import OffsetReset
+from streamlog.config.offset_reset import AutoOffsetReset
 from streamlog.errors import NoOffsetForPartitionError, StreamlogError
 from streamlog.model import TopicPartition
 
@@ -47,7 +47,7 @@ class Listeners(Struct, frozen=True, kw_only=True):
 
 class RebalanceRules(Struct, frozen=True, kw_only=True):
     group: str
-    reset: OffsetReset
+    reset: AutoOffsetReset
     api_timeout_s: float
     commits: bool  # positions, before partitions are given up
 

@@ -1,1 +1,1 @@
-"""One file for each view. Each registers its addresses with `register(watcher)`."""
+"""One file for each view. Each registers its addresses with `register(sampler)`."""

@@ -6,28 +6,28 @@ from nicegui import ui
 
 from streamlog.client.admin.values import ConfigResource
 from streamlog.console.layout import frame, heading, size, table, waiting
-from streamlog.console.watcher import Watcher
+from streamlog.console.sampler import ClusterSampler
 from streamlog.errors import StreamlogError
 
 
-def register(watcher: Watcher) -> None:
+def register(sampler: ClusterSampler) -> None:
     @ui.page("/brokers")
     def brokers() -> None:
         @ui.refreshable
         def body() -> None:
-            if not waiting(watcher):
-                _nodes(watcher)
-                _disks(watcher)
+            if not waiting(sampler):
+                _nodes(sampler)
+                _disks(sampler)
 
-        with frame(watcher, "Brokers", body.refresh):
+        with frame(sampler, "Brokers", body.refresh):
             body()
 
     @ui.page("/brokers/{node_id}")
     async def broker(node_id: int) -> None:
-        with frame(watcher, f"Broker {node_id}", lambda: None):
+        with frame(sampler, f"Broker {node_id}", lambda: None):
             heading(f"Settings of node {node_id}")
             try:
-                [found] = await watcher.admin.describe_configs([ConfigResource.broker(node_id)])
+                [found] = await sampler.admin.describe_configs([ConfigResource.broker(node_id)])
                 if found.error is not None:
                     raise found.error
             except StreamlogError as error:
@@ -46,9 +46,9 @@ def register(watcher: Watcher) -> None:
             table(columns, rows, key="name").props("wrap-cells")
 
 
-def _nodes(watcher: Watcher) -> None:
-    assert watcher.latest is not None
-    cluster = watcher.latest.state.cluster
+def _nodes(sampler: ClusterSampler) -> None:
+    assert sampler.latest is not None
+    cluster = sampler.latest.state.cluster
     assert cluster is not None
     heading("Nodes")
     voters = {voter.node_id for voter in cluster.voters}
@@ -76,8 +76,8 @@ def _nodes(watcher: Watcher) -> None:
     table(columns, rows, key="node", to=lambda row: f"/brokers/{row['node']}")
 
 
-def _disks(watcher: Watcher) -> None:
-    assert watcher.latest is not None
+def _disks(sampler: ClusterSampler) -> None:
+    assert sampler.latest is not None
     heading("Log directories")
     rows = [
         {
@@ -90,7 +90,7 @@ def _disks(watcher: Watcher) -> None:
             "free": "" if directory.usable_bytes is None else size(directory.usable_bytes),
             "total": "" if directory.total_bytes is None else size(directory.total_bytes),
         }
-        for node in watcher.latest.state.log_dirs
+        for node in sampler.latest.state.log_dirs
         for directory in node.log_dirs
     ]
     columns = (

@@ -19,20 +19,20 @@ from streamlog.console.layout import (
     waiting,
 )
 from streamlog.console.rates import lag_by_topic
-from streamlog.console.sampling import Sample
-from streamlog.console.watcher import Watcher
+from streamlog.console.sample import Sample
+from streamlog.console.sampler import ClusterSampler
 from streamlog.errors import StreamlogError
 
 
-def register(watcher: Watcher) -> None:
+def register(sampler: ClusterSampler) -> None:
     @ui.page("/groups")
     def groups() -> None:
         @ui.refreshable
         def body() -> None:
-            if not waiting(watcher):
-                _list(watcher)
+            if not waiting(sampler):
+                _list(sampler)
 
-        with frame(watcher, "Groups", body.refresh):
+        with frame(sampler, "Groups", body.refresh):
             heading("Consumer groups")
             body()
 
@@ -42,18 +42,18 @@ def register(watcher: Watcher) -> None:
 
         @ui.refreshable
         async def body() -> None:
-            if not waiting(watcher):
-                await _group(watcher, name)
+            if not waiting(sampler):
+                await _group(sampler, name)
 
         async def draw(new_span_s: int | None = None) -> None:
             nonlocal span_s
             span_s = new_span_s or span_s
-            topics = sorted({at.topic for at in watcher.latest.committed.get(name, {})}) if watcher.latest else []
-            lines = {topic: await watcher.history(("group.lag", f"{name}\n{topic}"), span_s) for topic in topics}
+            topics = sorted({at.topic for at in sampler.latest.committed.get(name, {})}) if sampler.latest else []
+            lines = {topic: await sampler.history(("group.lag", f"{name}\n{topic}"), span_s) for topic in topics}
             shown.options.update(chart_options("Lag by topic", lines, "records", span_s))
             shown.update()
 
-        with frame(watcher, f"Group {name}", lambda: (body.refresh(), asyncio.ensure_future(draw()))):
+        with frame(sampler, f"Group {name}", lambda: (body.refresh(), asyncio.ensure_future(draw()))):
             heading(f"Group {name}")
             span_choice(draw)
             shown = chart("Lag by topic", {}, "records")
@@ -61,8 +61,8 @@ def register(watcher: Watcher) -> None:
             await body()
 
 
-def _list(watcher: Watcher) -> None:
-    latest = watcher.latest
+def _list(sampler: ClusterSampler) -> None:
+    latest = sampler.latest
     assert latest is not None
     rows = [
         {
@@ -72,7 +72,7 @@ def _list(watcher: Watcher) -> None:
             "coordinator": one.coordinator,
             "topics": ", ".join(lag_by_topic(lags := latest.lag(one.group))),
             "lag": sum(lags.values()),
-            "rate": round(watcher.consumed_per_s(one.group), 1),
+            "rate": round(sampler.consumed_per_s(one.group), 1),
         }
         for one in latest.groups
     ]
@@ -88,33 +88,33 @@ def _list(watcher: Watcher) -> None:
     table(columns, rows, key="group", to=lambda row: f"/groups/{row['group']}", empty="There are no groups yet.")
 
 
-async def _group(watcher: Watcher, name: str) -> None:
-    latest = watcher.latest
+async def _group(sampler: ClusterSampler, name: str) -> None:
+    latest = sampler.latest
     assert latest is not None
     try:
-        found = await watcher.admin.describe_group(name)
+        found = await sampler.admin.describe_group(name)
     except StreamlogError as error:
         ui.label(error.message).classes("text-negative")
         return
     lags = latest.lag(name)
-    rate = watcher.consumed_per_s(name)
+    rate = sampler.consumed_per_s(name)
     lag = sum(lags.values())
     with ui.row().classes("w-full gap-3"):
         tile("State", found.state.value)
         tile("Members", number(len(found.members)))
         tile("Lag", number(lag), note="records")
         tile("Committed", f"{number(rate)}/s")
-        tile("Caught up in", _eta(watcher, latest, name, lag, rate), note="at the rates of now")
+        tile("Caught up in", _eta(sampler, latest, name, lag, rate), note="at the rates of now")
         tile("Coordinator", "none" if found.coordinator is None else f"node {found.coordinator}")
     _partitions(latest, found)
     _members(found)
 
 
-def _eta(watcher: Watcher, latest: Sample, name: str, lag: int, rate: float) -> str:
+def _eta(sampler: ClusterSampler, latest: Sample, name: str, lag: int, rate: float) -> str:
     if lag == 0:
         return "now"
     topics = {at.topic for at in latest.committed.get(name, {})}
-    incoming = sum(one.records_per_s for topic, one in watcher.rates.items() if topic in topics)
+    incoming = sum(one.records_per_s for topic, one in sampler.rates.items() if topic in topics)
     if rate <= incoming:
         return "never"
     seconds = lag / (rate - incoming)

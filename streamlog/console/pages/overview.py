@@ -20,23 +20,23 @@ from streamlog.console.layout import (
     waiting,
 )
 from streamlog.console.rates import total
-from streamlog.console.watcher import Watcher
+from streamlog.console.sampler import ClusterSampler
 from streamlog.monitor import Severity, findings_of
 
 _LAGS_SHOWN = 10
 
 
-def register(watcher: Watcher) -> None:
+def register(sampler: ClusterSampler) -> None:
     @ui.page("/")
     async def overview() -> None:
-        with frame(watcher, "Overview", lambda: (facts.refresh(), asyncio.ensure_future(draw()))):
+        with frame(sampler, "Overview", lambda: (facts.refresh(), asyncio.ensure_future(draw()))):
 
             @ui.refreshable
             def facts() -> None:
-                if not waiting(watcher):
-                    _tiles(watcher)
-                    _findings(watcher)
-                    _lags(watcher)
+                if not waiting(sampler):
+                    _tiles(sampler)
+                    _findings(sampler)
+                    _lags(sampler)
 
             facts()
             span_s = 900
@@ -45,7 +45,7 @@ def register(watcher: Watcher) -> None:
                 nonlocal span_s
                 span_s = new_span_s or span_s
                 for shown, (title, series, unit) in charts.items():
-                    points = await watcher.history((series, ""), span_s)
+                    points = await sampler.history((series, ""), span_s)
                     shown.options.update(chart_options(title, {title: points}, unit, span_s))
                     shown.update()
 
@@ -64,13 +64,13 @@ def register(watcher: Watcher) -> None:
             await draw()
 
 
-def _tiles(watcher: Watcher) -> None:
-    latest = watcher.latest
+def _tiles(sampler: ClusterSampler) -> None:
+    latest = sampler.latest
     assert latest is not None
     cluster = latest.state.cluster
     assert cluster is not None
     active = sum(node.state is NodeState.ACTIVE for node in cluster.nodes)
-    rate = total(watcher.rates)
+    rate = total(sampler.rates)
     used = sum(end.size_bytes for end in latest.ends.values())
     with ui.row().classes("w-full gap-3"):
         tile("Nodes active", f"{active} of {len(cluster.nodes)}", bad=active < len(cluster.nodes))
@@ -84,9 +84,9 @@ def _tiles(watcher: Watcher) -> None:
         tile("Data", size(used), note="of one replica each")
 
 
-def _findings(watcher: Watcher) -> None:
-    assert watcher.latest is not None
-    found = findings_of(watcher.latest.state)
+def _findings(sampler: ClusterSampler) -> None:
+    assert sampler.latest is not None
+    found = findings_of(sampler.latest.state)
     heading("What is wrong now", "" if found else "Nothing: the cluster is healthy.")
     for one in found:
         critical = one.severity is Severity.CRITICAL
@@ -98,8 +98,8 @@ def _findings(watcher: Watcher) -> None:
             ui.label(f"What to do: {one.remedy}").classes("text-sm")
 
 
-def _lags(watcher: Watcher) -> None:
-    latest = watcher.latest
+def _lags(sampler: ClusterSampler) -> None:
+    latest = sampler.latest
     assert latest is not None
     rows = [
         {"group": one.group, "state": one.state.value, "members": one.member_count, "lag": sum(lags.values())}

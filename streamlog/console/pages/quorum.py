@@ -5,25 +5,25 @@ from __future__ import annotations
 from nicegui import ui
 
 from streamlog.console.layout import frame, heading, number, table, tile, waiting
-from streamlog.console.watcher import Watcher
+from streamlog.console.sampler import ClusterSampler
 
 
-def register(watcher: Watcher) -> None:
+def register(sampler: ClusterSampler) -> None:
     @ui.page("/quorum")
     def quorum() -> None:
         @ui.refreshable
         def body() -> None:
-            if not waiting(watcher):
-                _quorum(watcher)
+            if not waiting(sampler):
+                _quorum(sampler)
 
-        with frame(watcher, "Quorum", body.refresh):
+        with frame(sampler, "Quorum", body.refresh):
             heading("Metadata quorum")
             body()
 
 
-def _quorum(watcher: Watcher) -> None:
-    assert watcher.latest is not None
-    cluster = watcher.latest.state.cluster
+def _quorum(sampler: ClusterSampler) -> None:
+    assert sampler.latest is not None
+    cluster = sampler.latest.state.cluster
     assert cluster is not None
     with ui.row().classes("w-full gap-3"):
         leader = "none" if cluster.controller is None else f"node {cluster.controller}"

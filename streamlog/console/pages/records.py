@@ -9,25 +9,25 @@ from datetime import datetime
 from nicegui import ui
 
 from streamlog.client import AsyncProducer, ConsumerRecord
-from streamlog.console.browsing import RECORDS_MAX, Found, Question, as_json_line, browse, shown
+from streamlog.console.browse import RECORDS_MAX, BrowseRequest, BrowseResult, as_json_line, browse, shown
 from streamlog.console.layout import frame, heading, table, tried, waiting
-from streamlog.console.watcher import Watcher
+from streamlog.console.sampler import ClusterSampler
 from streamlog.errors import StreamlogError
 
 _STARTS = {"newest": "Newest", "beginning": "Beginning", "offset": "Offset", "time": "Time"}
 
 
-def register(watcher: Watcher, settings: Mapping[str, object]) -> None:
+def register(sampler: ClusterSampler, settings: Mapping[str, object]) -> None:
     @ui.page("/records")
     async def records(topic: str = "") -> None:
-        with frame(watcher, "Records", lambda: None):
+        with frame(sampler, "Records", lambda: None):
             heading("Records")
-            if waiting(watcher):
+            if waiting(sampler):
                 return
-            assert watcher.latest is not None
-            known = {one.name for one in watcher.latest.topics if not one.internal}
+            assert sampler.latest is not None
+            known = {one.name for one in sampler.latest.topics if not one.internal}
             names = sorted(known | ({topic} if topic else set()))  # it may have been created a moment ago
-            found: Found | None = None
+            found: BrowseResult | None = None
 
             with ui.row().classes("w-full items-end gap-3"):
                 chosen = ui.select(names, label="Topic", value=topic or None, with_input=True)
@@ -60,7 +60,7 @@ def register(watcher: Watcher, settings: Mapping[str, object]) -> None:
                 except ValueError:
                     ui.notify("The time must be like 2026-11-23T15:00:00+01:00.", type="warning")
                     return
-                question = Question(
+                question = BrowseRequest(
                     topic=chosen.value,
                     partition=None if partition.value is None else int(partition.value),
                     start=start.value,
@@ -71,7 +71,7 @@ def register(watcher: Watcher, settings: Mapping[str, object]) -> None:
                 )
                 button.disable()
                 try:
-                    found = await browse(watcher.admin, settings, question)
+                    found = await browse(sampler.admin, settings, question)
                 except StreamlogError as error:
                     ui.notify(error.message, type="negative", multi_line=True)
                 finally:
@@ -87,7 +87,7 @@ def register(watcher: Watcher, settings: Mapping[str, object]) -> None:
                 await read()
 
 
-def _result(found: Found, how: str) -> None:
+def _result(found: BrowseResult, how: str) -> None:
     more = "" if found.complete else "; there may be more"
     with ui.row().classes("w-full items-center justify-between"):
         ui.label(f"{len(found.records)} records shown, {found.scanned:,} looked at{more}.").classes(

@@ -23,75 +23,75 @@ from streamlog.console.layout import (
     waiting,
 )
 from streamlog.console.rates import Rate
-from streamlog.console.sampling import Sample
-from streamlog.console.watcher import Watcher
+from streamlog.console.sample import Sample
+from streamlog.console.sampler import ClusterSampler
 from streamlog.errors import StreamlogError
 from streamlog.model import TopicPartition
 
 
-def register(watcher: Watcher) -> None:
+def register(sampler: ClusterSampler) -> None:
     @ui.page("/topics")
     def topics() -> None:
         show_internal = False
 
         @ui.refreshable
         def body() -> None:
-            if not waiting(watcher):
-                _list(watcher, show_internal=show_internal)
+            if not waiting(sampler):
+                _list(sampler, show_internal=show_internal)
 
         def switch(value: bool) -> None:
             nonlocal show_internal
             show_internal = value
             body.refresh()
 
-        with frame(watcher, "Topics", body.refresh):
+        with frame(sampler, "Topics", body.refresh):
             with ui.row().classes("w-full items-center justify-between"):
                 heading("Topics")
                 with ui.row().classes("items-center"):
                     ui.switch("Internal topics", on_change=lambda event: switch(event.value))
-                    ui.button("New topic", icon="add", on_click=lambda: _new_topic(watcher)).props("no-caps")
+                    ui.button("New topic", icon="add", on_click=lambda: _new_topic(sampler)).props("no-caps")
             body()
 
     @ui.page("/topics/{name}")
     async def topic(name: str) -> None:
         @ui.refreshable
         def body() -> None:
-            if not waiting(watcher):
-                _topic(watcher, name)
+            if not waiting(sampler):
+                _topic(sampler, name)
 
         span_s = 900
 
         async def draw(new_span_s: int | None = None) -> None:
             nonlocal span_s
             span_s = new_span_s or span_s
-            points = await watcher.history(("topic.records", name), span_s)
+            points = await sampler.history(("topic.records", name), span_s)
             shown.options.update(chart_options("Records written", {name: points}, "records/s", span_s))
             shown.update()
 
-        with frame(watcher, f"Topic {name}", lambda: (body.refresh(), asyncio.ensure_future(draw()))):
+        with frame(sampler, f"Topic {name}", lambda: (body.refresh(), asyncio.ensure_future(draw()))):
             with ui.row().classes("w-full items-center justify-between"):
                 heading(f"Topic {name}")
                 with ui.row():
                     ui.button(
                         "Records", icon="article", on_click=lambda: ui.navigate.to(f"/records?topic={name}")
                     ).props("no-caps outline")
-                    ui.button("More partitions", icon="call_split", on_click=lambda: _grow(watcher, name)).props(
+                    ui.button("More partitions", icon="call_split", on_click=lambda: _grow(sampler, name)).props(
                         "no-caps outline"
                     )
-                    ui.button("Delete", icon="delete", color="negative", on_click=lambda: _delete(watcher, name)).props(
+                    ui.button("Delete", icon="delete", color="negative", on_click=lambda: _delete(sampler, name)).props(
                         "no-caps outline"
                     )
             body()
             span_choice(draw)
             shown = chart("Records written", {name: []}, "records/s")
             await draw()
-            await _settings(watcher, name)
+            await _settings(sampler, name)
 
 
-def _list(watcher: Watcher, *, show_internal: bool) -> None:
-    latest = watcher.latest
+def _list(sampler: ClusterSampler, *, show_internal: bool) -> None:
+    latest = sampler.latest
     assert latest is not None
-    rates = watcher.rates
+    rates = sampler.rates
     rows = [
         {
             "topic": topic.name,
@@ -138,14 +138,14 @@ def _size(latest: Sample, topic: TopicDescription) -> int:
     return sum(end.size_bytes for end in ends if end is not None)
 
 
-def _topic(watcher: Watcher, name: str) -> None:
-    latest = watcher.latest
+def _topic(sampler: ClusterSampler, name: str) -> None:
+    latest = sampler.latest
     assert latest is not None
     found = next((one for one in latest.topics if one.name == name), None)
     if found is None:
         ui.label(f"There is no topic {name}, or it has just been created.")
         return
-    rate = watcher.rates.get(name, Rate())
+    rate = sampler.rates.get(name, Rate())
     with ui.row().classes("w-full gap-3"):
         tile("Partitions", number(found.partition_count), note=f"{found.replication_factor} replicas each")
         tile("Offsets held", number(_held(latest, found)))
@@ -182,10 +182,10 @@ def _topic(watcher: Watcher, name: str) -> None:
         ("size", "Size"),
     )
     table(columns, rows, key="partition")
-    _readers(watcher, latest, name)
+    _readers(sampler, latest, name)
 
 
-def _readers(watcher: Watcher, latest: Sample, name: str) -> None:
+def _readers(sampler: ClusterSampler, latest: Sample, name: str) -> None:
     rows = []
     for group in latest.groups:
         lags = [lag for at, lag in latest.lag(group.group).items() if at.topic == name]
@@ -196,10 +196,10 @@ def _readers(watcher: Watcher, latest: Sample, name: str) -> None:
     table(columns, rows, key="group", to=lambda row: f"/groups/{row['group']}", empty="No group has commits here.")
 
 
-async def _settings(watcher: Watcher, name: str) -> None:
+async def _settings(sampler: ClusterSampler, name: str) -> None:
     heading("Settings", "A click changes one.")
     try:
-        [found] = await watcher.admin.describe_configs([ConfigResource.topic(name)])
+        [found] = await sampler.admin.describe_configs([ConfigResource.topic(name)])
         if found.error is not None:
             raise found.error
     except StreamlogError as error:
@@ -212,16 +212,16 @@ async def _settings(watcher: Watcher, name: str) -> None:
     columns = (("name", "Setting"), ("value", "Value"), ("source", "From"), ("what", "What it does"))
     shown = table(columns, rows, key="name").props("wrap-cells")
     shown.classes("cursor-pointer")
-    shown.on("rowClick", lambda event: _change(watcher, name, event.args[1]["name"], event.args[1]["value"]))
+    shown.on("rowClick", lambda event: _change(sampler, name, event.args[1]["name"], event.args[1]["value"]))
 
 
-def _change(watcher: Watcher, topic: str, setting: str, value: str) -> None:
+def _change(sampler: ClusterSampler, topic: str, setting: str, value: str) -> None:
     with ui.dialog(value=True) as dialog, ui.card():
         ui.label(f"{setting} of topic {topic}").classes("font-semibold")
         given = ui.input("Value", value=value).props("autofocus")
 
         async def alter(change: ConfigChange) -> None:
-            if await tried(watcher.admin.alter_config(ConfigResource.topic(topic), [change]), f"{setting} is changed."):
+            if await tried(sampler.admin.alter_config(ConfigResource.topic(topic), [change]), f"{setting} is changed."):
                 dialog.close()
                 ui.navigate.reload()
 
@@ -233,7 +233,7 @@ def _change(watcher: Watcher, topic: str, setting: str, value: str) -> None:
             ui.button("Cancel", on_click=dialog.close).props("flat")
 
 
-def _new_topic(watcher: Watcher) -> None:
+def _new_topic(sampler: ClusterSampler) -> None:
     with ui.dialog(value=True) as dialog, ui.card().classes("min-w-[20rem]"):
         ui.label("New topic").classes("text-lg font-semibold")
         name = ui.input("Name").props("autofocus").classes("w-full")
@@ -246,35 +246,35 @@ def _new_topic(watcher: Watcher) -> None:
                 partitions=None if partitions.value is None else int(partitions.value),
                 replication_factor=None if replicas.value is None else int(replicas.value),
             )
-            work = watcher.admin.create_topic(
+            work = sampler.admin.create_topic(
                 topic.name, partitions=topic.partitions, replication_factor=topic.replication_factor
             )
             if await tried(work, f"Topic {topic.name} is created."):
                 dialog.close()
-                await watcher.refresh()
+                await sampler.refresh()
 
         with ui.row():
             ui.button("Create", on_click=create)
             ui.button("Cancel", on_click=dialog.close).props("flat")
 
 
-def _grow(watcher: Watcher, name: str) -> None:
+def _grow(sampler: ClusterSampler, name: str) -> None:
     with ui.dialog(value=True) as dialog, ui.card():
         ui.label(f"How many partitions shall {name} have in all?")
         ui.label("Partition counts only grow, and keys move to other partitions.").classes("text-sm opacity-80")
         count = ui.number("Partitions", min=1, precision=0).props("autofocus")
 
         async def grow() -> None:
-            if await tried(watcher.admin.grow_topic(name, int(count.value or 0)), f"Topic {name} has grown."):
+            if await tried(sampler.admin.grow_topic(name, int(count.value or 0)), f"Topic {name} has grown."):
                 dialog.close()
-                await watcher.refresh()
+                await sampler.refresh()
 
         with ui.row():
             ui.button("Grow", on_click=grow)
             ui.button("Cancel", on_click=dialog.close).props("flat")
 
 
-def _delete(watcher: Watcher, name: str) -> None:
+def _delete(sampler: ClusterSampler, name: str) -> None:
     with ui.dialog(value=True) as dialog, ui.card():
         ui.label(f"Delete topic {name} with all its records?").classes("font-semibold")
         ui.label("There is no way back. Type its name to confirm.")
@@ -283,8 +283,8 @@ def _delete(watcher: Watcher, name: str) -> None:
         async def delete() -> None:
             if typed.value != name:
                 ui.notify(f"Type {name} to delete it.", type="warning")
-            elif await tried(watcher.admin.delete_topic(name), f"Topic {name} is deleted."):
-                await watcher.refresh()
+            elif await tried(sampler.admin.delete_topic(name), f"Topic {name} is deleted."):
+                await sampler.refresh()
                 ui.navigate.to("/topics")
 
         with ui.row():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from streamlog.spark.pipelines.queries import begun
-from streamlog.spark.pipelines.settings import COMMON, Setting, Settings
+from streamlog.spark.pipelines.settings import COMMON, PipelineSetting, PipelineSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 SETTINGS: Final = (
     *COMMON,
-    Setting("topics", None, "What to archive: topics, separated by commas."),
-    Setting("path", None, "The folder or URL of the archive."),
-    Setting("starting.offsets", "earliest", "Where to begin at the first start: earliest or latest."),
-    Setting("fail.on.data.loss", "true", "Whether to end when records were deleted before they were archived."),
+    PipelineSetting("topics", None, "What to archive: topics, separated by commas."),
+    PipelineSetting("path", None, "The folder or URL of the archive."),
+    PipelineSetting("starting.offsets", "earliest", "Where to begin at the first start: earliest or latest."),
+    PipelineSetting("fail.on.data.loss", "true", "Whether to end when records were deleted before they were archived."),
 )
 READS: Final = "topics"
 WRITES: Final = ""
 
 
-def start(spark: SparkSession, settings: Settings) -> list[StreamingQuery]:
+def start(spark: SparkSession, settings: PipelineSettings) -> list[StreamingQuery]:
     options = settings.source(
         subscribe=settings["topics"],
         startingOffsets=settings["starting.offsets"],

@@ -13,8 +13,8 @@ from pyspark.errors import AnalysisException
 
 from streamlog.spark.failures import OptionError, StreamlogSparkError
 from streamlog.spark.pipelines.queries import begun
-from streamlog.spark.pipelines.settings import AVAILABLE_NOW, COMMON, Setting, Settings
-from streamlog.spark.sink_task import SINK_COLUMNS
+from streamlog.spark.pipelines.settings import AVAILABLE_NOW, COMMON, PipelineSetting, PipelineSettings
+from streamlog.spark.sink.task import SINK_COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,17 +24,19 @@ _KEPT: Final = ("key", "value", "headers", "timestamp")
 
 SETTINGS: Final = (
     *[one for one in COMMON if one.name not in ("trigger", "max.offsets.per.trigger")],
-    Setting("trigger", AVAILABLE_NOW, "available-now: end when all files are written; or a duration between looks."),
-    Setting("path", None, "The folder or URL of the Parquet files."),
-    Setting("topic", None, "Where to write."),
-    Setting("max.files.per.trigger", "100", "So many files in a micro-batch at most."),
-    Setting("times", "kept", "kept: records have the column timestamp as their time; new: the time of writing."),
+    PipelineSetting(
+        "trigger", AVAILABLE_NOW, "available-now: end when all files are written; or the interval between scans."
+    ),
+    PipelineSetting("path", None, "The folder or URL of the Parquet files."),
+    PipelineSetting("topic", None, "Where to write."),
+    PipelineSetting("max.files.per.trigger", "100", "So many files in a micro-batch at most."),
+    PipelineSetting("times", "kept", "kept: records keep the time of column timestamp; new: the time of writing."),
 )
 READS: Final = ""
 WRITES: Final = "topic"
 
 
-def start(spark: SparkSession, settings: Settings) -> list[StreamingQuery]:
+def start(spark: SparkSession, settings: PipelineSettings) -> list[StreamingQuery]:
     """OptionError, StreamlogSparkError."""
     if settings["times"] not in ("kept", "new"):
         raise OptionError("times", "must be kept or new")

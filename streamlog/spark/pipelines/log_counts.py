@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from streamlog.spark.failures import OptionError
 from streamlog.spark.pipelines.queries import begun, refusing
-from streamlog.spark.pipelines.settings import COMMON, Setting, Settings
+from streamlog.spark.pipelines.settings import COMMON, PipelineSetting, PipelineSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -28,22 +28,22 @@ _GROUPS: Final = 3  # of it: time, level, component
 
 SETTINGS: Final = (
     *COMMON,
-    Setting("topics", None, "Topics of log lines, separated by commas."),
-    Setting("starting.offsets", "earliest", "Where to begin at the first start: earliest or latest."),
-    Setting(
+    PipelineSetting("topics", None, "Topics of log lines, separated by commas."),
+    PipelineSetting("starting.offsets", "earliest", "Where to begin at the first start: earliest or latest."),
+    PipelineSetting(
         "line.pattern",
         _LINE,
         "A regular expression, as Java has them, whose first three groups find a line's time, level and component.",
     ),
-    Setting(
+    PipelineSetting(
         "time.format",
         "",
         "How the time is written, as Spark's datetime patterns have it: yy/MM/dd HH:mm:ss. Empty: ISO 8601.",
     ),
-    Setting("window", "1 minute", "How long a window is."),
-    Setting("watermark", "10 minutes", "How late a line may be."),
-    Setting("out.topic", "", "A topic for the counts, as JSON."),
-    Setting("out.path", "", "A folder or URL for the counts, as Parquet by day."),
+    PipelineSetting("window", "1 minute", "How long a window is."),
+    PipelineSetting("watermark", "10 minutes", "How late a line may be."),
+    PipelineSetting("out.topic", "", "A topic for the counts, as JSON."),
+    PipelineSetting("out.path", "", "A folder or URL for the counts, as Parquet by day."),
 )
 READS: Final = "topics"
 WRITES: Final = "out.topic"
@@ -67,7 +67,7 @@ def _time(text: Column, time_format: str) -> Column:
     return F.try_to_timestamp(F.regexp_replace(text, ",", "."))
 
 
-def check(spark: SparkSession, settings: Settings) -> None:
+def check(spark: SparkSession, settings: PipelineSettings) -> None:
     """OptionError for what Spark would refuse later, some of it at the first line."""
     pattern, time_format = settings["line.pattern"], settings["time.format"]
     window, watermark = settings["window"], settings["watermark"]
@@ -90,7 +90,7 @@ def counts(events: DataFrame, window: str, watermark: str) -> DataFrame:
     )
 
 
-def start(spark: SparkSession, settings: Settings) -> list[StreamingQuery]:
+def start(spark: SparkSession, settings: PipelineSettings) -> list[StreamingQuery]:
     """OptionError."""
     if not settings["out.topic"] and not settings["out.path"]:
         raise OptionError("out.topic", "is missing, and out.path too: say where the counts go")
@@ -111,7 +111,7 @@ def start(spark: SparkSession, settings: Settings) -> list[StreamingQuery]:
     return queries
 
 
-def _counted(spark: SparkSession, settings: Settings) -> DataFrame:
+def _counted(spark: SparkSession, settings: PipelineSettings) -> DataFrame:
     options = settings.source(subscribe=settings["topics"], startingOffsets=settings["starting.offsets"])
     lines = spark.readStream.format("streamlog").options(**options).load()
     events = parsed(lines, settings["line.pattern"], settings["time.format"])

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import IllegalArgumentException, PySparkException
 
-from streamlog.spark.checkpoints import write_plain_files
 from streamlog.spark.failures import OptionError
-from streamlog.spark.pipelines.settings import AVAILABLE_NOW, Settings
+from streamlog.spark.pipelines.settings import AVAILABLE_NOW, PipelineSettings
+from streamlog.spark.runtime.checkpoints import write_plain_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +28,7 @@ def refusing(setting: str, reason: str) -> Iterator[None]:
         raise OptionError(setting, reason) from None
 
 
-def begun(spark: SparkSession, writer: DataStreamWriter, settings: Settings, name: str) -> StreamingQuery:
+def begun(spark: SparkSession, writer: DataStreamWriter, settings: PipelineSettings, name: str) -> StreamingQuery:
     """OptionError."""
     folder = settings.checkpoint(name)
     write_plain_files(spark, folder)

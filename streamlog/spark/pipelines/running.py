@@ -26,8 +26,8 @@ from streamlog.errors import StreamlogError
 from streamlog.spark.failures import OptionError, StreamlogSparkError, sentence
 from streamlog.spark.options import settings_for
 from streamlog.spark.pipelines.explain import explanation
-from streamlog.spark.pipelines.settings import Settings
-from streamlog.spark.session import check_installed, make_session
+from streamlog.spark.pipelines.settings import PipelineSettings
+from streamlog.spark.runtime.session import check_installed, make_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,7 +74,7 @@ def load(name: str) -> Any:
 def run(name: str, given: Mapping[str, str], tell: Tell) -> None:
     """Until it ends, or a signal stops it. `tell` gets lines about its progress. StreamlogSparkError."""
     module = load(name)
-    settings = Settings(module.SETTINGS, given)
+    settings = PipelineSettings(module.SETTINGS, given)
     _check_cluster(settings, module)
     with _stop_signals() as stop:
         try:
@@ -215,7 +215,7 @@ def _root(error: BaseException) -> str:
     return "" if cause is error else str(cause)
 
 
-def _check_cluster(settings: Settings, module: Any) -> None:
+def _check_cluster(settings: PipelineSettings, module: Any) -> None:
     """Before Spark takes its seconds to start. StreamlogSparkError."""
     client = {name.removeprefix("streamlog."): text for name, text in settings.clients.items()}
     quick = {"default.api.timeout.ms": _UNREACHABLE_MS, "request.timeout.ms": _UNREACHABLE_MS}

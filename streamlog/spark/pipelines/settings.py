@@ -1,4 +1,4 @@
-"""Settings of pipelines: key=value, from a table; what is not known or missing is refused by name. Pure.
+"""PipelineSettings of pipelines: key=value, from a table; what is not known or missing is refused by name. Pure.
 
 spark.*        of the session;     streamlog.*    of the clients;     anything else    the pipeline's own
 """
@@ -14,31 +14,31 @@ from msgspec import Struct
 from streamlog.spark.failures import OptionError
 
 
-class Setting(Struct, frozen=True):
+class PipelineSetting(Struct, frozen=True):
     name: str
     default: str | None  # None: it must be given
     doc: str
 
 
 COMMON: Final = (
-    Setting("bootstrap.servers", None, "Nodes of the cluster, host:port,..."),
-    Setting("checkpoint", None, "A folder or URL where the pipeline keeps what it has done; it goes on from there."),
-    Setting(
+    PipelineSetting("bootstrap.servers", None, "Nodes of the cluster, host:port,..."),
+    PipelineSetting("checkpoint", None, "A folder or URL for the pipeline's progress; a restart resumes from there."),
+    PipelineSetting(
         "trigger",
         "",
         "When a micro-batch begins: empty, as soon as there is something; a duration such as 10 seconds; or"
         " available-now: read what there is, and end.",
     ),
-    Setting("max.offsets.per.trigger", "", "So many offsets in a micro-batch at most. Empty: all there are."),
+    PipelineSetting("max.offsets.per.trigger", "", "So many offsets in a micro-batch at most. Empty: all there are."),
 )
 _PASSED_ON: Final = ("spark.", "streamlog.")
 AVAILABLE_NOW: Final = "available-now"
 
 
-class Settings:
+class PipelineSettings:
     """Valid ones. `own[name]` is "" for what was not given and has no default."""
 
-    def __init__(self, table: Sequence[Setting], given: Mapping[str, str]) -> None:
+    def __init__(self, table: Sequence[PipelineSetting], given: Mapping[str, str]) -> None:
         """OptionError."""
         names = {one.name: one for one in table}
         own = {name: text for name, text in given.items() if not name.startswith(_PASSED_ON)}

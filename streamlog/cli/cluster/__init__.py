@@ -1,0 +1,1 @@
+"""`streamlogctl cluster`: `commands` are its verbs, `health` is the largest of them."""

@@ -1,0 +1,389 @@
+"""`streamlogctl cluster`: health, nodes, metadata quorum, disks; drain and forget nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Final
+
+import click
+from msgspec.structs import replace
+
+from streamlog.cli.cluster.health import health
+from streamlog.cli.common.failures import end_with
+from streamlog.cli.common.nouns import Noun
+from streamlog.cli.common.output import Output, Row, cell_text, output_option, say, show_facts, show_json, show_rows
+from streamlog.cli.common.progress import counting
+from streamlog.cli.common.session import with_admin
+from streamlog.cli.common.target import Target, cluster_options
+from streamlog.client.admin.async_admin import AsyncAdmin
+from streamlog.client.admin.values import ClusterDescription, DrainProgress, Scrub, VoterDescription
+
+_NODE_COLUMNS: Final = (
+    "node",
+    "address",
+    "rack",
+    "state",
+    "controller",
+    "draining",
+    "replicas",
+    "leaders",
+    "clock_skew_ms",
+)
+_VOTER_COLUMNS: Final = ("node", "address", "role", "match_index", "lag")
+_DISK_COLUMNS: Final = (
+    "node",
+    "path",
+    "state",
+    "replicas",
+    "size_bytes",
+    "usable_bytes",
+    "total_bytes",
+    "damaged",
+    "scrub",
+)
+_REPLICA_COLUMNS: Final = ("node", "path", "topic", "partition", "size_bytes", "log_start", "log_end", "damaged")
+# A drain moves whole replicas: more often would only cost calls.
+_ASK_AGAIN_S: Final = 0.5
+
+_node_id = click.argument("node_id", metavar="NODE", type=click.IntRange(0))
+
+
+@click.group(cls=Noun)
+def cluster() -> None:
+    """Nodes, quorum, disks; drain and forget nodes."""
+
+
+cluster.add_command(health)
+
+
+@cluster.command
+@output_option
+@cluster_options
+def describe(target: Target, output: Output) -> None:
+    """Show nodes, controller and the health of the partitions.
+
+    \b
+    Examples:
+      streamlogctl cluster describe
+      streamlogctl cluster describe --output json | jq .under_replicated_partition_count
+    """
+    found = with_admin(target, lambda admin: admin.describe_cluster())
+    facts = _facts(found)
+    rows = [_node_row(found, index) for index in range(len(found.nodes))]
+    if output is Output.JSON:
+        show_json(facts | {"nodes": rows})
+        return
+    show_facts(output, facts)
+    say()
+    show_rows(output, rows, columns=_NODE_COLUMNS)
+
+
+def _facts(found: ClusterDescription) -> dict[str, str | int | None]:
+    return {
+        "cluster_id": found.cluster_id,
+        "controller": found.controller,
+        "metadata_version": found.metadata_version,
+        "topic_count": found.topic_count,
+        "partition_count": found.partition_count,
+        "offline_partition_count": found.offline_partition_count,
+        "under_replicated_partition_count": found.under_replicated_partition_count,
+        "voters_without_vote": cell_text([voter.node_id for voter in found.voters if voter.without_vote]),
+    }
+
+
+def _node_row(found: ClusterDescription, index: int) -> Row:
+    node = found.nodes[index]
+    return {
+        "node": node.node_id,
+        "address": node.address,
+        "rack": node.rack,
+        "state": node.state.value,
+        "controller": node.node_id == found.controller,
+        "draining": node.draining,
+        "replicas": node.replica_count,
+        "leaders": node.leader_count,
+        "clock_skew_ms": node.clock_skew_ms,
+        "broker_epoch": node.broker_epoch,
+    }
+
+
+@cluster.command
+@output_option
+@cluster_options
+def quorum(target: Target, output: Output) -> None:
+    """Show who votes on the metadata, and how far each voter is.
+
+    \b
+    Example:
+      streamlogctl cluster quorum
+    """
+    found = with_admin(target, lambda admin: admin.describe_cluster())
+    leader = next((node for node in found.nodes if node.node_id == found.controller), None)
+    if leader is not None and all(voter.match_index is None for voter in found.voters):
+        # The leader alone knows how far the others are, and it was another node that answered.
+        found = with_admin(replace(target, servers=(leader.address,)), lambda admin: admin.describe_cluster())
+    facts: dict[str, str | int | None] = {
+        "leader": found.controller,
+        "term": found.quorum_term,
+        "commit_index": found.commit_index,
+    }
+    rows = [_voter_row(found, voter) for voter in found.voters]
+    if output is Output.JSON:
+        show_json(facts | {"voters": rows})
+        return
+    show_facts(output, facts)
+    say()
+    show_rows(output, rows, columns=_VOTER_COLUMNS)
+    for voter in found.voters:
+        if voter.without_vote:
+            say(
+                f"Node {voter.node_id} came back without its metadata directory, and has no vote. It is given it back "
+                "within seconds where controller.quorum.voter.restore.enable is set; else by "
+                f"'streamlogctl cluster restore-voter {voter.node_id}'."
+            )
+
+
+def _voter_row(found: ClusterDescription, voter: VoterDescription) -> Row:
+    known = voter.match_index is not None
+    return {
+        "node": voter.node_id,
+        "address": voter.address,
+        "role": _role(found, voter),
+        "match_index": voter.match_index if known else "unknown",
+        "lag": max(0, found.commit_index - (voter.match_index or 0)) if known else "unknown",
+    }
+
+
+def _role(found: ClusterDescription, voter: VoterDescription) -> str:
+    if voter.without_vote:
+        return "no vote"
+    return "leader" if voter.node_id == found.controller else "voter"
+
+
+@cluster.command
+@click.option("--wait/--no-wait", default=False, help="Stay until the node has no replicas any more.")
+@click.option("--cancel", is_flag=True, help="Call the drain off: what has moved stays where it is.")
+@click.option("--show", is_flag=True, help="Change nothing, say how far it is.")
+@_node_id
+@cluster_options
+def drain(target: Target, node_id: int, *, wait: bool, cancel: bool, show: bool) -> None:
+    """Empty NODE of its replicas, so that it can be stopped for good. It goes on in the background.
+
+    \b
+    Examples:
+      streamlogctl cluster drain 3 --wait
+      streamlogctl cluster drain 3 --show
+      streamlogctl cluster drain 3 --cancel
+    """
+    if cancel and show:
+        raise click.UsageError("--cancel and --show exclude each other: give one of them.")
+
+    async def work(admin: AsyncAdmin) -> DrainProgress:
+        if cancel:
+            return await admin.cancel_drain(node_id)
+        progress = await (admin.drain_progress(node_id) if show else admin.drain_node(node_id))
+        return await _drained(admin, node_id, progress) if wait else progress
+
+    progress = with_admin(target, work)
+    if not progress.draining:
+        say(f"Node {node_id} is not being drained; it has {progress.remaining_count} replicas.")
+    elif progress.remaining_count == 0:
+        say(f"Node {node_id} is empty: stop it, then forget it with 'streamlogctl cluster unregister {node_id}'.")
+    else:
+        say(
+            f"Node {node_id} is being drained: {progress.remaining_count} replicas are left, "
+            f"{progress.moving_count} of them move now."
+        )
+
+
+async def _drained(admin: AsyncAdmin, node_id: int, progress: DrainProgress) -> DrainProgress:
+    """Until nothing is left, or somebody calls the drain off."""
+    total = progress.remaining_count
+    with counting(f"draining node {node_id}", total, "replicas") as advance:
+        while progress.draining and progress.remaining_count > 0:
+            await asyncio.sleep(_ASK_AGAIN_S)
+            progress = await admin.drain_progress(node_id)
+            advance(max(0, total - progress.remaining_count))
+    return progress
+
+
+@cluster.command
+@_node_id
+@cluster_options
+def unregister(target: Target, node_id: int) -> None:
+    """Forget NODE, which will not come back. It must be stopped, and have no replicas.
+
+    \b
+    Example:
+      streamlogctl cluster unregister 3
+    """
+    with_admin(target, lambda admin: admin.unregister_node(node_id))
+    say(f"Node {node_id} is forgotten.")
+
+
+@cluster.command(name="add-voter")
+@click.option("--address", metavar="HOST:PORT", default="", help="Of its server; default: where it is registered.")
+@click.option("--replace", "replaced", type=click.IntRange(0), help="A voter that is gone for good.")
+@_node_id
+@cluster_options
+def add_voter(target: Target, node_id: int, *, address: str, replaced: int | None) -> None:
+    """Give NODE a vote on the metadata.
+
+    It must run with its own id in controller.quorum.voters, beside those that vote now: so it follows the quorum's log
+    and waits to be let in.
+
+    \b
+    Examples:
+      streamlogctl cluster add-voter 4
+      streamlogctl cluster add-voter 4 --replace 2
+    """
+    voters = with_admin(target, lambda admin: admin.add_voter(node_id, address=address, replaced_node_id=replaced))
+    say(f"Node {node_id} votes. Voters: {_voter_ids(voters)}.")
+
+
+@cluster.command(name="restore-voter")
+@_node_id
+@cluster_options
+def restore_voter(target: Target, node_id: int) -> None:
+    """Give NODE, a voter that came back without its metadata directory, its vote again.
+
+    Its new directory takes the place of the lost one once it has caught up, and the other voters agree. The quorum does
+    this by itself where controller.quorum.voter.restore.enable is set.
+
+    \b
+    Example:
+      streamlogctl cluster restore-voter 2
+    """
+
+    async def work(admin: AsyncAdmin) -> tuple[VoterDescription, ...] | None:
+        known = next((voter for voter in (await admin.describe_cluster()).voters if voter.node_id == node_id), None)
+        if known is not None and not known.without_vote and known.match_index is not None:
+            return None
+        return await admin.add_voter(node_id, replaced_node_id=node_id)
+
+    voters = with_admin(target, work)
+    if voters is None:
+        say(f"Node {node_id} has its vote.")
+    else:
+        say(f"Node {node_id} votes again. Voters: {_voter_ids(voters)}.")
+
+
+@cluster.command(name="remove-voter")
+@_node_id
+@cluster_options
+def remove_voter(target: Target, node_id: int) -> None:
+    """Take the vote of NODE, which goes on as a broker.
+
+    \b
+    Example:
+      streamlogctl cluster remove-voter 2
+    """
+    voters = with_admin(target, lambda admin: admin.remove_voter(node_id))
+    say(f"Node {node_id} does not vote. Voters: {_voter_ids(voters)}.")
+
+
+def _voter_ids(voters: tuple[VoterDescription, ...]) -> str:
+    return cell_text([voter.node_id for voter in voters])
+
+
+@cluster.command(name="log-dirs")
+@click.option("--broker", "node_ids", type=click.IntRange(0), multiple=True, help="Only of this node; repeatable.")
+@click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Only replicas of this topic; repeatable.")
+@click.option("--replicas", "each", is_flag=True, help="A line a replica, not a line a directory.")
+@output_option
+@cluster_options
+def log_dirs(target: Target, output: Output, node_ids: tuple[int, ...], topics: tuple[str, ...], *, each: bool) -> None:
+    """Show the log directories of the nodes, and what is in them.
+
+    \b
+    Examples:
+      streamlogctl cluster log-dirs
+      streamlogctl cluster log-dirs --topic orders --replicas
+    """
+    found = with_admin(target, lambda admin: admin.describe_log_dirs(node_ids, topics=topics))
+    rows: list[Row] = []
+    for node in found:
+        for directory in node.log_dirs:
+            where: dict[str, str | int] = {"node": node.node_id, "path": directory.path}
+            if each:
+                rows += [
+                    where
+                    | {
+                        "topic": replica.at.topic,
+                        "partition": replica.at.partition,
+                        "size_bytes": replica.size_bytes,
+                        "log_start": replica.log_start,
+                        "log_end": replica.log_end,
+                        "damaged": replica.damaged_ranges,
+                    }
+                    for replica in directory.replicas
+                ]
+            else:
+                rows.append(
+                    where
+                    | {
+                        "state": "active" if directory.error is None else "offline",
+                        "replicas": len(directory.replicas),
+                        "size_bytes": sum(replica.size_bytes for replica in directory.replicas),
+                        "usable_bytes": "unknown" if directory.usable_bytes is None else directory.usable_bytes,
+                        "total_bytes": "unknown" if directory.total_bytes is None else directory.total_bytes,
+                        "damaged": sum(replica.damaged_ranges for replica in directory.replicas),
+                        "scrub": _scrub(directory.scrub),
+                    }
+                )
+    show_rows(output, rows, columns=_REPLICA_COLUMNS if each else _DISK_COLUMNS)
+    end_with((f"node {node.node_id}", node.error) for node in found)
+
+
+def _scrub(scrub: Scrub | None) -> str:
+    """How far the reading is that looks for damage, in few words."""
+    if scrub is None:
+        return "not yet"
+    since = time.strftime("%Y-%m-%d %H:%M", time.localtime((scrub.ended_ms or scrub.started_ms) / 1000))
+    if scrub.ended_ms is not None:
+        return f"done {since}"
+    return f"{min(100, 100 * scrub.read_bytes // max(1, scrub.total_bytes))}% since {since}"
+
+
+@cluster.command
+@click.option("--level", type=click.IntRange(1), help="Default: the highest one that all nodes understand.")
+@cluster_options
+def upgrade(target: Target, *, level: int | None) -> None:
+    """Raise metadata.version once all nodes run the new release. There is no way back.
+
+    \b
+    Example:
+      streamlogctl cluster upgrade
+    """
+    holds = with_admin(target, lambda admin: admin.update_metadata_version(level or 0))
+    say(f"metadata.version is {holds}.")
+
+
+@cluster.command
+@output_option
+@cluster_options
+def api(target: Target, output: Output) -> None:
+    """Show release, features and limits of the node that answers.
+
+    \b
+    Example:
+      streamlogctl cluster api --bootstrap-server node2:9092
+    """
+    found = with_admin(target, lambda admin: admin.describe_node())
+    limits = found.limits
+    show_facts(
+        output,
+        {
+            "version": found.version,
+            "cluster_id": found.cluster_id,
+            "node": found.node_id,
+            "features": {one.name: one.level for one in found.features},
+            "request_bytes_max": limits.request_bytes_max,
+            "response_bytes": limits.response_bytes,
+            "response_bytes_max": limits.response_bytes_max,
+            "batch_bytes_max": limits.batch_bytes_max,
+            "partitions_per_request_max": limits.partitions_per_request_max,
+            "new_partitions_per_request_max": limits.new_partitions_per_request_max,
+        },
+    )

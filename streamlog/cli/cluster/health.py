@@ -1,0 +1,64 @@
+"""`streamlogctl cluster health`: what is wrong with the cluster now, why, and what to do; for people and scripts."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+import click
+
+from streamlog.cli.common.output import Output, Row, output_option, show_json, show_rows
+from streamlog.cli.common.session import with_admin
+from streamlog.cli.common.target import Target, cluster_options
+from streamlog.monitor import HealthFinding, Severity, findings_of, read_cluster_state
+from streamlog.printable import escaped
+
+UNHEALTHY: Final = 3
+_COLUMNS: Final = ("severity", "problem", "cause", "remedy")
+_COLOURS: Final = {Severity.CRITICAL: "red", Severity.WARNING: "yellow"}
+
+
+@click.command
+@click.option("--critical", "critical_only", is_flag=True, help="Only what stops writing, reading or the metadata.")
+@output_option
+@cluster_options
+def health(target: Target, output: Output, *, critical_only: bool) -> None:
+    """Show what is wrong with the cluster, each with its cause and what to do. Exit code 0: nothing; 3: something.
+
+    \b
+    Examples:
+      streamlogctl cluster health
+      streamlogctl cluster health --critical && ./deploy.sh
+      streamlogctl cluster health --output json | jq -r '.[].problem'
+    """
+    state = with_admin(target, read_cluster_state)
+    found = [one for one in findings_of(state) if one.severity is Severity.CRITICAL or not critical_only]
+    show_findings(output, found)
+    if found:
+        sys.exit(UNHEALTHY)
+
+
+def show_findings(output: Output, found: Sequence[HealthFinding]) -> None:
+    match output:
+        case Output.JSON:
+            show_json([_row(one) for one in found])
+        case Output.TEXT:
+            show_rows(output, [_row(one) for one in found], columns=_COLUMNS)
+        case Output.TABLE:
+            for one in found:
+                label = click.style(one.severity.value.upper(), fg=_COLOURS[one.severity], bold=True)
+                problem = click.style(escaped(one.problem), bold=True)
+                click.echo(f"{label}  {problem}\n  why  {escaped(one.cause)}\n  do   {escaped(one.remedy)}")
+            if not found:
+                click.echo(click.style("Healthy.", fg="green"))
+
+
+def _row(one: HealthFinding) -> Row:
+    return {
+        "severity": one.severity.value,
+        "subject": one.subject,
+        "problem": one.problem,
+        "cause": one.cause,
+        "remedy": one.remedy,
+    }

@@ -1,0 +1,129 @@
+"""What the nouns of streamlogctl have in common: groups of verbs, and names that can be given in two ways.
+
+Kafka's tools take names as flags (`--topic orders`), people rather type them behind the verb (`orders`). Both work
+everywhere, and several at once where that makes sense.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Container, Sequence
+from typing import Final, TypeVar
+
+import click
+
+from streamlog.model import PartitionId, TopicPartition
+
+Command = TypeVar("Command", bound=Callable[..., object])
+
+_COMPLETION_TIMEOUT_MS: Final = 1_000
+_SHORT_HELP_MAX: Final = 200  # characters
+_TOPIC_PARTITION: Final = re.compile(r"(?P<topic>.+)[-:](?P<partition>[0-9]{1,9})")
+
+
+def topics_argument(command: Command) -> Command:
+    """NAME... and --topic NAME; the command gets `names` and `flag_names`, for `all_names`."""
+    argument = click.argument("names", metavar="[TOPIC]...", nargs=-1, shell_complete=_topics)
+    flag = click.option(
+        "--topic",
+        "flag_names",
+        metavar="TOPIC",
+        multiple=True,
+        shell_complete=_topics,
+        help="As TOPIC; can be repeated.",
+    )
+    return argument(flag(command))
+
+
+def topic_argument(command: Command) -> Command:
+    """One topic: TOPIC or --topic TOPIC; for `one_name`."""
+    argument = click.argument("name", metavar="[TOPIC]", required=False, shell_complete=_topics)
+    flag = click.option("--topic", "flag_name", metavar="TOPIC", shell_complete=_topics, help="As TOPIC.")
+    return argument(flag(command))
+
+
+def _topics(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """For a shell: the topics of the cluster, or nothing where none answers at once."""
+    # Loaded here: it is needed when a person presses the tabulator.
+    from streamlog.cli.common.session import with_admin
+    from streamlog.cli.common.target import ENVIRONMENT, Target, addresses
+
+    servers = context.params.get("servers") or addresses(os.environ.get(ENVIRONMENT, ""))
+    target = Target(servers=servers, request_timeout_ms=_COMPLETION_TIMEOUT_MS)
+    try:
+        found = with_admin(target, lambda admin: admin.list_topics())
+    except click.ClickException:
+        return []
+    return [one.name for one in found if one.name.startswith(incomplete)]
+
+
+def all_names(names: Sequence[str], flag_names: Sequence[str], *, required: bool = True) -> list[str]:
+    """Without those that stand twice. Commas separate too, as in Kafka's tools; no topic has one in its name."""
+    given = [part.strip() for name in (*names, *flag_names) for part in name.split(",") if part.strip()]
+    if required and not given:
+        raise click.UsageError("Name a topic: TOPIC, or --topic TOPIC.")
+    return list(dict.fromkeys(given))
+
+
+def one_name(name: str | None, flag_name: str | None) -> str:
+    if name and flag_name and name != flag_name:
+        raise click.UsageError(f"Two topics are named, {name} and {flag_name}: name one.")
+    if not (name or flag_name):
+        raise click.UsageError("Name a topic: TOPIC, or --topic TOPIC.")
+    return name or flag_name or ""
+
+
+def key_values(texts: Sequence[str], option: str) -> dict[str, str]:
+    """Of NAME=VALUE each."""
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise click.BadParameter(f"{text!r}: must be NAME=VALUE.", param_hint=option)
+        found[name.strip()] = value
+    return found
+
+
+def topic_partition(text: str) -> TopicPartition:
+    """Of `topic-0`, or `topic:0`."""
+    match = _TOPIC_PARTITION.fullmatch(text)
+    if match is None:
+        raise click.BadParameter(f"{text!r}: must be TOPIC-PARTITION, such as orders-0.")
+    return TopicPartition(match["topic"], PartitionId(int(match["partition"])))
+
+
+def node_ids(text: str, option: str) -> tuple[int, ...]:
+    """Of `1,2,3`."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in parts):
+        raise click.BadParameter(f"{text!r}: must be ids of nodes, such as 1,2,3.", param_hint=option)
+    return tuple(int(part) for part in parts)
+
+
+class Noun(click.Group):
+    """A group of verbs, in the order in which they were added. Kafka's dashed verbs are understood: `--create`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, _undashed(args, self.commands))
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Whole sentences: click's own list cuts them off."""
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, verb.get_short_help_str(_SHORT_HELP_MAX)) for name, verb in self.commands.items()]
+            )
+
+
+def _undashed(args: list[str], verbs: Container[str]) -> list[str]:
+    """`--list` at the first place, or anywhere where no verb comes first, as `list` at the first place."""
+    if not args or args[0] in verbs:
+        return args
+    dashed = next((arg for arg in args if arg.startswith("--") and arg[2:] in verbs), None)
+    if dashed is None:
+        return args
+    at = args.index(dashed)
+    return [dashed[2:], *args[:at], *args[at + 1 :]]

@@ -1,0 +1,60 @@
+"""A command's connection to the cluster: made for one run, closed at its end, errors told as sentences."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from streamlog.cli.common.failures import Interrupted, failed
+from streamlog.cli.common.output import say
+from streamlog.cli.common.target import UNREACHABLE_MS, Target
+from streamlog.client.admin.async_admin import AsyncAdmin
+from streamlog.errors import StreamlogError
+from streamlog.ports import system
+
+T = TypeVar("T")
+
+
+def with_admin(target: Target, work: Callable[[AsyncAdmin], Awaitable[T]]) -> T:
+    """What `work` gives. ClickException for its errors."""
+
+    async def run() -> T:
+        async with _admin(target) as admin:
+            return await work(admin)
+
+    return finish(run())
+
+
+async def check_reachable(target: Target) -> None:
+    """StreamlogError, soon, where no node can be reached: producers and consumers wait longer for one."""
+    async with _admin(target) as admin:
+        await admin.describe_node()
+
+
+def finish(work: Coroutine[Any, Any, T]) -> T:
+    """Run it to its end. ClickException for its errors, Interrupted for Ctrl-C."""
+    try:
+        return system.run(work)
+    except StreamlogError as error:
+        raise failed(error) from None
+    except KeyboardInterrupt:
+        raise Interrupted from None
+
+
+def _admin(target: Target) -> AsyncAdmin:
+    timeout_ms = target.request_timeout_ms
+    settings = target.settings | {"default.api.timeout.ms": timeout_ms, "request.timeout.ms": timeout_ms}
+    with telling_warnings():
+        return AsyncAdmin(settings, unreachable_s=UNREACHABLE_MS / 1_000, client_version="streamlogctl")
+
+
+@contextmanager
+def telling_warnings() -> Iterator[None]:
+    """What is odd about a client's settings goes to standard error, without the place in our code."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        yield
+    for one in found:
+        say(f"Warning: {one.message}", err=True)

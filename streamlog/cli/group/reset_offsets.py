@@ -1,0 +1,266 @@
+"""`streamlogctl group reset-offsets`: where a group goes on, when it is started again.
+
+Nothing is changed without --execute. An offset that is outside of the log becomes the nearer end of it, as in Kafka.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import click
+from msgspec import Struct
+
+from streamlog.cli.common.failures import end_with
+from streamlog.cli.common.output import Output, Row, on_terminal, output_option, show_rows
+from streamlog.cli.common.session import with_admin
+from streamlog.cli.common.target import Target, cluster_options
+from streamlog.cli.group.partitions import chosen_partitions, one_group, parsed, topics_option
+from streamlog.cli.records.consume import milliseconds
+from streamlog.client.admin.async_admin import AsyncAdmin
+from streamlog.client.consumer.offset_finder import AtTime, Bound
+from streamlog.client.groups.group_offsets import OffsetAndMetadata
+from streamlog.config.offset_reset import parse_duration_ms
+from streamlog.errors import GroupIdNotFoundError, GroupNotEmptyError, StreamlogError
+from streamlog.model import NO_OFFSET, Offset, PartitionId, TopicPartition
+
+_COLUMNS: Final = ("group", "topic", "partition", "new_offset")
+_HEADINGS: Final = {"new_offset": "NEW-OFFSET"}
+# Columns of a plan: of one group, or with the group in front.
+_PLAN_COLUMNS: Final = (3, 4)
+
+Committed = Mapping[TopicPartition, OffsetAndMetadata]
+
+
+class _Modes(Struct, frozen=True, kw_only=True):
+    """One of them is given."""
+
+    to_earliest: bool
+    to_latest: bool
+    to_current: bool
+    to_offset: int | None
+    shift_by: int | None
+    to_datetime: str | None
+    by_duration: str | None
+    from_file: str | None
+
+    def check(self) -> None:
+        given = (
+            self.to_earliest,
+            self.to_latest,
+            self.to_current,
+            self.to_offset is not None,
+            self.shift_by is not None,
+            self.to_datetime is not None,
+            self.by_duration is not None,
+            self.from_file is not None,
+        )
+        if sum(given) != 1:
+            raise click.UsageError(
+                "Say where to: one of --to-earliest, --to-latest, --to-current, --to-offset, --shift-by, "
+                "--to-datetime, --by-duration, --from-file."
+            )
+        if self.to_datetime is not None or self.by_duration is not None:
+            self.timestamp_ms()
+
+    def timestamp_ms(self) -> int:
+        if self.to_datetime is not None:
+            return milliseconds(self.to_datetime, "--to-datetime")
+        assert self.by_duration is not None, "one of them is given"
+        try:
+            duration_ms = parse_duration_ms(self.by_duration)
+        except ValueError as problem:
+            raise click.BadParameter(f"{self.by_duration!r}: {problem}.", param_hint="--by-duration") from None
+        return max(0, time.time_ns() // 1_000_000 - duration_ms)
+
+
+@click.command("reset-offsets")
+@click.argument("name", metavar="[GROUP]", required=False)
+@click.option("--group", "flag_name", metavar="GROUP", help="As GROUP.")
+@topics_option
+@click.option("--all-topics", is_flag=True, help="All topics that the group has committed offsets of.")
+@click.option("--to-earliest", is_flag=True, help="To the first record that is there.")
+@click.option("--to-latest", is_flag=True, help="To the end.")
+@click.option("--to-current", is_flag=True, help="To where it is; to the end where it is nowhere yet.")
+@click.option("--to-offset", type=click.IntRange(0), help="To this offset.")
+@click.option("--shift-by", type=int, help="By so many on, or back where it is negative.")
+@click.option("--to-datetime", metavar="TIME", help="To the first record of this time or later: 2026-11-21T15:00:00Z.")
+@click.option("--by-duration", metavar="DURATION", help="To so long ago: PT1H, P2DT3H4M.")
+@click.option(
+    "--from-file",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="As --export writes it: lines of topic,partition,offset, or of group,topic,partition,offset.",
+)
+@click.option("--dry-run", is_flag=True, help="Only show what would be done. The default.")
+@click.option("--execute", is_flag=True, help="Do it.")
+@click.option("--export", is_flag=True, help="Print the plan as a file for --from-file.")
+@output_option
+@cluster_options
+def reset_offsets(
+    target: Target,
+    output: Output,
+    name: str | None,
+    flag_name: str | None,
+    topics: tuple[str, ...],
+    *,
+    all_topics: bool,
+    dry_run: bool,
+    execute: bool,
+    export: bool,
+    to_earliest: bool,
+    to_latest: bool,
+    to_current: bool,
+    to_offset: int | None,
+    shift_by: int | None,
+    to_datetime: str | None,
+    by_duration: str | None,
+    from_file: str | None,
+) -> None:
+    """Set where a group without members goes on.
+
+    Without --execute it only shows what it would do.
+
+    \b
+    Examples:
+      streamlogctl group reset-offsets billing --topic orders --to-earliest
+      streamlogctl group reset-offsets billing --topic orders:0,1 --shift-by -100 --execute
+      streamlogctl group reset-offsets billing --all-topics --to-datetime 2026-11-21T15:00:00Z --execute
+      streamlogctl group reset-offsets billing --all-topics --to-current --export > plan.csv
+      streamlogctl group reset-offsets billing --from-file plan.csv --execute
+    """
+    named = one_group(name, flag_name)
+    modes = _Modes(
+        to_earliest=to_earliest,
+        to_latest=to_latest,
+        to_current=to_current,
+        to_offset=to_offset,
+        shift_by=shift_by,
+        to_datetime=to_datetime,
+        by_duration=by_duration,
+        from_file=from_file,
+    )
+    modes.check()
+    if dry_run and execute:
+        raise click.UsageError("--dry-run and --execute exclude each other.")
+    if from_file is None and all_topics == bool(topics):
+        raise click.UsageError("Say which partitions: --topic TOPIC[:0,1], or --all-topics.")
+
+    async def work(admin: AsyncAdmin) -> tuple[dict[TopicPartition, Offset], list[tuple[str, StreamlogError | None]]]:
+        await _check_empty(admin, named)
+        plan = await _plan(admin, named, modes, topics, all_topics=all_topics)
+        if not execute:
+            return plan, []
+        results = await admin.alter_group_offsets(named, plan)
+        return plan, [(str(one.at), one.error) for one in results]
+
+    plan, results = with_admin(target, work)
+    if export:
+        _export(plan)
+    else:
+        rows: list[Row] = [
+            {"group": named, "topic": one.topic, "partition": one.partition, "new_offset": offset}
+            for one, offset in plan.items()
+        ]
+        show_rows(output, rows, columns=_COLUMNS, headings=_HEADINGS)
+    if not execute and plan:
+        click.echo("Nothing was changed: give --execute to do it.", err=True)
+    end_with(results)
+
+
+async def _check_empty(admin: AsyncAdmin, name: str) -> None:
+    """GroupNotEmptyError, with or without --execute."""
+    (described,) = await admin.describe_groups([name])
+    if described.error is not None and not isinstance(described.error, GroupIdNotFoundError):
+        raise described.error
+    if described.members:
+        raise GroupNotEmptyError(
+            f"group {name!r} has {len(described.members)} members, and is {described.state.value}", group=name
+        )
+
+
+async def _plan(
+    admin: AsyncAdmin, name: str, modes: _Modes, topics: Sequence[str], *, all_topics: bool
+) -> dict[TopicPartition, Offset]:
+    committed = await admin.list_group_offsets(name)
+    wanted: dict[TopicPartition, Offset] | None = None
+    if modes.from_file is not None:
+        wanted = _read(modes.from_file, name)
+        partitions = list(wanted)
+    elif all_topics:
+        partitions = sorted(committed)
+    else:
+        partitions = chosen_partitions(topics, await _partitions_of(admin, topics))
+    if not partitions:
+        return {}
+    first = await admin.list_offsets(dict.fromkeys(partitions, Bound.EARLIEST))
+    end = await admin.list_offsets(dict.fromkeys(partitions, Bound.LATEST))
+    if wanted is None:
+        starts = {one: first[one].offset for one in partitions}
+        ends = {one: end[one].offset for one in partitions}
+        wanted = await _wanted(admin, modes, partitions, committed, starts, ends)
+    return {one: Offset(min(max(at, first[one].offset), end[one].offset)) for one, at in wanted.items()}
+
+
+async def _partitions_of(admin: AsyncAdmin, topics: Sequence[str]) -> list[TopicPartition]:
+    """Of those that are named whole."""
+    whole = [topic for topic, numbers in map(parsed, topics) if numbers is None]
+    found = []
+    for topic in await admin.describe_topics(whole) if whole else ():
+        if topic.error is not None:
+            raise topic.error
+        found += [TopicPartition(topic.name, one.partition) for one in topic.partitions]
+    return found
+
+
+async def _wanted(
+    admin: AsyncAdmin,
+    modes: _Modes,
+    partitions: Sequence[TopicPartition],
+    committed: Committed,
+    starts: Mapping[TopicPartition, Offset],
+    ends: Mapping[TopicPartition, Offset],
+) -> dict[TopicPartition, Offset]:
+    if modes.to_earliest:
+        return dict(starts)
+    if modes.to_latest:
+        return dict(ends)
+    if modes.to_current:
+        return {one: committed[one].offset if one in committed else ends[one] for one in partitions}
+    if modes.to_offset is not None:
+        return dict.fromkeys(partitions, Offset(modes.to_offset))
+    if modes.shift_by is not None:
+        missing = [str(one) for one in partitions if one not in committed]
+        if missing:
+            raise click.UsageError(f"Nothing is committed of {', '.join(missing)}: there is nothing to shift.")
+        return {one: Offset(committed[one].offset + modes.shift_by) for one in partitions}
+    at = AtTime(modes.timestamp_ms())
+    found = await admin.list_offsets(dict.fromkeys(partitions, at))
+    return {one: ends[one] if found[one].offset == NO_OFFSET else found[one].offset for one in partitions}
+
+
+def _read(path: str, name: str) -> dict[TopicPartition, Offset]:
+    plan: dict[TopicPartition, Offset] = {}
+    with Path(path).open(newline="", encoding="utf-8") as file:
+        for number, row in enumerate(csv.reader(file), start=1):
+            if not row:
+                continue
+            cells = [cell.strip() for cell in row]
+            if len(cells) not in _PLAN_COLUMNS or not all(cell.isdecimal() for cell in cells[-2:]):
+                raise click.UsageError(f"{path}: line {number}: must be topic,partition,offset.")
+            if len(cells) == max(_PLAN_COLUMNS) and cells[0] != name:
+                continue
+            topic, partition, offset = cells[-3:]
+            plan[TopicPartition(topic, PartitionId(int(partition)))] = Offset(int(offset))
+    return plan
+
+
+def _export(plan: Mapping[TopicPartition, Offset]) -> None:
+    lines = io.StringIO()
+    csv.writer(lines, lineterminator="\n").writerows([one.topic, one.partition, at] for one, at in plan.items())
+    sys.stdout.write(on_terminal(lines.getvalue()))

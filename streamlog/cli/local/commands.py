@@ -1,0 +1,206 @@
+"""`streamlogctl local`: a cluster on this machine for development, one process a node, one directory for all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, TypeVar
+
+import click
+
+from streamlog.cli.common.failures import failed
+from streamlog.cli.common.nouns import Noun, key_values
+from streamlog.cli.common.output import Output, Row, output_option, say, show_rows
+from streamlog.cli.local.start import start_nodes
+from streamlog.daemon.local_cluster import LocalCluster, LocalNode
+from streamlog.errors import StreamlogError
+
+Command = TypeVar("Command", bound=Callable[..., object])
+
+_DIRECTORY: Final = "streamlog-local"
+_COLUMNS: Final = ("node", "address", "state", "pid", "http", "directory")
+
+
+@click.group(cls=Noun)
+def local() -> None:
+    """A cluster on this machine, for development."""
+
+
+def _dir_option(command: Command) -> Command:
+    return click.option(
+        "--dir",
+        "directory",
+        metavar="DIR",
+        type=click.Path(file_okay=False, path_type=Path),
+        default=_DIRECTORY,
+        show_default=True,
+        help="Where everything about the cluster stands.",
+    )(command)
+
+
+def _nodes_argument(command: Command) -> Command:
+    return click.argument("node_ids", metavar="[NODE]...", nargs=-1, type=click.IntRange(1))(command)
+
+
+_timeout_option = click.option(
+    "--timeout-s", type=click.FloatRange(0), default=30.0, show_default=True, help="How long to wait for the nodes."
+)
+
+
+@local.command
+@_dir_option
+@click.option("--nodes", "count", type=click.IntRange(1), help="How many. Default: as before, at first 3.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_000),
+    default=9092,
+    show_default=True,
+    help="Of the first node, at the first start; the others follow. 0: wherever there is room.",
+)
+@click.option("--override", "overrides", metavar="NAME=VALUE", multiple=True, help="A setting, at the first start.")
+@_timeout_option
+def start(directory: Path, count: int | None, port: int, overrides: tuple[str, ...], timeout_s: float) -> None:
+    """Start the nodes, and wait until they serve. They go on when this command ends.
+
+    \b
+    Examples:
+      streamlogctl local start
+      streamlogctl local start --nodes 3 --dir /tmp/cluster --port 9092
+      streamlogctl local start --nodes 1 --override flush.messages=10000
+    """
+    cluster = LocalCluster(directory)
+    try:
+        with cluster.locked():
+            cluster.create(count or len(cluster.nodes) or 3, port, key_values(overrides, "--override"))
+            start_nodes(cluster, cluster.nodes, timeout_s)
+            say(f"{_named(cluster.nodes)} ready: {','.join(node.address for node in cluster.nodes)}")
+            _show_http(cluster.nodes)
+    except StreamlogError as error:
+        raise failed(error) from None
+    except OSError as error:
+        raise click.ClickException(f"{error.filename or directory}: {error.strerror}.") from None
+
+
+@local.command
+@_dir_option
+@_timeout_option
+@_nodes_argument
+def stop(directory: Path, node_ids: tuple[int, ...], timeout_s: float) -> None:
+    """Stop nodes in good order; without NODE: all of them.
+
+    \b
+    Examples:
+      streamlogctl local stop
+      streamlogctl local stop 2
+    """
+    cluster = LocalCluster(directory)
+    with cluster.locked():
+        nodes = _chosen(cluster, node_ids)
+        _stop(cluster, nodes, timeout_s)
+        say(f"{_named(nodes)} stopped.")
+
+
+def _stop(cluster: LocalCluster, nodes: Sequence[LocalNode], timeout_s: float) -> None:
+    slow = cluster.stop(nodes, timeout_s)
+    if slow:
+        raise click.ClickException(
+            f"node {', '.join(str(node.node_id) for node in slow)} has not stopped after {timeout_s:g} s: wait longer "
+            "with --timeout-s, or end it with 'streamlogctl local kill'."
+        )
+
+
+@local.command
+@_dir_option
+@click.argument("node_ids", metavar="NODE...", nargs=-1, required=True, type=click.IntRange(1))
+def kill(directory: Path, node_ids: tuple[int, ...]) -> None:
+    """End nodes as `kill -9` does, to see what the others make of it.
+
+    \b
+    Example:
+      streamlogctl local kill 2
+    """
+    cluster = LocalCluster(directory)
+    with cluster.locked():
+        try:
+            for node in _chosen(cluster, node_ids):
+                done = "killed" if cluster.kill(node) else "did not run"
+                say(f"Node {node.node_id} {done}.")
+        except StreamlogError as error:
+            raise failed(error) from None
+
+
+@local.command
+@_dir_option
+@_timeout_option
+@_nodes_argument
+def restart(directory: Path, node_ids: tuple[int, ...], timeout_s: float) -> None:
+    """Stop nodes in good order and start them again, one after the other; without NODE: all of them.
+
+    \b
+    Examples:
+      streamlogctl local restart
+      streamlogctl local restart 2
+    """
+    cluster = LocalCluster(directory)
+    with cluster.locked():
+        nodes = _chosen(cluster, node_ids)
+        try:
+            for node in nodes:
+                _stop(cluster, [node], timeout_s)
+                start_nodes(cluster, [node], timeout_s)
+        except StreamlogError as error:
+            raise failed(error) from None
+        say(f"{_named(nodes)} restarted.")
+
+
+@local.command
+@_dir_option
+@output_option
+def status(directory: Path, output: Output) -> None:
+    """Show which nodes run, and where.
+
+    \b
+    Example:
+      streamlogctl local status
+    """
+    rows = [_row(node) for node in LocalCluster(directory).nodes]
+    if not rows and output is not Output.JSON:
+        say(f"There is no cluster in {directory}: start one with 'streamlogctl local start --dir {directory}'.")
+        return
+    show_rows(output, rows, columns=_COLUMNS)
+
+
+def _row(node: LocalNode) -> Row:
+    process = node.process
+    return {
+        "node": node.node_id,
+        "address": node.address,
+        "http": node.http,
+        "state": "stopped" if process is None else "running",
+        "pid": "" if process is None else process.pid,
+        "directory": str(node.folder),
+    }
+
+
+def _show_http(nodes: Sequence[LocalNode]) -> None:
+    served = [f"{node.http}/metrics" for node in nodes if node.http]
+    if served:
+        say(f"Metrics: {' '.join(served)}", err=True)
+
+
+def _chosen(cluster: LocalCluster, node_ids: Sequence[int]) -> Sequence[LocalNode]:
+    try:
+        chosen = [cluster.node(node_id) for node_id in dict.fromkeys(node_ids)] or cluster.nodes
+    except StreamlogError as error:
+        raise failed(error) from None
+    if not chosen:
+        raise click.ClickException(
+            f"there is no cluster in {cluster.directory}: name its directory with --dir, or start one with "
+            "'streamlogctl local start'."
+        )
+    return chosen
+
+
+def _named(nodes: Sequence[LocalNode]) -> str:
+    ids = ", ".join(str(node.node_id) for node in nodes)
+    return f"Node {ids}" if len(nodes) == 1 else f"Nodes {ids}"

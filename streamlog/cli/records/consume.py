@@ -1,0 +1,286 @@
+"""`streamlogctl consume`: read records from a place on, and print them.
+
+Batches come undecoded from the consumer and are made lines of as a whole. It ends by --max-messages, --until-end,
+--timeout-ms without a record, Ctrl-C, or when nobody reads standard output any more, which is noticed also while no
+record comes.
+
+With --group it is a member of that group, and what it has printed is committed; with --partition as well it reads that
+partition alone, from the group's offset or from --offset, without being a member.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import stat
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from datetime import datetime
+from itertools import islice
+from typing import Any, Final
+
+import click
+
+from streamlog.cli.common.nouns import key_values, one_name, topic_argument
+from streamlog.cli.common.session import check_reachable, finish, telling_warnings
+from streamlog.cli.common.target import Target, cluster_options
+from streamlog.cli.records.output_format import OutputFormat, json_lines
+from streamlog.client.consumer.assigned_consumer import EARLIEST, LATEST, Start
+from streamlog.client.consumer.async_consumer import AsyncConsumer
+from streamlog.client.consumer.consumer_records import ConsumerBatch
+from streamlog.client.consumer.offset_finder import AtTime
+from streamlog.model import INT32_MAX, Offset, PartitionId, TopicPartition
+from streamlog.printable import escaped_json
+from streamlog.records.decode import Fields
+
+_LOOK_S: Final = 0.5  # how often a member looks whether it is at the ends
+_ENDS: Final = {"earliest": EARLIEST, "latest": LATEST}
+
+
+@click.command
+@topic_argument
+@click.option("--from-beginning", is_flag=True, help="From the first record that is there; else from now on.")
+@click.option("--offset", metavar="OFFSET", help="From this offset of --partition on; or earliest, latest.")
+@click.option(
+    "--partition", "partitions", type=click.IntRange(0, INT32_MAX), multiple=True, help="Only this partition."
+)
+@click.option(
+    "--timestamp",
+    metavar="MS|TIME",
+    help="From this time on: ms since 1970, or as 2026-11-21T15:00:00 (local) or ...Z.",
+)
+@click.option("--group", metavar="GROUP", help="As a member of this group: from where it has committed, else as said.")
+@click.option("--max-messages", type=click.IntRange(1), help="End after so many records.")
+@click.option("--until-end", is_flag=True, help="End where the partitions end at the start.")
+@click.option("--timeout-ms", type=click.IntRange(0), help="End when no record has come for so long.")
+@click.option("--property", "properties", metavar="NAME=VALUE", multiple=True, help="What to print, see above.")
+@click.option("--raw", is_flag=True, help="To a terminal as to a pipe: keys and values as they are, not escaped.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--isolation-level",
+    type=click.Choice(["read_uncommitted", "read_committed"]),
+    default="read_uncommitted",
+    show_default=True,
+)
+@click.option(
+    "--on-corrupt-batch",
+    type=click.Choice(["fail", "skip"]),
+    help="At a stored batch that cannot be decoded: end with an error, as by default, or pass over it and say so.",
+)
+@click.option("--consumer-property", "settings", metavar="NAME=VALUE", multiple=True, help="A setting of the consumer.")
+@cluster_options
+def consume(
+    target: Target,
+    name: str | None,
+    flag_name: str | None,
+    offset: str | None,
+    partitions: tuple[int, ...],
+    timestamp: str | None,
+    group: str | None,
+    max_messages: int | None,
+    timeout_ms: int | None,
+    properties: tuple[str, ...],
+    output: str,
+    isolation_level: str,
+    on_corrupt_batch: str | None,
+    settings: tuple[str, ...],
+    *,
+    raw: bool,
+    from_beginning: bool,
+    until_end: bool,
+) -> None:
+    """Print the records of TOPIC, the values alone unless something else is asked for.
+
+    \b
+    Properties (as of Kafka's console consumer), true or false:
+      print.key print.value print.offset print.partition print.timestamp print.headers
+    and:
+      key.separator=:          between what is printed; default: a tab
+      line.separator=, headers.separator=, null.literal=
+
+    \b
+    Examples:
+      streamlogctl consume orders --from-beginning
+      streamlogctl consume orders --partition 0 --offset 100 --max-messages 10
+      streamlogctl consume orders --timestamp 2026-11-21T15:00:00Z --until-end
+      streamlogctl consume orders --from-beginning --property print.key=true --property key.separator=:
+      streamlogctl consume orders --from-beginning --until-end --output json | jq .value.text
+      streamlogctl consume orders --group billing --from-beginning
+    """
+    topic = one_name(name, flag_name)
+    start = _start(offset, timestamp, partitions, from_beginning=from_beginning)
+    if group is not None and not partitions and (offset is not None or timestamp is not None):
+        raise click.UsageError(
+            "A group begins where it has committed. Move it with 'streamlogctl group reset-offsets', or name a "
+            "partition, which is read without being a member then."
+        )
+    form_texts = key_values(properties, "--property")
+    given = {
+        "isolation.level": isolation_level,
+        # An offset that is not there is an error; from an end on, reading goes on at that end.
+        "auto.offset.reset": "none" if isinstance(start, int) else "latest" if start is LATEST else "earliest",
+        "default.api.timeout.ms": target.request_timeout_ms,
+        **({} if group is None else {"group.id": group}),
+        **({} if on_corrupt_batch is None else {"on.corrupt.batch": on_corrupt_batch}),
+        **key_values(settings, "--consumer-property"),
+    }
+    printed = skipped = 0
+    began = False
+
+    async def run() -> None:
+        nonlocal printed, skipped, began
+        form = OutputFormat.of(form_texts, escape=not raw and sys.stdout.isatty())
+        with telling_warnings():
+            consumer = AsyncConsumer(target.settings | given)
+        await check_reachable(target)
+        async with consumer:
+            named = partitions or range(await consumer.partition_count(topic))
+            wanted = [TopicPartition(topic, PartitionId(number)) for number in named]
+            is_member = group is not None and not partitions
+            if is_member:
+                consumer.subscribe([topic])
+            else:
+                # A group's own place comes before the default one, an end from now on.
+                from_group = group is not None and start is LATEST and offset is None
+                await consumer.assign(wanted, start=None if from_group else start)
+            began = True
+            ends = await consumer.end_offsets(wanted) if until_end else None
+            patience_s = None if timeout_ms is None else timeout_ms / 1_000
+            batches = _of_member(consumer, ends, patience_s) if is_member else _batches(consumer, ends, patience_s)
+            async for batch in batches:
+                some = _wanted(batch, ends, None if max_messages is None else max_messages - printed)
+                _write(form, output, topic, batch, some)
+                printed += len(some)
+                skipped = consumer.corrupt_batches_skipped
+                if some and Offset(some[-1][0] + 1) < batch.next_offset and group is not None:
+                    # Only what was printed is committed.
+                    consumer.seek(TopicPartition(topic, batch.partition), some[-1][0] + 1)
+                if printed == max_messages:
+                    return
+
+    try:
+        finish(_until_nobody_reads(run()))
+    finally:
+        if began:
+            without = f"; corrupt batches skipped: {skipped}" if skipped else ""
+            click.echo(f"Processed a total of {printed} messages{without}", err=True)
+
+
+def _start(offset: str | None, timestamp: str | None, partitions: tuple[int, ...], *, from_beginning: bool) -> Start:
+    if sum((offset is not None, timestamp is not None, from_beginning)) > 1:
+        raise click.UsageError("--from-beginning, --offset and --timestamp exclude each other: give one of them.")
+    if timestamp is not None:
+        return AtTime(milliseconds(timestamp, "--timestamp"))
+    if offset is None or offset in _ENDS:
+        return EARLIEST if from_beginning else _ENDS[offset or "latest"]
+    if not offset.isdecimal():
+        raise click.BadParameter(f"{offset!r}: must be a number from 0, earliest or latest.", param_hint="--offset")
+    if len(partitions) != 1:
+        raise click.UsageError("An offset is one of one partition: name it with --partition.")
+    return int(offset)
+
+
+def milliseconds(text: str, option: str) -> int:
+    """Of a number, or of a time in ISO 8601."""
+    if text.isdecimal():
+        return int(text)
+    try:
+        return round(datetime.fromisoformat(text).timestamp() * 1_000)
+    except (ValueError, OverflowError):
+        raise click.BadParameter(
+            f"{text!r}: must be milliseconds since 1970, or a time as 2026-11-21T15:00:00.", param_hint=option
+        ) from None
+
+
+async def _batches(
+    consumer: AsyncConsumer, ends: dict[TopicPartition, Offset] | None, patience_s: float | None
+) -> AsyncIterator[ConsumerBatch]:
+    """Until the ends, where there are any, or until none has come for so long."""
+    while ends is None or await _left(consumer, ends):
+        batch = await consumer.poll_batch(timeout_s=patience_s)
+        if batch is None:
+            return
+        yield batch
+
+
+async def _left(consumer: AsyncConsumer, ends: dict[TopicPartition, Offset]) -> bool:
+    """Something is before the end of a partition; those that are done are not read any further."""
+    done = [one for one in consumer.assignment if await consumer.position(one) >= ends[one]]
+    if done:
+        await consumer.assign([one for one in consumer.assignment if one not in done])
+    return bool(consumer.assignment)
+
+
+async def _of_member(
+    consumer: AsyncConsumer, ends: dict[TopicPartition, Offset] | None, patience_s: float | None
+) -> AsyncIterator[ConsumerBatch]:
+    """As `_batches`, of whatever partitions the group gives: until the ends of those."""
+    begin = asyncio.get_running_loop().time()
+    while True:
+        waited_s = asyncio.get_running_loop().time() - begin
+        if patience_s is not None and waited_s >= patience_s:
+            return
+        left_s = None if patience_s is None else patience_s - waited_s
+        if ends is not None:
+            left_s = _LOOK_S if left_s is None else min(left_s, _LOOK_S)
+        batch = await consumer.poll_batch(timeout_s=left_s)
+        if batch is not None:
+            yield batch
+            begin = asyncio.get_running_loop().time()
+        elif ends is not None and await _at_ends(consumer, ends):
+            return
+
+
+async def _at_ends(consumer: AsyncConsumer, ends: dict[TopicPartition, Offset]) -> bool:
+    """All that this member has is read; one that has nothing yet, or never gets anything, goes on waiting."""
+    mine = consumer.assignment
+    return bool(mine) and all([await consumer.position(one) >= ends.get(one, Offset(0)) for one in mine])
+
+
+def _wanted(batch: ConsumerBatch, ends: dict[TopicPartition, Offset] | None, count: int | None) -> list[Fields]:
+    """Its records before the end, so many at most."""
+    records: Iterable[Fields] = batch.fields()
+    if ends is not None:
+        end = ends[TopicPartition(batch.topic, batch.partition)]
+        records = (record for record in records if record[0] < end)
+    return list(islice(records, count))
+
+
+def _write(form: OutputFormat, output: str, topic: str, batch: ConsumerBatch, records: list[Fields]) -> None:
+    if output == "json":
+        lines = json_lines(topic, batch.partition, batch.timestamp_type, records)
+        if form.escape:
+            lines = escaped_json(lines.decode()).encode()
+    else:
+        lines = form.lines(batch.partition, batch.timestamp_type, records)
+    sys.stdout.buffer.write(lines)
+    sys.stdout.buffer.flush()
+
+
+async def _until_nobody_reads(work: Coroutine[Any, Any, None]) -> None:
+    """The work, or as much of it as standard output is read: a pipe that is closed tells so at once."""
+    reading = asyncio.ensure_future(work)
+    loop = asyncio.get_running_loop()
+    fd = sys.stdout.fileno()
+    if stat.S_ISFIFO(os.fstat(fd).st_mode):
+        watch = (loop, fd, reading.cancel)
+        threading.Thread(target=_watch, args=watch, name="stdout", daemon=True).start()
+    try:
+        await reading
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise  # Ctrl-C
+
+
+def _watch(loop: asyncio.AbstractEventLoop, fd: int, closed: Callable[[], object]) -> None:
+    """In a thread, for the loop would make the pipe non-blocking, for whoever else writes to it too."""
+    poll = select.poll()
+    poll.register(fd, 0)  # errors and hang-ups are always told
+    poll.poll()
+    try:
+        loop.call_soon_threadsafe(closed)
+    except RuntimeError:
+        pass  # the loop has ended

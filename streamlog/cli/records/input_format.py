@@ -1,0 +1,168 @@
+"""LineSplitter of standard input as records, by the properties that Kafka's console producer knows. Pure.
+
+    parse.key=true, key.separator=<TAB>          KEY<TAB>VALUE
+    parse.headers=true, headers.delimiter=<TAB>  NAME:VALUE,NAME:VALUE<TAB>...   before the key
+    headers.separator=, headers.key.separator=:
+    null.marker=TEXT                             a key, value or header's value of this text is null
+    ignore.error=true                            a line without its separator is a value, and no error
+
+A line ends with LF or CR LF; what comes after the last one is a line too. An empty line is a record with an empty
+value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from msgspec import Struct
+
+from streamlog.errors import InvalidRecordError, InvalidRequestError, MessageTooLargeError
+from streamlog.records import Headers
+
+_NAMES: Final = (
+    "parse.key",
+    "key.separator",
+    "parse.headers",
+    "headers.delimiter",
+    "headers.separator",
+    "headers.key.separator",
+    "null.marker",
+    "ignore.error",
+)
+
+
+class InputFormat(Struct, frozen=True, kw_only=True):
+    parse_key: bool = False
+    key_separator: bytes = b"\t"
+    parse_headers: bool = False
+    headers_delimiter: bytes = b"\t"
+    headers_separator: bytes = b","
+    headers_key_separator: bytes = b":"
+    null_marker: bytes | None = None
+    ignore_error: bool = False
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str]) -> InputFormat:
+        """InvalidRequestError for a name or value that cannot be."""
+        for name in properties:
+            if name not in _NAMES:
+                raise InvalidRequestError(
+                    f"{name} is no property of the input: there are {', '.join(_NAMES)}", field=name, limit=_NAMES
+                )
+        marker = properties.get("null.marker")
+        return cls(
+            parse_key=boolean(properties, "parse.key"),
+            key_separator=separator(properties, "key.separator", "\t"),
+            parse_headers=boolean(properties, "parse.headers"),
+            headers_delimiter=separator(properties, "headers.delimiter", "\t"),
+            headers_separator=separator(properties, "headers.separator", ","),
+            headers_key_separator=separator(properties, "headers.key.separator", ":"),
+            null_marker=None if marker is None else marker.encode(),
+            ignore_error=boolean(properties, "ignore.error"),
+        )
+
+
+class InputRecord(Struct, frozen=True):
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+
+class LineSplitter:
+    """Bytes as they come, cut into lines. A line is bounded: it is to be one record."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._rest = b""
+        self._count = 0  # of lines given
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The lines that are whole now. MessageTooLargeError."""
+        *whole, self._rest = (self._rest + chunk).split(b"\n")
+        longest = max(map(len, (*whole, self._rest)))
+        if longest > self._bytes_max:
+            raise MessageTooLargeError(
+                f"a line after line {self._count} has {longest} bytes or more, {self._bytes_max} are allowed "
+                "(max.request.size)",
+                field="line",
+                limit=self._bytes_max,
+            )
+        self._count += len(whole)
+        return [line[:-1] if line.endswith(b"\r") else line for line in whole]
+
+    def end(self) -> list[bytes]:
+        """The last line, where it has no end."""
+        rest, self._rest = self._rest, b""
+        return [rest] if rest else []
+
+
+class Parser:
+    """Counts the lines, for what it says of them."""
+
+    def __init__(self, form: InputFormat) -> None:
+        self._form = form
+        self._line = 0
+
+    def records(self, lines: list[bytes]) -> Iterator[InputRecord]:
+        """InvalidRecordError for a line without its separators."""
+        for line in lines:
+            self._line += 1
+            yield self._record(line)
+
+    def _record(self, line: bytes) -> InputRecord:
+        form = self._form
+        headers: Headers = ()
+        key = None
+        if form.parse_headers:
+            text, found, rest = line.partition(form.headers_delimiter)
+            if found:
+                headers, line = self._headers(text), rest
+            else:
+                self._lacks("headers", form.headers_delimiter)
+        if form.parse_key:
+            text, found, rest = line.partition(form.key_separator)
+            if found:
+                key, line = self._or_null(text), rest
+            else:
+                self._lacks("key", form.key_separator)
+        return InputRecord(key, self._or_null(line), headers)
+
+    def _headers(self, text: bytes) -> Headers:
+        if not text:
+            return ()
+        found = []
+        for pair in text.split(self._form.headers_separator):
+            name, colon, value = pair.partition(self._form.headers_key_separator)
+            if not colon:
+                self._lacks("value of a header", self._form.headers_key_separator)
+            else:
+                found.append((name.decode("utf-8", "surrogateescape"), self._or_null(value)))
+        return tuple(found)
+
+    def _or_null(self, text: bytes) -> bytes | None:
+        return None if text == self._form.null_marker else text
+
+    def _lacks(self, what: str, wanted: bytes) -> None:
+        if not self._form.ignore_error:
+            raise InvalidRecordError(
+                f"line {self._line} has no {what}: there is no {wanted.decode(errors='replace')!r} in it; give another "
+                "separator with --property, or --property ignore.error=true"
+            )
+
+
+def boolean(properties: Mapping[str, str], name: str) -> bool:
+    """False where it is not given."""
+    text = properties.get(name, "false").lower()
+    if text not in ("true", "false"):
+        raise InvalidRequestError(f"{name}={text!r}: must be true or false", field=name, limit="true, false")
+    return text == "true"
+
+
+def separator(properties: Mapping[str, str], name: str, default: str) -> bytes:
+    r"""Written as in a shell: `\t` is a tab, `\n` a line end, as is the character itself."""
+    text = properties.get(name, default)
+    found = text.replace("\\t", "\t").replace("\\n", "\n")
+    if not found:
+        raise InvalidRequestError(f"{name} is empty: give at least one character", field=name, limit=1)
+    return found.encode()

@@ -1,0 +1,189 @@
+"""`streamlogctl produce`: each line of standard input becomes a record.
+
+    standard input --chunks--> LineSplitter --> Parser --columns--> AsyncProducer.send_many, pipelined
+
+What is read is bounded by what the producer takes: when its buffer is full, nothing is read. An error of a record ends
+the command, and tells how many lines before it were acknowledged.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+import click
+
+from streamlog.cli.common.nouns import key_values, one_name, topic_argument
+from streamlog.cli.common.session import check_reachable, finish, telling_warnings
+from streamlog.cli.common.target import Target, cluster_options
+from streamlog.cli.records.input_format import InputFormat, InputRecord, LineSplitter, Parser
+from streamlog.cli.records.standard_input import chunks
+from streamlog.client.producer.async_producer import AsyncProducer
+from streamlog.client.producer.producer_batch import ManyFuture
+from streamlog.config import load_producer
+from streamlog.config import producer_settings as producing
+
+_PROMPT: Final = ">"
+# Sends whose outcome nobody has looked at yet; the producer's buffer bounds their bytes.
+_IN_FLIGHT_MAX: Final = 1_000
+
+
+@click.command
+@topic_argument
+@click.option("--property", "properties", metavar="NAME=VALUE", multiple=True, help="How to read a line, see above.")
+@click.option("--acks", "--request-required-acks", type=click.Choice(["all", "-1", "1", "0"]), help="Default: all.")
+@click.option(
+    "--compression",
+    "--compression-codec",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    help="Default: none.",
+)
+@click.option(
+    "--partitioner", metavar="NAME", help="default, round-robin, random, integer-modulo, or a class: module.Class."
+)
+@click.option("--partition", type=click.IntRange(0), help="All records to this partition.")
+@click.option("--batch-size", type=click.IntRange(0), help="Bytes of records to one partition that are sent together.")
+@click.option("--linger-ms", "--timeout", type=click.IntRange(0), help="How long a record waits for others.")
+@click.option("--sync", is_flag=True, help="Wait for each line's acknowledgement before the next is read.")
+@click.option("--producer-property", "settings", metavar="NAME=VALUE", multiple=True, help="A setting of the producer.")
+@click.option("--verbose", is_flag=True, help="Say at the end how many records were written where.")
+@cluster_options
+def produce(
+    target: Target,
+    name: str | None,
+    flag_name: str | None,
+    properties: tuple[str, ...],
+    acks: str | None,
+    compression: str | None,
+    partitioner: str | None,
+    partition: int | None,
+    batch_size: int | None,
+    linger_ms: int | None,
+    settings: tuple[str, ...],
+    *,
+    sync: bool,
+    verbose: bool,
+) -> None:
+    """Write each line of standard input to TOPIC as a record.
+
+    \b
+    Properties (as of Kafka's console producer):
+      parse.key=true           the line is KEY, separator, VALUE
+      key.separator=:          default: a tab
+      parse.headers=true       before the key: NAME:VALUE,NAME:VALUE, then a tab
+      null.marker=NULL         a key or value of this text is null
+      ignore.error=true        a line without its separator is a value
+
+    \b
+    Examples:
+      streamlogctl produce orders < orders.txt
+      tail -F app.log | streamlogctl produce --topic logs --compression zstd
+      streamlogctl produce orders --property parse.key=true --property key.separator=:
+      seq 9 | sed 's/.*/&:row &/' | streamlogctl produce t --partitioner integer-modulo \\
+          --property parse.key=true --property key.separator=:
+    """
+    given = {
+        "max.block.ms": target.request_timeout_ms,
+        **key_values(settings, "--producer-property"),
+        **{
+            setting: value
+            for setting, value in {
+                "acks": acks,
+                "compression.type": compression,
+                "partitioner.class": partitioner,
+                "batch.size": batch_size,
+                "linger.ms": linger_ms,
+            }.items()
+            if value is not None
+        },
+    }
+    # What of it belongs to idempotence is the producer's own default, unless acks says that it cannot be.
+    if acks in ("0", "1"):
+        given.setdefault("enable.idempotence", "false")
+    topic = one_name(name, flag_name)
+    texts = key_values(properties, "--property")
+
+    async def run() -> None:
+        form = InputFormat.of(texts)
+        with telling_warnings():
+            producer = AsyncProducer(target.settings | given)
+        bytes_max = load_producer(target.settings | given).config[producing.MAX_REQUEST_SIZE]
+        await check_reachable(target)
+        async with producer:
+            writer = _Writer(producer, topic, partition, sync=sync)
+            await writer.write_all(LineSplitter(bytes_max), Parser(form))
+        if verbose:
+            click.echo(writer.summary(), err=True)
+
+    finish(run())
+
+
+class _Writer:
+    def __init__(self, producer: AsyncProducer, topic: str, partition: int | None, *, sync: bool) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._partition = partition
+        self._sync = sync
+        self._in_flight: deque[ManyFuture] = deque()
+        self._written: dict[int, int] = {}  # partition -> records that were acknowledged
+
+    async def write_all(self, lines: LineSplitter, parser: Parser) -> None:
+        """StreamlogError: of a line, or of a record that was not written."""
+        prompting = sys.stdin.isatty() and sys.stdout.isatty()
+        self._prompt(prompting)
+        async for chunk in chunks():
+            await self._write(list(parser.records(lines.feed(chunk))))
+            self._prompt(prompting)
+        await self._write(list(parser.records(lines.end())))
+        await self._producer.flush()
+        await self._take(0)
+
+    async def _write(self, records: Sequence[InputRecord]) -> None:
+        if self._sync:
+            for record in records:
+                await self._send([record])
+                await self._take(0)
+        elif any(record.headers for record in records):
+            for record in records:
+                await self._send([record])
+        elif records:
+            await self._send(records)
+        await self._take(_IN_FLIGHT_MAX)
+
+    async def _send(self, records: Sequence[InputRecord]) -> None:
+        if records[0].headers:
+            await self._send_with_headers(records[0])
+            return
+        keys = [record.key for record in records]
+        self._in_flight.append(
+            await self._producer.send_many(
+                self._topic,
+                [record.value for record in records],
+                keys=None if all(key is None for key in keys) else keys,
+                partition=self._partition,
+            )
+        )
+
+    async def _send_with_headers(self, record: InputRecord) -> None:
+        await self._producer.wait_until_room(len(record.value or b"") + len(record.key or b""))
+        sent = self._producer.send(
+            self._topic, record.value, key=record.key, headers=record.headers, partition=self._partition
+        )
+        if self._sync:
+            await sent
+
+    async def _take(self, left: int) -> None:
+        """Look at outcomes until so many are left, and at all that are known already."""
+        while self._in_flight and (len(self._in_flight) > left or self._in_flight[0].done()):
+            for one in await self._in_flight.popleft():
+                self._written[one.partition] = self._written.get(one.partition, 0) + one.record_count
+
+    def summary(self) -> str:
+        each = ", ".join(f"{count} to {self._topic}-{number}" for number, count in sorted(self._written.items()))
+        return f"Wrote {sum(self._written.values())} records{each and ': ' + each}."
+
+    def _prompt(self, prompting: bool) -> None:
+        if prompting:
+            click.echo(_PROMPT, nl=False)

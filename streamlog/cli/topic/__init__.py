@@ -1,0 +1,1 @@
+"""`streamlogctl topic`: `commands`, and `text`: how describe prints topics."""

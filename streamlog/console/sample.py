@@ -1,0 +1,103 @@
+"""One look at everything that the console shows over time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from msgspec import Struct, field
+
+from streamlog.client.admin.async_admin import AsyncAdmin
+from streamlog.client.admin.group_values import GroupListing
+from streamlog.client.admin.values import TopicDescription
+from streamlog.errors import StreamlogError
+from streamlog.model import BrokerId, TopicPartition
+from streamlog.monitor import ClusterState, read_cluster_state
+
+GROUPS_AT_ONCE: Final = 8
+"""Calls to coordinators that are made at the same time."""
+
+
+class PartitionEnd(Struct, frozen=True):
+    """Of the leader's replica."""
+
+    log_start: int
+    log_end: int
+    size_bytes: int
+
+
+class Sample(Struct, frozen=True, kw_only=True):
+    """`at_s`: wall clock, for people; `monotonic_s`: for rates."""
+
+    at_s: float
+    monotonic_s: float
+    state: ClusterState
+    ends: Mapping[TopicPartition, PartitionEnd] = field(default_factory=dict)
+    groups: Sequence[GroupListing] = ()
+    committed: Mapping[str, Mapping[TopicPartition, int]] = field(default_factory=dict)  # by group: next offset to read
+
+    @property
+    def topics(self) -> Sequence[TopicDescription]:
+        return self.state.topics
+
+    def lag(self, group: str) -> dict[TopicPartition, int]:
+        """Records that the group has not committed, of partitions whose end is known."""
+        return {
+            at: max(0, self.ends[at].log_end - offset)
+            for at, offset in self.committed.get(group, {}).items()
+            if at in self.ends
+        }
+
+
+async def sample(admin: AsyncAdmin, at_s: float, monotonic_s: float) -> Sample:
+    """Never raises a StreamlogError: what could not be had is missing, and `state.missing` says why."""
+    state = await read_cluster_state(admin)
+    if state.cluster is None:
+        return Sample(at_s=at_s, monotonic_s=monotonic_s, state=state)
+    try:
+        groups: Sequence[GroupListing] = (await admin.list_groups()).groups
+    except StreamlogError:
+        groups = ()
+    return Sample(
+        at_s=at_s,
+        monotonic_s=monotonic_s,
+        state=state,
+        ends=ends_of(state),
+        groups=groups,
+        committed=await _committed(admin, [one.group for one in groups]),
+    )
+
+
+def ends_of(state: ClusterState) -> dict[TopicPartition, PartitionEnd]:
+    """From the log directories of the nodes that lead."""
+    leaders: dict[TopicPartition, BrokerId] = {
+        TopicPartition(topic.name, one.partition): one.leader
+        for topic in state.topics
+        for one in topic.partitions
+        if one.leader is not None
+    }
+    return {
+        replica.at: PartitionEnd(replica.log_start, replica.log_end, replica.size_bytes)
+        for node in state.log_dirs
+        for directory in node.log_dirs
+        for replica in directory.replicas
+        if leaders.get(replica.at) == node.node_id
+    }
+
+
+async def _committed(admin: AsyncAdmin, groups: Sequence[str]) -> dict[str, dict[TopicPartition, int]]:
+    """Of groups that answered."""
+    slots = asyncio.Semaphore(GROUPS_AT_ONCE)
+    found: dict[str, dict[TopicPartition, int]] = {}
+
+    async def ask(group: str) -> None:
+        async with slots:
+            try:
+                offsets = await admin.list_group_offsets(group)
+            except StreamlogError:
+                return
+            found[group] = {at: one.offset for at, one in offsets.items()}
+
+    await asyncio.gather(*map(ask, groups))
+    return found

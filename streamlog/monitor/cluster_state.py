@@ -1,0 +1,87 @@
+"""Asks a cluster for what its health depends on. What cannot be had is part of the answer, not an error."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Final, TypeVar
+
+from msgspec import Struct, field
+
+from streamlog.client.admin.async_admin import AsyncAdmin
+from streamlog.client.admin.transaction_values import OpenTransaction
+from streamlog.client.admin.values import ClusterDescription, ConfigResource, NodeLogDirs, TopicDescription
+from streamlog.errors import StreamlogError
+
+T = TypeVar("T")
+
+MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
+TOPICS_AT_ONCE: Final = 500
+"""Whose configs are asked for in one request."""
+
+
+class ClusterState(Struct, frozen=True, kw_only=True):
+    """At one moment, as far as it could be had."""
+
+    cluster: ClusterDescription | None
+    topics: Sequence[TopicDescription] = ()  # internal ones included
+    min_insync_replicas: Mapping[str, int] = field(default_factory=dict)  # by topic, bounded by its replicas
+    log_dirs: Sequence[NodeLogDirs] = ()
+    hanging: Sequence[OpenTransaction] = ()
+    missing: Mapping[str, StreamlogError] = field(default_factory=dict)  # what could not be asked, and why
+
+
+async def read_cluster_state(admin: AsyncAdmin) -> ClusterState:
+    """Never raises a StreamlogError: a cluster that does not answer is a state too."""
+    missing: dict[str, StreamlogError] = {}
+    cluster = await _part("the cluster's description", admin.describe_cluster(), missing)
+    if cluster is None:
+        return ClusterState(cluster=None, missing=missing)
+    topics, log_dirs, hanging = await asyncio.gather(
+        _part("topics", _all_topics(admin), missing),
+        _part("log directories", admin.describe_log_dirs(), missing),
+        _part("open transactions", admin.find_hanging_transactions(), missing),
+    )
+    minima = await _part("configs of topics", min_insync_replicas(admin, topics or ()), missing)
+    return ClusterState(
+        cluster=cluster,
+        topics=topics or (),
+        min_insync_replicas=minima or {},
+        log_dirs=log_dirs or (),
+        hanging=() if hanging is None else hanging.transactions,
+        missing=missing,
+    )
+
+
+async def _part(what: str, question: Awaitable[T], missing: dict[str, StreamlogError]) -> T | None:
+    try:
+        return await question
+    except StreamlogError as error:
+        missing[what] = error
+        return None
+
+
+async def _all_topics(admin: AsyncAdmin) -> tuple[TopicDescription, ...]:
+    named = await admin.list_topics(include_internal=True)
+    found = await admin.describe_topics([one.name for one in named]) if named else ()
+    return tuple(one for one in found if one.error is None)  # the others were deleted meanwhile
+
+
+async def min_insync_replicas(admin: AsyncAdmin, topics: Sequence[TopicDescription]) -> dict[str, int]:
+    """Effective ones, by topic. StreamlogError."""
+    minima = {}
+    for begin in range(0, len(topics), TOPICS_AT_ONCE):
+        some = topics[begin : begin + TOPICS_AT_ONCE]
+        described = await admin.describe_configs(
+            [ConfigResource.topic(one.name) for one in some], names=[MIN_INSYNC_REPLICAS]
+        )
+        for topic, found in zip(some, described, strict=True):
+            if found.error is None and found.entries:
+                minima[topic.name] = effective_min_isr(found.entries[0].value, topic.replication_factor)
+    return minima
+
+
+def effective_min_isr(text: str | None, replication_factor: int) -> int:
+    """`text`: the setting's value; None: it is not set, so 2 of three or more replicas, else 1 (SEMANTICS 5.5)."""
+    wanted = int(text) if text else (2 if replication_factor >= 3 else 1)
+    return min(wanted, replication_factor)

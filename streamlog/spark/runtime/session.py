@@ -1,0 +1,75 @@
+"""A Spark session for our programs: with a Java, with this Python on the executors, and quiet.
+
+Under spark-submit all that is there already, and left as it is.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from streamlog.spark.failures import OptionError, StreamlogSparkError
+from streamlog.spark.runtime.java import ensure_java
+from streamlog.spark.runtime.spark_home import use_compiled_pyspark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
+_MASTERS: Final = ("local", "spark://", "yarn", "k8s://")  # for others, Spark's Java ends with its stack
+_DEFAULTS: Final = {
+    "spark.master": "local[*]",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # A small stream's shuffles; Spark's 200 are for tables. A checkpoint keeps what it began with.
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.session.timeZone": "UTC",
+    # Over TCP, Spark sends a task's command and its input in two small writes, and the second waits 40 ms for the
+    # acknowledgement of the first (Nagle's algorithm meets delayed ACKs): for each task in Python.
+    "spark.python.unix.domain.socket.enabled": "true",
+}
+_JAVA_OPTIONS: Final = "SPARK_SUBMIT_OPTS"
+"""Of the Java that pyspark starts. What a user's own settings say stands behind, and wins."""
+_QUIET: Final = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
+
+
+def check_installed() -> None:
+    """StreamlogSparkError."""
+    missing = [name for name in ("pyspark", "pyarrow") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise StreamlogSparkError(f"{' and '.join(missing)} not installed here: pip install 'streamlog[spark]'")
+
+
+def make_session(name: str, conf: Mapping[str, str]) -> SparkSession:
+    """`conf`: spark.*, before the defaults. OptionError, StreamlogSparkError."""
+    check_installed()
+    submitted = _SUBMITTED in os.environ
+    settings = {**({} if submitted else _DEFAULTS), **conf}
+    if not submitted:
+        master = settings["spark.master"]
+        if not master.startswith(_MASTERS):
+            raise OptionError("spark.master", f"is local[N], spark://host:port, yarn or k8s://..., not {master}")
+        ensure_java(os.environ)
+        use_compiled_pyspark(os.environ, master)
+        # Of a data source that nobody has registered, Spark also starts executors' Python with what
+        # PYSPARK_DRIVER_PYTHON names, if there is any; so that is not set here.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        if master.partition("[")[0] == "local" and os.environ["PYSPARK_PYTHON"] == sys.executable:
+            settings.setdefault("spark.python.daemon.module", "streamlog.spark.runtime.quiet_daemon")
+        given = os.environ.get(_JAVA_OPTIONS, "")
+        if _QUIET not in given:
+            os.environ[_JAVA_OPTIONS] = f"{_QUIET} {given}"
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(name)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    try:
+        return builder.getOrCreate()
+    except PySparkException as error:
+        raise StreamlogSparkError(f"Spark does not start: {error}"[:500]) from None

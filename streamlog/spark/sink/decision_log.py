@@ -1,0 +1,130 @@
+"""A sink's log: the last decision about it, in a compacted topic of the cluster, and one driver at a time.
+
+    open --InitProducerId fences every other driver of the sink--> read the last state --> decide --> decide ...
+
+A decision is one record, written in a transaction of the sink's own transactional id. Whoever opens the log ends, by
+that, what another driver had begun, so the state that is read afterwards is the last one for as long as nobody else
+opens the log; if somebody does, `decide` is refused. That is the compare-and-set that the protocol needs.
+
+Reading begins near the end and goes back further until a record of the sink is found, since the last is rarely far
+away. It goes up to the high watermark as it was after the opening, not merely to what is committed: another sink's
+driver may have died in the middle, and hold up what can be read for _DECISION_TIMEOUT_MS.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from typing import Final
+
+from streamlog.client import Admin, Consumer, Producer
+from streamlog.config.client_settings import ADMIN, CONSUMER, PRODUCER
+from streamlog.errors import StreamlogError, TopicAlreadyExistsError
+from streamlog.model import PartitionId, TopicPartition
+from streamlog.spark.failures import StreamlogSparkError
+from streamlog.spark.options import settings_for
+from streamlog.spark.runtime.loop import loop_thread
+from streamlog.spark.sink.state import SinkState, driver_id
+
+TOPIC: Final = "__spark_sinks"
+PARTITIONS: Final = 16
+_CONFIGS: Final = {"cleanup.policy": "compact", "segment.bytes": str(4 << 20), "min.cleanable.dirty.ratio": "0.1"}
+# A decision takes milliseconds; a driver that dies in the middle is aborted after this.
+_DECISION_TIMEOUT_MS: Final = 10_000
+# How far back to look first, in records; twice as far each time.
+_LOOK_BACK: Final = 64
+_FETCH_BYTES: Final = 1 << 20
+_READ_TIMEOUT_S: Final = 60.0
+
+
+class SinkLog:
+    """Of one sink, in one process. After any error it is of no use: close it, and open another."""
+
+    def __init__(self, sink: str, client: Mapping[str, str]) -> None:
+        """StreamlogError."""
+        self._sink = sink
+        self._client = dict(client)
+        create_topic(self._client)
+        self.partition = TopicPartition(TOPIC, PartitionId(zlib.crc32(sink.encode()) % PARTITIONS))
+        own = {
+            "transactional.id": driver_id(sink),
+            "transaction.timeout.ms": str(_DECISION_TIMEOUT_MS),
+            "linger.ms": "0",
+            "compression.type": "none",  # it is compressed already
+        }
+        self._producer = Producer(settings_for(PRODUCER, self._client) | own, thread=loop_thread())
+        try:
+            self._producer.begin_transaction()
+            self.state = self._read()
+        except BaseException:
+            self.close()
+            raise
+
+    def decide(self, state: SinkState) -> None:
+        """Durable when it returns. StreamlogError: refused, since another driver has opened the log; or not known,
+        then whoever opens the log next finds out.
+        """
+        data = state.to_bytes()
+        try:
+            sent = self._producer.send(TOPIC, data, key=self._sink.encode(), partition=int(self.partition.partition))
+            sent.result()
+        except StreamlogError as error:
+            raise StreamlogSparkError(
+                f"the decision about sink {self._sink} was not written: {error.message}"
+            ) from None
+        self._producer.commit_transaction()
+        self.state = state
+        self._producer.begin_transaction()
+
+    def close(self) -> None:
+        """Idempotent. What is open has nothing in it."""
+        self._producer.close(timeout_s=0)
+
+    def _read(self) -> SinkState:
+        with Consumer(self._settings("read_uncommitted"), thread=loop_thread()) as consumer:
+            end = consumer.end_offsets([self.partition])[self.partition]
+        with Consumer(self._settings("read_committed"), thread=loop_thread()) as consumer:
+            first = consumer.beginning_offsets([self.partition])[self.partition]
+            back = _LOOK_BACK
+            upto: int = end
+            while upto > first:
+                start = max(first, end - back)
+                found = self._last(consumer, start, upto)
+                if found is not None:
+                    return SinkState.from_bytes(found)
+                upto, back = start, 2 * back
+        return SinkState()
+
+    def _last(self, consumer: Consumer, start: int, end: int) -> bytes | None:
+        """The sink's last record in [start, end); committed ones alone."""
+        key, value = self._sink.encode(), None
+        at: int = start
+        consumer.assign({self.partition: start}, ends={self.partition: end})
+        while at < end:
+            batches = consumer.poll_batches({self.partition: end}, bytes_max=_FETCH_BYTES, timeout_s=_READ_TIMEOUT_S)
+            if not batches:
+                break
+            for batch in batches:
+                for offset, _, record_key, record_value, _ in batch.fields():
+                    if offset < end and record_key == key:
+                        value = record_value
+            at = batches[-1].next_offset
+        consumer.assign({})
+        return value
+
+    def _settings(self, isolation: str) -> dict[str, str]:
+        given = settings_for(CONSUMER, self._client)
+        return given | {"isolation.level": isolation, "auto.offset.reset": "earliest", "enable.auto.commit": "false"}
+
+
+def create_topic(client: Mapping[str, str]) -> None:
+    """Where it is not there yet. StreamlogError."""
+    with Admin(settings_for(ADMIN, client), thread=loop_thread()) as admin:
+        try:
+            admin.create_topic(TOPIC, partitions=PARTITIONS, configs=_CONFIGS)
+        except TopicAlreadyExistsError:
+            count = len(admin.describe_topic(TOPIC).partitions)
+            if count < PARTITIONS:
+                raise StreamlogSparkError(
+                    f"topic {TOPIC} has {count} partitions and must have {PARTITIONS}: it is not one of ours; delete it"
+                ) from None
