@@ -35,7 +35,7 @@ from streamlog.node.quorum_member import QuorumMember
 from streamlog.node.suspicions import Suspicions
 from streamlog.ports import Ports
 from streamlog.release import RELEASE
-from streamlog.services.all_services import Parts, all_services
+from streamlog.services.all_services import NodeParts, all_services
 from streamlog.services.common.forwarding import Peers
 from streamlog.services.transactions.markers import LocalMarkers, MarkerLinks
 from streamlog.storage.directories.directories import LogDirectories
@@ -138,7 +138,7 @@ class DataPlane:
             stop()
 
     def services(self, member: QuorumMember) -> Sequence[Service]:
-        parts = Parts(
+        parts = NodeParts(
             node_id=self._node_id,
             release=RELEASE,
             ports=self._ports,

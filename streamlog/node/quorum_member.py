@@ -50,7 +50,7 @@ class QuorumMember(Protocol):
 
     def streaming_handlers(self) -> Mapping[str, StreamHandler]: ...
 
-    # For operators (streamlog.services.common.node_parts.Quorum and Controller).
+    # For operators (streamlog.services.common.collaborators.QuorumVoters and CommandSubmitter).
 
     @property
     def applied_index(self) -> RaftIndex: ...

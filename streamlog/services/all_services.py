@@ -29,48 +29,54 @@ from streamlog.metadata.node_configs import NodeConfigs
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId
 from streamlog.ports import Ports
-from streamlog.services.admin.cluster import Cluster
+from streamlog.services.admin.cluster import ClusterService
 from streamlog.services.admin.configs import ConfigDescriptions
-from streamlog.services.admin.controller_commands import Deciding
-from streamlog.services.admin.groups import GroupQuestions
-from streamlog.services.admin.nodes import Disks, NodeQuestions
+from streamlog.services.admin.controller_commands import ControllerDispatch
+from streamlog.services.admin.groups import GroupQueries
+from streamlog.services.admin.nodes import Disks, NodeQueries
 from streamlog.services.admin.reads import ClusterReads
-from streamlog.services.admin.service import Admin, ControllerCalls
-from streamlog.services.admin.transactions import OpenPartitions, TransactionQuestions
-from streamlog.services.admin.voters import VoterChanges
-from streamlog.services.batches.fetch import Fetch
+from streamlog.services.admin.service import AdminService, ControllerCalls
+from streamlog.services.admin.transactions import OpenPartitions, TransactionQueries
+from streamlog.services.admin.voters import VoterCommands
+from streamlog.services.batches.fetch import FetchHandler
 from streamlog.services.batches.fetch_stream import FetchStreams
-from streamlog.services.batches.metadata import Metadata
-from streamlog.services.batches.offsets import Offsets
-from streamlog.services.batches.partition_leader import Leaders
+from streamlog.services.batches.metadata import MetadataHandler
+from streamlog.services.batches.offsets import OffsetsHandler
+from streamlog.services.batches.partition_leader import PartitionLeaders
 from streamlog.services.batches.produce import Produce
 from streamlog.services.batches.produce_stream import ProduceStreams
 from streamlog.services.batches.producer_ids import InitProducerId
-from streamlog.services.batches.service import Batches
+from streamlog.services.batches.service import BatchesService
 from streamlog.services.batches.transaction_verification import Openings, Verifier
 from streamlog.services.batches.watch_metadata import WatchMetadata
 from streamlog.services.common.admission import CallSlots, QueuedBytes
 from streamlog.services.common.auto_create import AutoCreate
+from streamlog.services.common.collaborators import (
+    CommandSubmitter,
+    ControllerAccess,
+    InternalTopics,
+    ProducerIdSequence,
+    QuorumVoters,
+)
 from streamlog.services.common.forwarding import Peers
-from streamlog.services.common.node_parts import Controller, InternalTopics, Link, ProducerIds, Quorum
 from streamlog.services.common.outgoing import OutgoingBytes
 from streamlog.services.common.own_node import OwnNode
 from streamlog.services.common.paging import TopicNames
-from streamlog.services.groups.service import Groups
-from streamlog.services.records.consume import Consume
+from streamlog.services.groups.service import GroupsService
+from streamlog.services.records.consume import ConsumeHandler
 from streamlog.services.records.feeds import FeedSource
-from streamlog.services.records.publish import Preparation, Publish
+from streamlog.services.records.publish import Preparation, PublishHandler
 from streamlog.services.records.publish_stream import PublishStreams
-from streamlog.services.records.publish_transactions import Means
-from streamlog.services.records.routed_writes import Writer
-from streamlog.services.records.service import Records
-from streamlog.services.records.subscribe import Subscribe
-from streamlog.services.transactions.coordination import Coordination
+from streamlog.services.records.publish_transactions import TransactionalStreams
+from streamlog.services.records.routed_writes import RoutedWriter
+from streamlog.services.records.service import RecordsService
+from streamlog.services.records.subscribe import SubscribeHandler
+from streamlog.services.transactions.coordination import CoordinationService
 from streamlog.services.transactions.markers import LocalMarkers
-from streamlog.services.transactions.service import Transactions
+from streamlog.services.transactions.service import TransactionsService
 
 
-class Parts(Struct, frozen=True, kw_only=True):
+class NodeParts(Struct, frozen=True, kw_only=True):
     """What a node gives to its services."""
 
     node_id: BrokerId
@@ -80,10 +86,10 @@ class Parts(Struct, frozen=True, kw_only=True):
     configs: NodeConfigs
     partitions: OpenPartitions
     disks: Disks
-    controller: Controller
-    link: Link
-    quorum: Quorum
-    producer_ids: ProducerIds
+    controller: CommandSubmitter
+    link: ControllerAccess
+    quorum: QuorumVoters
+    producer_ids: ProducerIdSequence
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     local_markers: LocalMarkers
@@ -92,7 +98,7 @@ class Parts(Struct, frozen=True, kw_only=True):
     peers: Peers  # closed by the node, after its services
 
 
-def all_services(parts: Parts) -> list[Service]:
+def all_services(parts: NodeParts) -> list[Service]:
     """For `Network.listen`, by way of streamlog.api.service."""
     node = parts.configs.node
     slots = CallSlots(node[MAX_CONCURRENT_CALLS])
@@ -104,14 +110,14 @@ def all_services(parts: Parts) -> list[Service]:
     auto_create = AutoCreate(parts.view, parts.configs, admin.commands.create_topics)
     verifier = Verifier(parts.node_id, parts.transactions, peers)
     batches = _batches(parts, names, queued, outgoing, auto_create, verifier)
-    cluster = Cluster(parts.node_id, parts.release, parts.view, parts.configs, parts.ports.probe)
+    cluster = ClusterService(parts.node_id, parts.release, parts.view, parts.configs, parts.ports.probe)
 
-    groups = Groups(parts.groups, parts.view, parts.internal_topics)
-    transactions = Transactions(
+    groups = GroupsService(parts.groups, parts.view, parts.internal_topics)
+    transactions = TransactionsService(
         parts.node_id, parts.transactions, parts.groups, verifier, parts.view, parts.internal_topics, peers
     )
     records = _records(parts, batches, transactions, auto_create, queued, outgoing, verifier)
-    coordination = Coordination(parts.transactions, parts.local_markers)
+    coordination = CoordinationService(parts.transactions, parts.local_markers)
 
     def bounded(methods: list[Method]) -> list[Method]:
         return [slots.bounded(method) for method in methods]
@@ -129,17 +135,17 @@ def all_services(parts: Parts) -> list[Service]:
     ]
 
 
-def _admin(parts: Parts, names: TopicNames, peers: Peers) -> Admin:
-    view, deciding = parts.view, Deciding(parts.controller, parts.link)
-    return Admin(
+def _admin(parts: NodeParts, names: TopicNames, peers: Peers) -> AdminService:
+    view, deciding = parts.view, ControllerDispatch(parts.controller, parts.link)
+    return AdminService(
         link=parts.link,
         commands=ControllerCalls(deciding, view),
         reads=ClusterReads(view, names, parts.quorum, parts.clock_skews),
         configs=ConfigDescriptions(parts.node_id, view, parts.configs, peers),
-        voters=VoterChanges(deciding, parts.quorum, view, parts.ports.network),
-        nodes=NodeQuestions(parts.node_id, view, parts.disks, peers),
-        groups=GroupQuestions(parts.node_id, parts.groups, view, parts.configs, peers),
-        transactions=TransactionQuestions(
+        voters=VoterCommands(deciding, parts.quorum, view, parts.ports.network),
+        nodes=NodeQueries(parts.node_id, view, parts.disks, peers),
+        groups=GroupQueries(parts.node_id, parts.groups, view, parts.configs, peers),
+        transactions=TransactionQueries(
             parts.node_id,
             parts.transactions,
             parts.partitions,
@@ -153,23 +159,23 @@ def _admin(parts: Parts, names: TopicNames, peers: Peers) -> Admin:
 
 
 def _batches(
-    parts: Parts,
+    parts: NodeParts,
     names: TopicNames,
     queued: QueuedBytes,
     outgoing: OutgoingBytes,
     auto_create: AutoCreate,
     verifier: Verifier,
-) -> Batches:
-    view, leaders = parts.view, Leaders(parts.partitions, parts.view)
+) -> BatchesService:
+    view, leaders = parts.view, PartitionLeaders(parts.partitions, parts.view)
     openings = Openings(verifier, leaders)
-    return Batches(
-        metadata=Metadata(view, names, auto_create),
+    return BatchesService(
+        metadata=MetadataHandler(view, names, auto_create),
         watch=WatchMetadata(view, names),
         produce=Produce(leaders, queued, openings),
         produce_streams=ProduceStreams(leaders, queued, openings),
-        fetch=Fetch(leaders, parts.configs, outgoing),
+        fetch=FetchHandler(leaders, parts.configs, outgoing),
         fetch_streams=FetchStreams(leaders, view, parts.configs, outgoing),
-        offsets=Offsets(leaders),
+        offsets=OffsetsHandler(leaders),
         producer_ids=InitProducerId(
             parts.node_id, parts.producer_ids, parts.transactions, view, parts.internal_topics, parts.peers
         ),
@@ -177,19 +183,19 @@ def _batches(
 
 
 def _records(
-    parts: Parts,
-    batches: Batches,
-    transactions: Transactions,
+    parts: NodeParts,
+    batches: BatchesService,
+    transactions: TransactionsService,
     auto_create: AutoCreate,
     queued: QueuedBytes,
     outgoing: OutgoingBytes,
     verifier: Verifier,
-) -> Records:
+) -> RecordsService:
     view, ports, peers = parts.view, parts.ports, parts.peers
     backoff = Backoff(ports.random, first_s=0.02, longest_s=0.5)  # a fail-over takes less than a second
     preparation = Preparation(view, parts.configs, auto_create, ports.clock, ports.random, ports.workers)
-    openings = Openings(verifier, Leaders(parts.partitions, view))
-    writer = Writer(parts.node_id, parts.partitions, view, peers, queued, openings, ports.clock, backoff)
+    openings = Openings(verifier, PartitionLeaders(parts.partitions, view))
+    writer = RoutedWriter(parts.node_id, parts.partitions, view, peers, queued, openings, ports.clock, backoff)
     own_node = OwnNode(
         {
             "streamlog.v1.Batches/InitProducerId": batches.producer_ids.init_producer_id,
@@ -198,12 +204,14 @@ def _records(
         },
         ports.clock,
     )
-    means = Means(preparation=preparation, writer=writer, own_node=own_node, clock=ports.clock, backoff=backoff)
+    means = TransactionalStreams(
+        preparation=preparation, writer=writer, own_node=own_node, clock=ports.clock, backoff=backoff
+    )
     feeds = FeedSource(parts.node_id, batches.fetch_streams, peers)
-    return Records(
-        publish=Publish(preparation, writer, ports.clock),
+    return RecordsService(
+        publish=PublishHandler(preparation, writer, ports.clock),
         publish_streams=PublishStreams(preparation, writer, parts.producer_ids, ports.clock, means.stream),
-        subscribe=Subscribe(
+        subscribe=SubscribeHandler(
             parts.node_id,
             view,
             auto_create,
@@ -215,5 +223,5 @@ def _records(
             backoff,
             outgoing,
         ),
-        consume=Consume(parts.node_id, view, ports, backoff),
+        consume=ConsumeHandler(parts.node_id, view, ports, backoff),
     )

@@ -15,7 +15,7 @@ from streamlog.metadata.records import (
     TopicRecord,
 )
 from streamlog.model import BrokerId, PartitionId, RaftIndex, TopicId
-from streamlog.services.common.paging import BEGINNING, PAGE_BYTES, Part, TopicNames, parse_token, take, to_token
+from streamlog.services.common.paging import BEGINNING, PAGE_BYTES, TopicNames, TopicPart, parse_token, take, to_token
 from streamlog.services.common.topics import all_entries
 
 
@@ -33,7 +33,7 @@ def image_of(topics: int, partitions: int, replicas: int, name_length: int) -> M
     return replay(EMPTY_IMAGE, records, RaftIndex(1))
 
 
-def pages(image: MetadataImage, size: int) -> list[list[Part]]:
+def pages(image: MetadataImage, size: int) -> list[list[TopicPart]]:
     names, begin, found = TopicNames(), BEGINNING, []
     while True:
         parts, following = take(all_entries(image, names), begin, size)

@@ -24,7 +24,7 @@ from streamlog.errors import (
 )
 from streamlog.records import iter_batch, scan_headers
 from streamlog.records.header import TRANSACTIONAL_BIT
-from streamlog.services.batches.partition_leader import Leaders
+from streamlog.services.batches.partition_leader import PartitionLeaders
 from tests.services.test_fetch import fetch
 from tests.services.test_groups import GROUPS
 from tests.services.test_subscribe import everything, subscribing
@@ -166,14 +166,14 @@ def test_a_partition_that_is_led_only_after_the_question_is_asked_about_too() ->
     async def story(cluster: Cluster) -> None:
         producer = Producer(cluster)
         await producer.init()
-        writable, late = Leaders.writable, [NotLeaderError("not yet")]
+        writable, late = PartitionLeaders.writable, [NotLeaderError("not yet")]
 
-        def not_at_first(leaders: Leaders, ref: PartitionRef) -> LeaderReplica:
+        def not_at_first(leaders: PartitionLeaders, ref: PartitionRef) -> LeaderReplica:
             if ref.partition == 1 and late:
                 raise late.pop()
             return writable(leaders, ref)
 
-        with patch.object(Leaders, "writable", not_at_first):
+        with patch.object(PartitionLeaders, "writable", not_at_first):
             request = batches_pb2.ProduceRequest(
                 acks=common_pb2.ACKS_ALL,
                 transactional_id=producer.name,

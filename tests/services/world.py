@@ -39,7 +39,7 @@ from streamlog.model import BrokerEpoch, BrokerId, Offset, PartitionId, Producer
 from streamlog.ports import CallInfo, Channel, Ports, RpcError, Stream, UnaryHandler
 from streamlog.raft.port import Leadership
 from streamlog.raft.voters import Voter, VoterSet
-from streamlog.services.all_services import Parts, all_services
+from streamlog.services.all_services import NodeParts, all_services
 from streamlog.services.common.forwarding import Peers
 from streamlog.services.transactions.markers import LocalMarkers, MarkerLinks
 from streamlog.sim import Order, SimLoop, World, run
@@ -155,7 +155,7 @@ class SmallNode:
         markers = MarkerLinks(self.node_id, local_markers, peers)
         transactions = TransactionCoordinator(self.replicas, self.view, self.configs, producer_ids, markers, self.ports)
         services = all_services(
-            Parts(
+            NodeParts(
                 node_id=self.node_id,
                 release="0.0.0",
                 ports=self.ports,

@@ -26,18 +26,18 @@ HEADERS_MAX: Final = 1_000
 HEADER_KEY_BYTES_MAX: Final = 32_767
 
 
-class Partitioner(enum.Enum):
+class RecordPartitioner(enum.Enum):
     KEY_HASH = 1
     ROUND_ROBIN = 2
     RANDOM = 3
     INTEGER_MODULO = 4
 
 
-_PARTITIONERS: Final[Mapping[int, Partitioner]] = {
-    pb.PARTITIONER_KEY_HASH: Partitioner.KEY_HASH,
-    pb.PARTITIONER_ROUND_ROBIN: Partitioner.ROUND_ROBIN,
-    pb.PARTITIONER_RANDOM: Partitioner.RANDOM,
-    pb.PARTITIONER_INTEGER_MODULO: Partitioner.INTEGER_MODULO,
+_PARTITIONERS: Final[Mapping[int, RecordPartitioner]] = {
+    pb.PARTITIONER_KEY_HASH: RecordPartitioner.KEY_HASH,
+    pb.PARTITIONER_ROUND_ROBIN: RecordPartitioner.ROUND_ROBIN,
+    pb.PARTITIONER_RANDOM: RecordPartitioner.RANDOM,
+    pb.PARTITIONER_INTEGER_MODULO: RecordPartitioner.INTEGER_MODULO,
 }
 # By Kafka's names for the codecs, which are those of the records' library too.
 _COMPRESSIONS: Final[Mapping[int, str]] = {
@@ -54,7 +54,7 @@ class PublishOptions(Struct, frozen=True, kw_only=True):
     acks: Acks
     timeout_ms: int  # 1 to PRODUCE_TIMEOUT_MS_MAX
     compression: str  # empty: as the topic says
-    partitioner: Partitioner
+    partitioner: RecordPartitioner
 
 
 class NewRecord(Struct, frozen=True):
@@ -94,7 +94,7 @@ def publish_options(message: pb.PublishOptions) -> PublishOptions:
                 message.compression, _COMPRESSIONS, common_pb2.Compression, "compression", _TOPIC_DEFAULT
             ),
             partitioner=enum_value(
-                message.partitioner, _PARTITIONERS, pb.Partitioner, "partitioner", Partitioner.KEY_HASH
+                message.partitioner, _PARTITIONERS, pb.Partitioner, "partitioner", RecordPartitioner.KEY_HASH
             ),
         )
 

@@ -21,13 +21,16 @@ from streamlog.model import INT32_MAX, Acks
 GROUPS_MAX: Final = 100
 
 
-class End(enum.Enum):
+class EndRequest(enum.Enum):
     COMMIT = 1
     ABORT = 2
     NONE = 3  # it stays open
 
 
-_ENDS: Final[Mapping[int, End]] = {pb.TRANSACTION_END_COMMIT: End.COMMIT, pb.TRANSACTION_END_ABORT: End.ABORT}
+_ENDS: Final[Mapping[int, EndRequest]] = {
+    pb.TRANSACTION_END_COMMIT: EndRequest.COMMIT,
+    pb.TRANSACTION_END_ABORT: EndRequest.ABORT,
+}
 
 
 class TransactionalWriter(Struct, frozen=True, kw_only=True):
@@ -57,9 +60,9 @@ def _offsets(message: pb.TransactionOffsets) -> CommitOffsets:
     return CommitOffsets(group=group_id(message.group), member=committer(message), offsets=places)
 
 
-def end(message: pb.PublishStreamRequest) -> End:
+def end(message: pb.PublishStreamRequest) -> EndRequest:
     """InvalidRequestError."""
-    return enum_value(message.end, _ENDS, pb.TransactionEnd, "end", End.NONE)
+    return enum_value(message.end, _ENDS, pb.TransactionEnd, "end", EndRequest.NONE)
 
 
 def check_acks(options: PublishOptions) -> None:

@@ -29,44 +29,44 @@ HEARTBEAT_INTERVAL_MS: Final = 5_000
 HEARTBEAT_INTERVAL_MS_MIN: Final = 100
 
 
-class OffsetReset(enum.Enum):
+class OffsetResetPolicy(enum.Enum):
     NONE = 1
     EARLIEST = 2
     LATEST = 3
 
 
-class AtOffset(Struct, frozen=True):
+class OffsetPosition(Struct, frozen=True):
     offset: Offset
 
 
-class AtTime(Struct, frozen=True):
+class TimestampPosition(Struct, frozen=True):
     timestamp_ms: int
 
 
-Position = AtOffset | AtTime | OffsetPlace
+Position = OffsetPosition | TimestampPosition | OffsetPlace
 
 
-class Subscription(Struct, frozen=True, kw_only=True):
+class TopicSubscription(Struct, frozen=True, kw_only=True):
     topic: str
     partitions: tuple[PartitionId, ...]  # empty: all, also those that are added
     start: Position
-    end: AtOffset | AtTime | OffsetPlace | None  # None: never; of the places only LATEST
+    end: OffsetPosition | TimestampPosition | OffsetPlace | None  # None: never; of the places only LATEST
 
 
 class SubscribeQuery(Struct, frozen=True, kw_only=True):
-    subscriptions: tuple[Subscription, ...]  # not empty
+    subscriptions: tuple[TopicSubscription, ...]  # not empty
     isolation_level: IsolationLevel
-    offset_reset: OffsetReset
+    offset_reset: OffsetResetPolicy
     response_bytes_max: int
     receive_bytes_max: int
     heartbeat_interval_ms: int
     skip_corrupt: bool  # batches that cannot be decoded
 
 
-_RESETS: Final[Mapping[int, OffsetReset]] = {
-    pb.OFFSET_RESET_NONE: OffsetReset.NONE,
-    pb.OFFSET_RESET_EARLIEST: OffsetReset.EARLIEST,
-    pb.OFFSET_RESET_LATEST: OffsetReset.LATEST,
+_RESETS: Final[Mapping[int, OffsetResetPolicy]] = {
+    pb.OFFSET_RESET_NONE: OffsetResetPolicy.NONE,
+    pb.OFFSET_RESET_EARLIEST: OffsetResetPolicy.EARLIEST,
+    pb.OFFSET_RESET_LATEST: OffsetResetPolicy.LATEST,
 }
 _SKIPS: Final[Mapping[int, bool]] = {pb.CORRUPT_BATCH_POLICY_FAIL: False, pb.CORRUPT_BATCH_POLICY_SKIP: True}
 _BOUNDS: Final[Mapping[int, OffsetPlace]] = {
@@ -90,7 +90,7 @@ def subscribe_query(message: pb.SubscribeRequest) -> SubscribeQuery:
     return SubscribeQuery(
         subscriptions=subscriptions,
         isolation_level=isolation_level(message.isolation_level),
-        offset_reset=enum_value(message.offset_reset, _RESETS, pb.OffsetReset, "offset_reset", OffsetReset.NONE),
+        offset_reset=enum_value(message.offset_reset, _RESETS, pb.OffsetReset, "offset_reset", OffsetResetPolicy.NONE),
         response_bytes_max=response,
         receive_bytes_max=receive,
         heartbeat_interval_ms=max(interval_ms, HEARTBEAT_INTERVAL_MS_MIN),
@@ -103,11 +103,11 @@ def skips_corrupt(policy: int) -> bool:
     return enum_value(policy, _SKIPS, pb.CorruptBatchPolicy, "on_corrupt_batch", default=False)
 
 
-def _subscription(message: pb.SubscribePartitions) -> Subscription:
+def _subscription(message: pb.SubscribePartitions) -> TopicSubscription:
     partitions = each(
         message.partitions, "partitions", lambda number: partition_id(number, ""), count_max=PARTITIONS_PER_REQUEST_MAX
     )
-    return Subscription(
+    return TopicSubscription(
         topic=topic_name(message.topic), partitions=partitions, start=_start(message.start), end=_end(message.end)
     )
 
@@ -117,9 +117,9 @@ def _start(message: pb.StartPosition) -> Position:
         case "bound":
             return enum_value(message.bound, _BOUNDS, common_pb2.OffsetBound, "start.bound")
         case "offset":
-            return AtOffset(Offset(at_least(message.offset, 0, "start.offset")))
+            return OffsetPosition(Offset(at_least(message.offset, 0, "start.offset")))
         case "timestamp_ms":
-            return AtTime(at_least(message.timestamp_ms, 0, "start.timestamp_ms"))
+            return TimestampPosition(at_least(message.timestamp_ms, 0, "start.timestamp_ms"))
         case _:
             return OffsetPlace.LATEST
 
@@ -129,14 +129,14 @@ def _end(message: pb.EndPosition) -> Position | None:
         case "bound":
             return enum_value(message.bound, _END_BOUNDS, common_pb2.OffsetBound, "end.bound")
         case "offset":
-            return AtOffset(Offset(at_least(message.offset, 0, "end.offset")))
+            return OffsetPosition(Offset(at_least(message.offset, 0, "end.offset")))
         case "timestamp_ms":
-            return AtTime(at_least(message.timestamp_ms, 0, "end.timestamp_ms"))
+            return TimestampPosition(at_least(message.timestamp_ms, 0, "end.timestamp_ms"))
         case _:
             return None
 
 
-def _check_distinct(subscriptions: tuple[Subscription, ...]) -> None:
+def _check_distinct(subscriptions: tuple[TopicSubscription, ...]) -> None:
     seen: set[tuple[str, int]] = set()
     named: set[str] = set()  # topics of which some partitions are asked for
     whole: set[str] = set()  # of which all are

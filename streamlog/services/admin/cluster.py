@@ -22,7 +22,7 @@ _FEATURES: Final = ("batches", "idempotence", "legacy-batches", "records", "watc
 _METADATA_VERSION: Final = "metadata.version"
 
 
-class Cluster:
+class ClusterService:
     def __init__(self, node_id: BrokerId, release: str, view: MetadataView, configs: NodeConfigs, probe: Probe) -> None:
         self._node_id = node_id
         self._release = release

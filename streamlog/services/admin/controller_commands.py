@@ -15,14 +15,14 @@ from typing import Any, Final
 from streamlog.api.service import Call, Request, Response
 from streamlog.errors import NotControllerError
 from streamlog.metadata.controller import Command
+from streamlog.services.common.collaborators import CommandSubmitter, ControllerAccess
 from streamlog.services.common.forwarding import is_forwarded, timeout_of
-from streamlog.services.common.node_parts import Controller, Link
 
 _ADMIN: Final = "/streamlog.v1.Admin/"
 
 
-class Deciding:
-    def __init__(self, controller: Controller, link: Link) -> None:
+class ControllerDispatch:
+    def __init__(self, controller: CommandSubmitter, link: ControllerAccess) -> None:
         self._controller = controller
         self._link = link
 

@@ -22,7 +22,7 @@ from streamlog.metadata.node_configs import NodeConfigs
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId
 from streamlog.services.common.forwarding import Peers, is_forwarded, timeout_of
-from streamlog.services.common.gather import ask_each
+from streamlog.services.common.gather import call_each
 from streamlog.services.common.paging import PAGE_BYTES, page_size
 
 _METHOD: Final = "/streamlog.v1.Admin/"
@@ -32,7 +32,7 @@ _TOKEN_LENGTH_MAX: Final = 1_024
 _AT_ONCE: Final = 64
 
 
-class GroupQuestions:
+class GroupQueries:
     def __init__(
         self, node_id: BrokerId, coordinator: GroupCoordinator, view: MetadataView, configs: NodeConfigs, peers: Peers
     ) -> None:
@@ -68,7 +68,7 @@ class GroupQuestions:
     async def _lists_of_others(self, request: pb.ListGroupsRequest, call: Call) -> list[pb.ListGroupsResponse]:
         brokers = self._view.image.brokers.values()
         others = [broker.broker_id for broker in brokers if not broker.fenced and broker.broker_id != self._me]
-        return await ask_each(others, lambda other: self._ask_for_list(other, request, call), at_once=_AT_ONCE)
+        return await call_each(others, lambda other: self._ask_for_list(other, request, call), at_once=_AT_ONCE)
 
     def _own_listings(self) -> list[pb.GroupListing]:
         return [convert.listing(group, self._me) for group in self._coordinator.own_groups()]
@@ -95,7 +95,7 @@ class GroupQuestions:
                 return convert.not_described(group, error)
 
         response = pb.DescribeGroupsResponse(
-            groups=await ask_each(convert.groups(request.groups), one, at_once=_AT_ONCE)
+            groups=await call_each(convert.groups(request.groups), one, at_once=_AT_ONCE)
         )
         if response.ByteSize() > PAGE_BYTES and len(response.groups) > 1:
             raise InvalidRequestError(
@@ -131,7 +131,7 @@ class GroupQuestions:
             except StreamlogError as error:
                 return convert.not_deleted(group, error)
 
-        return pb.DeleteGroupsResponse(results=await ask_each(convert.groups(request.groups), one, at_once=_AT_ONCE))
+        return pb.DeleteGroupsResponse(results=await call_each(convert.groups(request.groups), one, at_once=_AT_ONCE))
 
     async def delete_offsets(self, request: pb.DeleteGroupOffsetsRequest, call: Call) -> pb.DeleteGroupOffsetsResponse:
         command = convert.delete_offsets(request)

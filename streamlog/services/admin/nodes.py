@@ -23,7 +23,7 @@ from streamlog.metadata.image import require_partition
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId, Offset, PartitionId, TopicId, TopicPartition
 from streamlog.services.common.forwarding import Peers, is_forwarded, timeout_of
-from streamlog.services.common.gather import ask_each
+from streamlog.services.common.gather import call_each
 from streamlog.services.common.paging import PAGE_BYTES
 from streamlog.services.common.topics import unknown_topic
 
@@ -55,7 +55,7 @@ class Disks(Protocol):
     ) -> RepairReport: ...
 
 
-class NodeQuestions:
+class NodeQueries:
     def __init__(self, node_id: BrokerId, view: MetadataView, disks: Disks, peers: Peers) -> None:
         self._me = node_id
         self._view = view
@@ -80,7 +80,7 @@ class NodeQuestions:
             except StreamlogError as error:
                 return convert.not_described(node, error)
 
-        return _bounded(await ask_each(asked, one, at_once=_AT_ONCE))
+        return _bounded(await call_each(asked, one, at_once=_AT_ONCE))
 
     def _own_log_dirs(self, topics: frozenset[str]) -> pb.NodeLogDirs:
         node = pb.NodeLogDirs(node_id=self._me)
@@ -132,7 +132,7 @@ class NodeQuestions:
             return pb.DigestReplicasResponse(replicas=[own])
 
         async def ask(start: Offset, end: Offset) -> list[pb.ReplicaDigest]:
-            return await ask_each(
+            return await call_each(
                 partition.replicas,
                 lambda node: self._digest_of(node, topic.topic_id, query, start, end, call),
                 at_once=_AT_ONCE,

@@ -17,13 +17,13 @@ from streamlog.metadata.reassignment import reassignments
 from streamlog.metadata.records import ConfigResource, ResourceType
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId, PartitionId, TopicPartition
-from streamlog.services.common.node_parts import Quorum
+from streamlog.services.common.collaborators import QuorumVoters
 from streamlog.services.common.paging import (
     PAGE_BYTES,
-    Entry,
-    Part,
-    Place,
+    PageStart,
+    TopicEntry,
     TopicNames,
+    TopicPart,
     page_size,
     parse_token,
     partition_bytes,
@@ -42,7 +42,7 @@ class ClusterReads:
         self,
         view: MetadataView,
         names: TopicNames,
-        quorum: Quorum,
+        quorum: QuorumVoters,
         clock_skews: Callable[[], Mapping[BrokerId, int]] = dict,
     ) -> None:
         self._clock_skews = clock_skews
@@ -60,7 +60,7 @@ class ClusterReads:
                 continue
             used += len(entry.name) + _LISTING_BYTES
             if len(response.topics) == size or used > PAGE_BYTES:
-                response.next_page_token = to_token(Place(entry.name, b"", 0))
+                response.next_page_token = to_token(PageStart(entry.name, b"", 0))
                 break
             response.topics.append(view.topic_listing(entry.topic))
         return response
@@ -70,7 +70,7 @@ class ClusterReads:
         begin, size = parse_token(request.page_token), page_size(request.page_size, default=PARTITIONS_PER_PAGE)
         image = self._view.image
         everything = filter(_is_users, all_entries(image, self._names))
-        entries: Iterable[Entry] = everything if query.all_topics else entries_of(image, query)
+        entries: Iterable[TopicEntry] = everything if query.all_topics else entries_of(image, query)
         parts, following = take(_with_configs(entries, image), begin, size)
         return pb.DescribeTopicsResponse(
             topics=[_description(part, image) for part in parts], next_page_token=to_token(following)
@@ -83,8 +83,8 @@ class ClusterReads:
         begin, size = parse_token(request.page_token), page_size(request.page_size, default=PARTITIONS_PER_PAGE)
         image, response, used = self._view.image, pb.ListPartitionReassignmentsResponse(), 0
         for topic, index in _moving(image):
-            here = Place(topic.name, b"", index)
-            if here < Place(begin.name, b"", begin.partition):
+            here = PageStart(topic.name, b"", index)
+            if here < PageStart(begin.name, b"", begin.partition):
                 continue
             if wanted and TopicPartition(topic.name, index) not in wanted:
                 continue
@@ -112,19 +112,19 @@ def _moving(image: MetadataImage) -> list[tuple[Topic, PartitionId]]:
     return sorted(found, key=lambda one: (one[0].name, one[1]))
 
 
-def _is_users(entry: Entry) -> bool:
+def _is_users(entry: TopicEntry) -> bool:
     return entry.name not in INTERNAL_TOPICS
 
 
-def _with_configs(entries: Iterable[Entry], image: MetadataImage) -> Iterator[Entry]:
+def _with_configs(entries: Iterable[TopicEntry], image: MetadataImage) -> Iterator[TopicEntry]:
     """The same, with the bytes of the configs that are told of each."""
     for entry in entries:
         values = image.config(ConfigResource(ResourceType.TOPIC, entry.name))
         size = sum(len(name) + len(value.encode()) + 8 for name, value in values.items())
-        yield Entry(entry.name, entry.topic_id, entry.topic, entry.error, size)
+        yield TopicEntry(entry.name, entry.topic_id, entry.topic, entry.error, size)
 
 
-def _description(part: Part, image: MetadataImage) -> pb.TopicDescription:
+def _description(part: TopicPart, image: MetadataImage) -> pb.TopicDescription:
     entry = part.entry
     if entry.topic is not None:
         return view.topic_description(entry.topic, image, part.partitions)

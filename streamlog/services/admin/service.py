@@ -21,20 +21,20 @@ from streamlog.metadata.drain import DrainBroker
 from streamlog.metadata.drain_moves import progress
 from streamlog.metadata.view import MetadataView
 from streamlog.services.admin.configs import ConfigDescriptions
-from streamlog.services.admin.controller_commands import Deciding
-from streamlog.services.admin.groups import GroupQuestions
-from streamlog.services.admin.nodes import NodeQuestions
+from streamlog.services.admin.controller_commands import ControllerDispatch
+from streamlog.services.admin.groups import GroupQueries
+from streamlog.services.admin.nodes import NodeQueries
 from streamlog.services.admin.reads import ClusterReads
-from streamlog.services.admin.transactions import TransactionQuestions
-from streamlog.services.admin.voters import VoterChanges
+from streamlog.services.admin.transactions import TransactionQueries
+from streamlog.services.admin.voters import VoterCommands
+from streamlog.services.common.collaborators import ControllerAccess
 from streamlog.services.common.forwarding import timeout_of
-from streamlog.services.common.node_parts import Link
 
 
 class ControllerCalls:
     """Requests that are commands."""
 
-    def __init__(self, deciding: Deciding, view: MetadataView) -> None:
+    def __init__(self, deciding: ControllerDispatch, view: MetadataView) -> None:
         self._decide = deciding.decide
         self._view = view
 
@@ -105,17 +105,17 @@ class ControllerCalls:
         )
 
 
-class Admin(Struct, frozen=True, kw_only=True):
+class AdminService(Struct, frozen=True, kw_only=True):
     """The parts that serve it."""
 
-    link: Link
+    link: ControllerAccess
     commands: ControllerCalls
     reads: ClusterReads
     configs: ConfigDescriptions
-    voters: VoterChanges
-    nodes: NodeQuestions
-    groups: GroupQuestions
-    transactions: TransactionQuestions
+    voters: VoterCommands
+    nodes: NodeQueries
+    groups: GroupQueries
+    transactions: TransactionQueries
 
     def _fresh(self, read: UnaryMethod[Request, Response]) -> UnaryMethod[Request, Response]:
         """`read`, from an image that is not behind what anybody was told: of one client's calls, each may meet another

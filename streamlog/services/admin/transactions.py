@@ -29,9 +29,9 @@ from streamlog.model import NO_BROKER, BrokerId, ProducerEpoch, ProducerId, Topi
 from streamlog.ports import Clock
 from streamlog.records import EndTransactionMarker
 from streamlog.services.batches.partition_leader import within
+from streamlog.services.common.collaborators import Partitions
 from streamlog.services.common.forwarding import Peers, is_forwarded, timeout_of
-from streamlog.services.common.gather import ask_each
-from streamlog.services.common.node_parts import Partitions
+from streamlog.services.common.gather import call_each
 from streamlog.services.common.paging import page_size
 from streamlog.services.transactions.markers import LocalMarkers
 from streamlog.transactions.lifecycle import known
@@ -50,7 +50,7 @@ class OpenPartitions(Partitions, Leaderships, Protocol):
     """streamlog.broker.Replicas."""
 
 
-class TransactionQuestions:
+class TransactionQueries:
     def __init__(
         self,
         node_id: BrokerId,
@@ -86,7 +86,7 @@ class TransactionQuestions:
             except StreamlogError as error:
                 return pb.ListTransactionsResponse(errors=[pb.NodeError(node_id=other, error=to_message(error))])
 
-        answers = [] if is_forwarded(call) else await ask_each(self._others(), ask, at_once=_AT_ONCE)
+        answers = [] if is_forwarded(call) else await call_each(self._others(), ask, at_once=_AT_ONCE)
         own = [convert.listing(name, value, self._me) for name, value in self._coordinator.own_transactions()]
         rows = [*own, *(row for answer in answers for row in answer.transactions)]
         # Beyond the end of a page that another node has cut off, its ids are not known yet.
@@ -128,7 +128,7 @@ class TransactionQuestions:
             except StreamlogError as error:
                 return convert.not_described(name, error)
 
-        rows = await ask_each(convert.ids(request), one, at_once=_AT_ONCE)
+        rows = await call_each(convert.ids(request), one, at_once=_AT_ONCE)
         return pb.DescribeTransactionsResponse(transactions=rows)
 
     async def abort_transaction(self, request: pb.AbortTransactionRequest, call: Call) -> pb.AbortTransactionResponse:
@@ -189,7 +189,7 @@ class TransactionQuestions:
                 row = pb.NodeError(node_id=other, error=to_message(error))
                 return pb.FindHangingTransactionsResponse(errors=[row])
 
-        answers = await ask_each(self._others(), ask, at_once=_AT_ONCE)
+        answers = await call_each(self._others(), ask, at_once=_AT_ONCE)
         rows = [*own, *(row for answer in answers for row in answer.transactions)]
         response = pb.FindHangingTransactionsResponse(errors=[e for answer in answers for e in answer.errors])
         await self._judge(rows, response, call)

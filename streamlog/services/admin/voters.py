@@ -10,12 +10,14 @@ from streamlog.errors import BrokerNotAvailableError, InvalidRequestError, Strea
 from streamlog.metadata.view import MetadataView
 from streamlog.ports import Network, RpcError
 from streamlog.raft.voters import Voter
-from streamlog.services.admin.controller_commands import Deciding
-from streamlog.services.common.node_parts import Quorum
+from streamlog.services.admin.controller_commands import ControllerDispatch
+from streamlog.services.common.collaborators import QuorumVoters
 
 
-class VoterChanges:
-    def __init__(self, deciding: Deciding, quorum: Quorum, view: MetadataView, network: Network) -> None:
+class VoterCommands:
+    def __init__(
+        self, deciding: ControllerDispatch, quorum: QuorumVoters, view: MetadataView, network: Network
+    ) -> None:
         self._deciding = deciding
         self._quorum = quorum
         self._view = view

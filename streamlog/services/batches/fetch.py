@@ -33,7 +33,7 @@ from streamlog.services.batches.partition_fetch import (
     not_fetched,
     read_batches,
 )
-from streamlog.services.batches.partition_leader import Leaders, within
+from streamlog.services.batches.partition_leader import PartitionLeaders, within
 from streamlog.services.common.outgoing import MESSAGE_BYTES_MIN, OutgoingBytes, Reader
 from streamlog.storage.log.log import Appended
 
@@ -41,8 +41,8 @@ ROOM_WAIT_MS: Final = 10_000
 """How long a fetch waits at most until the node may hold its answer."""
 
 
-class Fetch:
-    def __init__(self, leaders: Leaders, configs: NodeConfigs, outgoing: OutgoingBytes) -> None:
+class FetchHandler:
+    def __init__(self, leaders: PartitionLeaders, configs: NodeConfigs, outgoing: OutgoingBytes) -> None:
         self._leaders = leaders
         self._configs = configs
         self._outgoing = outgoing
@@ -121,7 +121,7 @@ class _Watch:
 
 
 class _Poll:
-    def __init__(self, leaders: Leaders, settings: FetchSettings, room: int, reader: Reader) -> None:
+    def __init__(self, leaders: PartitionLeaders, settings: FetchSettings, room: int, reader: Reader) -> None:
         self._leaders = leaders
         self._settings = settings
         self._reader = reader

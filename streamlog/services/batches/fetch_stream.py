@@ -35,13 +35,15 @@ from streamlog.services.batches.partition_fetch import (
     not_fetched,
     read_batches,
 )
-from streamlog.services.batches.partition_leader import Leaders
+from streamlog.services.batches.partition_leader import PartitionLeaders
 from streamlog.services.common.outgoing import MESSAGE_BYTES_MIN, OutgoingBytes, Reader
 from streamlog.storage.log.log import Appended
 
 
 class FetchStreams:
-    def __init__(self, leaders: Leaders, view: MetadataView, configs: NodeConfigs, outgoing: OutgoingBytes) -> None:
+    def __init__(
+        self, leaders: PartitionLeaders, view: MetadataView, configs: NodeConfigs, outgoing: OutgoingBytes
+    ) -> None:
         self._leaders = leaders
         self._view = view
         self._configs = configs
@@ -103,7 +105,7 @@ class _Cursor:
 
 
 class _Stream:
-    def __init__(self, leaders: Leaders, view: MetadataView, configs: NodeConfigs, reader: Reader) -> None:
+    def __init__(self, leaders: PartitionLeaders, view: MetadataView, configs: NodeConfigs, reader: Reader) -> None:
         self._leaders = leaders
         self._view = view
         self._configs = configs

@@ -13,13 +13,13 @@ from streamlog.errors import StreamlogError
 from streamlog.metadata.image import MetadataImage
 from streamlog.metadata.view import MetadataView
 from streamlog.services.common.auto_create import AutoCreate
-from streamlog.services.common.paging import BEGINNING, Part, TopicNames, page_size, parse_token, take, to_token
+from streamlog.services.common.paging import BEGINNING, TopicNames, TopicPart, page_size, parse_token, take, to_token
 from streamlog.services.common.topics import all_entries, entries_of, unknown_topic
 
 PARTITIONS_PER_PAGE: Final = 2_000
 
 
-class Metadata:
+class MetadataHandler:
     def __init__(self, view: MetadataView, names: TopicNames, auto_create: AutoCreate) -> None:
         self._view = view
         self._names = names
@@ -48,7 +48,7 @@ class Metadata:
         )
 
 
-def topic_message(part: Part, image: MetadataImage) -> pb.TopicMetadata:
+def topic_message(part: TopicPart, image: MetadataImage) -> pb.TopicMetadata:
     entry = part.entry
     if entry.topic is not None:
         return convert.topic_metadata(entry.topic, image, part.partitions)

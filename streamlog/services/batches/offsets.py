@@ -11,14 +11,14 @@ from streamlog.api.requests import EpochQuery, OffsetQuery
 from streamlog.api.service import Call
 from streamlog.errors import LeaderNotAvailableError, StreamlogError
 from streamlog.model import IsolationLevel, LeaderEpoch, Offset
-from streamlog.services.batches.partition_leader import Leaders, within
+from streamlog.services.batches.partition_leader import PartitionLeaders, within
 
 WAIT_MS: Final = 5_000
 """A new leader tells the end once its high watermark has caught up (KIP-207); a client that hears nothing asks on."""
 
 
-class Offsets:
-    def __init__(self, leaders: Leaders) -> None:
+class OffsetsHandler:
+    def __init__(self, leaders: PartitionLeaders) -> None:
         self._leaders = leaders
 
     async def list_offsets(self, request: pb.ListOffsetsRequest, call: Call) -> pb.ListOffsetsResponse:

@@ -50,7 +50,7 @@ def diverging(fetch: PartitionFetch, replica: LeaderReplica) -> Fetched | None:
     )
 
 
-class Batches(NamedTuple):
+class FetchedBatches(NamedTuple):
     """Whole batches, and for a reader of committed records the aborted transactions that it must leave out of them:
     producer and first offset, by rising offset.
     """
@@ -64,10 +64,10 @@ class Batches(NamedTuple):
         return len(self.data) + _ABORTED_BYTES * len(self.aborted)
 
 
-NOTHING: Final = Batches(b"")
+NOTHING: Final = FetchedBatches(b"")
 
 
-def fetched(fetch: PartitionFetch, replica: LeaderReplica, batches: Batches) -> Fetched:
+def fetched(fetch: PartitionFetch, replica: LeaderReplica, batches: FetchedBatches) -> Fetched:
     part = convert.fetched(
         fetch,
         high_watermark=replica.high_watermark,
@@ -84,7 +84,7 @@ def not_fetched(fetch: PartitionFetch, error: StreamlogError) -> Fetched:
 
 async def read_batches(
     replica: LeaderReplica, offset: Offset, end: Offset | None, size_max: int, settings: FetchSettings
-) -> Batches:
+) -> FetchedBatches:
     """From `offset` on, below what this reader may see, to the first batch that reaches `end` (None: no end); at most
     `size_max` bytes, aborted transactions among them, but for the first batch. MessageTooLargeError where that is more
     than the reader's gRPC client takes; OffsetOutOfRangeError, StorageError, what ended the leadership.
@@ -106,7 +106,7 @@ async def read_batches(
         data = batches_to(data, end)
     replica.traffic.bytes_out += len(data)
     if not data or isolation is not IsolationLevel.READ_COMMITTED:
-        return Batches(data)
+        return FetchedBatches(data)
     try:
         batches = _with_aborted(replica, offset, data)
     except DamagedFileError:  # an index: it is found again
@@ -118,9 +118,9 @@ async def read_batches(
     return _with_aborted(replica, offset, _first_batches(data, len(data) - surplus))
 
 
-def _with_aborted(replica: LeaderReplica, offset: Offset, data: bytes) -> Batches:
+def _with_aborted(replica: LeaderReplica, offset: Offset, data: bytes) -> FetchedBatches:
     aborted = replica.aborted(offset, next_offset_after(data))
-    return Batches(data, [(one.producer_id, one.first_offset) for one in aborted])
+    return FetchedBatches(data, [(one.producer_id, one.first_offset) for one in aborted])
 
 
 def _first_batches(data: bytes, size_max: int) -> bytes:

@@ -11,7 +11,7 @@ from streamlog.errors import InvalidTopicError, UnknownTopicIdError, UnknownTopi
 from streamlog.metadata.internal_topics import INTERNAL_TOPICS
 from streamlog.metadata.view import MetadataView
 from streamlog.model import NO_LEADER_EPOCH
-from streamlog.services.common.node_parts import Partitions
+from streamlog.services.common.collaborators import Partitions
 from streamlog.services.common.topics import explained
 
 # What is kept of a call's time to bring the answer back: an answer in time says more than a deadline that is over.
@@ -19,7 +19,7 @@ _MARGIN_S: Final = 0.1
 _MARGIN_SHARE: Final = 0.1
 
 
-class Leaders:
+class PartitionLeaders:
     def __init__(self, partitions: Partitions, view: MetadataView) -> None:
         self._partitions = partitions
         self._view = view

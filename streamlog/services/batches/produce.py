@@ -20,14 +20,14 @@ from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.errors import OutcomeUnknownError, StreamlogError
 from streamlog.model import NO_OFFSET, Acks
 from streamlog.records.columnar import ManyHeadersError
-from streamlog.services.batches.partition_leader import Leaders, within
+from streamlog.services.batches.partition_leader import PartitionLeaders, within
 from streamlog.services.batches.transaction_verification import Opening, Openings
 from streamlog.services.common.admission import QueuedBytes
 from streamlog.storage.log.log import Appended
 
 
 class Produce:
-    def __init__(self, leaders: Leaders, queued: QueuedBytes, openings: Openings) -> None:
+    def __init__(self, leaders: PartitionLeaders, queued: QueuedBytes, openings: Openings) -> None:
         self._leaders = leaders
         self._queued = queued
         self._openings = openings

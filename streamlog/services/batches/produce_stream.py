@@ -20,7 +20,7 @@ from streamlog.api.requests import PartitionAppend, ProduceRequest
 from streamlog.api.service import Call, Requests, Responses
 from streamlog.errors import StreamlogError
 from streamlog.model import Acks
-from streamlog.services.batches.partition_leader import Leaders
+from streamlog.services.batches.partition_leader import PartitionLeaders
 from streamlog.services.batches.produce import append_to, confirmation_error, success, unconfirmed
 from streamlog.services.batches.transaction_verification import Openings
 from streamlog.services.common.admission import QueuedBytes
@@ -32,7 +32,7 @@ RESULTS_MAX: Final = 300
 
 
 class ProduceStreams:
-    def __init__(self, leaders: Leaders, queued: QueuedBytes, openings: Openings) -> None:
+    def __init__(self, leaders: PartitionLeaders, queued: QueuedBytes, openings: Openings) -> None:
         self._leaders = leaders
         self._queued = queued
         self._openings = openings
@@ -71,7 +71,7 @@ class _Pending:
 
 
 class _Stream:
-    def __init__(self, leaders: Leaders, queued: QueuedBytes, openings: Openings) -> None:
+    def __init__(self, leaders: PartitionLeaders, queued: QueuedBytes, openings: Openings) -> None:
         self._leaders = leaders
         self._queued = queued
         self._openings = openings

@@ -12,8 +12,8 @@ from streamlog.coordinator.transactions import TRANSACTIONS_TOPIC, TransactionCo
 from streamlog.metadata.view import MetadataView
 from streamlog.model import NO_PRODUCER_ID, PRODUCER_EPOCH_MAX, BrokerId, ProducerEpoch
 from streamlog.services.batches.partition_leader import within
+from streamlog.services.common.collaborators import InternalTopics, ProducerIdSequence
 from streamlog.services.common.forwarding import Peers, is_forwarded, timeout_of
-from streamlog.services.common.node_parts import InternalTopics, ProducerIds
 from streamlog.services.records.producer_token import ProducerToken
 from streamlog.transactions.lifecycle import InitProducer, TransactionalProducer
 from streamlog.transactions.records import TWO_PHASE
@@ -26,7 +26,7 @@ class InitProducerId:
     def __init__(
         self,
         node_id: BrokerId,
-        producer_ids: ProducerIds,
+        producer_ids: ProducerIdSequence,
         coordinator: TransactionCoordinator,
         view: MetadataView,
         internal_topics: InternalTopics,

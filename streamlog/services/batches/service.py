@@ -6,24 +6,24 @@ from msgspec import Struct
 
 from streamlog.api.pb import batches_pb2 as pb
 from streamlog.api.service import Method, downstream, duplex, unary
-from streamlog.services.batches.fetch import Fetch
+from streamlog.services.batches.fetch import FetchHandler
 from streamlog.services.batches.fetch_stream import FetchStreams
-from streamlog.services.batches.metadata import Metadata
-from streamlog.services.batches.offsets import Offsets
+from streamlog.services.batches.metadata import MetadataHandler
+from streamlog.services.batches.offsets import OffsetsHandler
 from streamlog.services.batches.produce import Produce
 from streamlog.services.batches.produce_stream import ProduceStreams
 from streamlog.services.batches.producer_ids import InitProducerId
 from streamlog.services.batches.watch_metadata import WatchMetadata
 
 
-class Batches(Struct, frozen=True, kw_only=True):
-    metadata: Metadata
+class BatchesService(Struct, frozen=True, kw_only=True):
+    metadata: MetadataHandler
     watch: WatchMetadata
     produce: Produce
     produce_streams: ProduceStreams
-    fetch: Fetch
+    fetch: FetchHandler
     fetch_streams: FetchStreams
-    offsets: Offsets
+    offsets: OffsetsHandler
     producer_ids: InitProducerId
 
     def methods(self, request_bytes_max: int) -> list[Method]:

@@ -18,7 +18,7 @@ from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.coordinator.transactions import TransactionCoordinator
 from streamlog.errors import InvalidTransactionStateError, StreamlogError
 from streamlog.model import Acks, BrokerId, ProducerEpoch, ProducerId, TopicPartition
-from streamlog.services.batches.partition_leader import Leaders
+from streamlog.services.batches.partition_leader import PartitionLeaders
 from streamlog.services.common.admission import QueuedBytes
 from streamlog.services.common.forwarding import Peers
 from streamlog.storage.log.log import Appended
@@ -54,7 +54,7 @@ class Opening:
     that could not be written to yet when the others were asked about.
     """
 
-    def __init__(self, verifier: Verifier, leaders: Leaders, request: ProduceRequest, wait_s: float) -> None:
+    def __init__(self, verifier: Verifier, leaders: PartitionLeaders, request: ProduceRequest, wait_s: float) -> None:
         self._verifier = verifier
         self._leaders = leaders
         self._request = request
@@ -117,7 +117,7 @@ class Opening:
 class Openings:
     """What Produce and ProduceStream need of it."""
 
-    def __init__(self, verifier: Verifier, leaders: Leaders) -> None:
+    def __init__(self, verifier: Verifier, leaders: PartitionLeaders) -> None:
         self._verifier = verifier
         self._leaders = leaders
 

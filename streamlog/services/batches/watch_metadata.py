@@ -24,7 +24,7 @@ from streamlog.metadata.records import Broker
 from streamlog.metadata.roles import Role
 from streamlog.metadata.view import MetadataView
 from streamlog.model import NO_BROKER, BrokerId, PartitionId, TopicId
-from streamlog.services.common.paging import BEGINNING, PAGE_BYTES, Entry, TopicNames, partition_bytes, take
+from streamlog.services.common.paging import BEGINNING, PAGE_BYTES, TopicEntry, TopicNames, partition_bytes, take
 from streamlog.services.common.topics import all_entries, entries_of
 
 PARTITIONS_PER_MESSAGE: Final = 2_000
@@ -67,7 +67,7 @@ class WatchMetadata:
             if following is not None:
                 begin, message = following, pb.WatchMetadataResponse()
 
-    def _entries(self, image: MetadataImage, query: MetadataQuery) -> Iterable[Entry]:
+    def _entries(self, image: MetadataImage, query: MetadataQuery) -> Iterable[TopicEntry]:
         return all_entries(image, self._names) if query.all_topics else entries_of(image, query)
 
 

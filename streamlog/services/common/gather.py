@@ -10,7 +10,7 @@ Item = TypeVar("Item")
 Row = TypeVar("Row")
 
 
-async def ask_each(items: Sequence[Item], ask: Callable[[Item], Awaitable[Row]], *, at_once: int) -> list[Row]:
+async def call_each(items: Sequence[Item], ask: Callable[[Item], Awaitable[Row]], *, at_once: int) -> list[Row]:
     """The answers in the order of the items; no more than `at_once` are asked at the same time."""
     turns = asyncio.Semaphore(at_once)
 

@@ -30,7 +30,7 @@ _PARTITION_BYTES: Final = 64
 _REPLICA_BYTES: Final = 30
 
 
-class Place(NamedTuple):
+class PageStart(NamedTuple):
     """In the order of the answer: by name, then by id (of topics that are asked for by an unknown id: no name)."""
 
     name: str
@@ -38,10 +38,10 @@ class Place(NamedTuple):
     partition: int
 
 
-BEGINNING: Final = Place("", b"", 0)
+BEGINNING: Final = PageStart("", b"", 0)
 
 
-class Entry(Struct, frozen=True):
+class TopicEntry(Struct, frozen=True):
     """One topic of an answer. Either `topic` or `error` is there."""
 
     name: str  # empty: asked for by an id that is not known
@@ -51,10 +51,10 @@ class Entry(Struct, frozen=True):
     extra_bytes: int = 0  # of what else is told of the topic
 
 
-class Part(NamedTuple):
+class TopicPart(NamedTuple):
     """What of an entry stands on the page."""
 
-    entry: Entry
+    entry: TopicEntry
     partitions: range
 
 
@@ -62,7 +62,7 @@ def page_size(asked: int, *, default: int) -> int:
     return amount(asked, "page_size", default=default, high=PAGE_ENTRIES_MAX)
 
 
-def parse_token(token: str) -> Place:
+def parse_token(token: str) -> PageStart:
     """InvalidRequestError where no node has made it."""
     partition, _, rest = token.partition(":")
     topic_id, _, name = rest.partition(":")
@@ -70,22 +70,22 @@ def parse_token(token: str) -> Place:
         return BEGINNING
     if len(token) <= _TOKEN_LENGTH_MAX and partition.isascii() and partition.isdecimal():
         try:
-            return Place(name, bytes.fromhex(topic_id), int(partition))
+            return PageStart(name, bytes.fromhex(topic_id), int(partition))
         except ValueError:
             pass
     raise InvalidRequestError("page_token is none that a response has given", field="page_token")
 
 
-def to_token(place: Place | None) -> str:
+def to_token(place: PageStart | None) -> str:
     """Empty: there is no further page."""
     return "" if place is None else f"{place.partition}:{place.topic_id.hex()}:{place.name}"
 
 
-def take(entries: Iterable[Entry], begin: Place, count_max: int) -> tuple[list[Part], Place | None]:
+def take(entries: Iterable[TopicEntry], begin: PageStart, count_max: int) -> tuple[list[TopicPart], PageStart | None]:
     """The parts of one page, and where the next one begins. `entries` by rising name and id. Each counts its
     partitions, and one at least.
     """
-    parts: list[Part] = []
+    parts: list[TopicPart] = []
     room, bytes_left = count_max, PAGE_BYTES
     for entry in entries:
         here = (entry.name, entry.topic_id)
@@ -94,13 +94,13 @@ def take(entries: Iterable[Entry], begin: Place, count_max: int) -> tuple[list[P
         first = begin.partition if here == begin[:2] else 0
         bytes_left -= len(entry.name) + entry.extra_bytes + _TOPIC_BYTES
         if parts and (room <= 0 or bytes_left < 0):
-            return parts, Place(*here, first)
+            return parts, PageStart(*here, first)
         stop, used = _fitting(entry.topic, first, room, bytes_left)
         bytes_left -= used
         room -= max(1, stop - first)
-        parts.append(Part(entry, range(first, stop)))
+        parts.append(TopicPart(entry, range(first, stop)))
         if entry.topic is not None and stop < len(entry.topic.partitions):
-            return parts, Place(*here, stop)
+            return parts, PageStart(*here, stop)
     return parts, None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from streamlog.api.requests import MetadataQuery, PartitionRef
 from streamlog.errors import StreamlogError, UnknownTopicIdError, UnknownTopicOrPartitionError
 from streamlog.metadata.image import MetadataImage, Topic, require_partition
-from streamlog.services.common.paging import Entry, TopicNames
+from streamlog.services.common.paging import TopicEntry, TopicNames
 
 
 def unknown_topic(name: str) -> UnknownTopicOrPartitionError:
@@ -42,28 +42,28 @@ def explained(error: StreamlogError, image: MetadataImage, ref: PartitionRef) ->
     return error
 
 
-def all_entries(image: MetadataImage, names: TopicNames) -> Iterator[Entry]:
+def all_entries(image: MetadataImage, names: TopicNames) -> Iterator[TopicEntry]:
     """By rising name."""
     for name, topic_id in names.of(image):
-        yield Entry(name, topic_id, image.topics[topic_id])
+        yield TopicEntry(name, topic_id, image.topics[topic_id])
 
 
 def entries_of(
     image: MetadataImage, query: MetadataQuery, *, missing: Callable[[str], StreamlogError] = unknown_topic
-) -> list[Entry]:
+) -> list[TopicEntry]:
     """The topics that are named, each once, by rising name and id; an error where there is none."""
     found = [_named(image, name, missing) for name in query.topics]
     known = {entry.topic_id for entry in found}
     for topic_id in query.topic_ids:
         topic = image.topics.get(topic_id)
         if topic is not None and topic_id not in known:
-            found.append(Entry(topic.name, topic_id, topic))
+            found.append(TopicEntry(topic.name, topic_id, topic))
         elif topic is None:
             error = UnknownTopicIdError("no topic has this id (it may have been deleted)", field="topic_id")
-            found.append(Entry("", topic_id, error=error))
+            found.append(TopicEntry("", topic_id, error=error))
     return sorted(found, key=lambda entry: (entry.name, entry.topic_id))
 
 
-def _named(image: MetadataImage, name: str, missing: Callable[[str], StreamlogError]) -> Entry:
+def _named(image: MetadataImage, name: str, missing: Callable[[str], StreamlogError]) -> TopicEntry:
     topic = image.topic_named(name)
-    return Entry(name, b"", error=missing(name)) if topic is None else Entry(name, topic.topic_id, topic)
+    return TopicEntry(name, b"", error=missing(name)) if topic is None else TopicEntry(name, topic.topic_id, topic)

@@ -21,14 +21,14 @@ from streamlog.groups import committing
 from streamlog.groups.placement import OFFSETS_TOPIC
 from streamlog.metadata.view import MetadataView
 from streamlog.services.batches.partition_leader import within
-from streamlog.services.common.node_parts import InternalTopics
+from streamlog.services.common.collaborators import InternalTopics
 from streamlog.services.groups.membership import Memberships
 
 GROUPS_PER_REQUEST_MAX: Final = 1_000
 APPLY_WAIT_MS: Final = 5_000
 
 
-class Groups:
+class GroupsService:
     def __init__(self, coordinator: GroupCoordinator, view: MetadataView, internal_topics: InternalTopics) -> None:
         self._coordinator = coordinator
         self._view = view

@@ -6,7 +6,7 @@
     acknowledged  --> committed, one commit at a time, and told
     stream ends   --> what is acknowledged is committed, the member leaves
 
-What is only sent is never committed (`consume_sent`). Who commits in transactions of its own acknowledges nothing: each
+What is only sent is never committed (`sent_records`). Who commits in transactions of its own acknowledges nothing: each
 response says who the member is, for the offsets in the transaction. A client that has records and says nothing for its
 processing timeout loses its partitions, as one does that does not give them up in that time; both are told by `lost`.
 
@@ -36,8 +36,8 @@ from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId, LeaderEpoch, Offset, PartitionId, TopicPartition
 from streamlog.ports import Ports
 from streamlog.records.decode import Fields
-from streamlog.services.records.consume_sent import Sent
-from streamlog.services.records.subscribed import NEWS_OVERHEAD, size_of
+from streamlog.services.records.sent_records import SentRecords
+from streamlog.services.records.subscribed_partition import NEWS_OVERHEAD, size_of
 
 _END_S: Final = 5.0
 """For the last commit and the leave, when the client has gone."""
@@ -46,7 +46,7 @@ _FETCH_BYTES: Final = 4 << 20
 """Fetched ahead of the credits."""
 
 
-class Consume:
+class ConsumeHandler:
     def __init__(self, node_id: BrokerId, view: MetadataView, ports: Ports, backoff: Backoff) -> None:
         self._node_id = node_id
         self._view = view
@@ -62,7 +62,7 @@ class Consume:
         wanted = convert.join(first)
         up = convert.up(first, by_credit=wanted.by_credit, first=True)
         stream = _Stream(wanted, responses, self._backoff)
-        member = Membership(wanted, self._servers(), self._ports, stream.give_up, self._epoch())
+        member = ConsumeMember(wanted, self._servers(), self._ports, stream.give_up, self._epoch())
         await stream.serve(member, up, requests)
 
     def _epoch(self) -> int:
@@ -79,7 +79,7 @@ class Consume:
         return ",".join(address for address in addresses if address is not None)
 
 
-class Membership(AsyncConsumer):
+class ConsumeMember(AsyncConsumer):
     """A consumer whose records are somebody else's to process: it gives up partitions when that one has."""
 
     def __init__(
@@ -175,7 +175,7 @@ class _Stream:
         self._backoff = backoff
         self._credits = 0
         self._granted = False  # the credits of the first message are no acknowledgements
-        self._sent = Sent()
+        self._sent = SentRecords()
         self._left: tuple[ConsumerBatch, Iterator[Fields]] | None = None  # of a batch, for want of credits
         self._revoked: dict[TopicPartition, None] = {}
         self._released: dict[TopicPartition, None] = {}
@@ -185,7 +185,7 @@ class _Stream:
         self._sending = asyncio.Lock()
         self._has_gone = False
 
-    async def serve(self, member: Membership, up: ConsumeUp, requests: Requests[pb.ConsumeRequest]) -> None:
+    async def serve(self, member: ConsumeMember, up: ConsumeUp, requests: Requests[pb.ConsumeRequest]) -> None:
         self._member = member
         await member.start()
         try:

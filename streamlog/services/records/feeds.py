@@ -36,7 +36,7 @@ class _Exchange(Protocol):
     async def recv(self) -> list[Fetched] | None: ...
 
 
-class Receiver(Protocol):
+class FeedReceiver(Protocol):
     async def on_fetched(self, answer: list[Fetched]) -> None:
         """Until all of it has been passed on."""
         ...
@@ -92,7 +92,7 @@ class Feed:
     """One node's. `run` it; `add` partitions at any time."""
 
     def __init__(
-        self, leader: BrokerId, source: FeedSource, settings: pb.FetchSettings, receiver: Receiver, reader: Reader
+        self, leader: BrokerId, source: FeedSource, settings: pb.FetchSettings, receiver: FeedReceiver, reader: Reader
     ) -> None:
         self._leader = leader
         self._source = source

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 
 from crc32c import crc32c
 
-from streamlog.api.convert.publish import NewRecord, Partitioner
+from streamlog.api.convert.publish import NewRecord, RecordPartitioner
 from streamlog.client.producer.partitioner import hash_partition
 from streamlog.errors import InvalidRecordError, UnknownTopicOrPartitionError
 
 
 def choose(
-    records: Sequence[NewRecord], partitioner: Partitioner, count: int, seed: int, batch_bytes: int
+    records: Sequence[NewRecord], partitioner: RecordPartitioner, count: int, seed: int, batch_bytes: int
 ) -> list[int]:
     """The partition of each, from 0 to count - 1. `seed` decides where nothing else does.
 
@@ -37,13 +37,13 @@ def choose(
             chosen.append(record.partition)
             continue
         match partitioner:
-            case Partitioner.KEY_HASH:
+            case RecordPartitioner.KEY_HASH:
                 chosen.append(sticky.take(record) if record.key is None else hash_partition(record.key, count))
-            case Partitioner.ROUND_ROBIN:
+            case RecordPartitioner.ROUND_ROBIN:
                 chosen.append((seed + index) % count)
-            case Partitioner.RANDOM:
+            case RecordPartitioner.RANDOM:
                 chosen.append(crc32c(index.to_bytes(4, "big"), seed & 0xFFFFFFFF) % count)
-            case Partitioner.INTEGER_MODULO:
+            case RecordPartitioner.INTEGER_MODULO:
                 chosen.append(sticky.take(record) if record.key is None else _integer(record.key, index) % count)
     return chosen
 

@@ -17,7 +17,7 @@ from crc32c import crc32c
 from msgspec import Struct
 
 from streamlog.api.convert import publish as convert
-from streamlog.api.convert.publish import NewRecord, Partitioner, PublishOptions
+from streamlog.api.convert.publish import NewRecord, PublishOptions, RecordPartitioner
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.api.service import Call
 from streamlog.config import topic_settings
@@ -34,7 +34,7 @@ from streamlog.services.common.auto_create import AutoCreate
 from streamlog.services.common.topics import unknown_topic
 from streamlog.services.records.partition_choice import choose
 from streamlog.services.records.producer_token import SEQUENCES, ProducerToken, decode_token
-from streamlog.services.records.routed_writes import Write, Writer, Written
+from streamlog.services.records.routed_writes import BatchWrite, RoutedWriter, WriteResult
 
 # Of one record, beside its bytes: what a batch may need for it at most.
 _RECORD_OVERHEAD: Final = HEADER_SIZE + 64
@@ -52,19 +52,19 @@ _CODECS: Final = {
 }
 
 
-class Placed(Struct, frozen=True):
+class PlacedBatch(Struct, frozen=True):
     """A batch to be written, and which records of the request it holds."""
 
-    write: Write
+    write: BatchWrite
     rows: Sequence[int]
 
 
-class Prepared(Struct, frozen=True, kw_only=True):
+class PreparedPublish(Struct, frozen=True, kw_only=True):
     """A request of which all is known but whether it can be written."""
 
     records: Sequence[NewRecord]
     partitions: Sequence[int]  # of each record
-    batches: Sequence[Placed]
+    batches: Sequence[PlacedBatch]
     acks: Acks
     token: ProducerToken | None  # for the next request
 
@@ -97,7 +97,7 @@ class Preparation:
         token: ProducerToken | None,
         call: Call,
         transactional_id: str = "",
-    ) -> Prepared:
+    ) -> PreparedPublish:
         """InvalidRequestError and the like for what is wrong with the request; nothing has been written then."""
         topic = await self._topic(convert.user_topic(topic_name), call)
         records = convert.new_records(messages, self._clock.wall_ms())
@@ -114,7 +114,7 @@ class Preparation:
             for batch in batches:
                 written[batch.write.partition] = written.get(batch.write.partition, 0) + batch.write.count
             token = token.after(topic.topic_id, count, written)
-        return Prepared(records=records, partitions=partitions, batches=batches, acks=options.acks, token=token)
+        return PreparedPublish(records=records, partitions=partitions, batches=batches, acks=options.acks, token=token)
 
     async def _topic(self, name: str, call: Call) -> Topic:
         topic = self._view.image.topic_named(name)
@@ -153,11 +153,11 @@ class Preparation:
                     limit=latest if record.timestamp_ms > latest else earliest,
                 )
 
-    def _seed(self, partitioner: Partitioner, count: int, token: ProducerToken | None) -> int:
+    def _seed(self, partitioner: RecordPartitioner, count: int, token: ProducerToken | None) -> int:
         if token is not None:
             so_far = sum(token.sequences.values())
-            return so_far if partitioner is Partitioner.ROUND_ROBIN else crc32c(token.encode())
-        if partitioner is Partitioner.ROUND_ROBIN:
+            return so_far if partitioner is RecordPartitioner.ROUND_ROBIN else crc32c(token.encode())
+        if partitioner is RecordPartitioner.ROUND_ROBIN:
             self._round_robin += count
             return self._round_robin - count
         return self._random.getrandbits(32)
@@ -170,7 +170,7 @@ class Preparation:
         codec: Codec,
         token: ProducerToken | None,
         transactional_id: str,
-    ) -> list[Placed]:
+    ) -> list[PlacedBatch]:
         """By partition, in the order in which each is met first; within it in the order of the records."""
         rows_of: dict[int, list[int]] = {}
         for row, partition in enumerate(partitions):
@@ -185,7 +185,7 @@ class Preparation:
                 if token is not None:
                     fields = _fields(codec, token, sequence or 0, is_transactional=bool(transactional_id))
                 build = builder.build
-                write = Write(
+                write = BatchWrite(
                     topic=topic.name,
                     topic_id=topic.topic_id,
                     partition=index,
@@ -194,7 +194,7 @@ class Preparation:
                     base_sequence=sequence,
                     transactional_id=transactional_id,
                 )
-                batches.append(Placed(write, taken))
+                batches.append(PlacedBatch(write, taken))
                 sequence = None if sequence is None else (sequence + len(taken)) % SEQUENCES
         return batches
 
@@ -223,8 +223,8 @@ def _fields(codec: Codec, token: ProducerToken, sequence: int, *, is_transaction
     )
 
 
-class Publish:
-    def __init__(self, preparation: Preparation, writer: Writer, clock: Clock) -> None:
+class PublishHandler:
+    def __init__(self, preparation: Preparation, writer: RoutedWriter, clock: Clock) -> None:
         self._preparation = preparation
         self._writer = writer
         self._clock = clock
@@ -242,9 +242,11 @@ class Publish:
         )
 
 
-async def write_all(writer: Writer, prepared: Prepared, deadline: float) -> list[Written | StreamlogError]:
+async def write_all(
+    writer: RoutedWriter, prepared: PreparedPublish, deadline: float
+) -> list[WriteResult | StreamlogError]:
     """Of each batch. Partitions at the same time, the batches of one after the other."""
-    outcomes: dict[int, Written | StreamlogError] = {}
+    outcomes: dict[int, WriteResult | StreamlogError] = {}
 
     async def one_partition(numbers: Sequence[int]) -> None:
         failed: StreamlogError | None = None
@@ -266,14 +268,14 @@ async def write_all(writer: Writer, prepared: Prepared, deadline: float) -> list
     return [outcomes[number] for number in range(len(prepared.batches))]
 
 
-def check_outcomes(outcomes: Sequence[Written | StreamlogError], *, whole: bool) -> None:
+def check_outcomes(outcomes: Sequence[WriteResult | StreamlogError], *, whole: bool) -> None:
     """The first error where nothing was written, or where `whole` asks for all or nothing."""
     errors = [outcome for outcome in outcomes if isinstance(outcome, StreamlogError)]
     if errors and (whole or len(errors) == len(outcomes)):
         raise errors[0]
 
 
-def results_of(prepared: Prepared, outcomes: Sequence[Written | StreamlogError]) -> list[pb.PublishResult]:
+def results_of(prepared: PreparedPublish, outcomes: Sequence[WriteResult | StreamlogError]) -> list[pb.PublishResult]:
     """In the order of the records."""
     results: list[pb.PublishResult | None] = [None] * len(prepared.records)
     for batch, outcome in zip(prepared.batches, outcomes, strict=True):

@@ -23,20 +23,20 @@ from streamlog.api.service import Call, Requests, Responses
 from streamlog.errors import InvalidRequestError, InvalidTopicError, StreamlogError
 from streamlog.model import ProducerEpoch
 from streamlog.ports import Clock
-from streamlog.services.common.node_parts import ProducerIds
+from streamlog.services.common.collaborators import ProducerIdSequence
 from streamlog.services.records.producer_token import ProducerToken, decode_token
-from streamlog.services.records.publish import Preparation, Prepared, results_of
-from streamlog.services.records.publish_lines import Answers, Lines
+from streamlog.services.records.publish import Preparation, PreparedPublish, results_of
 from streamlog.services.records.publish_transactions import TransactionalStream
-from streamlog.services.records.routed_writes import Writer, Written
+from streamlog.services.records.routed_writes import RoutedWriter, WriteResult
+from streamlog.services.records.stream_order import ResponseQueue, WriteQueues
 
 
 class PublishStreams:
     def __init__(
         self,
         preparation: Preparation,
-        writer: Writer,
-        producer_ids: ProducerIds,
+        writer: RoutedWriter,
+        producer_ids: ProducerIdSequence,
         clock: Clock,
         transactional: Callable[[pb.PublishStreamRequest, Call], TransactionalStream],
     ) -> None:
@@ -63,7 +63,12 @@ class PublishStreams:
         else:
             token = ProducerToken(producer_id=await self._producer_ids.next(), producer_epoch=ProducerEpoch(0))
         stream = _Stream(
-            self._preparation, Lines(self._writer), self._clock, token, call, tells_token=bool(first.producer_token)
+            self._preparation,
+            WriteQueues(self._writer),
+            self._clock,
+            token,
+            call,
+            tells_token=bool(first.producer_token),
         )
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(stream.answers.send_all(responses))
@@ -74,14 +79,14 @@ class _Stream:
     def __init__(
         self,
         preparation: Preparation,
-        lines: Lines,
+        lines: WriteQueues,
         clock: Clock,
         token: ProducerToken,
         call: Call,
         *,
         tells_token: bool,
     ) -> None:
-        self.answers = Answers()
+        self.answers = ResponseQueue()
         self._preparation = preparation
         self._lines = lines
         self._clock = clock
@@ -125,7 +130,9 @@ class _Stream:
         writes = [tasks.create_task(self._lines.write(place, prepared.acks, deadline)) for place in places]
         self.answers.add(tasks.create_task(self._answer_of(prepared, writes)))
 
-    async def _answer_of(self, prepared: Prepared, writes: list[asyncio.Task[Written]]) -> pb.PublishStreamResponse:
+    async def _answer_of(
+        self, prepared: PreparedPublish, writes: list[asyncio.Task[WriteResult]]
+    ) -> pb.PublishStreamResponse:
         outcomes = [await write for write in writes]
         return pb.PublishStreamResponse(
             results=results_of(prepared, outcomes), producer_token=self._told(prepared.token)

@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from streamlog.api.convert import publish as convert
 from streamlog.api.convert import publish_transactions as convert_transactions
-from streamlog.api.convert.publish_transactions import End
+from streamlog.api.convert.publish_transactions import EndRequest
 from streamlog.api.errors import to_message
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.api.service import Call, Requests, Responses
@@ -51,9 +51,9 @@ from streamlog.groups.committing import CommitOffsets, Committer
 from streamlog.model import Acks
 from streamlog.ports import Clock
 from streamlog.services.records.producer_token import ProducerToken, decode_token
-from streamlog.services.records.publish import Preparation, Prepared, results_of
-from streamlog.services.records.publish_lines import Answers, Lines, Place
-from streamlog.services.records.routed_writes import Writer, Written
+from streamlog.services.records.publish import Preparation, PreparedPublish, results_of
+from streamlog.services.records.routed_writes import RoutedWriter, WriteResult
+from streamlog.services.records.stream_order import QueuedWrite, ResponseQueue, WriteQueues
 
 T = TypeVar("T")
 
@@ -65,11 +65,11 @@ _COMMITTED: Final = pb.TRANSACTION_OUTCOME_COMMITTED
 _ABORTED: Final = pb.TRANSACTION_OUTCOME_ABORTED
 
 
-class Means(Struct, frozen=True, kw_only=True):
+class TransactionalStreams(Struct, frozen=True, kw_only=True):
     """What a transactional stream needs of its node."""
 
     preparation: Preparation
-    writer: Writer
+    writer: RoutedWriter
     own_node: Nodes
     clock: Clock
     backoff: Backoff
@@ -80,14 +80,14 @@ class Means(Struct, frozen=True, kw_only=True):
 
 
 class TransactionalStream:
-    def __init__(self, means: Means, first: pb.PublishStreamRequest, call: Call) -> None:
+    def __init__(self, means: TransactionalStreams, first: pb.PublishStreamRequest, call: Call) -> None:
         self._means = means
         self._call = call
         self._options = convert.publish_options(first.options)
         self._former = decode_token(first.producer_token) if first.producer_token else None
         self._topic = ""
-        self._answers = Answers()
-        self._lines = Lines(means.writer)
+        self._answers = ResponseQueue()
+        self._lines = WriteQueues(means.writer)
         self._going: dict[asyncio.Task[Any], None] = {}  # what is being written of the open transaction
         writer = convert_transactions.writer(first.transactional)
         self._transactional_id = writer.transactional_id
@@ -166,7 +166,7 @@ class TransactionalStream:
             await self._transactions.begin()
         sent = await self._begin_records(request, answer, tasks) if request.records else None
         commits = [self._go(tasks, self._commit_offsets(one)) for one in offsets]
-        if end is not End.NONE:
+        if end is not EndRequest.NONE:
             await self._end(end, answer)
         identity = ProducerIdAndEpoch(self._token.producer_id, self._token.producer_epoch)
         answer.producer_token = _token_of(identity).encode()
@@ -202,7 +202,7 @@ class TransactionalStream:
         places = [self._lines.join(placed.write) for placed in prepared.batches]
         return _Sent(prepared, [self._go(tasks, self._outcome_of(place, deadline)) for place in places])
 
-    async def _outcome_of(self, place: Place, deadline: float) -> Written | StreamlogError:
+    async def _outcome_of(self, place: QueuedWrite, deadline: float) -> WriteResult | StreamlogError:
         try:
             return await self._lines.write(place, Acks.ALL, deadline)
         except StreamlogError as error:
@@ -240,10 +240,10 @@ class TransactionalStream:
         for task in self._going:
             task.cancel()
 
-    async def _end(self, end: End, answer: pb.PublishStreamResponse) -> None:
+    async def _end(self, end: EndRequest, answer: pb.PublishStreamResponse) -> None:
         """ProducerFencedError; OutcomeUnknownError."""
         try:
-            if end is End.COMMIT and await self._commit(answer):
+            if end is EndRequest.COMMIT and await self._commit(answer):
                 answer.outcome = _COMMITTED
                 return
             self._drop()
@@ -271,8 +271,8 @@ class TransactionalStream:
 class _Sent(Struct, frozen=True):
     """The records of one request, being written."""
 
-    prepared: Prepared
-    writes: Sequence[asyncio.Task[Written | StreamlogError]]
+    prepared: PreparedPublish
+    writes: Sequence[asyncio.Task[WriteResult | StreamlogError]]
 
 
 async def _complete(

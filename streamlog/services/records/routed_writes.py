@@ -39,8 +39,8 @@ from streamlog.ports import Clock
 from streamlog.services.batches.produce import append_to, unconfirmed
 from streamlog.services.batches.transaction_verification import Opening, Openings
 from streamlog.services.common.admission import QueuedBytes
+from streamlog.services.common.collaborators import Partitions
 from streamlog.services.common.forwarding import Peers
-from streamlog.services.common.node_parts import Partitions
 from streamlog.services.records.producer_token import SEQUENCES
 
 _PRODUCE: Final = calls.unary("streamlog.v1.Batches/Produce", pb.ProduceResponse)
@@ -59,7 +59,7 @@ _UNCERTAIN: Final = (
 )
 
 
-class Write(Struct, frozen=True, kw_only=True):
+class BatchWrite(Struct, frozen=True, kw_only=True):
     """One batch for one partition."""
 
     topic: str
@@ -71,15 +71,15 @@ class Write(Struct, frozen=True, kw_only=True):
     transactional_id: str = ""  # empty: of no transaction
 
 
-class Written(NamedTuple):
+class WriteResult(NamedTuple):
     base_offset: Offset  # NO_OFFSET with acks=0, and where a repetition is too old
     log_append_time_ms: int  # NO_TIMESTAMP: the records keep their own
 
 
-_NOWHERE: Final = Written(NO_OFFSET, NO_TIMESTAMP)
+_NOWHERE: Final = WriteResult(NO_OFFSET, NO_TIMESTAMP)
 
 
-class Writer:
+class RoutedWriter:
     def __init__(
         self,
         node_id: BrokerId,
@@ -101,8 +101,8 @@ class Writer:
         self._backoff = backoff
 
     async def write(
-        self, write: Write, acks: Acks, deadline: float, placed: Callable[[], None] = lambda: None
-    ) -> Written:
+        self, write: BatchWrite, acks: Acks, deadline: float, placed: Callable[[], None] = lambda: None
+    ) -> WriteResult:
         """StreamlogError: of the last attempt, OUTCOME_UNKNOWN where it may have been written. `deadline` on the
         monotonic clock. `placed` is called when the batch has got its place in the log for the first time.
         """
@@ -128,12 +128,12 @@ class Writer:
                 raise _as_unknown(trouble) if uncertain else trouble
             await self._until_another_chance(write, attempt, left_s)
 
-    async def _attempt(self, write: Write, acks: Acks, deadline: float, placed: Callable[[], None]) -> Written:
+    async def _attempt(self, write: BatchWrite, acks: Acks, deadline: float, placed: Callable[[], None]) -> WriteResult:
         rest = await self._begin(write, acks, deadline)
         placed()
         return await rest
 
-    async def _begin(self, write: Write, acks: Acks, deadline: float) -> Awaitable[Written]:
+    async def _begin(self, write: BatchWrite, acks: Acks, deadline: float) -> Awaitable[WriteResult]:
         """When this returns the batch is appended, or answered; what it returns waits for the acknowledgement."""
         topic = self._view.image.require_topic_id(write.topic_id)
         state = topic.partitions[write.partition]
@@ -145,11 +145,11 @@ class Writer:
         done = await append_to(replica, write.batch, acks, self._queued, self._opening_of(write, acks, deadline))
         if acks is not Acks.ALL:
             offset = NO_OFFSET if acks is Acks.NONE else done.first_offset
-            return _known(Written(offset, done.log_append_time_ms))
+            return _known(WriteResult(offset, done.log_append_time_ms))
         confirmed = replica.wait_for(done)
-        return self._confirmed(confirmed, Written(done.first_offset, done.log_append_time_ms), deadline)
+        return self._confirmed(confirmed, WriteResult(done.first_offset, done.log_append_time_ms), deadline)
 
-    def _opening_of(self, write: Write, acks: Acks, deadline: float) -> Opening | None:
+    def _opening_of(self, write: BatchWrite, acks: Acks, deadline: float) -> Opening | None:
         """Should the batch be the first of its transaction here."""
         if not write.transactional_id:
             return None
@@ -163,7 +163,7 @@ class Writer:
         )
         return self._openings.of(request, left_s)
 
-    async def _confirmed(self, confirmed: asyncio.Future[None], written: Written, deadline: float) -> Written:
+    async def _confirmed(self, confirmed: asyncio.Future[None], written: WriteResult, deadline: float) -> WriteResult:
         try:
             async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):
                 await confirmed
@@ -171,7 +171,7 @@ class Writer:
             raise unconfirmed() from None
         return written
 
-    async def _there(self, leader: BrokerId, write: Write, acks: Acks, deadline: float) -> Written:
+    async def _there(self, leader: BrokerId, write: BatchWrite, acks: Acks, deadline: float) -> WriteResult:
         left_s = deadline - self._clock.monotonic()
         if left_s <= 0:
             raise LeaderNotAvailableError(f"{write.topic}-{write.partition}: the time was over before it was sent")
@@ -189,9 +189,9 @@ class Writer:
         result = response.results[0]
         if result.HasField("error"):
             raise from_message(result.error)
-        return Written(Offset(result.base_offset), result.log_append_time_ms)
+        return WriteResult(Offset(result.base_offset), result.log_append_time_ms)
 
-    async def _until_another_chance(self, write: Write, attempt: int, left_s: float) -> None:
+    async def _until_another_chance(self, write: BatchWrite, attempt: int, left_s: float) -> None:
         """Until the partition's state has changed, or for a while."""
         before = self._view.image.topics.get(write.topic_id)
         state = None if before is None else before.partitions.get(write.partition)
@@ -208,11 +208,11 @@ class Writer:
             pass
 
 
-async def _known(written: Written) -> Written:
+async def _known(written: WriteResult) -> WriteResult:
     return written
 
 
-def _is_repetition(write: Write, error: OutOfOrderSequenceError) -> bool:
+def _is_repetition(write: BatchWrite, error: OutOfOrderSequenceError) -> bool:
     """Sequences are used up one after the other by what is written. So a batch whose sequences lie before the one that
     is expected is in the log, only too far back for the leader to remember where (it remembers five batches).
     """

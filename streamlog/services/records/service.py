@@ -8,20 +8,20 @@ from msgspec import Struct
 
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.api.service import Method, downstream, duplex, unary
-from streamlog.services.records.consume import Consume
-from streamlog.services.records.publish import Publish
+from streamlog.services.records.consume import ConsumeHandler
+from streamlog.services.records.publish import PublishHandler
 from streamlog.services.records.publish_stream import PublishStreams
-from streamlog.services.records.subscribe import Subscribe
+from streamlog.services.records.subscribe import SubscribeHandler
 
 # Batches of the records must fit a message to another node, with all that goes with them.
 ROOM_BYTES: Final = 1 << 20
 
 
-class Records(Struct, frozen=True, kw_only=True):
-    publish: Publish
+class RecordsService(Struct, frozen=True, kw_only=True):
+    publish: PublishHandler
     publish_streams: PublishStreams
-    subscribe: Subscribe
-    consume: Consume
+    subscribe: SubscribeHandler
+    consume: ConsumeHandler
 
     def methods(self, request_bytes_max: int) -> list[Method]:
         """`request_bytes_max`: of a message to this node (`socket.request.max.bytes`)."""

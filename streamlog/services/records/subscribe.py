@@ -17,7 +17,13 @@ from typing import Final
 
 from streamlog.api import calls
 from streamlog.api.convert import subscribe as convert
-from streamlog.api.convert.subscribe import AtOffset, OffsetReset, Position, SubscribeQuery, Subscription
+from streamlog.api.convert.subscribe import (
+    OffsetPosition,
+    OffsetResetPolicy,
+    Position,
+    SubscribeQuery,
+    TopicSubscription,
+)
 from streamlog.api.errors import from_message
 from streamlog.api.fetched import Fetched
 from streamlog.api.pb import batches_pb2, common_pb2
@@ -49,13 +55,19 @@ from streamlog.model import (
 from streamlog.ports import Buffer, Clock, Workers
 from streamlog.records import BatchHeader, Codec, check_crc, codec_of, iter_fields, scan_headers
 from streamlog.records.decode import Fields
-from streamlog.services.batches.offsets import Offsets
+from streamlog.services.batches.offsets import OffsetsHandler
 from streamlog.services.common.auto_create import AutoCreate
 from streamlog.services.common.forwarding import Peers
 from streamlog.services.common.outgoing import SUBSCRIBE_COPIES, OutgoingBytes, Reader
 from streamlog.services.common.topics import unknown_topic
 from streamlog.services.records.feeds import Feed, FeedSource
-from streamlog.services.records.subscribed import NEWS_OVERHEAD, Place, add_query, deleted, size_of
+from streamlog.services.records.subscribed_partition import (
+    NEWS_OVERHEAD,
+    SubscribedPartition,
+    add_query,
+    deleted,
+    size_of,
+)
 
 _LIST_OFFSETS: Final = calls.unary("streamlog.v1.Batches/ListOffsets", batches_pb2.ListOffsetsResponse)
 _OFFSETS_TIMEOUT_S: Final = 10.0
@@ -68,14 +80,14 @@ _LEVELS: Final = {
 }
 
 
-class Subscribe:
+class SubscribeHandler:
     def __init__(
         self,
         node_id: BrokerId,
         view: MetadataView,
         auto_create: AutoCreate,
         feeds: FeedSource,
-        offsets: Offsets,
+        offsets: OffsetsHandler,
         peers: Peers,
         clock: Clock,
         workers: Workers,
@@ -129,7 +141,7 @@ class _News:
 
     __slots__ = ("of", "told")
 
-    def __init__(self, of: list[tuple[Place, Fetched | StreamlogError]]) -> None:
+    def __init__(self, of: list[tuple[SubscribedPartition, Fetched | StreamlogError]]) -> None:
         self.of = of
         self.told = asyncio.Event()
 
@@ -137,13 +149,13 @@ class _News:
 class _Reading:
     """One call. A `feeds.Receiver`."""
 
-    def __init__(self, owner: Subscribe, query: SubscribeQuery, call: Call) -> None:
+    def __init__(self, owner: SubscribeHandler, query: SubscribeQuery, call: Call) -> None:
         self._owner = owner
         self._query = query
         self._call = call
-        self._places: dict[TopicPartition, Place] = {}
+        self._places: dict[TopicPartition, SubscribedPartition] = {}
         self._open = 0  # places that are not done
-        self._unplaced: dict[Place, None] = {}
+        self._unplaced: dict[SubscribedPartition, None] = {}
         self._feeds: dict[BrokerId, tuple[Feed, asyncio.Task[None]]] = {}
         self._news = asyncio.Event()  # something is unplaced, or the topics have changed
         self._fetched: asyncio.Queue[_News] = asyncio.Queue()  # one of each feed at most, and those of deleted topics
@@ -165,7 +177,7 @@ class _Reading:
 
     # -- which partitions
 
-    def _take(self, subscription: Subscription, image: MetadataImage) -> None:
+    def _take(self, subscription: TopicSubscription, image: MetadataImage) -> None:
         """UnknownTopicOrPartitionError, InvalidRequestError."""
         topic = image.topic_named(subscription.topic)
         if topic is None:
@@ -174,10 +186,10 @@ class _Reading:
         for index in indexes:
             require_partition(topic, index)
             partition = TopicPartition(topic.name, index)
-            self._add(Place(partition, topic.topic_id, subscription))
+            self._add(SubscribedPartition(partition, topic.topic_id, subscription))
         convert.check_count(len(self._places))
 
-    def _add(self, place: Place) -> None:
+    def _add(self, place: SubscribedPartition) -> None:
         self._places[place.partition] = place
         self._unplaced[place] = None
         self._open += 1
@@ -185,7 +197,7 @@ class _Reading:
     def _on_image(self, image: MetadataImage, delta: MetadataDelta | None) -> None:
         self._news.set()
 
-    def _follow_topics(self, image: MetadataImage) -> list[Place]:
+    def _follow_topics(self, image: MetadataImage) -> list[SubscribedPartition]:
         """Partitions that were added are read from their beginning. Those whose topic is gone are the answer."""
         for subscription in self._query.subscriptions:
             topic = image.topic_named(subscription.topic) if not subscription.partitions else None
@@ -195,7 +207,7 @@ class _Reading:
             for index in range(len(topic.partitions)):
                 partition = TopicPartition(topic.name, PartitionId(index))
                 if partition not in self._places:
-                    place = Place(partition, topic.topic_id, subscription)
+                    place = SubscribedPartition(partition, topic.topic_id, subscription)
                     place.start = OffsetPlace.EARLIEST
                     self._add(place)
         return [place for place in self._places.values() if not place.is_done and place.topic_id not in image.topics]
@@ -218,7 +230,7 @@ class _Reading:
                 await self._place_some(image, tasks)
 
     async def _place_some(self, image: MetadataImage, tasks: asyncio.TaskGroup) -> None:
-        by_leader: dict[BrokerId, list[Place]] = {}
+        by_leader: dict[BrokerId, list[SubscribedPartition]] = {}
         for place in self._unplaced:
             topic = image.topics.get(place.topic_id)
             leader = NO_BROKER if topic is None else topic.partitions[place.partition.partition].leader
@@ -237,26 +249,26 @@ class _Reading:
         if self._unplaced and by_leader:
             self._news.set()
 
-    async def _find_offsets(self, leader: BrokerId, places: list[Place]) -> list[Place]:
+    async def _find_offsets(self, leader: BrokerId, places: list[SubscribedPartition]) -> list[SubscribedPartition]:
         """Make offsets of starts and ends. Those of which all is known now."""
-        questions: list[tuple[Place, bool, Position]] = []
+        questions: list[tuple[SubscribedPartition, bool, Position]] = []
         for place in places:
             if place.position is None:
-                if isinstance(place.start, AtOffset):
+                if isinstance(place.start, OffsetPosition):
                     place.position = place.start.offset
                 else:
                     questions.append((place, True, place.start))
-            if place.end is not None and not isinstance(place.end, AtOffset):
+            if place.end is not None and not isinstance(place.end, OffsetPosition):
                 questions.append((place, False, place.end))
         for first in range(0, len(questions), 1_000):
             await self._ask_offsets(leader, questions[first : first + 1_000])
         return [
             place
             for place in places
-            if place.position is not None and (place.end is None or isinstance(place.end, AtOffset))
+            if place.position is not None and (place.end is None or isinstance(place.end, OffsetPosition))
         ]
 
-    async def _ask_offsets(self, leader: BrokerId, questions: list[tuple[Place, bool, Position]]) -> None:
+    async def _ask_offsets(self, leader: BrokerId, questions: list[tuple[SubscribedPartition, bool, Position]]) -> None:
         request = batches_pb2.ListOffsetsRequest(isolation_level=_LEVELS[self._query.isolation_level])
         for place, _, position in questions:
             add_query(request, place, position)
@@ -274,15 +286,15 @@ class _Reading:
             if found.offset < 0:  # no record is of that time or later: the end, which is asked for next
                 target: Position = OffsetPlace.LATEST
             else:
-                target = AtOffset(Offset(found.offset))
+                target = OffsetPosition(Offset(found.offset))
             if not is_start:
                 place.end = target
-            elif isinstance(target, AtOffset):
+            elif isinstance(target, OffsetPosition):
                 place.position = target.offset
             else:
                 place.start = target
 
-    def _read_from(self, leader: BrokerId, place: Place, tasks: asyncio.TaskGroup) -> None:
+    def _read_from(self, leader: BrokerId, place: SubscribedPartition, tasks: asyncio.TaskGroup) -> None:
         known = self._feeds.get(leader)
         if known is None:
             settings = batches_pb2.FetchSettings(
@@ -322,7 +334,7 @@ class _Reading:
             if place.leader == leader:
                 self._lose(place)
 
-    def _lose(self, place: Place) -> None:
+    def _lose(self, place: SubscribedPartition) -> None:
         place.leader = NO_BROKER
         if not place.is_done:
             self._unplaced[place] = None
@@ -357,7 +369,7 @@ class _Reading:
         await self._flush(responses)
 
     async def _tell(
-        self, place: Place, got: Fetched | StreamlogError, responses: Responses[pb.SubscribeResponse]
+        self, place: SubscribedPartition, got: Fetched | StreamlogError, responses: Responses[pb.SubscribeResponse]
     ) -> None:
         if place.is_done:
             return
@@ -371,10 +383,10 @@ class _Reading:
                 return
             await self._tell_records(place, got, responses)
         except (OffsetOutOfRangeError, LogTruncatedError) as error:
-            if self._query.offset_reset is OffsetReset.NONE:
+            if self._query.offset_reset is OffsetResetPolicy.NONE:
                 await self._finish(place, error, responses)
                 return
-            earliest = self._query.offset_reset is OffsetReset.EARLIEST
+            earliest = self._query.offset_reset is OffsetResetPolicy.EARLIEST
             place.start = OffsetPlace.EARLIEST if earliest else OffsetPlace.LATEST
             place.position, place.leader_epoch = None, NO_LEADER_EPOCH
             self._lose(place)
@@ -389,13 +401,13 @@ class _Reading:
             else:
                 await self._finish(place, error, responses)
 
-    def _go_back(self, place: Place, end: batches_pb2.EpochEnd) -> None:
+    def _go_back(self, place: SubscribedPartition, end: batches_pb2.EpochEnd) -> None:
         """The log has another history since (KIP-320): what was read beyond `end` is not in it any more.
 
         LogTruncatedError where it is not known how far it is the same, and where nothing may be read again unasked.
         """
         position = place.position or Offset(0)
-        may_not = self._query.offset_reset is OffsetReset.NONE and end.end_offset < position
+        may_not = self._query.offset_reset is OffsetResetPolicy.NONE and end.end_offset < position
         if end.end_offset < 0 or may_not:
             raise LogTruncatedError(
                 f"{place.partition}: the log was truncated at offset {end.end_offset}, and {position} was to be read",
@@ -409,13 +421,15 @@ class _Reading:
         self._lose(place)
 
     async def _finish(
-        self, place: Place, error: StreamlogError | None, responses: Responses[pb.SubscribeResponse]
+        self, place: SubscribedPartition, error: StreamlogError | None, responses: Responses[pb.SubscribeResponse]
     ) -> None:
         place.is_done = True
         self._open -= 1
         await self._put(place.news(error), NEWS_OVERHEAD, responses)
 
-    async def _tell_records(self, place: Place, got: Fetched, responses: Responses[pb.SubscribeResponse]) -> None:
+    async def _tell_records(
+        self, place: SubscribedPartition, got: Fetched, responses: Responses[pb.SubscribeResponse]
+    ) -> None:
         part, batches = got
         place.attempt = 0
         committed = self._query.isolation_level is IsolationLevel.READ_COMMITTED
@@ -439,14 +453,18 @@ class _Reading:
             else:
                 await self._tell_batch(place, records, header, responses)
             following = header.next_offset
-            if isinstance(place.end, AtOffset):
+            if isinstance(place.end, OffsetPosition):
                 following = min(following, place.end.offset)
             place.position = max(place.position or Offset(0), following)
         if place.end_reached:
             await self._finish(place, None, responses)
 
     async def _skip(
-        self, place: Place, header: BatchHeader, error: StreamlogError, responses: Responses[pb.SubscribeResponse]
+        self,
+        place: SubscribedPartition,
+        header: BatchHeader,
+        error: StreamlogError,
+        responses: Responses[pb.SubscribeResponse],
     ) -> None:
         """The batch cannot be decoded. CorruptBatchError unless the client wants to go on behind it."""
         found = corrupt_batch(place.partition, header.base_offset, header.next_offset, error)
@@ -460,7 +478,7 @@ class _Reading:
 
     async def _tell_batch(
         self,
-        place: Place,
+        place: SubscribedPartition,
         records: Iterator[Fields],
         header: BatchHeader,
         responses: Responses[pb.SubscribeResponse],
@@ -469,7 +487,7 @@ class _Reading:
         take: those before it have been told.
         """
         first = place.position or Offset(0)
-        end = place.end.offset if isinstance(place.end, AtOffset) else header.next_offset
+        end = place.end.offset if isinstance(place.end, OffsetPosition) else header.next_offset
         news: pb.PartitionRecords | None = None
         for fields in records:
             if fields[0] < first:
@@ -515,7 +533,7 @@ class _Reading:
             await responses.send(message)
 
 
-def _headers(place: Place, batches: Buffer) -> Iterator[tuple[int, BatchHeader]]:
+def _headers(place: SubscribedPartition, batches: Buffer) -> Iterator[tuple[int, BatchHeader]]:
     """Of whole batches. CorruptBatchError where they cannot be told apart: it is of no use to ask for them again."""
     try:
         yield from scan_headers(batches, 0, len(batches))

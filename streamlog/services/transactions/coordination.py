@@ -9,7 +9,7 @@ from streamlog.coordinator.transactions import TransactionCoordinator
 from streamlog.services.transactions.markers import LocalMarkers
 
 
-class Coordination:
+class CoordinationService:
     def __init__(self, coordinator: TransactionCoordinator, markers: LocalMarkers) -> None:
         self._coordinator = coordinator
         self._markers = markers

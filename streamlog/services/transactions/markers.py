@@ -15,8 +15,8 @@ from streamlog.coordinator.groups import GroupCoordinator
 from streamlog.errors import OutcomeUnknownError, StreamlogError
 from streamlog.groups.placement import OFFSETS_TOPIC
 from streamlog.model import BrokerId, TopicPartition
+from streamlog.services.common.collaborators import Partitions
 from streamlog.services.common.forwarding import Peers
-from streamlog.services.common.node_parts import Partitions
 from streamlog.transactions.markers import Grant, MarkerOutcome, PartitionMarker
 
 _WRITE: Final = "/streamlog.internal.v1.Coordination/WriteMarkers"

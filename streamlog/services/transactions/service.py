@@ -21,15 +21,15 @@ from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId, TopicPartition
 from streamlog.services.batches.partition_leader import within
 from streamlog.services.batches.transaction_verification import Verifier
+from streamlog.services.common.collaborators import InternalTopics
 from streamlog.services.common.forwarding import Peers, is_forwarded, timeout_of
-from streamlog.services.common.node_parts import InternalTopics
 
 WAIT_MS: Final = 10_000
 """For the end of the transaction before, at most."""
 _METHOD: Final = "/streamlog.v1.Transactions/"
 
 
-class Transactions:
+class TransactionsService:
     def __init__(
         self,
         node_id: BrokerId,

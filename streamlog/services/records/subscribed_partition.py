@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from streamlog.api.convert import subscribe as convert
-from streamlog.api.convert.subscribe import AtOffset, AtTime, Position, Subscription
+from streamlog.api.convert.subscribe import OffsetPosition, Position, TimestampPosition, TopicSubscription
 from streamlog.api.pb import batches_pb2, common_pb2
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.api.requests import OffsetPlace
@@ -21,10 +21,10 @@ _HEADER_OVERHEAD: Final = 16
 NEWS_OVERHEAD: Final = 128
 
 
-class Place:
+class SubscribedPartition:
     """One partition of the call."""
 
-    def __init__(self, partition: TopicPartition, topic_id: TopicId, subscription: Subscription) -> None:
+    def __init__(self, partition: TopicPartition, topic_id: TopicId, subscription: TopicSubscription) -> None:
         self.partition = partition
         self.topic_id = topic_id
         self.start: Position = subscription.start  # as long as `position` is None
@@ -44,7 +44,7 @@ class Place:
 
     @property
     def end_reached(self) -> bool:
-        return isinstance(self.end, AtOffset) and self.position is not None and self.position >= self.end.offset
+        return isinstance(self.end, OffsetPosition) and self.position is not None and self.position >= self.end.offset
 
     def news(
         self, error: StreamlogError | None = None, *, skipped: Iterable[CorruptBatchError] = ()
@@ -63,7 +63,7 @@ class Place:
         )
 
 
-def deleted(place: Place) -> UnknownTopicIdError:
+def deleted(place: SubscribedPartition) -> UnknownTopicIdError:
     return UnknownTopicIdError(f"topic {place.partition.topic} was deleted", field="topic")
 
 
@@ -75,12 +75,12 @@ def size_of(record: Fields) -> int:
     return size
 
 
-def add_query(request: batches_pb2.ListOffsetsRequest, place: Place, position: Position) -> None:
+def add_query(request: batches_pb2.ListOffsetsRequest, place: SubscribedPartition, position: Position) -> None:
     query = request.queries.add(
         topic=place.partition.topic, topic_id=place.topic_id, partition=place.partition.partition
     )
     match position:
-        case AtTime(timestamp_ms):
+        case TimestampPosition(timestamp_ms):
             query.timestamp_ms = timestamp_ms
         case OffsetPlace.EARLIEST:
             query.bound = common_pb2.OFFSET_BOUND_EARLIEST

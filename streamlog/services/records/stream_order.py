@@ -14,36 +14,36 @@ from msgspec import Struct
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.api.service import Responses
 from streamlog.model import Acks, PartitionId, TopicId
-from streamlog.services.records.routed_writes import Write, Writer, Written
+from streamlog.services.records.routed_writes import BatchWrite, RoutedWriter, WriteResult
 
 # A leader remembers the last five batches of a producer (SEMANTICS 6). Kafka's max.in.flight.requests.per.connection.
 IN_FLIGHT: Final = 5
 
 
-class Place(Struct, frozen=True):
+class QueuedWrite(Struct, frozen=True):
     """Of one batch, in the line of its partition."""
 
-    write: Write
+    write: BatchWrite
     before: asyncio.Future[None] | None  # done when the batch before has its place in the log; None: there is none
     own: asyncio.Future[None]
 
 
-class Lines:
+class WriteQueues:
     """Of one producer: a batch takes its place in the log when the one before it in its partition has its own."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: RoutedWriter) -> None:
         self._writer = writer
         self._last: dict[tuple[TopicId, PartitionId], asyncio.Future[None]] = {}
 
-    def join(self, write: Write) -> Place:
+    def join(self, write: BatchWrite) -> QueuedWrite:
         """In the order of the batches; `write` it."""
         key = (write.topic_id, write.partition)
         before, own = self._last.get(key), asyncio.get_running_loop().create_future()
         self._last[key] = own
-        return Place(write, before, own)
+        return QueuedWrite(write, before, own)
 
-    async def write(self, place: Place, acks: Acks, deadline: float) -> Written:
-        """What `Writer.write` raises."""
+    async def write(self, place: QueuedWrite, acks: Acks, deadline: float) -> WriteResult:
+        """What `RoutedWriter.write` raises."""
         before, own = place.before, place.own
 
         def placed() -> None:
@@ -65,7 +65,7 @@ class Lines:
         self._last.clear()
 
 
-class Answers:
+class ResponseQueue:
     """One a request, bounded by the room."""
 
     def __init__(self) -> None:

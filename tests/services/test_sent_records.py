@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from streamlog.errors import InvalidRequestError
 from streamlog.model import LeaderEpoch, Offset, PartitionId, TopicPartition
-from streamlog.services.records.consume_sent import Sent
+from streamlog.services.records.sent_records import SentRecords
 
 A, B = TopicPartition("t", PartitionId(0)), TopicPartition("t", PartitionId(1))
 E3 = LeaderEpoch(3)
@@ -19,7 +19,7 @@ def offsets(first: int, end: int) -> list[Offset]:
 
 
 def test_what_is_acknowledged_is_taken_once_and_no_more() -> None:
-    sent = Sent()
+    sent = SentRecords()
     assert sent.is_idle
     sent.add(A, offsets(5, 10), E3, in_order=False)
     assert sent.take() == {}
@@ -36,7 +36,7 @@ def test_what_is_acknowledged_is_taken_once_and_no_more() -> None:
 
 
 def test_what_was_not_sent_cannot_be_acknowledged() -> None:
-    sent = Sent()
+    sent = SentRecords()
     sent.add(A, offsets(0, 3), E3, in_order=False)
     with pytest.raises(InvalidRequestError, match="offset 3 of t-0 was not sent yet, 3 comes next"):
         sent.acknowledge(A, Offset(3))
@@ -45,7 +45,7 @@ def test_what_was_not_sent_cannot_be_acknowledged() -> None:
 
 
 def test_acknowledgements_of_an_earlier_life_do_not_count() -> None:
-    sent = Sent()
+    sent = SentRecords()
     sent.add(A, offsets(0, 9), E3, in_order=False)
     sent.forget([A])
     sent.acknowledge(A, Offset(8))
@@ -57,7 +57,7 @@ def test_acknowledgements_of_an_earlier_life_do_not_count() -> None:
 
 
 def test_credits_acknowledge_in_the_order_of_the_stream_across_what_was_lost() -> None:
-    sent = Sent()
+    sent = SentRecords()
     sent.add(A, offsets(0, 3), E3, in_order=True)
     sent.add(B, offsets(7, 9), E3, in_order=True)
     sent.acknowledge_oldest(1)
@@ -72,7 +72,7 @@ def test_credits_acknowledge_in_the_order_of_the_stream_across_what_was_lost() -
 
 @given(st.lists(st.tuples(st.sampled_from([A, B]), st.integers(1, 5), st.integers(0, 6)), max_size=30))
 def test_never_more_than_was_sent_and_acknowledged(steps: list[tuple[TopicPartition, int, int]]) -> None:
-    sent, model = Sent(), {A: 0, B: 0}
+    sent, model = SentRecords(), {A: 0, B: 0}
     order: list[TopicPartition] = []
     done = {A: 0, B: 0}
     for partition, count, credits in steps:
@@ -89,7 +89,7 @@ def test_never_more_than_was_sent_and_acknowledged(steps: list[tuple[TopicPartit
 
 
 def test_what_is_skipped_counts_as_acknowledged_where_all_before_it_is() -> None:
-    sent = Sent()
+    sent = SentRecords()
     sent.skip(A, Offset(3))
     assert sent.take() == {A: (3, None)}
     sent.add(A, offsets(3, 5), E3, in_order=False)

@@ -12,7 +12,7 @@ from streamlog.raft.port import Leadership
 from streamlog.raft.voters import Voter, VoterSet
 
 
-class Controller(Protocol):
+class CommandSubmitter(Protocol):
     """The active controller, if this node is it: streamlog.controller.ActiveController."""
 
     async def submit(self, command: Command) -> Any:
@@ -20,7 +20,7 @@ class Controller(Protocol):
         ...
 
 
-class Link(Protocol):
+class ControllerAccess(Protocol):
     """The way to the active controller: streamlog.controller.ControllerLink."""
 
     async def forward(self, method: str, request: bytes, timeout_s: float) -> bytes:
@@ -34,7 +34,7 @@ class Link(Protocol):
         ...
 
 
-class Quorum(Protocol):
+class QuorumVoters(Protocol):
     """The part of streamlog.raft.port.Quorum that operators see."""
 
     @property
@@ -77,7 +77,7 @@ class Partitions(Protocol):
         ...
 
 
-class ProducerIds(Protocol):
+class ProducerIdSequence(Protocol):
     """Ids for idempotent producers: streamlog.broker.producer_id_allocator."""
 
     async def next(self) -> ProducerId:

@@ -30,7 +30,7 @@ class _InFlight(Struct):
     offsets: deque[Offset]  # not empty
 
 
-class Sent:
+class SentRecords:
     """Of one stream."""
 
     def __init__(self) -> None:
