@@ -218,7 +218,6 @@ def _records(
             feeds,
             batches.offsets,
             peers,
-            ports.clock,
             ports.workers,
             backoff,
             outgoing,

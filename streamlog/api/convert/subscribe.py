@@ -179,7 +179,7 @@ def received_record(fields: Fields, kind: TimestampType) -> pb.ReceivedRecord:
     return record
 
 
-def partition_news(
+def partition_status(
     partition: TopicPartition,
     *,
     leader_epoch: LeaderEpoch,

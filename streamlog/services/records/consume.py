@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from streamlog.api.convert import consume as convert
 from streamlog.api.convert.consume import ConsumeJoin, ConsumeUp
-from streamlog.api.convert.subscribe import partition_news, received_record
+from streamlog.api.convert.subscribe import partition_status, received_record
 from streamlog.api.pb import common_pb2
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.api.service import Call, Requests, Responses
@@ -37,7 +37,7 @@ from streamlog.model import BrokerId, LeaderEpoch, Offset, PartitionId, TopicPar
 from streamlog.ports import Ports
 from streamlog.records.decode import Fields
 from streamlog.services.records.sent_records import SentRecords
-from streamlog.services.records.subscribed_partition import NEWS_OVERHEAD, size_of
+from streamlog.services.records.subscribed_partition import STATUS_OVERHEAD, record_size
 
 _END_S: Final = 5.0
 """For the last commit and the leave, when the client has gone."""
@@ -261,9 +261,9 @@ class _Stream:
         """As much of it as there is room and credit for."""
         partition = TopicPartition(batch.topic, batch.partition)
         some: list[Fields] = []
-        size = NEWS_OVERHEAD
+        size = STATUS_OVERHEAD
         for each in fields:
-            size += size_of(each)
+            size += record_size(each)
             if some and size > self._wanted.response_bytes_max:
                 self._left = batch, chain([each], fields)
                 break
@@ -290,7 +290,7 @@ class _Stream:
         self._acknowledged.set()
         reader = self._member._fetcher.readers.get(partition)
         end = following if reader is None else reader.high_watermark
-        news = partition_news(
+        news = partition_status(
             partition,
             leader_epoch=LeaderEpoch(0),
             position=following,
@@ -304,7 +304,7 @@ class _Stream:
     def _records(self, partition: TopicPartition, batch: ConsumerBatch, some: Sequence[Fields]) -> pb.PartitionRecords:
         reader = self._member._fetcher.readers.get(partition)
         end = Offset(0) if reader is None else reader.high_watermark
-        news = partition_news(
+        news = partition_status(
             partition,
             leader_epoch=LeaderEpoch(max(0, batch.header.leader_epoch)),
             position=Offset(some[-1][0] + 1),

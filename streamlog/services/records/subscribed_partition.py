@@ -1,12 +1,14 @@
-"""One partition of a Subscribe: where it is read from, how far, and what its news say."""
+"""One partition of a Subscribe call: where it is read from, how far, and the status that the client gets."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import Final
 
 from streamlog.api.convert import subscribe as convert
 from streamlog.api.convert.subscribe import OffsetPosition, Position, TimestampPosition, TopicSubscription
+from streamlog.api.fetched import Fetched
 from streamlog.api.pb import batches_pb2, common_pb2
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.api.requests import OffsetPlace
@@ -15,43 +17,43 @@ from streamlog.errors import CorruptBatchError, StreamlogError, UnknownTopicIdEr
 from streamlog.model import NO_BROKER, NO_LEADER_EPOCH, LeaderEpoch, Offset, TopicId, TopicPartition
 from streamlog.records.decode import Fields
 
-# What a record takes in a message beside its bytes, at most; and what news of a partition do.
+# Upper bounds of what a message needs beside the bytes of records: per record, per header, per partition.
 _RECORD_OVERHEAD: Final = 48
 _HEADER_OVERHEAD: Final = 16
-NEWS_OVERHEAD: Final = 128
+STATUS_OVERHEAD: Final = 128
 
 
 class SubscribedPartition:
     """One partition of the call."""
 
-    def __init__(self, partition: TopicPartition, topic_id: TopicId, subscription: TopicSubscription) -> None:
-        self.partition = partition
+    def __init__(self, topic_partition: TopicPartition, topic_id: TopicId, subscription: TopicSubscription) -> None:
+        self.topic_partition = topic_partition
         self.topic_id = topic_id
-        self.start: Position = subscription.start  # as long as `position` is None
+        self.start: Position = subscription.start  # used while `position` is None
         self.end: Position | None = subscription.end
         self.position: Offset | None = None
-        self.attempt = 0  # to place it, since it was last read
-        self.generation = 0  # counts the places that it had: what comes of an older one is passed over
+        self.attempt = 0  # to find leader and offsets, since records last arrived
+        self.generation = 0  # counts the feeds that it was added to; responses for an older one are ignored
         self.leader = NO_BROKER  # whose feed it is on; NO_BROKER: on none
         self.is_done = False
-        self.was_told = False  # since the last heartbeat
+        self.is_reported = False  # in a message since the last heartbeat
         self.leader_epoch = NO_LEADER_EPOCH
         self.high_watermark = Offset(0)
         self.readable_end = Offset(0)
         self.log_start = Offset(0)
-        self.told_generation = 0  # of what the client was told last
-        self.aborted = Aborted()  # for readers of committed records; of that generation
+        self.sent_generation = 0  # of the records that were sent last
+        self.aborted = Aborted()  # transactions of that generation; for READ_COMMITTED
 
     @property
     def end_reached(self) -> bool:
         return isinstance(self.end, OffsetPosition) and self.position is not None and self.position >= self.end.offset
 
-    def news(
+    def status(
         self, error: StreamlogError | None = None, *, skipped: Iterable[CorruptBatchError] = ()
     ) -> pb.PartitionRecords:
-        self.was_told = True
-        return convert.partition_news(
-            self.partition,
+        self.is_reported = True
+        return convert.partition_status(
+            self.topic_partition,
             leader_epoch=LeaderEpoch(max(0, self.leader_epoch)),
             position=self.position or Offset(0),
             high_watermark=self.high_watermark,
@@ -63,11 +65,22 @@ class SubscribedPartition:
         )
 
 
-def deleted(place: SubscribedPartition) -> UnknownTopicIdError:
-    return UnknownTopicIdError(f"topic {place.partition.topic} was deleted", field="topic")
+class PartitionUpdates:
+    """What a feed delivered, or an error, by partition. `sent` is set once the transport has taken all of it."""
+
+    __slots__ = ("sent", "updates")
+
+    def __init__(self, updates: list[tuple[SubscribedPartition, Fetched | StreamlogError]]) -> None:
+        self.updates = updates
+        self.sent = asyncio.Event()
 
 
-def size_of(record: Fields) -> int:
+def topic_deleted(partition: SubscribedPartition) -> UnknownTopicIdError:
+    return UnknownTopicIdError(f"topic {partition.topic_partition.topic} was deleted", field="topic")
+
+
+def record_size(record: Fields) -> int:
+    """Upper bound of its bytes in a message."""
     _, _, key, value, headers = record
     size = len(key or b"") + len(value or b"") + _RECORD_OVERHEAD
     for name, content in headers:
@@ -75,9 +88,13 @@ def size_of(record: Fields) -> int:
     return size
 
 
-def add_query(request: batches_pb2.ListOffsetsRequest, place: SubscribedPartition, position: Position) -> None:
+def add_offset_query(
+    request: batches_pb2.ListOffsetsRequest, partition: SubscribedPartition, position: Position
+) -> None:
     query = request.queries.add(
-        topic=place.partition.topic, topic_id=place.topic_id, partition=place.partition.partition
+        topic=partition.topic_partition.topic,
+        topic_id=partition.topic_id,
+        partition=partition.topic_partition.partition,
     )
     match position:
         case TimestampPosition(timestamp_ms):
