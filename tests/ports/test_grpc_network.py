@@ -118,6 +118,37 @@ def test_a_stream_that_is_used_after_its_server_has_stopped_is_cancelled() -> No
     asyncio.run(main())
 
 
+def test_a_handler_that_takes_a_while_to_end_leaves_no_traceback() -> None:
+    """gRPC prints one for each call whose handler is cut off by the end of the loop, as when a disk fails."""
+    outcome = subprocess.run([sys.executable, "-c", ENDS_SLOWLY], capture_output=True, text=True, timeout=60)
+    assert (outcome.returncode, outcome.stdout, outcome.stderr) == (0, "ended\n", "")
+
+
+ENDS_SLOWLY = """
+import asyncio
+from streamlog.ports.grpc_adapter.network import GrpcNetwork
+
+async def main():
+    begun = asyncio.Event()
+    async def hold(stream, info):
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.2)  # what a handler does to end: a marker to a coordinator, a row to the log
+            print("ended")
+    network = GrpcNetwork(on_crash=print)
+    server = await network.listen("127.0.0.1:0", unary={}, streaming={"/a.B/C": hold})
+    async with network.connect(server.address).stream("/a.B/C") as stream:
+        await stream.send(b"")
+        await begun.wait()
+        await server.close()
+    await network.close()
+
+asyncio.run(main())
+"""
+
+
 def test_a_server_that_nobody_holds_goes_on_until_the_network_is_closed() -> None:
     async def main() -> None:
         network = GrpcNetwork(on_crash=crash)

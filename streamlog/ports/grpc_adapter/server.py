@@ -23,6 +23,9 @@ from streamlog.ports.network import CRASHED, CallInfo, RpcError, StreamHandler, 
 ABORT_TIMEOUT_S: Final = 10.0
 """How long a status waits for messages before it that the client has not taken; then the call is reset (CANCELLED)."""
 
+HANDLERS_END_S: Final = 2.0
+"""How long `close` waits for handlers that end. gRPC prints a traceback for each that the end of the loop cancels."""
+
 
 class GrpcServer:
     """Made, started, closed: once each."""
@@ -37,6 +40,7 @@ class GrpcServer:
     ) -> None:
         """OSError where the address cannot be had. `report`: what its owner is to know of its connections."""
         self.closed = False
+        self._handlers = handlers
         self._server = grpc.aio.server(options=settings.server())
         self._server.add_generic_rpc_handlers((handlers,))
         try:
@@ -61,6 +65,7 @@ class GrpcServer:
         if self._watching is not None:
             self._watching.cancel()
         await self._server.stop(grace_s or None)
+        await self._handlers.wait_until_ended(HANDLERS_END_S)
 
 
 class Handlers(grpc.GenericRpcHandler):
@@ -76,6 +81,7 @@ class Handlers(grpc.GenericRpcHandler):
     ) -> None:
         self._on_crash = on_crash
         self._verified = verified
+        self._running: set[asyncio.Task[Any]] = set()
         self._methods: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {}
         for name, one in unary.items():
             self._methods[name] = grpc.unary_unary_rpc_method_handler(self._unary(name, one))
@@ -84,6 +90,13 @@ class Handlers(grpc.GenericRpcHandler):
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any] | None:
         return self._methods.get(handler_call_details.method)
+
+    async def wait_until_ended(self, timeout_s: float) -> None:
+        """Until the calls' handlers have ended, which gRPC cancels when its server stops."""
+        running = self._running - {asyncio.current_task()}
+        if running:
+            await asyncio.wait(running, timeout=timeout_s)
+        await asyncio.sleep(0)  # gRPC's own tasks wait for theirs
 
     # The stubs know only grpc's synchronous handlers, hence Any.
 
@@ -100,6 +113,15 @@ class Handlers(grpc.GenericRpcHandler):
         return serve
 
     async def _serve_call(self, work: Awaitable[Any], context: Context) -> Any:
+        task = asyncio.current_task()
+        assert task is not None, "gRPC makes one for each call"
+        self._running.add(task)
+        try:
+            return await self._answer(work, context)
+        finally:
+            self._running.discard(task)
+
+    async def _answer(self, work: Awaitable[Any], context: Context) -> Any:
         try:
             return await work
         except RpcError as error:
