@@ -5,10 +5,11 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 JOBS   ?= auto
 OUTPUT ?= table
+MARKS  ?= not long and not rounds and not interop and not spark
 NOISE_TESTS := $(addprefix tests/,cli client daemon demo e2e pytest_plugin raft/test_processes.py requirements services)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check fmt test test-long test-rounds nemesis test-noise test-spark test-console demo-console test-lowest fuzz sim damage sim-raft bench bench-peers demo interop proto docs clean
+.PHONY: help setup check fmt test test-long test-rounds nemesis test-noise test-spark test-console demo-console test-lowest fuzz sim damage sim-raft bench bench-peers demo interop proto docs dist test-dist release-notes site clean
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -33,8 +34,8 @@ fmt: $(STAMP)    ## format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test: $(STAMP)   ## all tests but the long ones, in parallel
-	$(BIN)/python -m pytest -q -n $(JOBS) -m 'not long and not rounds and not interop and not spark'
+test: $(STAMP)   ## all tests but the long ones, in parallel; T=tests/storage K=torn: some of them
+	$(BIN)/python -m pytest -q $(if $(T)$(K),,-n $(JOBS)) -m '$(MARKS)' $(T) $(if $(K),-k '$(K)')
 
 test-long: $(STAMP)  ## more seeds of the simulations
 	$(BIN)/python -m pytest -q -n $(JOBS) -m 'long and not rounds'
@@ -93,6 +94,20 @@ bench: $(STAMP)  ## what streamlog costs; PART="records ..." for some parts, OUT
 
 bench-peers: $(STAMP)  ## beside a real Kafka in one run (needs Java 17, Maven and, by make test-spark, pyspark)
 	$(BIN)/python -m bench.peers --output $(OUTPUT)
+
+dist: $(STAMP)   ## wheel and sdist in dist/
+	rm -rf dist build/lib build/bdist.*
+	$(BIN)/python -m build --outdir dist .
+
+test-dist: $(STAMP)  ## the wheel of dist/ in a fresh environment: start a cluster, write to it, read from it
+	$(BIN)/python tools/try_wheel.py dist
+
+release-notes: $(STAMP)  ## what is new in this version; VERSION=0.1.0: in another one
+	@$(BIN)/python tools/release_notes.py $(VERSION)
+
+site: $(STAMP)   ## the documentation site with the API reference in build/site, links checked; SERVE=1: at 127.0.0.1:8000
+	$(BIN)/python -c 'import mkdocs, mkdocstrings' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python tools/build_site.py $(if $(SERVE),--serve)
 
 clean:           ## remove the virtual environment and what tests and benchmarks left
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -64,11 +64,11 @@ def run(example: str, *arguments: str, **environment: str) -> str:
     return done.stdout
 
 
-def fill(bootstrap_server: str, topic: str, values: list[bytes], keys: list[bytes] | None = None) -> None:
+def fill(bootstrap_server: str, topic: str, values: list[bytes]) -> None:
     with Admin(bootstrap_servers=bootstrap_server) as admin:
         admin.create_topic(topic, partitions=2)
     with Producer(bootstrap_servers=bootstrap_server) as producer:
-        producer.send_many(topic, values, keys=keys)
+        producer.send_many(topic, values)
         producer.flush()
 
 
@@ -159,21 +159,20 @@ def _until_served(request: urllib.request.Request, server: subprocess.Popen[byte
 
 
 @pytest.mark.spark
-def test_spark_count(bootstrap_server: str, tmp_path: Path) -> None:
+def test_spark_transform(bootstrap_server: str, tmp_path: Path) -> None:
     if importlib.util.find_spec("pyspark") is None:
         pytest.skip("pyspark is not installed: pip install 'streamlog[spark]'")
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         pytest.skip("there is no Java: Spark needs version 17")
-    keys = [b"anna", b"bert", b"anna"]
-    fill(bootstrap_server, "keyed", [b"1", b"2", b"3"], keys)
+    fill(bootstrap_server, "words", [b"a", b"b", b"c"])
     with Admin(bootstrap_servers=bootstrap_server) as admin:
-        admin.create_topic("counts", partitions=1)
+        admin.create_topic("transformed", partitions=1)
     run(
-        "spark_count.py",
+        "spark_transform.py",
         "--bootstrap-server",
         bootstrap_server,
-        *("--source", "keyed", "--target", "counts", "--checkpoint", str(tmp_path / "state"), "--once"),
+        *("--source", "words", "--target", "transformed", "--checkpoint", str(tmp_path / "state"), "--once"),
         PYSPARK_PYTHON=sys.executable,
         SPARK_LOCAL_IP="127.0.0.1",
     )
-    assert sorted(json.loads(value)["count"] for value in read(bootstrap_server, "counts", 2)) == [1, 2]
+    assert sorted(read(bootstrap_server, "transformed", 3)) == [b"A", b"B", b"C"]

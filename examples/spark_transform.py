@@ -1,6 +1,6 @@
-"""Count the records of a topic by key with Spark Structured Streaming, and write the counts to another topic.
+"""Transform a topic into another one with Spark Structured Streaming.
 
-    python examples/spark_count.py --bootstrap-server 127.0.0.1:9092 --source orders --target counts
+    python examples/spark_transform.py --bootstrap-server 127.0.0.1:9092 --source orders --target invoices
 
 Each micro-batch is written exactly once. The nodes need the setting transaction.two.phase.commit.enable=true:
 streamlogctl local start --override transaction.two.phase.commit.enable=true
@@ -14,15 +14,15 @@ from pyspark.sql import SparkSession
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Count the records of a topic by key with Spark.")
+    parser = argparse.ArgumentParser(description="Transform a topic into another one with Spark.")
     parser.add_argument("--bootstrap-server", default="127.0.0.1:9092", help="host:port of any node")
     parser.add_argument("--source", default="orders")
-    parser.add_argument("--target", default="counts")
-    parser.add_argument("--checkpoint", default="spark-count-state", help="folder for the query's progress")
+    parser.add_argument("--target", default="invoices")
+    parser.add_argument("--checkpoint", default="spark-transform-state", help="folder for the query's progress")
     parser.add_argument("--once", action="store_true", help="process what is there, then stop")
     arguments = parser.parse_args()
 
-    spark = SparkSession.builder.appName("streamlog-count").config("spark.ui.enabled", "false").getOrCreate()
+    spark = SparkSession.builder.appName("streamlog-transform").config("spark.ui.enabled", "false").getOrCreate()
     records = (
         spark.readStream.format("streamlog")
         .option("streamlog.bootstrap.servers", arguments.bootstrap_server)
@@ -30,11 +30,9 @@ def main() -> None:
         .option("startingOffsets", "earliest")
         .load()
     )
-    counts = records.groupBy("key").count()
     writer = (
-        counts.selectExpr("key", "to_json(struct(*)) AS value")
+        records.selectExpr("key", "upper(cast(value AS string)) AS value")
         .writeStream.format("streamlog")
-        .outputMode("update")
         .option("streamlog.bootstrap.servers", arguments.bootstrap_server)
         .option("topic", arguments.target)
         .option("checkpointLocation", arguments.checkpoint)
