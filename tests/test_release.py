@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import streamlog
+from streamlog import client
 from streamlog.release import RELEASE
 
 ROOT = Path(__file__).parent.parent
@@ -33,3 +34,8 @@ def test_release_notes_are_those_of_this_release() -> None:
     ).stdout
     assert notes.startswith(f"# streamlog {RELEASE}\n\n")
     assert "### Added" in notes
+
+
+def test_every_public_name_of_the_client_is_there() -> None:
+    """They are loaded when they are first used, by names of modules that no type checker sees."""
+    assert [name for name in client.__all__ if not hasattr(client, name)] == []
