@@ -108,7 +108,7 @@ ALLOWED = {
 RESTRICTED = {
     "grpc": {"ports/grpc_adapter"},
     "google": {
-        "raft/wire.py",
+        "raft/protocol/wire.py",
         "raft/pb",
         "metadata/convert.py",
         "metadata/pb",
@@ -124,7 +124,7 @@ RESTRICTED = {
     },
     "grpc_health": {"api/health.py"},
     "grpc_reflection": {"api/reflection.py"},
-    "pysyncobj": {"raft/library.py"},
+    "pysyncobj": {"raft/core/library.py"},
     "re2": {"coordinator/topics.py"},
     "pickle": set(),
     "prometheus_client": {"daemon/http"},

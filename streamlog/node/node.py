@@ -48,7 +48,7 @@ from streamlog.node.quorum_clock import QuorumClock
 from streamlog.node.quorum_member import DIRECTORY, ObserverMember, QuorumMember, VoterMember, addresses_of
 from streamlog.node.registration import BrokerRegistration
 from streamlog.ports import Ports, Server
-from streamlog.raft.storage import Owner
+from streamlog.raft.open_storage import Owner
 from streamlog.raft.voters import VoterSet, parse_voters
 from streamlog.storage.directories.directories import LogDirectories
 

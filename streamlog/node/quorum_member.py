@@ -26,9 +26,9 @@ from streamlog.model import BrokerId, RaftIndex, RaftTerm
 from streamlog.ports import Ports, StreamHandler
 from streamlog.raft.node import QuorumConfig, RaftNode
 from streamlog.raft.observers import Observer
+from streamlog.raft.open_storage import Owner
 from streamlog.raft.port import Leadership
 from streamlog.raft.settings import QuorumSettings
-from streamlog.raft.storage import Owner
 from streamlog.raft.voters import Voter, VoterSet
 
 DIRECTORY: Final = "__cluster_metadata"

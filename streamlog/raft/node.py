@@ -19,12 +19,12 @@ from streamlog.model import BrokerId, RaftIndex
 from streamlog.ports import CallInfo, RpcError, Stream, StreamHandler
 from streamlog.ports.bundle import Ports
 from streamlog.raft import observers, transport
-from streamlog.raft.library import Role
+from streamlog.raft.core.library import Role
 from streamlog.raft.observers import ObserverHub
+from streamlog.raft.open_storage import Owner, Storage, open_storage
 from streamlog.raft.port import Applied, Leadership, Quorum, StateMachine
 from streamlog.raft.runner import Runner
 from streamlog.raft.settings import QuorumSettings
-from streamlog.raft.storage import Owner, Storage, open_storage
 from streamlog.raft.voters import Voter, VoterSet
 
 

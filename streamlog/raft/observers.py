@@ -25,9 +25,9 @@ from typing import Any, Final
 from streamlog.errors import CorruptMessageError, InconsistentClusterError, Status
 from streamlog.model import BrokerId, RaftIndex
 from streamlog.ports import CallInfo, Clock, Network, Probe, Random, RpcError, Stream, Workers
-from streamlog.raft import wire
-from streamlog.raft.observed import ObservedCommands, ObservedSnapshot, WatchRequest
 from streamlog.raft.port import StateMachine
+from streamlog.raft.protocol import wire
+from streamlog.raft.protocol.observed import ObservedCommands, ObservedSnapshot, WatchRequest
 from streamlog.raft.settings import QuorumSettings
 from streamlog.raft.voters import Voter, VoterSet
 

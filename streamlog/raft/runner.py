@@ -22,15 +22,15 @@ from msgspec import Struct
 from streamlog.errors import CorruptMessageError, OutcomeUnknownError, StreamlogError, UnsupportedVersionError
 from streamlog.model import BrokerId
 from streamlog.ports.bundle import Ports
-from streamlog.raft.library import Role
-from streamlog.raft.messages import Hello, Message
+from streamlog.raft.core.library import Role
+from streamlog.raft.core.outbox import Outbox
+from streamlog.raft.core.syncobj import HardenedSyncObj
 from streamlog.raft.observers import ObserverHub
-from streamlog.raft.outbox import Outbox
+from streamlog.raft.open_storage import Storage
 from streamlog.raft.port import Leadership, StateMachine
+from streamlog.raft.protocol.messages import Hello, Message
 from streamlog.raft.settings import QuorumSettings
-from streamlog.raft.snapshot_file import SnapshotContent
-from streamlog.raft.storage import Storage
-from streamlog.raft.syncobj import HardenedSyncObj
+from streamlog.raft.storage.snapshot_file import SnapshotContent
 from streamlog.raft.transport import Transport
 from streamlog.raft.voters import DirectoryId, Voter, VoterSet
 

@@ -24,8 +24,8 @@ from typing import Final, Protocol
 from streamlog.errors import CorruptMessageError, InconsistentClusterError, Status, ThrottledError
 from streamlog.model import BrokerId
 from streamlog.ports import CallInfo, Channel, Clock, Network, Probe, Random, RpcError, Stream
-from streamlog.raft import wire
-from streamlog.raft.messages import Hello, Message
+from streamlog.raft.protocol import wire
+from streamlog.raft.protocol.messages import Hello, Message
 from streamlog.raft.settings import QuorumSettings
 from streamlog.raft.voters import DirectoryId, Voter
 

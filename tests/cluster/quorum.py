@@ -15,10 +15,10 @@ from streamlog.metadata.image import MetadataImage
 from streamlog.metadata.snapshot import encode_snapshot
 from streamlog.metadata.state_machine import MetadataStateMachine
 from streamlog.model import RaftIndex
-from streamlog.raft.library import Role
+from streamlog.raft.core.library import Role
+from streamlog.raft.core.syncobj import HardenedSyncObj
 from streamlog.raft.node import RaftNode
 from streamlog.raft.observers import Observer
-from streamlog.raft.syncobj import HardenedSyncObj
 from streamlog.sim.process import PROCESS, Process
 from streamlog.sim.world import Host, World
 

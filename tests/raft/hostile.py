@@ -13,9 +13,10 @@ from typing import Final
 
 from streamlog.errors import CorruptMessageError
 from streamlog.ports import Network, RpcError
-from streamlog.raft import transport, wire
-from streamlog.raft.messages import Hello
+from streamlog.raft import transport
 from streamlog.raft.pb import raft_pb2 as pb
+from streamlog.raft.protocol import wire
+from streamlog.raft.protocol.messages import Hello
 
 FORGED_TERM: Final = 1 << 30
 STRANGER: Final = 99

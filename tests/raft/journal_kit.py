@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from streamlog.model import RaftIndex, RaftTerm
-from streamlog.raft import journal_format as fmt
-from streamlog.raft.entries import Entry
-from streamlog.raft.journal import Journal
+from streamlog.raft.protocol.entries import Entry
+from streamlog.raft.storage import journal_format as fmt
+from streamlog.raft.storage.journal import Journal
 from streamlog.raft.voters import DirectoryId
 from streamlog.sim import Machine
 

@@ -10,9 +10,9 @@ from streamlog.errors import NotControllerError, OutcomeUnknownError, QuorumUnav
 from streamlog.model import BrokerId
 from streamlog.ports.bundle import Ports
 from streamlog.raft.node import QuorumConfig, RaftNode
+from streamlog.raft.open_storage import Owner
 from streamlog.raft.port import Applied
 from streamlog.raft.settings import QuorumSettings
-from streamlog.raft.storage import Owner
 from streamlog.raft.voters import Voter, VoterSet
 from streamlog.sim.world import Host, World
 

@@ -8,14 +8,14 @@ from typing import Any
 
 from streamlog.model import BrokerId, RaftIndex
 from streamlog.ports import no_probe
-from streamlog.raft.journal import Journal
-from streamlog.raft.library import Role
-from streamlog.raft.membership import Membership
-from streamlog.raft.outbox import Outbox
+from streamlog.raft.core.library import Role
+from streamlog.raft.core.outbox import Outbox
+from streamlog.raft.core.syncobj import HardenedSyncObj
+from streamlog.raft.core.voter_set_history import Membership
 from streamlog.raft.settings import QuorumSettings
-from streamlog.raft.snapshot_file import SnapshotContent
-from streamlog.raft.snapshot_store import SnapshotStore
-from streamlog.raft.syncobj import HardenedSyncObj
+from streamlog.raft.storage.journal import Journal
+from streamlog.raft.storage.snapshot_file import SnapshotContent
+from streamlog.raft.storage.snapshot_store import SnapshotStore
 from streamlog.raft.voters import DirectoryId, VoterSet
 
 from .instant_disk import InstantFiles, InstantWorkers, at_once

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from streamlog.model import RaftIndex, RaftTerm
-from streamlog.raft.elections import NEVER
-from streamlog.raft.entries import Entry
-from streamlog.raft.library import Role
-from streamlog.raft.messages import (
+from streamlog.raft.core.elections import NEVER
+from streamlog.raft.core.library import Role
+from streamlog.raft.protocol.entries import Entry
+from streamlog.raft.protocol.messages import (
     AppendReply,
     AppendRequest,
     VoteReply,

@@ -11,7 +11,7 @@ from pysyncobj import SyncObj, SyncObjConf, replicated
 from pysyncobj.node import Node
 from pysyncobj.transport import Transport
 
-from streamlog.raft import library as window
+from streamlog.raft.core import library as window
 
 from .lab import FAR, Lab
 

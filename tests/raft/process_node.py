@@ -29,8 +29,8 @@ from streamlog.ports.grpc_adapter.network import GrpcNetwork
 from streamlog.ports.posix_disk import PosixFile, PosixFileSystem
 from streamlog.ports.system import SystemClock, ThreadWorkers, run, system_random
 from streamlog.raft.node import QuorumConfig, RaftNode
+from streamlog.raft.open_storage import Owner
 from streamlog.raft.settings import QuorumSettings
-from streamlog.raft.storage import Owner
 from streamlog.raft.voters import parse_voters
 
 from .registers import Registers

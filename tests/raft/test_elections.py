@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from streamlog.model import BrokerId
-from streamlog.raft.library import Role
+from streamlog.raft.core.library import Role
 
 from .kit import Cluster
 from .our_lab import OurLab

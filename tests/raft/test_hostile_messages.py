@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from streamlog.errors import CorruptMessageError, DamagedFileError
 from streamlog.model import BrokerId, RaftTerm
-from streamlog.raft import messages as m
-from streamlog.raft import wire
-from streamlog.raft.bounds import TERM_JUMP_MAX, TERM_MAX
-from streamlog.raft.journal import Journal
-from streamlog.raft.storage import Owner, open_storage
+from streamlog.raft.open_storage import Owner, open_storage
+from streamlog.raft.protocol import messages as m
+from streamlog.raft.protocol import wire
+from streamlog.raft.protocol.bounds import TERM_JUMP_MAX, TERM_MAX
+from streamlog.raft.storage.journal import Journal
 from streamlog.sim import Machine
 from streamlog.sim.world import Host
 

@@ -8,7 +8,7 @@ import pytest
 
 from streamlog.errors import InvariantError, StorageError
 from streamlog.model import BrokerId, RaftIndex, RaftTerm
-from streamlog.raft.entries import FIRST_ENTRY, Entry
+from streamlog.raft.protocol.entries import FIRST_ENTRY, Entry
 
 from .journal_kit import contents, create, entry, filled, indexes, make_machine, reopen
 

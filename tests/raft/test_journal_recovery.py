@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from streamlog.errors import DamagedFileError, StorageError
 from streamlog.model import BrokerId, RaftIndex, RaftTerm
-from streamlog.raft import journal_format as fmt
-from streamlog.raft.entries import FIRST_ENTRY, Entry
-from streamlog.raft.journal import Journal
+from streamlog.raft.protocol.entries import FIRST_ENTRY, Entry
+from streamlog.raft.storage import journal_format as fmt
+from streamlog.raft.storage.journal import Journal
 from streamlog.raft.voters import DirectoryId
 from streamlog.sim import Killed, Machine
 

@@ -18,8 +18,8 @@ import pytest
 
 from streamlog.errors import OutcomeUnknownError, VoterChangeInProgressError
 from streamlog.model import BrokerId, RaftIndex, RaftTerm
-from streamlog.raft.library import PRIVATE
-from streamlog.raft.messages import AppendReply, VoteReply
+from streamlog.raft.core.library import PRIVATE
+from streamlog.raft.protocol.messages import AppendReply, VoteReply
 from streamlog.raft.voters import VoterSet
 from streamlog.sim import SimLoop
 from streamlog.sim import run as run_simulation

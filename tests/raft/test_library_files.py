@@ -24,10 +24,10 @@ from pysyncobj.journal import FileJournal
 
 from streamlog.errors import DamagedFileError, ThrottledError
 from streamlog.model import BrokerId, RaftIndex, RaftTerm
-from streamlog.raft import journal_format, snapshot_file
-from streamlog.raft.entries import Entry
-from streamlog.raft.journal import Journal
-from streamlog.raft.messages import VoteReply
+from streamlog.raft.protocol.entries import Entry
+from streamlog.raft.protocol.messages import VoteReply
+from streamlog.raft.storage import journal_format, snapshot_file
+from streamlog.raft.storage.journal import Journal
 from streamlog.sim import Killed, Machine, SimLoop
 from streamlog.sim import run as run_simulation
 from streamlog.sim.world import World

@@ -14,9 +14,10 @@ from streamlog.errors import OutcomeUnknownError, Status
 from streamlog.model import BrokerId, RaftIndex
 from streamlog.ports import RpcError
 from streamlog.ports.bundle import Ports
-from streamlog.raft import observers, wire
-from streamlog.raft.observed import ObservedCommands, ObservedSnapshot, WatchRequest
+from streamlog.raft import observers
 from streamlog.raft.observers import METHOD, Observer
+from streamlog.raft.protocol import wire
+from streamlog.raft.protocol.observed import ObservedCommands, ObservedSnapshot, WatchRequest
 from streamlog.raft.settings import QuorumSettings
 from streamlog.raft.voters import VoterSet
 from streamlog.sim import SimLoop

@@ -6,9 +6,9 @@ import pytest
 
 from streamlog.errors import CorruptMessageError
 from streamlog.model import RaftIndex, RaftTerm
-from streamlog.raft.entries import NO_OP, Entry
-from streamlog.raft.library import Role
-from streamlog.raft.messages import (
+from streamlog.raft.core.library import Role
+from streamlog.raft.protocol.entries import NO_OP, Entry
+from streamlog.raft.protocol.messages import (
     AppendReply,
     PreVoteRequest,
     TimeoutNow,

@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from streamlog.errors import OutcomeUnknownError
 from streamlog.model import BrokerId, RaftIndex, RaftTerm
-from streamlog.raft.library import Role
-from streamlog.raft.messages import PreVoteRequest, VoteReply, VoteRequest, VotersNotice
+from streamlog.raft.core.library import Role
+from streamlog.raft.protocol.messages import PreVoteRequest, VoteReply, VoteRequest, VotersNotice
 from streamlog.raft.voters import VoterSet
 
 from .kit import voter

@@ -6,8 +6,8 @@ from typing import Any
 
 from streamlog.errors import NotControllerError
 from streamlog.model import BrokerId, RaftIndex, RaftTerm
-from streamlog.raft.library import Role
-from streamlog.raft.messages import (
+from streamlog.raft.core.library import Role
+from streamlog.raft.protocol.messages import (
     AppendReply,
     AppendRequest,
     PreVoteReply,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from streamlog.model import BrokerId, RaftIndex, RaftTerm
-from streamlog.raft.messages import AppendReply, AppendRequest, Message, PreVoteReply, VoteReply
-from streamlog.raft.outbox import Outbox
+from streamlog.raft.core.outbox import Outbox
+from streamlog.raft.protocol.messages import AppendReply, AppendRequest, Message, PreVoteReply, VoteReply
 
 from .our_lab import OurLab
 from .paper_kit import append, entry, fill

@@ -8,11 +8,11 @@ import pytest
 
 from streamlog.errors import CorruptMessageError
 from streamlog.model import RaftIndex, RaftTerm
-from streamlog.raft import snapshot_file
-from streamlog.raft.messages import SnapshotRequest
-from streamlog.raft.snapshot_file import SnapshotContent
-from streamlog.raft.snapshot_store import SnapshotStore
-from streamlog.raft.stored import SnapshotHead
+from streamlog.raft.protocol.messages import SnapshotRequest
+from streamlog.raft.protocol.stored import SnapshotHead
+from streamlog.raft.storage import snapshot_file
+from streamlog.raft.storage.snapshot_file import SnapshotContent
+from streamlog.raft.storage.snapshot_store import SnapshotStore
 from streamlog.sim import Killed, Machine
 
 from .kit import voters

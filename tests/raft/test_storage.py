@@ -16,12 +16,12 @@ from streamlog.errors import (
     UnsupportedVersionError,
 )
 from streamlog.model import BrokerId, RaftIndex, RaftTerm
-from streamlog.raft import framed_file, snapshot_file
-from streamlog.raft.entries import VOTERS, Entry
+from streamlog.raft.open_storage import Owner, Storage, open_storage
 from streamlog.raft.port import Applied
-from streamlog.raft.storage import Owner, Storage, open_storage
-from streamlog.raft.stored import Session, SnapshotHead
-from streamlog.raft.wire import encode_voters
+from streamlog.raft.protocol.entries import VOTERS, Entry
+from streamlog.raft.protocol.stored import Session, SnapshotHead
+from streamlog.raft.protocol.wire import encode_voters
+from streamlog.raft.storage import framed_file, snapshot_file
 from streamlog.sim import Killed, Machine
 
 from .kit import voters

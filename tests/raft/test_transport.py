@@ -9,8 +9,8 @@ from streamlog.errors import Status
 from streamlog.model import BrokerId, RaftIndex, RaftTerm
 from streamlog.ports import RpcError
 from streamlog.ports.bundle import Ports
-from streamlog.raft import wire
-from streamlog.raft.messages import Hello, Message, SnapshotRequest, VoteReply
+from streamlog.raft.protocol import wire
+from streamlog.raft.protocol.messages import Hello, Message, SnapshotRequest, VoteReply
 from streamlog.raft.settings import QuorumSettings
 from streamlog.raft.transport import METHOD, Transport
 from streamlog.raft.voters import DirectoryId

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streamlog.model import RaftIndex, RaftTerm
-from streamlog.raft.entries import FIRST_ENTRY, NO_OP, Entry
+from streamlog.raft.protocol.entries import FIRST_ENTRY, NO_OP, Entry
 
 from .simulation.truth import Promise, Truth
 

@@ -6,7 +6,7 @@ import pytest
 
 from streamlog.errors import DuplicateVoterError, InvalidRequestError, VoterNotFoundError
 from streamlog.model import BrokerId, RaftIndex
-from streamlog.raft.sessions import Sessions
+from streamlog.raft.core.sessions import Sessions
 from streamlog.raft.settings import QuorumSettings
 from streamlog.raft.voters import UNKNOWN_DIRECTORY, DirectoryId, Voter, VoterSet, parse_voters
 

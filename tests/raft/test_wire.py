@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from streamlog.errors import CorruptMessageError
 from streamlog.model import BrokerId, RaftIndex, RaftTerm
-from streamlog.raft import messages as m
-from streamlog.raft import wire
-from streamlog.raft.entries import Entry
-from streamlog.raft.observed import ObservedCommands, ObservedSnapshot, WatchRequest
 from streamlog.raft.pb import raft_pb2 as pb
 from streamlog.raft.port import Applied
-from streamlog.raft.stored import Identity, Session, SnapshotHead
+from streamlog.raft.protocol import messages as m
+from streamlog.raft.protocol import wire
+from streamlog.raft.protocol.entries import Entry
+from streamlog.raft.protocol.observed import ObservedCommands, ObservedSnapshot, WatchRequest
+from streamlog.raft.protocol.stored import Identity, Session, SnapshotHead
 from streamlog.raft.voters import DirectoryId
 
 from .kit import voters

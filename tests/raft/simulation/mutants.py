@@ -12,21 +12,22 @@ from typing import Any
 from unittest import mock
 
 from streamlog.model import BrokerId, RaftIndex, RaftTerm
-from streamlog.raft import membership, snapshot_store, syncobj, voter_changes
-from streamlog.raft.append import FollowerAppend
-from streamlog.raft.applying import Applier
-from streamlog.raft.barriers import Barriers
-from streamlog.raft.elections import Elections
-from streamlog.raft.entries import Entry
-from streamlog.raft.journal import Journal
-from streamlog.raft.library import Library, Peer, Role
-from streamlog.raft.memory_log import MemoryLog
-from streamlog.raft.messages import AppendReply, AppendRequest, SnapshotReply, VoteReply
-from streamlog.raft.outbox import Outbox
-from streamlog.raft.proposals import Proposals
-from streamlog.raft.replication import Replication
-from streamlog.raft.sessions import Sessions
-from streamlog.raft.snapshots import Snapshots
+from streamlog.raft.core import syncobj, voter_changes, voter_set_history
+from streamlog.raft.core.applying import Applier
+from streamlog.raft.core.elections import Elections
+from streamlog.raft.core.follower_append import FollowerAppend
+from streamlog.raft.core.library import Library, Peer, Role
+from streamlog.raft.core.outbox import Outbox
+from streamlog.raft.core.proposals import Proposals
+from streamlog.raft.core.read_barriers import Barriers
+from streamlog.raft.core.replication import Replication
+from streamlog.raft.core.sessions import Sessions
+from streamlog.raft.core.snapshots import Snapshots
+from streamlog.raft.protocol.entries import Entry
+from streamlog.raft.protocol.messages import AppendReply, AppendRequest, SnapshotReply, VoteReply
+from streamlog.raft.storage import snapshot_store
+from streamlog.raft.storage.journal import Journal
+from streamlog.raft.storage.memory_log import MemoryLog
 
 
 @contextmanager
@@ -134,25 +135,25 @@ def votes_counted_twice() -> Any:
 def strangers_count() -> Any:
     """A vote or an acknowledgement counts whatever directory it comes from."""
 
-    def counts(self: membership.Membership, peer: BrokerId) -> bool:
+    def counts(self: voter_set_history.Membership, peer: BrokerId) -> bool:
         return self.voters.get(peer) is not None
 
-    return patched(membership.Membership, "counts", counts)
+    return patched(voter_set_history.Membership, "counts", counts)
 
 
 def lost_disks_are_elected() -> Any:
     """A vote is given to a voter that has lost its disk."""
-    may_lead = membership.Membership.may_lead
+    may_lead = voter_set_history.Membership.may_lead
 
-    def mutant(self: membership.Membership, peer: BrokerId) -> bool:
+    def mutant(self: voter_set_history.Membership, peer: BrokerId) -> bool:
         return self.voters.get(peer) is not None or may_lead(self, peer)
 
-    return patched(membership.Membership, "may_lead", mutant)
+    return patched(voter_set_history.Membership, "may_lead", mutant)
 
 
 def strangers_may_lead() -> Any:
     """Terms, votes and entries are taken from anybody."""
-    return patched(membership.Membership, "may_lead", lambda self, peer: True)
+    return patched(voter_set_history.Membership, "may_lead", lambda self, peer: True)
 
 
 def absurd_jumps_are_taken() -> Any:
@@ -346,7 +347,7 @@ def changes_before_the_own_entry() -> Any:
 
 def voters_in_effect_when_committed() -> Any:
     """A new set of voters comes into effect where it is applied, not where it is appended."""
-    appended = membership.Membership.appended
+    appended = voter_set_history.Membership.appended
     apply = Applier._apply
 
     def mutant(self: Applier, entry: Entry) -> Any:
@@ -359,7 +360,7 @@ def voters_in_effect_when_committed() -> Any:
     @contextmanager
     def both() -> Iterator[None]:
         with (
-            patched(membership.Membership, "appended", lambda self, entry: None),
+            patched(voter_set_history.Membership, "appended", lambda self, entry: None),
             patched(Applier, "_apply", mutant),
         ):
             yield

@@ -7,7 +7,7 @@ import random
 from typing import TYPE_CHECKING, Final
 
 from streamlog.errors import StreamlogError
-from streamlog.raft.library import Role
+from streamlog.raft.core.library import Role
 
 from ..hostile import forge
 from ..kit import PORT

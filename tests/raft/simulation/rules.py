@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from streamlog.model import BrokerId
-from streamlog.raft.entries import EntryKind
-from streamlog.raft.library import Role
-from streamlog.raft.messages import AppendReply, Message, VoteReply, VoteRequest
+from streamlog.raft.core.library import Role
+from streamlog.raft.protocol.entries import EntryKind
+from streamlog.raft.protocol.messages import AppendReply, Message, VoteReply, VoteRequest
 from streamlog.raft.voters import Voter
 from streamlog.sim.world import Host
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from streamlog.model import RaftIndex
-from streamlog.raft.entries import Entry
+from streamlog.raft.protocol.entries import Entry
 
 from ..registers import Registers, RegistersPicture
 from .history import Operation

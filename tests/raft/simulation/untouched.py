@@ -21,7 +21,7 @@ from streamlog.errors import NotControllerError, OutcomeUnknownError
 from streamlog.model import BrokerId, RaftIndex, RaftTerm
 from streamlog.ports import CallInfo, Random, RpcError, Stream
 from streamlog.ports.bundle import Ports
-from streamlog.raft import library as window
+from streamlog.raft.core import library as window
 from streamlog.raft.port import Applied, Leadership
 from streamlog.raft.voters import VoterSet
 from streamlog.sim import SimLoop

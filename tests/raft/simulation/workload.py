@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from streamlog.errors import NotControllerError, StreamlogError
 from streamlog.model import BrokerId
-from streamlog.raft.syncobj import HardenedSyncObj
+from streamlog.raft.core.syncobj import HardenedSyncObj
 
 from ..kit import Cluster, Member, voter
 from .history import Operation

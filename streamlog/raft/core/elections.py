@@ -34,10 +34,10 @@ from __future__ import annotations
 
 from streamlog.errors import CorruptMessageError
 from streamlog.model import BrokerId, RaftTerm
-from streamlog.raft.bounds import TERM_MAX
-from streamlog.raft.library import Library, Peer, Role
-from streamlog.raft.membership import Membership
-from streamlog.raft.messages import PreVoteReply, PreVoteRequest, TimeoutNow, VoteReply, VoteRequest
+from streamlog.raft.core.library import Library, Peer, Role
+from streamlog.raft.core.voter_set_history import Membership
+from streamlog.raft.protocol.bounds import TERM_MAX
+from streamlog.raft.protocol.messages import PreVoteReply, PreVoteRequest, TimeoutNow, VoteReply, VoteRequest
 from streamlog.raft.settings import QuorumSettings
 
 NEVER = float("-inf")

@@ -21,18 +21,18 @@ from msgspec import Struct
 from streamlog.errors import CorruptMessageError, InvariantError
 from streamlog.model import BrokerId, RaftIndex, RaftTerm
 from streamlog.ports import Workers
-from streamlog.raft import snapshot_file
-from streamlog.raft.applying import Applier
-from streamlog.raft.elections import Elections
-from streamlog.raft.entries import FIRST_INDEX
-from streamlog.raft.library import Library, Peer
-from streamlog.raft.membership import Membership
-from streamlog.raft.messages import SnapshotReply, SnapshotRequest
+from streamlog.raft.core.applying import Applier
+from streamlog.raft.core.elections import Elections
+from streamlog.raft.core.library import Library, Peer
+from streamlog.raft.core.voter_set_history import Membership
 from streamlog.raft.port import StateMachine
+from streamlog.raft.protocol.entries import FIRST_INDEX
+from streamlog.raft.protocol.messages import SnapshotReply, SnapshotRequest
+from streamlog.raft.protocol.stored import Session, SnapshotHead
 from streamlog.raft.settings import QuorumSettings
-from streamlog.raft.snapshot_file import SnapshotContent
-from streamlog.raft.snapshot_store import SnapshotStore
-from streamlog.raft.stored import Session, SnapshotHead
+from streamlog.raft.storage import snapshot_file
+from streamlog.raft.storage.snapshot_file import SnapshotContent
+from streamlog.raft.storage.snapshot_store import SnapshotStore
 
 
 class Capture(Struct, frozen=True, kw_only=True):

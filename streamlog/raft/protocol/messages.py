@@ -11,7 +11,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from streamlog.model import BrokerId, RaftIndex, RaftTerm
-from streamlog.raft.entries import Entry
+from streamlog.raft.protocol.entries import Entry
 from streamlog.raft.voters import DirectoryId, VoterSet
 
 

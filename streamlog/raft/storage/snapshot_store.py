@@ -16,10 +16,10 @@ from typing import Any, Final
 
 from streamlog.errors import DamagedFileError, InvariantError, StorageError
 from streamlog.ports import File, FileSystem, Workers
-from streamlog.raft import snapshot_file
-from streamlog.raft.messages import SnapshotRequest
-from streamlog.raft.snapshot_file import SnapshotContent
-from streamlog.raft.stored import SnapshotHead
+from streamlog.raft.protocol.messages import SnapshotRequest
+from streamlog.raft.protocol.stored import SnapshotHead
+from streamlog.raft.storage import snapshot_file
+from streamlog.raft.storage.snapshot_file import SnapshotContent
 
 SNAPSHOT: Final = "snapshot"
 _NEW: Final = ".new"

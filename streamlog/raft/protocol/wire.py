@@ -16,8 +16,10 @@ from google.protobuf.message import Message as ProtoMessage
 
 from streamlog.errors import CorruptMessageError, InvalidRequestError
 from streamlog.model import BrokerId, RaftIndex, RaftTerm
-from streamlog.raft import messages as m
-from streamlog.raft.bounds import (
+from streamlog.raft.pb import raft_pb2 as pb
+from streamlog.raft.port import CLIENT_ID_BYTES_MAX, SEQUENCE_MAX, Applied
+from streamlog.raft.protocol import messages as m
+from streamlog.raft.protocol.bounds import (
     CLUSTER_ID_BYTES_MAX,
     ENTRIES_MAX,
     INDEX_MAX,
@@ -26,11 +28,9 @@ from streamlog.raft.bounds import (
     TERM_MAX,
     bounded,
 )
-from streamlog.raft.entries import Entry, EntryKind
-from streamlog.raft.observed import Observed, ObservedCommands, ObservedSnapshot, WatchRequest
-from streamlog.raft.pb import raft_pb2 as pb
-from streamlog.raft.port import CLIENT_ID_BYTES_MAX, SEQUENCE_MAX, Applied
-from streamlog.raft.stored import Identity, Session, SnapshotHead
+from streamlog.raft.protocol.entries import Entry, EntryKind
+from streamlog.raft.protocol.observed import Observed, ObservedCommands, ObservedSnapshot, WatchRequest
+from streamlog.raft.protocol.stored import Identity, Session, SnapshotHead
 from streamlog.raft.voters import (
     ADDRESS_BYTES_MAX,
     DIRECTORY_ID_BYTES,

@@ -31,10 +31,10 @@ from pysyncobj.transport import Transport
 from streamlog.errors import InvariantError
 from streamlog.model import BrokerId, RaftIndex, RaftTerm
 from streamlog.ports import Random
-from streamlog.raft.entries import FIRST_INDEX, Entry
-from streamlog.raft.journal import Journal
-from streamlog.raft.messages import Message, VoteReply
+from streamlog.raft.protocol.entries import FIRST_INDEX, Entry
+from streamlog.raft.protocol.messages import Message, VoteReply
 from streamlog.raft.settings import QuorumSettings
+from streamlog.raft.storage.journal import Journal
 
 T = TypeVar("T")
 P = ParamSpec("P")

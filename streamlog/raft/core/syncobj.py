@@ -28,16 +28,21 @@ from typing import Any, Final, assert_never
 from streamlog.errors import CorruptMessageError, InvariantError
 from streamlog.model import BrokerId, RaftTerm
 from streamlog.ports import Clock, Probe, Random
-from streamlog.raft.append import FollowerAppend
-from streamlog.raft.applying import Applier, Listener
-from streamlog.raft.barriers import Barriers
-from streamlog.raft.bounds import INDEX_JUMP_MAX, TERM_JUMP_MAX
-from streamlog.raft.elections import Elections
-from streamlog.raft.entries import NO_OP
-from streamlog.raft.journal import Journal
-from streamlog.raft.library import Caller, Library, Peer, Role, on_own_clock
-from streamlog.raft.membership import Membership
-from streamlog.raft.messages import (
+from streamlog.raft.core.applying import Applier, Listener
+from streamlog.raft.core.elections import Elections
+from streamlog.raft.core.follower_append import FollowerAppend
+from streamlog.raft.core.library import Caller, Library, Peer, Role, on_own_clock
+from streamlog.raft.core.outbox import Outbox
+from streamlog.raft.core.proposals import Proposals
+from streamlog.raft.core.read_barriers import Barriers
+from streamlog.raft.core.replication import Replication
+from streamlog.raft.core.snapshots import Snapshots
+from streamlog.raft.core.voter_changes import VoterChanges
+from streamlog.raft.core.voter_set_history import Membership
+from streamlog.raft.port import StateMachine
+from streamlog.raft.protocol.bounds import INDEX_JUMP_MAX, TERM_JUMP_MAX
+from streamlog.raft.protocol.entries import NO_OP
+from streamlog.raft.protocol.messages import (
     AppendReply,
     AppendRequest,
     Message,
@@ -50,14 +55,9 @@ from streamlog.raft.messages import (
     VoteRequest,
     VotersNotice,
 )
-from streamlog.raft.outbox import Outbox
-from streamlog.raft.port import StateMachine
-from streamlog.raft.proposals import Proposals
-from streamlog.raft.replication import Replication
 from streamlog.raft.settings import QuorumSettings
-from streamlog.raft.snapshot_store import SnapshotStore
-from streamlog.raft.snapshots import Snapshots
-from streamlog.raft.voter_changes import VoterChanges
+from streamlog.raft.storage.journal import Journal
+from streamlog.raft.storage.snapshot_store import SnapshotStore
 from streamlog.raft.voters import DirectoryId
 
 REMINDER_S: Final = 60.0

@@ -10,8 +10,8 @@ the same place. Then it is sent to ahead of its answers, up to a window.
 from __future__ import annotations
 
 from streamlog.model import RaftIndex
-from streamlog.raft.library import Peer
-from streamlog.raft.snapshot_store import SnapshotReader
+from streamlog.raft.core.library import Peer
+from streamlog.raft.storage.snapshot_store import SnapshotReader
 
 
 class Progress:

@@ -15,9 +15,9 @@ from typing import TypeAlias
 
 from streamlog.errors import NotControllerError, StreamlogError
 from streamlog.model import RaftIndex
-from streamlog.raft.library import Library, Role
-from streamlog.raft.membership import Membership
-from streamlog.raft.replication import Replication
+from streamlog.raft.core.library import Library, Role
+from streamlog.raft.core.replication import Replication
+from streamlog.raft.core.voter_set_history import Membership
 
 Passed: TypeAlias = Callable[[RaftIndex | StreamlogError], None]
 """Called once, with the index applied, or why there is none. Must not raise."""

@@ -31,10 +31,10 @@ from collections.abc import Callable
 
 from streamlog.errors import InvariantError, NotControllerError
 from streamlog.model import BrokerId, RaftIndex
-from streamlog.raft import wire
-from streamlog.raft.entries import Entry, EntryKind
-from streamlog.raft.journal import Journal
-from streamlog.raft.messages import VotersNotice
+from streamlog.raft.protocol import wire
+from streamlog.raft.protocol.entries import Entry, EntryKind
+from streamlog.raft.protocol.messages import VotersNotice
+from streamlog.raft.storage.journal import Journal
 from streamlog.raft.voters import UNKNOWN_DIRECTORY, DirectoryId, VoterSet
 
 

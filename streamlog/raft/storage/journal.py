@@ -21,10 +21,10 @@ from typing import Any, Final
 from streamlog.errors import DamagedFileError, InvariantError, StorageError, UnsupportedVersionError
 from streamlog.model import BrokerId, RaftIndex, RaftTerm
 from streamlog.ports import File, FileSystem
-from streamlog.raft import journal_format as fmt
-from streamlog.raft.entries import FIRST_ENTRY, Entry
-from streamlog.raft.journal_format import RecordKind
-from streamlog.raft.memory_log import MemoryLog
+from streamlog.raft.protocol.entries import FIRST_ENTRY, Entry
+from streamlog.raft.storage import journal_format as fmt
+from streamlog.raft.storage.journal_format import RecordKind
+from streamlog.raft.storage.memory_log import MemoryLog
 from streamlog.raft.voters import DirectoryId
 
 FORMAT_VERSION: Final = 1

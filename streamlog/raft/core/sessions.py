@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from streamlog.model import RaftIndex
 from streamlog.raft.port import Applied
-from streamlog.raft.stored import Session
+from streamlog.raft.protocol.stored import Session
 
 CLIENTS_MAX: Final = 4096
 SEQUENCES_MAX: Final = 128

@@ -25,13 +25,13 @@ from collections.abc import Iterable
 
 from streamlog.errors import CorruptMessageError
 from streamlog.model import BrokerId, RaftIndex
-from streamlog.raft.elections import NEVER, Elections
-from streamlog.raft.library import Library, Peer, Role
-from streamlog.raft.membership import Membership
-from streamlog.raft.messages import AppendReply, AppendRequest, SnapshotReply, SnapshotRequest
-from streamlog.raft.progress import Progress, SnapshotTransfer
+from streamlog.raft.core.elections import NEVER, Elections
+from streamlog.raft.core.library import Library, Peer, Role
+from streamlog.raft.core.progress import Progress, SnapshotTransfer
+from streamlog.raft.core.voter_set_history import Membership
+from streamlog.raft.protocol.messages import AppendReply, AppendRequest, SnapshotReply, SnapshotRequest
 from streamlog.raft.settings import QuorumSettings
-from streamlog.raft.snapshot_store import SnapshotStore
+from streamlog.raft.storage.snapshot_store import SnapshotStore
 from streamlog.raft.voters import Voter
 
 

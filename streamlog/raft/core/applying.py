@@ -12,13 +12,13 @@ from typing import Any, Protocol, TypeAlias
 
 from streamlog.errors import InvariantError, OutcomeUnknownError, UnsupportedVersionError
 from streamlog.model import RaftIndex
-from streamlog.raft import wire
-from streamlog.raft.entries import Entry, EntryKind
-from streamlog.raft.library import SUCCESS, Caller, Library
+from streamlog.raft.core.library import SUCCESS, Caller, Library
+from streamlog.raft.core.sessions import Sessions
 from streamlog.raft.port import RESULT_BYTES_MAX, Applied, StateMachine
-from streamlog.raft.sessions import Sessions
+from streamlog.raft.protocol import wire
+from streamlog.raft.protocol.entries import Entry, EntryKind
+from streamlog.raft.protocol.stored import Session
 from streamlog.raft.settings import QuorumSettings
-from streamlog.raft.stored import Session
 
 Outcome: TypeAlias = Applied | OutcomeUnknownError | None
 """What an entry came to: None for the kinds that nobody proposes."""

@@ -36,11 +36,11 @@ from __future__ import annotations
 
 from streamlog.errors import CorruptMessageError, InvariantError
 from streamlog.model import RaftIndex
-from streamlog.raft.elections import Elections
-from streamlog.raft.entries import Entry
-from streamlog.raft.library import Library, Peer
-from streamlog.raft.membership import Membership
-from streamlog.raft.messages import AppendReply, AppendRequest
+from streamlog.raft.core.elections import Elections
+from streamlog.raft.core.library import Library, Peer
+from streamlog.raft.core.voter_set_history import Membership
+from streamlog.raft.protocol.entries import Entry
+from streamlog.raft.protocol.messages import AppendReply, AppendRequest
 
 
 class FollowerAppend:

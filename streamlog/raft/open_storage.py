@@ -25,15 +25,15 @@ from msgspec import Struct
 from streamlog.errors import DamagedFileError, LogDirectoryLockedError, StorageError
 from streamlog.model import BrokerId, RaftIndex
 from streamlog.ports import DirectoryLock, FileSystem, Random, Workers
-from streamlog.raft import identity as identities
-from streamlog.raft.bounds import INDEX_MAX, TERM_MAX
-from streamlog.raft.entries import FIRST_INDEX
-from streamlog.raft.journal import Journal
-from streamlog.raft.journal_format import OVERHEAD_BYTES
-from streamlog.raft.membership import Membership
-from streamlog.raft.snapshot_file import SnapshotContent
-from streamlog.raft.snapshot_store import SnapshotStore
-from streamlog.raft.stored import Identity
+from streamlog.raft.core.voter_set_history import Membership
+from streamlog.raft.protocol.bounds import INDEX_MAX, TERM_MAX
+from streamlog.raft.protocol.entries import FIRST_INDEX
+from streamlog.raft.protocol.stored import Identity
+from streamlog.raft.storage import identity as identities
+from streamlog.raft.storage.journal import Journal
+from streamlog.raft.storage.journal_format import OVERHEAD_BYTES
+from streamlog.raft.storage.snapshot_file import SnapshotContent
+from streamlog.raft.storage.snapshot_store import SnapshotStore
 from streamlog.raft.voters import VoterSet
 
 JOURNAL: Final = "journal"

@@ -21,11 +21,11 @@ from streamlog.errors import (
     StreamlogError,
     ThrottledError,
 )
-from streamlog.raft import wire
-from streamlog.raft.entries import COMMAND
-from streamlog.raft.library import SUCCESS, Library, Role
-from streamlog.raft.membership import Membership
+from streamlog.raft.core.library import SUCCESS, Library, Role
+from streamlog.raft.core.voter_set_history import Membership
 from streamlog.raft.port import CLIENT_ID_BYTES_MAX, SEQUENCE_MAX, Applied
+from streamlog.raft.protocol import wire
+from streamlog.raft.protocol.entries import COMMAND
 from streamlog.raft.settings import QuorumSettings
 
 Answer: TypeAlias = Callable[[Applied | StreamlogError], None]

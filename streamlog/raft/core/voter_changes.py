@@ -41,11 +41,11 @@ from streamlog.errors import (
 )
 from streamlog.model import BrokerId, RaftIndex
 from streamlog.ports import Probe
-from streamlog.raft import wire
-from streamlog.raft.entries import VOTERS, Entry
-from streamlog.raft.library import Library, Role
-from streamlog.raft.membership import Membership
-from streamlog.raft.replication import Replication
+from streamlog.raft.core.library import Library, Role
+from streamlog.raft.core.replication import Replication
+from streamlog.raft.core.voter_set_history import Membership
+from streamlog.raft.protocol import wire
+from streamlog.raft.protocol.entries import VOTERS, Entry
 from streamlog.raft.settings import QuorumSettings
 from streamlog.raft.voters import UNKNOWN_DIRECTORY, Voter, VoterSet
 

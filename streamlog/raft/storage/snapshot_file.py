@@ -18,8 +18,8 @@ from typing import Final
 from msgspec import Struct
 
 from streamlog.errors import CorruptMessageError, DamagedFileError, UnsupportedVersionError
-from streamlog.raft import wire
-from streamlog.raft.stored import Session, SnapshotHead
+from streamlog.raft.protocol import wire
+from streamlog.raft.protocol.stored import Session, SnapshotHead
 
 MAGIC: Final = b"SLQS"
 FORMAT_VERSION: Final = 1

@@ -11,7 +11,7 @@ from bisect import bisect_right
 
 from streamlog.errors import InvariantError
 from streamlog.model import RaftIndex, RaftTerm
-from streamlog.raft.entries import FIRST_ENTRY, NO_OP, Entry
+from streamlog.raft.protocol.entries import FIRST_ENTRY, NO_OP, Entry
 
 
 class MemoryLog:

@@ -12,9 +12,9 @@ from typing import Final
 from streamlog.errors import CorruptMessageError, DamagedFileError, InconsistentClusterError
 from streamlog.model import BrokerId
 from streamlog.ports import FileSystem, Random
-from streamlog.raft import wire
-from streamlog.raft.framed_file import read_framed, write_framed
-from streamlog.raft.stored import Identity
+from streamlog.raft.protocol import wire
+from streamlog.raft.protocol.stored import Identity
+from streamlog.raft.storage.framed_file import read_framed, write_framed
 from streamlog.raft.voters import DIRECTORY_ID_BYTES, DirectoryId
 
 MAGIC: Final = b"SLQI"

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from streamlog.model import BrokerId
-from streamlog.raft.messages import Message
+from streamlog.raft.protocol.messages import Message
 
 
 class Outbox:
