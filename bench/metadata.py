@@ -20,12 +20,12 @@ from msgspec.structs import replace
 from bench.figures import Figure
 from bench.timing import best_cpu_seconds
 from streamlog.config import Operation, Scope
+from streamlog.metadata.brokers.liveness import FenceBroker, fence
 from streamlog.metadata.convert import decode_batch, decode_snapshot_chunk, encode_batch
 from streamlog.metadata.decision import BATCH_RECORDS, Context
-from streamlog.metadata.delta import replay
-from streamlog.metadata.image import EMPTY_IMAGE, MetadataImage
-from streamlog.metadata.liveness import FenceBroker, fence
-from streamlog.metadata.placement import Tally, TopicPlacer
+from streamlog.metadata.image.delta import replay
+from streamlog.metadata.image.image import EMPTY_IMAGE, MetadataImage
+from streamlog.metadata.image.snapshot import LENGTH_BYTES, decode_snapshot, encode_snapshot
 from streamlog.metadata.records import (
     Broker,
     BrokerRecord,
@@ -39,8 +39,8 @@ from streamlog.metadata.records import (
     TopicRecord,
 )
 from streamlog.metadata.settings import ControllerSettings
-from streamlog.metadata.snapshot import LENGTH_BYTES, decode_snapshot, encode_snapshot
-from streamlog.metadata.topic_creation import PARTITIONS_PER_REQUEST_MAX, CreateTopics, NewTopic, create_topics
+from streamlog.metadata.topics.creation import PARTITIONS_PER_REQUEST_MAX, CreateTopics, NewTopic, create_topics
+from streamlog.metadata.topics.placement import Tally, TopicPlacer
 from streamlog.model import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch, PartitionId, RaftIndex, TopicId
 
 PARTITIONS: Final = 100_000

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from streamlog.errors import StreamlogError
-from streamlog.metadata.roles import PartitionKey
+from streamlog.metadata.image.roles import PartitionKey
 from streamlog.model import ProducerId
 from streamlog.replication.isr import ProposedIsr
 from streamlog.storage.log.log import Appended

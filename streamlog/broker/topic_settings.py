@@ -9,7 +9,7 @@ from msgspec.structs import fields
 
 from streamlog.config import topic_settings as topic
 from streamlog.config.log_values import LogValues
-from streamlog.metadata.node_configs import NodeConfigs
+from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.records import Codec, ProduceLimits, TimestampType
 from streamlog.storage.log_config import LogConfig
 

@@ -34,15 +34,15 @@ from streamlog.errors import (
     StreamlogError,
     TopicAlreadyExistsError,
 )
+from streamlog.metadata.brokers.liveness import FenceBroker, Heartbeat, HeartbeatResponse
+from streamlog.metadata.brokers.registration import RegisterBroker
+from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.controller import Command
 from streamlog.metadata.decision import Context
-from streamlog.metadata.leaders import ElectLeaders
-from streamlog.metadata.liveness import FenceBroker, Heartbeat, HeartbeatResponse
-from streamlog.metadata.node_configs import NodeConfigs
+from streamlog.metadata.partitions.leaders import ElectLeaders
 from streamlog.metadata.records import Broker
-from streamlog.metadata.registration import RegisterBroker
 from streamlog.metadata.settings import ControllerSettings
-from streamlog.metadata.topic_creation import CreateInternalTopic
+from streamlog.metadata.topics.creation import CreateInternalTopic
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerEpoch, BrokerId, RaftIndex, TopicId
 from streamlog.ports import Clock, Network, Probe, Random

@@ -19,7 +19,7 @@ from collections.abc import Collection
 from statistics import median_low
 from typing import Final
 
-from streamlog.metadata.liveness import ClockAnswer, ClockReport
+from streamlog.metadata.brokers.liveness import ClockAnswer, ClockReport
 from streamlog.model import BrokerId
 from streamlog.ports import Clock
 

@@ -43,11 +43,11 @@ from streamlog.errors import (
     StreamlogError,
     ThrottledError,
 )
+from streamlog.metadata.brokers.liveness import Heartbeat, HeartbeatResponse
+from streamlog.metadata.brokers.registration import RegisterBroker
 from streamlog.metadata.cluster import AllocateProducerIds, ProducerIds
-from streamlog.metadata.isr import AlterPartition, IsrProposal, IsrResult, ReportOfflineReplicas
-from streamlog.metadata.liveness import Heartbeat, HeartbeatResponse
-from streamlog.metadata.registration import RegisterBroker
-from streamlog.metadata.roles import PartitionKey
+from streamlog.metadata.image.roles import PartitionKey
+from streamlog.metadata.partitions.isr import AlterPartition, IsrProposal, IsrResult, ReportOfflineReplicas
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerEpoch, BrokerId, ProducerId, RaftIndex, TopicId
 from streamlog.ports import Channel, Clock, Network, Random, RpcError

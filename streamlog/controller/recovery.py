@@ -4,7 +4,7 @@
          ^                                                                                        |
          +------------------ the image has changed, or RETRY_S has passed ------------------------+
 
-One for each reign. The decision itself is pure (streamlog.metadata.recovery) and goes through the quorum like any
+One for each reign. The decision itself is pure (metadata.partitions.recovery) and goes through the quorum like any
 other; where the answers would change nothing, nothing is submitted. Whom a partition waits for is logged when that
 changes. An operator's unclean election asks likewise, once (`answers_for`).
 """
@@ -22,12 +22,12 @@ from streamlog.api.service import parse
 from streamlog.errors import StreamlogError
 from streamlog.metadata.controller import Command
 from streamlog.metadata.decision import BATCH_RECORDS, Context
-from streamlog.metadata.image import MetadataImage
-from streamlog.metadata.leaders import ElectionType, ElectLeaders
+from streamlog.metadata.image.image import MetadataImage
+from streamlog.metadata.image.roles import PartitionKey, Role
+from streamlog.metadata.partitions.leaders import ElectionType, ElectLeaders
+from streamlog.metadata.partitions.recovery import PartitionAnswers, RecoverPartitions, recover, to_ask, waited_for
+from streamlog.metadata.partitions.replica_states import ReplicaState
 from streamlog.metadata.records import Replicas
-from streamlog.metadata.recovery import PartitionAnswers, RecoverPartitions, recover, to_ask, waited_for
-from streamlog.metadata.replica_states import ReplicaState
-from streamlog.metadata.roles import PartitionKey, Role
 from streamlog.metadata.view import MetadataView, address
 from streamlog.model import NO_BROKER, BrokerId, PartitionId, RaftIndex
 from streamlog.ports import Network, Probe, RpcError

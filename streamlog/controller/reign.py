@@ -28,13 +28,13 @@ from msgspec.structs import replace
 from streamlog.controller.horizon import Horizon
 from streamlog.controller.timers import Timers
 from streamlog.errors import InvariantError, NotControllerError, OutcomeUnknownError, StreamlogError, ThrottledError
+from streamlog.metadata.brokers.registration import RegisterBroker
 from streamlog.metadata.cluster import Bootstrap, TakeOver
 from streamlog.metadata.controller import Command, command_for, decide
 from streamlog.metadata.convert import BATCH_BYTES_MAX, encode_batch
 from streamlog.metadata.decision import BATCH_RECORDS, Context, Decision, Then, Timer
-from streamlog.metadata.delta import look_ahead
-from streamlog.metadata.registration import RegisterBroker
-from streamlog.metadata.settle import Settle
+from streamlog.metadata.image.delta import look_ahead
+from streamlog.metadata.partitions.settle import Settle
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId, RaftTerm
 from streamlog.ports import Probe

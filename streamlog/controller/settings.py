@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streamlog.config import Config, group_settings, topic_defaults
 from streamlog.config import node_settings as node
-from streamlog.metadata.replica_states import RecoveryStrategy
+from streamlog.metadata.partitions.replica_states import RecoveryStrategy
 from streamlog.metadata.settings import ControllerSettings
 
 

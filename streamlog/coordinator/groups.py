@@ -23,9 +23,9 @@ from streamlog.groups.membership import HeartbeatAnswer, MemberHeartbeat, Remove
 from streamlog.groups.placement import OFFSETS_TOPIC
 from streamlog.groups.records import OffsetValue
 from streamlog.groups.state import Group
-from streamlog.metadata.delta import MetadataDelta
-from streamlog.metadata.image import MetadataImage
-from streamlog.metadata.node_configs import NodeConfigs
+from streamlog.metadata.configs.node_configs import NodeConfigs
+from streamlog.metadata.image.delta import MetadataDelta
+from streamlog.metadata.image.image import MetadataImage
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId, ProducerEpoch, ProducerId, TopicPartition
 from streamlog.ports import Clock, Probe

@@ -12,9 +12,9 @@ import re2
 
 from streamlog.errors import InvalidRegularExpressionError
 from streamlog.groups.assignors.problem import TopicShape
-from streamlog.metadata.delta import MetadataDelta
-from streamlog.metadata.image import MetadataImage
-from streamlog.metadata.internal_topics import INTERNAL_TOPICS
+from streamlog.metadata.image.delta import MetadataDelta
+from streamlog.metadata.image.image import MetadataImage
+from streamlog.metadata.topics.internal_topics import INTERNAL_TOPICS
 from streamlog.model import TopicId
 
 PATTERNS_MAX: Final = 1_000

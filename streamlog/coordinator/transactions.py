@@ -15,7 +15,7 @@ from streamlog.coordinator.marker_writer import MarkerLink, MarkerWriter
 from streamlog.coordinator.shards import Leaderships, Shards
 from streamlog.coordinator.transaction_shard import ProducerIdAllocator, TransactionShard
 from streamlog.errors import InvalidRequestError
-from streamlog.metadata.node_configs import NodeConfigs
+from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId
 from streamlog.ports import Ports

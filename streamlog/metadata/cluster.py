@@ -9,14 +9,14 @@ from msgspec import Struct
 from streamlog.errors import FeatureUpdateFailedError, InvalidRequestError
 from streamlog.metadata.decision import BalanceTimer, Context, Decision, SessionTimer, SetTimer
 from streamlog.metadata.features import METADATA_VERSION_MAX
-from streamlog.metadata.image import MetadataImage
+from streamlog.metadata.image.image import MetadataImage
+from streamlog.metadata.partitions.settle import settled
 from streamlog.metadata.records import (
     ClusterRecord,
     MetadataVersion,
     MetadataVersionRecord,
     ProducerIdsRecord,
 )
-from streamlog.metadata.settle import settled
 from streamlog.model import BrokerEpoch, BrokerId, ProducerId
 
 # Ids of one block: as many producers a node can name before it asks again. Kafka's PRODUCER_ID_BLOCK_SIZE.

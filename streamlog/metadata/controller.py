@@ -18,6 +18,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias, assert_never
 
+from streamlog.metadata.brokers.drain import DrainBroker, drain
+from streamlog.metadata.brokers.liveness import ExpireSession, FenceBroker, Heartbeat, expire_session, fence, heartbeat
+from streamlog.metadata.brokers.registration import RegisterBroker, UnregisterBroker, register, unregister
 from streamlog.metadata.cluster import (
     AllocateProducerIds,
     Bootstrap,
@@ -28,21 +31,23 @@ from streamlog.metadata.cluster import (
     take_over,
     update_metadata_version,
 )
-from streamlog.metadata.configs import AlterConfigs, alter_configs
+from streamlog.metadata.configs.changes import AlterConfigs, alter_configs
 from streamlog.metadata.decision import BalanceTimer, Context, Decision, SessionTimer, Timer
-from streamlog.metadata.drain import DrainBroker, drain
 from streamlog.metadata.features import require_all_allowed
-from streamlog.metadata.image import MetadataImage
-from streamlog.metadata.isr import AlterPartition, ReportOfflineReplicas, alter_partition, report_offline_replicas
-from streamlog.metadata.leaders import BalanceLeaders, ElectLeaders, balance_leaders, elect_leaders
-from streamlog.metadata.liveness import ExpireSession, FenceBroker, Heartbeat, expire_session, fence, heartbeat
-from streamlog.metadata.reassignment import AlterReassignments, alter_reassignments
-from streamlog.metadata.recovery import RecoverPartitions, recover
-from streamlog.metadata.registration import RegisterBroker, UnregisterBroker, register, unregister
-from streamlog.metadata.settle import Settle, settle
-from streamlog.metadata.topic_creation import CreateInternalTopic, CreateTopics, create_internal_topic, create_topics
-from streamlog.metadata.topic_deletion import DeleteTopics, delete_topics
-from streamlog.metadata.topic_growth import CreatePartitions, create_partitions
+from streamlog.metadata.image.image import MetadataImage
+from streamlog.metadata.partitions.isr import (
+    AlterPartition,
+    ReportOfflineReplicas,
+    alter_partition,
+    report_offline_replicas,
+)
+from streamlog.metadata.partitions.leaders import BalanceLeaders, ElectLeaders, balance_leaders, elect_leaders
+from streamlog.metadata.partitions.reassignment import AlterReassignments, alter_reassignments
+from streamlog.metadata.partitions.recovery import RecoverPartitions, recover
+from streamlog.metadata.partitions.settle import Settle, settle
+from streamlog.metadata.topics.creation import CreateInternalTopic, CreateTopics, create_internal_topic, create_topics
+from streamlog.metadata.topics.deletion import DeleteTopics, delete_topics
+from streamlog.metadata.topics.growth import CreatePartitions, create_partitions
 
 Command: TypeAlias = (
     AllocateProducerIds

@@ -44,7 +44,7 @@ Replicas: TypeAlias = tuple[BrokerId, ...]
 
 
 class Partition(Struct, frozen=True, kw_only=True):
-    """The state of one partition. Leader and ISR change only by the rules of streamlog.metadata.election."""
+    """The state of one partition. Leader and ISR change only by the rules of streamlog.metadata.partitions.election."""
 
     replicas: Replicas  # not empty; the preferred leader first; while reassigned, the old ones too
     isr: Replicas  # subset of replicas; at rest neither fenced, nor stopping, nor offline

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from streamlog.metadata.replica_states import RecoveryStrategy
+from streamlog.metadata.partitions.replica_states import RecoveryStrategy
 
 
 class ControllerSettings(Struct, frozen=True, kw_only=True):

@@ -13,9 +13,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from streamlog.metadata.delta import MetadataDelta
-from streamlog.metadata.image import MetadataImage
-from streamlog.metadata.state_machine import Listener, MetadataStateMachine
+from streamlog.metadata.image.delta import MetadataDelta
+from streamlog.metadata.image.image import MetadataImage
+from streamlog.metadata.image.state_machine import Listener, MetadataStateMachine
 from streamlog.model import BrokerId, RaftIndex
 
 

@@ -26,7 +26,7 @@ from streamlog.config import node_settings as settings
 from streamlog.controller import ControllerLink
 from streamlog.coordinator.groups import GroupCoordinator
 from streamlog.coordinator.transactions import TransactionCoordinator
-from streamlog.metadata.node_configs import NodeConfigs
+from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerEpoch, BrokerId
 from streamlog.node.metrics import Sources

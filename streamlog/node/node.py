@@ -31,10 +31,10 @@ from streamlog.config import Loaded, log_settings
 from streamlog.config import node_settings as settings
 from streamlog.config.addresses import Address
 from streamlog.controller import ActiveController, ControllerLink, ControllerService
+from streamlog.metadata.brokers.registration import RegisterBroker
+from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.features import METADATA_VERSION_MAX, METADATA_VERSION_MIN
-from streamlog.metadata.node_configs import NodeConfigs
 from streamlog.metadata.records import EPOCH_FROM_INDEX
-from streamlog.metadata.registration import RegisterBroker
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerEpoch, BrokerId, RaftIndex
 from streamlog.node import served_methods

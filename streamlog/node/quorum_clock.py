@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from streamlog.metadata.liveness import ClockAnswer, ClockReport
+from streamlog.metadata.brokers.liveness import ClockAnswer, ClockReport
 from streamlog.model import BrokerId
 from streamlog.ports import Clock, Probe
 

@@ -19,8 +19,8 @@ from streamlog.config import Config
 from streamlog.config import node_settings as settings
 from streamlog.controller import ActiveController
 from streamlog.errors import NotControllerError
+from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.controller import Command
-from streamlog.metadata.node_configs import NodeConfigs
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId, RaftIndex, RaftTerm
 from streamlog.ports import Ports, StreamHandler

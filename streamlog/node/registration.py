@@ -26,10 +26,10 @@ from streamlog.errors import (
     StaleBrokerEpochError,
     StreamlogError,
 )
-from streamlog.metadata.image import MetadataImage
-from streamlog.metadata.liveness import Heartbeat, HeartbeatResponse
+from streamlog.metadata.brokers.liveness import Heartbeat, HeartbeatResponse
+from streamlog.metadata.brokers.registration import RegisterBroker
+from streamlog.metadata.image.image import MetadataImage
 from streamlog.metadata.records import EPOCH_FROM_INDEX
-from streamlog.metadata.registration import RegisterBroker
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerEpoch
 from streamlog.node.quorum_clock import QuorumClock

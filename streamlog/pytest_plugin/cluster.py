@@ -20,7 +20,7 @@ from streamlog.client.admin.values import CreatedTopic
 from streamlog.config import Loaded, load_node
 from streamlog.daemon.free_ports import HOST, free_ports
 from streamlog.errors import InvalidRequestError, RequestTimedOutError
-from streamlog.metadata.image import MetadataImage
+from streamlog.metadata.image.image import MetadataImage
 from streamlog.node import Node
 from streamlog.ports import Ports, no_probe
 from streamlog.ports.grpc_adapter.network import GrpcNetwork

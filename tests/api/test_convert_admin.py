@@ -14,13 +14,13 @@ from streamlog.api.pb import admin_pb2 as pb
 from streamlog.api.pb import common_pb2
 from streamlog.config import Operation
 from streamlog.errors import InvalidRequestError, InvalidTopicError
-from streamlog.metadata.drain_moves import DrainProgress
-from streamlog.metadata.leaders import ElectionResult, ElectionType
-from streamlog.metadata.reassignment import ReassignmentResult
+from streamlog.metadata.partitions.drain_moves import DrainProgress
+from streamlog.metadata.partitions.leaders import ElectionResult, ElectionType
+from streamlog.metadata.partitions.reassignment import ReassignmentResult
 from streamlog.metadata.records import ConfigResource, ResourceType
-from streamlog.metadata.topic_creation import PARTITIONS_PER_REQUEST_MAX, TopicResult
-from streamlog.metadata.topic_deletion import DeletionResult
-from streamlog.metadata.topic_growth import GrowthResult
+from streamlog.metadata.topics.creation import PARTITIONS_PER_REQUEST_MAX, TopicResult
+from streamlog.metadata.topics.deletion import DeletionResult
+from streamlog.metadata.topics.growth import GrowthResult
 from streamlog.model import BrokerId, PartitionId, TopicId
 
 ID = TopicId(bytes(range(16)))

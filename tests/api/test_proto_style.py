@@ -14,7 +14,10 @@ from google.protobuf.descriptor_pb2 import (
 
 from streamlog.api import requests
 from streamlog.api.errors import DETAILS_MAX, MESSAGE_BYTES_MAX
-from streamlog.metadata import assignment, configs, decision, topic_creation
+from streamlog.metadata import decision
+from streamlog.metadata.configs import changes as configs
+from streamlog.metadata.topics import assignment
+from streamlog.metadata.topics import creation as topic_creation
 
 from .protos import public_files
 

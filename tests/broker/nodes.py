@@ -18,14 +18,14 @@ from streamlog.broker.leading.replication_service import ReplicationService
 from streamlog.broker.table.replicas import Replicas
 from streamlog.broker.throttle import UNLIMITED, Throttle
 from streamlog.errors import OutcomeUnknownError, StreamlogError, UnknownTopicOrPartitionError
+from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.controller import Command
 from streamlog.metadata.decision import SessionTimer
-from streamlog.metadata.isr import AlterPartition, IsrProposal, IsrResult, ReportOfflineReplicas
-from streamlog.metadata.node_configs import NodeConfigs
+from streamlog.metadata.image.roles import PartitionKey
+from streamlog.metadata.partitions.isr import AlterPartition, IsrProposal, IsrResult, ReportOfflineReplicas
+from streamlog.metadata.partitions.recovery import PartitionAnswers, RecoverPartitions, to_ask
+from streamlog.metadata.partitions.replica_states import ReplicaState
 from streamlog.metadata.records import Partition
-from streamlog.metadata.recovery import PartitionAnswers, RecoverPartitions, to_ask
-from streamlog.metadata.replica_states import ReplicaState
-from streamlog.metadata.roles import PartitionKey
 from streamlog.metadata.view import MetadataView
 from streamlog.model import Acks, BrokerEpoch, BrokerId, Offset, PartitionId, TopicPartition
 from streamlog.ports.bundle import Ports

@@ -12,9 +12,10 @@ from streamlog.broker.following.follower_replica import FollowerReplica
 from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.broker.table.replicas import Replicas
 from streamlog.errors import StreamlogError
+from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.convert import encode_batch
 from streamlog.metadata.features import METADATA_VERSION_MAX
-from streamlog.metadata.node_configs import NodeConfigs
+from streamlog.metadata.image.roles import PartitionKey
 from streamlog.metadata.records import (
     EPOCH_FROM_INDEX,
     Broker,
@@ -32,7 +33,6 @@ from streamlog.metadata.records import (
     ResourceType,
     TopicRecord,
 )
-from streamlog.metadata.roles import PartitionKey
 from streamlog.metadata.view import MetadataView
 from streamlog.model import Acks, BrokerEpoch, BrokerId, IsolationLevel, Offset, PartitionId, RaftIndex, TopicId
 from streamlog.ports import Network, Ports

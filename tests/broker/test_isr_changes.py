@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from streamlog.broker.leading.isr_changes import LINGER_S, IsrChanges
 from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.errors import IneligibleReplicaError, InvalidUpdateVersionError, OutcomeUnknownError, StreamlogError
-from streamlog.metadata.isr import IsrProposal, IsrResult
+from streamlog.metadata.partitions.isr import IsrProposal, IsrResult
 from streamlog.metadata.records import Partition
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId, LeaderEpoch, PartitionEpoch, PartitionId, TopicId, TopicPartition

@@ -16,10 +16,10 @@ from streamlog.api.pb import admin_pb2 as pb
 from streamlog.api.pb import cluster_pb2
 from streamlog.api.service import Call, Service, unary
 from streamlog.errors import StreamlogError, UnsupportedVersionError, VoterNotFoundError
+from streamlog.metadata.brokers.drain import DrainBroker
 from streamlog.metadata.cluster import UpdateMetadataVersion
-from streamlog.metadata.drain import DrainBroker
-from streamlog.metadata.drain_moves import progress
 from streamlog.metadata.features import METADATA_VERSION_MAX
+from streamlog.metadata.partitions.drain_moves import progress
 from streamlog.metadata.records import MetadataVersion
 from streamlog.model import PartitionId
 from streamlog.ports import Clock

@@ -17,11 +17,11 @@ from msgspec.structs import replace
 from streamlog.broker.following.follower_replica import FollowerReplica
 from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.broker.table.replica import Assignment, Replica
-from streamlog.metadata import replica_states
+from streamlog.metadata.brokers.registration import RegisterBroker
 from streamlog.metadata.controller import DECIDERS
+from streamlog.metadata.partitions import replica_states
+from streamlog.metadata.partitions.replica_states import ReplicaState
 from streamlog.metadata.records import Partition
-from streamlog.metadata.registration import RegisterBroker
-from streamlog.metadata.replica_states import ReplicaState
 from streamlog.model import BrokerId, LeaderEpoch, Offset
 from streamlog.replication.follower import FetchPosition, PartitionFollower
 from streamlog.replication.isr import Isr

@@ -11,9 +11,9 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
-from streamlog.metadata.image import MetadataImage
-from streamlog.metadata.snapshot import encode_snapshot
-from streamlog.metadata.state_machine import MetadataStateMachine
+from streamlog.metadata.image.image import MetadataImage
+from streamlog.metadata.image.snapshot import encode_snapshot
+from streamlog.metadata.image.state_machine import MetadataStateMachine
 from streamlog.model import RaftIndex
 from streamlog.raft.core.library import Role
 from streamlog.raft.core.syncobj import HardenedSyncObj

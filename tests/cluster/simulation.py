@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 from streamlog.config import Loaded
 from streamlog.errors import CorruptMessageError
-from streamlog.metadata.image import MetadataImage
+from streamlog.metadata.image.image import MetadataImage
 from streamlog.metadata.records import ConfigResource, ResourceType
 from streamlog.model import BrokerId, Offset, PartitionId, TopicPartition
 from streamlog.node import Node

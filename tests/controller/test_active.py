@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import cast
 
 from streamlog.controller.active import ActiveController
-from streamlog.metadata.node_configs import NodeConfigs
+from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId, RaftTerm
 from streamlog.ports import Network

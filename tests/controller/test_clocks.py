@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streamlog.controller.clocks import FRESH_S, QuorumClocks
-from streamlog.metadata.liveness import ClockReport
+from streamlog.metadata.brokers.liveness import ClockReport
 from streamlog.model import BrokerId
 from tests.metadata.examples import ids
 

@@ -14,12 +14,12 @@ from streamlog.errors import (
     StaleBrokerEpochError,
     ThrottledError,
 )
+from streamlog.metadata.brokers.liveness import FenceBroker, Heartbeat
+from streamlog.metadata.brokers.registration import RegisterBroker
 from streamlog.metadata.convert import decode_batch, encode_batch
 from streamlog.metadata.features import METADATA_VERSION_MAX
-from streamlog.metadata.liveness import FenceBroker, Heartbeat
 from streamlog.metadata.records import MetadataVersion
-from streamlog.metadata.registration import RegisterBroker
-from streamlog.metadata.topic_creation import CreateTopics, NewTopic
+from streamlog.metadata.topics.creation import CreateTopics, NewTopic
 from streamlog.model import BrokerEpoch, BrokerId
 from streamlog.sim import SimLoop, run
 from tests.metadata.examples import EXAMPLES

@@ -18,7 +18,7 @@ from streamlog.client.consumer.assigned_consumer import EARLIEST
 from streamlog.client.consumer.async_consumer import AsyncConsumer
 from streamlog.client.producer.async_producer import AsyncProducer
 from streamlog.errors import DamagedFileError, StreamlogError
-from streamlog.metadata.image import MetadataImage
+from streamlog.metadata.image.image import MetadataImage
 from streamlog.node import Node
 from streamlog.ports import Ports
 from streamlog.records import iter_batch, scan_headers

@@ -14,22 +14,22 @@ from typing import Any
 from msgspec import Struct, field
 
 from streamlog.errors import InvalidRequestError
+from streamlog.metadata.brokers.drain import DrainBroker
 from streamlog.metadata.cluster import TakeOver
-from streamlog.metadata.configs import AlterConfigs, ConfigChange, ResourceChange
+from streamlog.metadata.configs.changes import AlterConfigs, ConfigChange, ResourceChange
+from streamlog.metadata.configs.rules import Rulebook, effective_min_isr
 from streamlog.metadata.decision import SessionTimer
-from streamlog.metadata.drain import DrainBroker
-from streamlog.metadata.image import MetadataImage
-from streamlog.metadata.isr import AlterPartition, ReportOfflineReplicas
-from streamlog.metadata.leaders import BalanceLeaders, ElectionType, ElectLeaders
-from streamlog.metadata.reassignment import AlterReassignments, Reassignment
+from streamlog.metadata.image.image import MetadataImage
+from streamlog.metadata.image.roles import PartitionKey
+from streamlog.metadata.partitions.isr import AlterPartition, ReportOfflineReplicas
+from streamlog.metadata.partitions.leaders import BalanceLeaders, ElectionType, ElectLeaders
+from streamlog.metadata.partitions.reassignment import AlterReassignments, Reassignment
+from streamlog.metadata.partitions.recovery import PartitionAnswers, RecoverPartitions, to_ask
 from streamlog.metadata.records import ConfigResource, Partition, ResourceType
-from streamlog.metadata.recovery import PartitionAnswers, RecoverPartitions, to_ask
-from streamlog.metadata.roles import PartitionKey
-from streamlog.metadata.rules import Rulebook, effective_min_isr
 from streamlog.metadata.settings import ControllerSettings
-from streamlog.metadata.topic_creation import CreateTopics, NewTopic
-from streamlog.metadata.topic_deletion import DeleteTopics
-from streamlog.metadata.topic_growth import CreatePartitions, GrowTopic
+from streamlog.metadata.topics.creation import CreateTopics, NewTopic
+from streamlog.metadata.topics.deletion import DeleteTopics
+from streamlog.metadata.topics.growth import CreatePartitions, GrowTopic
 from streamlog.model import NO_BROKER, BrokerId
 from tests.metadata.examples import ids
 from tests.metadata.rig import Rig, replica_state

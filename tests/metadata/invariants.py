@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from streamlog.metadata.image import MetadataImage, collision_key
+from streamlog.metadata.configs.rules import Rulebook, effective_min_isr
+from streamlog.metadata.image.image import MetadataImage, collision_key
+from streamlog.metadata.image.roles import Role, RoleIndex
+from streamlog.metadata.partitions.settle import unsettled
 from streamlog.metadata.records import Partition
-from streamlog.metadata.roles import Role, RoleIndex
-from streamlog.metadata.rules import Rulebook, effective_min_isr
 from streamlog.metadata.settings import ControllerSettings
-from streamlog.metadata.settle import unsettled
 from streamlog.model import NO_BROKER, PartitionId
 
 

@@ -11,14 +11,19 @@ from typing import Any
 
 from streamlog.config import Operation, Scope, changed_value
 from streamlog.errors import InvalidConfigError
+from streamlog.metadata.brokers.liveness import FenceBroker, Heartbeat, HeartbeatResponse
+from streamlog.metadata.brokers.registration import RegisterBroker
 from streamlog.metadata.cluster import Bootstrap
 from streamlog.metadata.controller import Command, command_for, decide
 from streamlog.metadata.convert import encode_batch
 from streamlog.metadata.decision import Context, Decision, Then, Timer
 from streamlog.metadata.features import METADATA_VERSION_MAX
-from streamlog.metadata.image import MetadataImage, Topic
-from streamlog.metadata.isr import AlterPartition, IsrMember, IsrProposal, IsrResult
-from streamlog.metadata.liveness import FenceBroker, Heartbeat, HeartbeatResponse
+from streamlog.metadata.image.image import MetadataImage, Topic
+from streamlog.metadata.image.state_machine import MetadataStateMachine
+from streamlog.metadata.partitions.isr import AlterPartition, IsrMember, IsrProposal, IsrResult
+from streamlog.metadata.partitions.recovery import PartitionAnswers, RecoverPartitions, to_ask
+from streamlog.metadata.partitions.replica_states import ReplicaState
+from streamlog.metadata.partitions.settle import Settle
 from streamlog.metadata.records import (
     EPOCH_FROM_INDEX,
     Broker,
@@ -26,13 +31,8 @@ from streamlog.metadata.records import (
     Partition,
     Record,
 )
-from streamlog.metadata.recovery import PartitionAnswers, RecoverPartitions, to_ask
-from streamlog.metadata.registration import RegisterBroker
-from streamlog.metadata.replica_states import ReplicaState
 from streamlog.metadata.settings import ControllerSettings
-from streamlog.metadata.settle import Settle
-from streamlog.metadata.state_machine import MetadataStateMachine
-from streamlog.metadata.topic_creation import CreateTopics, NewTopic, TopicResult
+from streamlog.metadata.topics.creation import CreateTopics, NewTopic, TopicResult
 from streamlog.model import BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionId, RaftIndex, TopicId
 from tests.metadata.invariants import check_image, check_step
 

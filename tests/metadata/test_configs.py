@@ -14,19 +14,19 @@ from streamlog.errors import (
     StreamlogError,
     UnknownTopicOrPartitionError,
 )
-from streamlog.metadata.configs import (
+from streamlog.metadata.configs.changes import (
     CHANGES_PER_REQUEST_MAX,
     AlterConfigs,
     ConfigChange,
     ResourceChange,
 )
+from streamlog.metadata.configs.rules import Rulebook
 from streamlog.metadata.decision import BATCH_RECORDS, Then
-from streamlog.metadata.reassignment import AlterReassignments, Reassignment
+from streamlog.metadata.partitions.reassignment import AlterReassignments, Reassignment
+from streamlog.metadata.partitions.replica_states import RecoveryStrategy
 from streamlog.metadata.records import ALL_BROKERS, ConfigRecord, ConfigResource, PartitionChangeRecord, ResourceType
-from streamlog.metadata.replica_states import RecoveryStrategy
-from streamlog.metadata.rules import Rulebook
 from streamlog.metadata.settings import ControllerSettings
-from streamlog.metadata.topic_creation import CreateInternalTopic
+from streamlog.metadata.topics.creation import CreateInternalTopic
 from streamlog.model import NO_BROKER, PartitionId
 from tests.metadata.examples import ids
 from tests.metadata.rig import Rig

@@ -8,14 +8,15 @@ import pytest
 
 from streamlog.errors import InvariantError
 from streamlog.metadata import controller, features
+from streamlog.metadata.brokers.liveness import ExpireSession, FenceBroker
 from streamlog.metadata.cluster import AllocateProducerIds
-from streamlog.metadata.configs import AlterConfigs, ConfigChange, ResourceChange
+from streamlog.metadata.configs.changes import AlterConfigs, ConfigChange, ResourceChange
 from streamlog.metadata.controller import DECIDERS, Command, command_for, decide
 from streamlog.metadata.decision import BalanceTimer, SessionTimer, Then
-from streamlog.metadata.delta import look_ahead
 from streamlog.metadata.features import METADATA_VERSION_MAX
-from streamlog.metadata.leaders import BalanceLeaders
-from streamlog.metadata.liveness import ExpireSession, FenceBroker
+from streamlog.metadata.image.delta import look_ahead
+from streamlog.metadata.image.snapshot import encode_snapshot
+from streamlog.metadata.partitions.leaders import BalanceLeaders
 from streamlog.metadata.records import (
     ConfigResource,
     MetadataVersion,
@@ -24,9 +25,8 @@ from streamlog.metadata.records import (
     Record,
     ResourceType,
 )
-from streamlog.metadata.snapshot import encode_snapshot
-from streamlog.metadata.topic_creation import CreateTopics, NewTopic
-from streamlog.metadata.topic_growth import CreatePartitions, GrowTopic
+from streamlog.metadata.topics.creation import CreateTopics, NewTopic
+from streamlog.metadata.topics.growth import CreatePartitions, GrowTopic
 from streamlog.model import BrokerId, ProducerId
 from tests.metadata.rig import Rig
 

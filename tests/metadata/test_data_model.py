@@ -8,9 +8,11 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from streamlog.metadata import configs, election, registration, replica_states
+from streamlog.metadata.brokers import registration
+from streamlog.metadata.configs import changes as configs
+from streamlog.metadata.configs.rules import TopicRules
+from streamlog.metadata.partitions import election, replica_states
 from streamlog.metadata.records import Partition
-from streamlog.metadata.rules import TopicRules
 from tests.metadata import rig
 from tests.metadata.data_model import DataModel
 

@@ -9,9 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from streamlog.errors import InvariantError, UnsupportedVersionError
-from streamlog.metadata.delta import MetadataDelta, changed, look_ahead, replay
 from streamlog.metadata.features import LEVEL_OF_RECORD, METADATA_VERSION_MAX
-from streamlog.metadata.image import EMPTY_IMAGE, MetadataImage
+from streamlog.metadata.image.delta import MetadataDelta, changed, look_ahead, replay
+from streamlog.metadata.image.image import EMPTY_IMAGE, MetadataImage
+from streamlog.metadata.image.roles import Role
 from streamlog.metadata.records import (
     EPOCH_FROM_INDEX,
     BrokerChangeRecord,
@@ -31,7 +32,6 @@ from streamlog.metadata.records import (
     TopicRecord,
     UnregisterBrokerRecord,
 )
-from streamlog.metadata.roles import Role
 from streamlog.model import NO_BROKER, BrokerEpoch, BrokerId, PartitionId, ProducerId, RaftIndex, TopicId
 from tests.metadata.examples import EXAMPLES, NODE, TOPIC, ids
 from tests.metadata.invariants import check_structure

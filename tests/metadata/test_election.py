@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamlog.metadata.delta import changed
-from streamlog.metadata.election import Occasion, difference, revise, revised
+from streamlog.metadata.configs.rules import TopicRules, effective_min_isr
+from streamlog.metadata.image.delta import changed
+from streamlog.metadata.partitions.election import Occasion, difference, revise, revised
+from streamlog.metadata.partitions.replica_states import RecoveryStrategy, ReplicaState
 from streamlog.metadata.records import Partition, PartitionChangeRecord
-from streamlog.metadata.replica_states import RecoveryStrategy, ReplicaState
-from streamlog.metadata.rules import TopicRules, effective_min_isr
 from streamlog.model import NO_BROKER, BrokerId, LeaderEpoch, PartitionEpoch, PartitionId
 from tests.metadata.examples import TOPIC, ids
 from tests.metadata.invariants import check_partition

@@ -19,8 +19,8 @@ from streamlog.errors import (
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
-from streamlog.metadata.isr import PARTITIONS_PER_REQUEST_MAX, AlterPartition
-from streamlog.metadata.reassignment import AlterReassignments, Reassignment
+from streamlog.metadata.partitions.isr import PARTITIONS_PER_REQUEST_MAX, AlterPartition
+from streamlog.metadata.partitions.reassignment import AlterReassignments, Reassignment
 from streamlog.model import BrokerEpoch, BrokerId, PartitionId, TopicId
 from tests.metadata.examples import ids
 from tests.metadata.rig import Rig

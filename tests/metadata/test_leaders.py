@@ -16,8 +16,8 @@ from streamlog.errors import (
 )
 from streamlog.metadata.cluster import TakeOver
 from streamlog.metadata.decision import BalanceTimer
-from streamlog.metadata.isr import AlterPartition, IsrProposal
-from streamlog.metadata.leaders import (
+from streamlog.metadata.partitions.isr import AlterPartition, IsrProposal
+from streamlog.metadata.partitions.leaders import (
     BALANCE_MAX,
     BALANCE_STEP_MS,
     BalanceLeaders,
@@ -25,8 +25,8 @@ from streamlog.metadata.leaders import (
     ElectionType,
     ElectLeaders,
 )
-from streamlog.metadata.recovery import PartitionAnswers
-from streamlog.metadata.replica_states import ReplicaState
+from streamlog.metadata.partitions.recovery import PartitionAnswers
+from streamlog.metadata.partitions.replica_states import ReplicaState
 from streamlog.metadata.settings import ControllerSettings
 from streamlog.model import NO_BROKER, BrokerId, PartitionId
 from tests.metadata.examples import ids

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from streamlog.errors import BrokerIdNotRegisteredError, StaleBrokerEpochError
+from streamlog.metadata.brokers.liveness import ExpireSession, FenceBroker, Heartbeat
 from streamlog.metadata.cluster import TakeOver
 from streamlog.metadata.decision import BATCH_RECORDS, BalanceTimer, SessionTimer, SetTimer, Then
-from streamlog.metadata.isr import ReportOfflineReplicas
-from streamlog.metadata.liveness import ExpireSession, FenceBroker, Heartbeat
+from streamlog.metadata.image.roles import Role
+from streamlog.metadata.partitions.isr import ReportOfflineReplicas
+from streamlog.metadata.partitions.settle import Settle
 from streamlog.metadata.records import BrokerChangeRecord, PartitionChangeRecord
-from streamlog.metadata.roles import Role
 from streamlog.metadata.settings import ControllerSettings
-from streamlog.metadata.settle import Settle
 from streamlog.model import NO_BROKER, BrokerEpoch, BrokerId, RaftIndex
 from tests.metadata.examples import ids
 from tests.metadata.rig import Rig

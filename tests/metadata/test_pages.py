@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlog.errors import InvariantError
-from streamlog.metadata.pages import PAGE_SIZE, Pages
+from streamlog.metadata.image.pages import PAGE_SIZE, Pages
 
 
 @given(

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamlog.metadata.drain import DrainBroker
-from streamlog.metadata.placement import Tally, TopicPlacer, candidates
+from streamlog.metadata.brokers.drain import DrainBroker
 from streamlog.metadata.records import Broker, Replicas
+from streamlog.metadata.topics.placement import Tally, TopicPlacer, candidates
 from streamlog.model import BrokerId
 from tests.metadata.examples import ids
 from tests.metadata.rig import Rig, broker

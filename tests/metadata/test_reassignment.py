@@ -12,12 +12,12 @@ from streamlog.errors import (
     StreamlogError,
     UnknownTopicOrPartitionError,
 )
-from streamlog.metadata.drain import DrainBroker
-from streamlog.metadata.drain_moves import DrainProgress
-from streamlog.metadata.placement import candidates
-from streamlog.metadata.reassignment import AlterReassignments, Reassignment, reassignments
-from streamlog.metadata.registration import UnregisterBroker
+from streamlog.metadata.brokers.drain import DrainBroker
+from streamlog.metadata.brokers.registration import UnregisterBroker
+from streamlog.metadata.partitions.drain_moves import DrainProgress
+from streamlog.metadata.partitions.reassignment import AlterReassignments, Reassignment, reassignments
 from streamlog.metadata.settings import ControllerSettings
+from streamlog.metadata.topics.placement import candidates
 from streamlog.model import NO_BROKER, BrokerId, PartitionId
 from tests.metadata.examples import ids
 from tests.metadata.rig import Rig

@@ -15,10 +15,10 @@ from streamlog.errors import (
     StreamlogError,
     UnsupportedVersionError,
 )
+from streamlog.metadata.brokers.registration import RegisterBroker, UnregisterBroker
 from streamlog.metadata.decision import SessionTimer, SetTimer, Then
 from streamlog.metadata.features import METADATA_VERSION_MAX
 from streamlog.metadata.records import EPOCH_FROM_INDEX, BrokerRecord, MetadataVersion
-from streamlog.metadata.registration import RegisterBroker, UnregisterBroker
 from streamlog.model import NO_BROKER, BrokerEpoch, BrokerId
 from tests.metadata.examples import ids
 from tests.metadata.rig import CLUSTER, Rig

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from streamlog.metadata.image import MetadataImage
-from streamlog.metadata.snapshot import encode_snapshot
-from streamlog.metadata.state_machine import MetadataStateMachine
+from streamlog.metadata.image.image import MetadataImage
+from streamlog.metadata.image.snapshot import encode_snapshot
+from streamlog.metadata.image.state_machine import MetadataStateMachine
 from tests.metadata.data_model import DataModel
 from tests.metadata.invariants import check_structure
 

@@ -10,9 +10,17 @@ from msgspec.structs import replace
 
 from streamlog.errors import CorruptMessageError, UnsupportedVersionError
 from streamlog.metadata.convert import encode_snapshot_head
-from streamlog.metadata.delta import replay
 from streamlog.metadata.features import METADATA_VERSION_MAX
-from streamlog.metadata.image import EMPTY_IMAGE, MetadataImage
+from streamlog.metadata.image.delta import replay
+from streamlog.metadata.image.image import EMPTY_IMAGE, MetadataImage
+from streamlog.metadata.image.snapshot import (
+    CHUNK_BYTES_MAX,
+    CHUNK_TEXT_BYTES,
+    SnapshotLoader,
+    decode_snapshot,
+    encode_snapshot,
+    records_of,
+)
 from streamlog.metadata.pb import metadata_pb2 as pb
 from streamlog.metadata.records import (
     BrokerRecord,
@@ -27,14 +35,6 @@ from streamlog.metadata.records import (
     Record,
     ResourceType,
     TopicRecord,
-)
-from streamlog.metadata.snapshot import (
-    CHUNK_BYTES_MAX,
-    CHUNK_TEXT_BYTES,
-    SnapshotLoader,
-    decode_snapshot,
-    encode_snapshot,
-    records_of,
 )
 from streamlog.model import BrokerId, PartitionId, ProducerId, RaftIndex, TopicId
 from tests.metadata.examples import EXAMPLES, NODE, TOPIC, ids

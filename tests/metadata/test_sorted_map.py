@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamlog.metadata.sorted_map import LEAF_MAX, REMOVED, Removed, SortedMap
+from streamlog.metadata.image.sorted_map import LEAF_MAX, REMOVED, Removed, SortedMap
 
 KEYS = st.integers(0, 3 * LEAF_MAX)
 CHANGES = st.dictionaries(KEYS, st.one_of(st.just(REMOVED), st.integers()), max_size=40)

@@ -20,20 +20,20 @@ from streamlog.errors import (
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
-from streamlog.metadata.assignment import REPLICATION_FACTOR_MAX
-from streamlog.metadata.internal_topics import INTERNAL_TOPICS
-from streamlog.metadata.reassignment import AlterReassignments, Reassignment
+from streamlog.metadata.partitions.reassignment import AlterReassignments, Reassignment
 from streamlog.metadata.records import ConfigResource, ResourceType
 from streamlog.metadata.settings import ControllerSettings
-from streamlog.metadata.topic_creation import (
+from streamlog.metadata.topics.assignment import REPLICATION_FACTOR_MAX
+from streamlog.metadata.topics.creation import (
     PARTITIONS_PER_REQUEST_MAX,
     CreateInternalTopic,
     CreateTopics,
     NewTopic,
     TopicResult,
 )
-from streamlog.metadata.topic_deletion import DeleteTopics
-from streamlog.metadata.topic_growth import CreatePartitions, GrowTopic
+from streamlog.metadata.topics.deletion import DeleteTopics
+from streamlog.metadata.topics.growth import CreatePartitions, GrowTopic
+from streamlog.metadata.topics.internal_topics import INTERNAL_TOPICS
 from streamlog.model import PartitionId, TopicId
 from tests.metadata.examples import ids
 from tests.metadata.rig import Rig

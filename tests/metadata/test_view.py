@@ -9,11 +9,11 @@ import pytest
 
 from streamlog.config import Operation, Scope, node_settings, topic_settings
 from streamlog.errors import InvalidConfigError
+from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.convert import encode_batch
-from streamlog.metadata.delta import MetadataDelta
 from streamlog.metadata.features import METADATA_VERSION_MAX
-from streamlog.metadata.image import MetadataImage
-from streamlog.metadata.node_configs import NodeConfigs
+from streamlog.metadata.image.delta import MetadataDelta
+from streamlog.metadata.image.image import MetadataImage
 from streamlog.metadata.records import (
     ALL_BROKERS,
     EPOCH_FROM_INDEX,

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from streamlog.api.pb import admin_pb2
 from streamlog.errors import StreamlogError
-from streamlog.metadata.delta import MetadataDelta
+from streamlog.metadata.image.delta import MetadataDelta
+from streamlog.metadata.image.roles import PartitionDifference
 from streamlog.metadata.records import Partition
-from streamlog.metadata.roles import PartitionDifference
 from streamlog.metadata.view import MetadataView
 from streamlog.metrics import Family, Histogram, Kind
 from streamlog.model import NO_BROKER, BrokerId, PartitionId, TopicId

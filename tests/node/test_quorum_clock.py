@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamlog.metadata.liveness import ClockAnswer
+from streamlog.metadata.brokers.liveness import ClockAnswer
 from streamlog.node.quorum_clock import QuorumClock
 from tests.controller.test_clocks import HOUR_MS, LIMIT_MS, FakeClock
 

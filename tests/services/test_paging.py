@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from streamlog.api.convert import view
 from streamlog.api.pb import batches_pb2 as pb
-from streamlog.metadata.delta import replay
-from streamlog.metadata.image import EMPTY_IMAGE, MetadataImage
+from streamlog.metadata.image.delta import replay
+from streamlog.metadata.image.image import EMPTY_IMAGE, MetadataImage
 from streamlog.metadata.records import (
     MetadataVersion,
     MetadataVersionRecord,

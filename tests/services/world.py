@@ -28,12 +28,12 @@ from streamlog.coordinator.groups import GroupCoordinator
 from streamlog.coordinator.transactions import TransactionCoordinator
 from streamlog.errors import NotControllerError, StreamlogError
 from streamlog.metadata.cluster import AllocateProducerIds
+from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.controller import Command
 from streamlog.metadata.decision import Context
-from streamlog.metadata.leaders import ElectLeaders
-from streamlog.metadata.node_configs import NodeConfigs
+from streamlog.metadata.partitions.leaders import ElectLeaders
 from streamlog.metadata.records import PartitionChangeRecord
-from streamlog.metadata.topic_creation import CreateInternalTopic
+from streamlog.metadata.topics.creation import CreateInternalTopic
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerEpoch, BrokerId, Offset, PartitionId, ProducerId, RaftIndex, RaftTerm, TopicId
 from streamlog.ports import CallInfo, Channel, Ports, RpcError, Stream, UnaryHandler

@@ -12,9 +12,9 @@ from streamlog.api.convert.placement import node_id
 from streamlog.api.convert.view import node_description
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.metadata.features import METADATA_VERSION_MAX
-from streamlog.metadata.image import MetadataImage
+from streamlog.metadata.image.image import MetadataImage
+from streamlog.metadata.image.roles import Role
 from streamlog.metadata.records import MetadataVersion
-from streamlog.metadata.roles import Role
 from streamlog.model import BrokerId, RaftIndex, RaftTerm
 
 # Of host:port; a host name has at most 253 characters.

@@ -11,7 +11,7 @@ from streamlog.api.errors import to_message
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.config import Effective, Operation, Source, Update
 from streamlog.errors import InvalidRequestError, StreamlogError
-from streamlog.metadata.configs import (
+from streamlog.metadata.configs.changes import (
     CHANGES_PER_REQUEST_MAX,
     AlterConfigs,
     ConfigChange,

@@ -11,9 +11,12 @@ from streamlog.api.convert.fields import each, partition_id, topic_id, without_c
 from streamlog.api.errors import from_message, to_message
 from streamlog.api.pb import common_pb2
 from streamlog.api.pb import controller_pb2 as pb
+from streamlog.metadata.brokers.liveness import ClockAnswer, ClockReport, Heartbeat, HeartbeatResponse
+from streamlog.metadata.brokers.registration import DIRECTORIES_MAX, RegisterBroker
 from streamlog.metadata.cluster import ProducerIds
-from streamlog.metadata.image import MetadataImage
-from streamlog.metadata.isr import (
+from streamlog.metadata.image.image import MetadataImage
+from streamlog.metadata.image.roles import PartitionKey
+from streamlog.metadata.partitions.isr import (
     PARTITIONS_PER_REQUEST_MAX,
     AlterPartition,
     IsrMember,
@@ -21,10 +24,7 @@ from streamlog.metadata.isr import (
     IsrResult,
     ReportOfflineReplicas,
 )
-from streamlog.metadata.liveness import ClockAnswer, ClockReport, Heartbeat, HeartbeatResponse
 from streamlog.metadata.records import MetadataVersion, Partition
-from streamlog.metadata.registration import DIRECTORIES_MAX, RegisterBroker
-from streamlog.metadata.roles import PartitionKey
 from streamlog.model import (
     NO_BROKER,
     BrokerEpoch,

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from streamlog.errors import InvalidRequestError, InvalidTopicError, StreamlogError
-from streamlog.metadata.topic_names import check_name
+from streamlog.metadata.topics.names import check_name
 from streamlog.model import PRODUCER_EPOCH_MAX, LeaderEpoch, PartitionId, ProducerEpoch, TopicId
 from streamlog.printable import first_control
 

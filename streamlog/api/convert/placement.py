@@ -14,12 +14,12 @@ from streamlog.api.errors import to_message
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.api.pb import common_pb2
 from streamlog.errors import InvalidRequestError
+from streamlog.metadata.brokers.registration import UnregisterBroker
 from streamlog.metadata.decision import BATCH_RECORDS
-from streamlog.metadata.drain_moves import DrainProgress
-from streamlog.metadata.leaders import ElectionResult, ElectionType, ElectLeaders
-from streamlog.metadata.reassignment import AlterReassignments, Reassignment, ReassignmentResult
-from streamlog.metadata.recovery import Candidate
-from streamlog.metadata.registration import UnregisterBroker
+from streamlog.metadata.partitions.drain_moves import DrainProgress
+from streamlog.metadata.partitions.leaders import ElectionResult, ElectionType, ElectLeaders
+from streamlog.metadata.partitions.reassignment import AlterReassignments, Reassignment, ReassignmentResult
+from streamlog.metadata.partitions.recovery import Candidate
 from streamlog.model import NO_BROKER, BrokerId, TopicPartition
 
 _ELECTION_TYPES: Final[Mapping[int, ElectionType]] = {

@@ -18,7 +18,7 @@ from streamlog.api.pb import common_pb2
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.api.requests import PRODUCE_TIMEOUT_MS, PRODUCE_TIMEOUT_MS_MAX
 from streamlog.errors import InvalidRequestError, InvalidTopicError, StreamlogError
-from streamlog.metadata.internal_topics import INTERNAL_TOPICS
+from streamlog.metadata.topics.internal_topics import INTERNAL_TOPICS
 from streamlog.model import NO_OFFSET, Acks, Offset
 
 RECORDS_PER_REQUEST_MAX: Final = 10_000

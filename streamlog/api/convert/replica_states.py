@@ -13,8 +13,8 @@ from streamlog.api.pb import controller_pb2
 from streamlog.api.pb import replication_pb2 as pb
 from streamlog.errors import InvalidRequestError
 from streamlog.metadata.decision import BATCH_RECORDS
-from streamlog.metadata.replica_states import ReplicaState
-from streamlog.metadata.roles import PartitionKey
+from streamlog.metadata.image.roles import PartitionKey
+from streamlog.metadata.partitions.replica_states import ReplicaState
 from streamlog.model import INT32_MAX, BrokerEpoch, BrokerId, LeaderEpoch, Offset
 
 EPOCHS_MAX: Final = 32

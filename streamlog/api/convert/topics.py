@@ -13,17 +13,17 @@ from streamlog.api.convert.fields import bounded, each, text, topic_id
 from streamlog.api.errors import to_message
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.errors import InvalidRequestError
-from streamlog.metadata.assignment import REPLICATION_FACTOR_MAX
-from streamlog.metadata.configs import VALUE_LENGTH_MAX
+from streamlog.metadata.configs.changes import VALUE_LENGTH_MAX
 from streamlog.metadata.records import Replicas
-from streamlog.metadata.topic_creation import (
+from streamlog.metadata.topics.assignment import REPLICATION_FACTOR_MAX
+from streamlog.metadata.topics.creation import (
     PARTITIONS_PER_REQUEST_MAX,
     CreateTopics,
     NewTopic,
     TopicResult,
 )
-from streamlog.metadata.topic_deletion import DeleteTopics, DeletionResult
-from streamlog.metadata.topic_growth import CreatePartitions, GrowthResult, GrowTopic
+from streamlog.metadata.topics.deletion import DeleteTopics, DeletionResult
+from streamlog.metadata.topics.growth import CreatePartitions, GrowthResult, GrowTopic
 from streamlog.model import BrokerId, TopicId
 
 # Each of a request's topics has at least one partition, so more of them than partitions cannot be made.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from streamlog.api.errors import to_message
 from streamlog.api.pb import admin_pb2, batches_pb2, common_pb2
 from streamlog.errors import StreamlogError
-from streamlog.metadata.image import MetadataImage, Topic
-from streamlog.metadata.internal_topics import INTERNAL_TOPICS
+from streamlog.metadata.image.image import MetadataImage, Topic
+from streamlog.metadata.image.roles import Role
 from streamlog.metadata.records import Broker, ConfigResource, Partition, ResourceType
-from streamlog.metadata.roles import Role
+from streamlog.metadata.topics.internal_topics import INTERNAL_TOPICS
 from streamlog.model import NO_BROKER, BrokerId, PartitionId
 
 

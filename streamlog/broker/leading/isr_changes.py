@@ -31,10 +31,10 @@ from msgspec import Struct
 
 from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.errors import IneligibleReplicaError, StreamlogError
-from streamlog.metadata.delta import MetadataDelta
-from streamlog.metadata.image import MetadataImage
-from streamlog.metadata.isr import PARTITIONS_PER_REQUEST_MAX, IsrMember, IsrProposal, IsrResult
-from streamlog.metadata.roles import PartitionKey
+from streamlog.metadata.image.delta import MetadataDelta
+from streamlog.metadata.image.image import MetadataImage
+from streamlog.metadata.image.roles import PartitionKey
+from streamlog.metadata.partitions.isr import PARTITIONS_PER_REQUEST_MAX, IsrMember, IsrProposal, IsrResult
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch
 from streamlog.ports import Clock, Probe, Random

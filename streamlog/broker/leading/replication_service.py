@@ -28,10 +28,10 @@ from streamlog.errors import (
     InvalidRequestError,
     StaleBrokerEpochError,
 )
-from streamlog.metadata.delta import MetadataDelta
-from streamlog.metadata.image import MetadataImage
-from streamlog.metadata.replica_states import ReplicaState
-from streamlog.metadata.roles import PartitionKey
+from streamlog.metadata.image.delta import MetadataDelta
+from streamlog.metadata.image.image import MetadataImage
+from streamlog.metadata.image.roles import PartitionKey
+from streamlog.metadata.partitions.replica_states import ReplicaState
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerEpoch, BrokerId, Offset, PartitionId, TopicId
 from streamlog.ports import Clock, Probe, RpcError, Stream

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from streamlog.config import log_settings
 from streamlog.errors import StorageError
-from streamlog.metadata.node_configs import NodeConfigs
+from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.model import Offset
 from streamlog.ports import Ports
 from streamlog.storage.cleaning.cleaner import Cleaner

@@ -12,8 +12,8 @@ from typing import Final
 
 from streamlog.broker.collaborators import Controller
 from streamlog.errors import StreamlogError
-from streamlog.metadata.isr import PARTITIONS_PER_REQUEST_MAX
-from streamlog.metadata.roles import PartitionKey
+from streamlog.metadata.image.roles import PartitionKey
+from streamlog.metadata.partitions.isr import PARTITIONS_PER_REQUEST_MAX
 from streamlog.ports import Probe
 
 # How long after one report the next is made, where the metadata does not tell of it by then.

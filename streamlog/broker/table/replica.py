@@ -32,8 +32,8 @@ from streamlog.broker.repair.log_repairs import Repairs
 from streamlog.broker.table.partition_metadata import write_identity
 from streamlog.broker.topic_settings import TopicSettings
 from streamlog.errors import NotLeaderError, StorageError, StreamlogError, UnknownTopicOrPartitionError
+from streamlog.metadata.configs.rules import effective_min_isr
 from streamlog.metadata.records import Partition
-from streamlog.metadata.rules import effective_min_isr
 from streamlog.metrics import Traffic
 from streamlog.model import NO_BROKER, BrokerId, Offset, TopicId, TopicPartition
 from streamlog.ports import Ports

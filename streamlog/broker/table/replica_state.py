@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from streamlog.metadata.replica_states import ReplicaState
+from streamlog.metadata.partitions.replica_states import ReplicaState
 from streamlog.model import BrokerEpoch, BrokerId, LeaderEpoch
 from streamlog.storage.log.log import Log
 

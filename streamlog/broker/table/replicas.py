@@ -39,12 +39,12 @@ from streamlog.errors import (
     StorageError,
     UnknownTopicIdError,
 )
-from streamlog.metadata.delta import MetadataDelta
-from streamlog.metadata.image import MetadataImage, Topic, require_partition
-from streamlog.metadata.node_configs import NodeConfigs
+from streamlog.metadata.configs.node_configs import NodeConfigs
+from streamlog.metadata.image.delta import MetadataDelta
+from streamlog.metadata.image.image import MetadataImage, Topic, require_partition
+from streamlog.metadata.image.roles import PartitionKey, Role
+from streamlog.metadata.partitions.replica_states import ReplicaState
 from streamlog.metadata.records import Partition
-from streamlog.metadata.replica_states import ReplicaState
-from streamlog.metadata.roles import PartitionKey, Role
 from streamlog.metadata.view import MetadataView
 from streamlog.metrics import Traffic
 from streamlog.model import NO_BROKER, BrokerEpoch, BrokerId, Offset, PartitionId, TopicId, TopicPartition

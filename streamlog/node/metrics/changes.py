@@ -6,8 +6,8 @@ counts each one once.
 
 from __future__ import annotations
 
-from streamlog.metadata.delta import MetadataDelta
-from streamlog.metadata.image import MetadataImage
+from streamlog.metadata.image.delta import MetadataDelta
+from streamlog.metadata.image.image import MetadataImage
 from streamlog.metadata.records import Partition
 from streamlog.metadata.view import MetadataView
 from streamlog.metrics.families import Family, counter, single

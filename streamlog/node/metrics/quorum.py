@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from streamlog.metadata.image import MetadataImage
-from streamlog.metadata.roles import Role
+from streamlog.metadata.image.image import MetadataImage
+from streamlog.metadata.image.roles import Role
 from streamlog.metadata.view import MetadataView
 from streamlog.metrics.families import Family, gauge, single
 from streamlog.model import BrokerId

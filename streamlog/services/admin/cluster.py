@@ -9,9 +9,9 @@ from streamlog.api.requests import PARTITIONS_PER_REQUEST_MAX, RECEIVE_BYTES_MAX
 from streamlog.api.service import Call, Method, unary
 from streamlog.config.node_settings import FETCH_MAX_BYTES, SOCKET_REQUEST_MAX_BYTES
 from streamlog.config.topic_defaults import MESSAGE_MAX_BYTES
+from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.features import METADATA_VERSION_MAX, METADATA_VERSION_MIN
-from streamlog.metadata.node_configs import NodeConfigs
-from streamlog.metadata.topic_creation import PARTITIONS_PER_REQUEST_MAX as NEW_PARTITIONS_MAX
+from streamlog.metadata.topics.creation import PARTITIONS_PER_REQUEST_MAX as NEW_PARTITIONS_MAX
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId
 from streamlog.ports import Probe

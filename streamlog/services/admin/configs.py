@@ -14,8 +14,8 @@ from streamlog.api.pb import admin_pb2 as pb
 from streamlog.api.service import Call
 from streamlog.config import Effective, Layer, Source, node_config
 from streamlog.errors import InvalidRequestError, StreamlogError
-from streamlog.metadata.configs import check_exists
-from streamlog.metadata.node_configs import NodeConfigs
+from streamlog.metadata.configs.changes import check_exists
+from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.records import ALL_BROKERS, ConfigResource, ResourceType
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId

@@ -18,7 +18,7 @@ from streamlog.coordinator.groups import GroupCoordinator
 from streamlog.errors import GroupIdNotFoundError, InvalidRequestError, StreamlogError
 from streamlog.groups import committing
 from streamlog.groups.committing import DeleteGroup
-from streamlog.metadata.node_configs import NodeConfigs
+from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId
 from streamlog.services.common.forwarding import Peers, is_forwarded, timeout_of

@@ -19,7 +19,7 @@ from streamlog.broker.repair.digest import LogDigest
 from streamlog.broker.repair.log_repairs import RepairReport
 from streamlog.broker.table.log_dirs import LogDirDescription
 from streamlog.errors import BrokerNotAvailableError, InvalidRequestError, StreamlogError
-from streamlog.metadata.image import require_partition
+from streamlog.metadata.image.image import require_partition
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId, Offset, PartitionId, TopicId, TopicPartition
 from streamlog.services.common.forwarding import Peers, is_forwarded, timeout_of

@@ -11,10 +11,10 @@ from streamlog.api.convert.placement import topic_partitions
 from streamlog.api.errors import to_message
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.api.service import Call
-from streamlog.metadata.image import MetadataImage, Topic
-from streamlog.metadata.internal_topics import INTERNAL_TOPICS
-from streamlog.metadata.reassignment import reassignments
+from streamlog.metadata.image.image import MetadataImage, Topic
+from streamlog.metadata.partitions.reassignment import reassignments
 from streamlog.metadata.records import ConfigResource, ResourceType
+from streamlog.metadata.topics.internal_topics import INTERNAL_TOPICS
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId, PartitionId, TopicPartition
 from streamlog.services.common.collaborators import QuorumVoters

@@ -16,9 +16,9 @@ from streamlog.api.convert import cluster, configs, placement, topics
 from streamlog.api.convert.placement import DrainAction
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.api.service import Call, Method, Request, Response, UnaryMethod, unary
+from streamlog.metadata.brokers.drain import DrainBroker
 from streamlog.metadata.cluster import UpdateMetadataVersion
-from streamlog.metadata.drain import DrainBroker
-from streamlog.metadata.drain_moves import progress
+from streamlog.metadata.partitions.drain_moves import progress
 from streamlog.metadata.view import MetadataView
 from streamlog.services.admin.configs import ConfigDescriptions
 from streamlog.services.admin.controller_commands import ControllerDispatch

@@ -23,7 +23,7 @@ from streamlog.errors import (
     StreamlogError,
     UnknownTopicOrPartitionError,
 )
-from streamlog.metadata.node_configs import NodeConfigs
+from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.view import MetadataView
 from streamlog.model import NO_BROKER, BrokerId, ProducerEpoch, ProducerId, TopicPartition
 from streamlog.ports import Clock

@@ -24,7 +24,7 @@ from streamlog.api.service import Call
 from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.config.node_settings import FETCH_MAX_BYTES
 from streamlog.errors import StreamlogError
-from streamlog.metadata.node_configs import NodeConfigs
+from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.services.batches.partition_fetch import (
     NOTHING,
     PARTITION_OVERHEAD,

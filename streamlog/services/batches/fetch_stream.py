@@ -24,7 +24,7 @@ from streamlog.api.service import Call, Requests, Responses
 from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.config.node_settings import FETCH_MAX_BYTES
 from streamlog.errors import InvalidRequestError, StreamlogError
-from streamlog.metadata.node_configs import NodeConfigs
+from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.view import MetadataView
 from streamlog.model import Offset, PartitionId, TopicPartition
 from streamlog.services.batches.partition_fetch import (

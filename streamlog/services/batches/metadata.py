@@ -10,7 +10,7 @@ from streamlog.api.convert.metadata import metadata_query
 from streamlog.api.pb import batches_pb2 as pb
 from streamlog.api.service import Call
 from streamlog.errors import StreamlogError
-from streamlog.metadata.image import MetadataImage
+from streamlog.metadata.image.image import MetadataImage
 from streamlog.metadata.view import MetadataView
 from streamlog.services.common.auto_create import AutoCreate
 from streamlog.services.common.paging import BEGINNING, TopicNames, TopicPart, page_size, parse_token, take, to_token

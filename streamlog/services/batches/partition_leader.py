@@ -8,7 +8,7 @@ from streamlog.api.requests import PartitionRef
 from streamlog.api.service import Call
 from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.errors import InvalidTopicError, UnknownTopicIdError, UnknownTopicOrPartitionError
-from streamlog.metadata.internal_topics import INTERNAL_TOPICS
+from streamlog.metadata.topics.internal_topics import INTERNAL_TOPICS
 from streamlog.metadata.view import MetadataView
 from streamlog.model import NO_LEADER_EPOCH
 from streamlog.services.common.collaborators import Partitions

@@ -18,10 +18,10 @@ from streamlog.api.convert.metadata import watched_topics
 from streamlog.api.pb import batches_pb2 as pb
 from streamlog.api.requests import MetadataQuery
 from streamlog.api.service import Call, Responses
-from streamlog.metadata.delta import MetadataDelta
-from streamlog.metadata.image import MetadataImage, Topic
+from streamlog.metadata.image.delta import MetadataDelta
+from streamlog.metadata.image.image import MetadataImage, Topic
+from streamlog.metadata.image.roles import Role
 from streamlog.metadata.records import Broker
-from streamlog.metadata.roles import Role
 from streamlog.metadata.view import MetadataView
 from streamlog.model import NO_BROKER, BrokerId, PartitionId, TopicId
 from streamlog.services.common.paging import BEGINNING, PAGE_BYTES, TopicEntry, TopicNames, partition_bytes, take

@@ -9,8 +9,8 @@ from streamlog.api.pb import admin_pb2 as pb
 from streamlog.api.service import Call
 from streamlog.config.node_settings import AUTO_CREATE_TOPICS_ENABLE
 from streamlog.errors import StreamlogError, TopicAlreadyExistsError
-from streamlog.metadata.internal_topics import INTERNAL_TOPICS
-from streamlog.metadata.node_configs import NodeConfigs
+from streamlog.metadata.configs.node_configs import NodeConfigs
+from streamlog.metadata.topics.internal_topics import INTERNAL_TOPICS
 from streamlog.metadata.view import MetadataView
 
 

@@ -16,9 +16,9 @@ from msgspec import Struct
 
 from streamlog.api.convert.fields import amount
 from streamlog.errors import InvalidRequestError, StreamlogError
-from streamlog.metadata.image import MetadataImage, Topic
+from streamlog.metadata.image.image import MetadataImage, Topic
+from streamlog.metadata.image.sorted_map import SortedMap
 from streamlog.metadata.records import Partition
-from streamlog.metadata.sorted_map import SortedMap
 from streamlog.model import TopicId
 
 PAGE_BYTES: Final = 1 << 20

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from streamlog.api.requests import MetadataQuery, PartitionRef
 from streamlog.errors import StreamlogError, UnknownTopicIdError, UnknownTopicOrPartitionError
-from streamlog.metadata.image import MetadataImage, Topic, require_partition
+from streamlog.metadata.image.image import MetadataImage, Topic, require_partition
 from streamlog.services.common.paging import TopicEntry, TopicNames
 
 

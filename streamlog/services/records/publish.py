@@ -22,8 +22,8 @@ from streamlog.api.pb import records_pb2 as pb
 from streamlog.api.service import Call
 from streamlog.config import topic_settings
 from streamlog.errors import InvalidRecordError, InvalidTimestampError, MessageTooLargeError, StreamlogError
-from streamlog.metadata.image import Topic
-from streamlog.metadata.node_configs import NodeConfigs
+from streamlog.metadata.configs.node_configs import NodeConfigs
+from streamlog.metadata.image.image import Topic
 from streamlog.metadata.view import MetadataView
 from streamlog.model import NO_OFFSET, NO_TIMESTAMP, Acks, Offset, PartitionId
 from streamlog.ports import Clock, Random, Workers

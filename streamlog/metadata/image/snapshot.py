@@ -21,9 +21,9 @@ from streamlog.metadata.convert import (
     encode_snapshot_head,
     encode_snapshot_tail,
 )
-from streamlog.metadata.delta import MetadataDelta
 from streamlog.metadata.features import require_supported
-from streamlog.metadata.image import EMPTY_IMAGE, MetadataImage, Topic
+from streamlog.metadata.image.delta import MetadataDelta
+from streamlog.metadata.image.image import EMPTY_IMAGE, MetadataImage, Topic
 from streamlog.metadata.records import (
     BrokerRecord,
     ClusterRecord,

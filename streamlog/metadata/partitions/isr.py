@@ -25,13 +25,13 @@ from streamlog.errors import (
     NotControllerError,
     StreamlogError,
 )
+from streamlog.metadata.configs.rules import Rulebook
 from streamlog.metadata.decision import BATCH_RECORDS, Context, Decision, Then
-from streamlog.metadata.delta import changed
-from streamlog.metadata.election import Occasion, difference, revise, revised
-from streamlog.metadata.image import MetadataImage, require_partition
+from streamlog.metadata.image.delta import changed
+from streamlog.metadata.image.image import MetadataImage, require_partition
+from streamlog.metadata.image.roles import PartitionKey
+from streamlog.metadata.partitions.election import Occasion, difference, revise, revised
 from streamlog.metadata.records import Partition, PartitionChangeRecord
-from streamlog.metadata.roles import PartitionKey
-from streamlog.metadata.rules import Rulebook
 from streamlog.model import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch, PartitionId, TopicId
 
 # One request makes one command.

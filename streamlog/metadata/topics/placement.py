@@ -24,9 +24,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import zip_longest
 
-from streamlog.metadata.image import MetadataImage
+from streamlog.metadata.image.image import MetadataImage
+from streamlog.metadata.image.roles import Role
 from streamlog.metadata.records import Broker, Replicas
-from streamlog.metadata.roles import Role
 from streamlog.model import BrokerId, TopicId
 
 

@@ -14,8 +14,8 @@ import enum
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
+from streamlog.metadata.image.sorted_map import REMOVED, Removed, SortedMap
 from streamlog.metadata.records import Partition, Replicas
-from streamlog.metadata.sorted_map import REMOVED, Removed, SortedMap
 from streamlog.model import NO_BROKER, BrokerId, PartitionId, TopicId
 
 PartitionKey: TypeAlias = tuple[TopicId, PartitionId]

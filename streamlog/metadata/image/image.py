@@ -1,6 +1,6 @@
 """The metadata image: everything that the quorum has decided, as of one index. Immutable.
 
-An image is made from another one and a list of records, by streamlog.metadata.delta and nowhere else. It is
+An image is made from another one and a list of records, by streamlog.metadata.image.delta and nowhere else. It is
 persistent in the sense of data structures: the maps in it are `SortedMap`, a topic's partitions `Pages`, so an image
 shares with its ancestor all that did not change, and whoever holds one (a request being answered, a snapshot being
 written, the controller looking ahead) may hold it as long as it likes while the cluster goes on.
@@ -22,10 +22,10 @@ from streamlog.errors import (
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
-from streamlog.metadata.pages import Pages
+from streamlog.metadata.image.pages import Pages
+from streamlog.metadata.image.roles import PartitionKey, RoleIndex
+from streamlog.metadata.image.sorted_map import SortedMap
 from streamlog.metadata.records import Broker, ConfigResource, MetadataVersion, Partition
-from streamlog.metadata.roles import PartitionKey, RoleIndex
-from streamlog.metadata.sorted_map import SortedMap
 from streamlog.model import BrokerEpoch, BrokerId, PartitionId, ProducerId, RaftIndex, TopicId
 
 

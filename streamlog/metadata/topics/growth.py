@@ -11,17 +11,17 @@ from streamlog.errors import (
     InvalidTopicError,
     StreamlogError,
 )
-from streamlog.metadata.assignment import check_assignments, new_partition
 from streamlog.metadata.decision import Context, Decision
-from streamlog.metadata.image import MetadataImage, Topic
-from streamlog.metadata.internal_topics import INTERNAL_TOPICS
-from streamlog.metadata.placement import Tally, TopicPlacer, candidates
+from streamlog.metadata.image.image import MetadataImage, Topic
 from streamlog.metadata.records import PartitionRecord, Replicas
-from streamlog.metadata.topic_creation import (
+from streamlog.metadata.topics.assignment import check_assignments, new_partition
+from streamlog.metadata.topics.creation import (
     PARTITIONS_PER_REQUEST_MAX,
     check_partition_count,
     check_replication_factor,
 )
+from streamlog.metadata.topics.internal_topics import INTERNAL_TOPICS
+from streamlog.metadata.topics.placement import Tally, TopicPlacer, candidates
 from streamlog.model import PartitionId
 
 

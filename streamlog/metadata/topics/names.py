@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from streamlog.errors import InvalidTopicError
-from streamlog.metadata.internal_topics import INTERNAL_TOPICS
+from streamlog.metadata.topics.internal_topics import INTERNAL_TOPICS
 
 # `topic-partition` and the suffix of a deleted directory must fit into the 255 bytes of a file name.
 NAME_LENGTH_MAX: Final = 249

@@ -22,13 +22,13 @@ from streamlog.errors import (
     NoReassignmentInProgressError,
     StreamlogError,
 )
-from streamlog.metadata.assignment import check_assignment
+from streamlog.metadata.configs.rules import Rulebook, TopicRules
 from streamlog.metadata.decision import BATCH_RECORDS, Context, Decision, Then
-from streamlog.metadata.election import difference, revised, without
-from streamlog.metadata.image import MetadataImage, require_partition
+from streamlog.metadata.image.image import MetadataImage, require_partition
+from streamlog.metadata.image.roles import PartitionKey, Role
+from streamlog.metadata.partitions.election import difference, revised, without
 from streamlog.metadata.records import Partition, PartitionChangeRecord, Record, Replicas
-from streamlog.metadata.roles import PartitionKey, Role
-from streamlog.metadata.rules import Rulebook, TopicRules
+from streamlog.metadata.topics.assignment import check_assignment
 from streamlog.model import PartitionId
 
 

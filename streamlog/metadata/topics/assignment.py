@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from streamlog.errors import InvalidReplicaAssignmentError
-from streamlog.metadata.image import MetadataImage
+from streamlog.metadata.image.image import MetadataImage
 from streamlog.metadata.records import Partition, Replicas
 
 # Far beyond any use, and it bounds every record of a partition.

@@ -11,10 +11,10 @@ from typing import Final
 
 from msgspec import Struct
 
-from streamlog.metadata.image import MetadataImage, Topic
-from streamlog.metadata.placement import Tally, TopicPlacer, candidates
+from streamlog.metadata.image.image import MetadataImage, Topic
 from streamlog.metadata.records import Broker, PartitionChangeRecord
 from streamlog.metadata.settings import ControllerSettings
+from streamlog.metadata.topics.placement import Tally, TopicPlacer, candidates
 from streamlog.model import NO_BROKER, PartitionId
 
 _REPLICATION_FACTOR: Final = 3  # where the settings do not say

@@ -6,9 +6,9 @@ from msgspec import Struct
 
 from streamlog.errors import InvalidTopicError, StreamlogError, TopicDeletionDisabledError
 from streamlog.metadata.decision import Context, Decision, Then
-from streamlog.metadata.image import MetadataImage, Topic
-from streamlog.metadata.internal_topics import INTERNAL_TOPICS
+from streamlog.metadata.image.image import MetadataImage, Topic
 from streamlog.metadata.records import RemoveTopicRecord
+from streamlog.metadata.topics.internal_topics import INTERNAL_TOPICS
 from streamlog.model import TopicId
 
 

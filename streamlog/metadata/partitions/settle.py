@@ -7,8 +7,8 @@ controller that takes over settles what its predecessor left. An image at rest h
 - no node that is fenced or stopping is in an ISR (so none leads);
 - no partition is without a leader that could have one;
 - no reassignment goes on that could be over (a lower min.insync.replicas may end it);
-- no internal topic has fewer replicas than it could have (streamlog.metadata.internal_topics);
-- of no node that is drained could another replica start to move (streamlog.metadata.drain).
+- no internal topic has fewer replicas than it could have (streamlog.metadata.topics.internal_topics);
+- of no node that is drained could another replica start to move (streamlog.metadata.brokers.drain).
 
 A partition that is already right makes no record, so settling twice does no harm.
 """
@@ -21,16 +21,16 @@ from typing import TypeVar
 
 from msgspec import Struct
 
+from streamlog.metadata.configs.rules import Rulebook, TopicRules
 from streamlog.metadata.decision import BATCH_RECORDS, Context, Decision, SetTimer, Then
-from streamlog.metadata.delta import look_ahead
-from streamlog.metadata.drain_moves import moves
-from streamlog.metadata.election import NOTHING_SPECIAL, Occasion, revise
-from streamlog.metadata.image import MetadataImage
-from streamlog.metadata.internal_topics import growth
+from streamlog.metadata.image.delta import look_ahead
+from streamlog.metadata.image.image import MetadataImage
+from streamlog.metadata.image.roles import PartitionKey, Role
+from streamlog.metadata.partitions.drain_moves import moves
+from streamlog.metadata.partitions.election import NOTHING_SPECIAL, Occasion, revise
 from streamlog.metadata.records import PartitionChangeRecord, Record
-from streamlog.metadata.roles import PartitionKey, Role
-from streamlog.metadata.rules import Rulebook, TopicRules
 from streamlog.metadata.settings import ControllerSettings
+from streamlog.metadata.topics.internal_topics import growth
 from streamlog.model import TopicId
 
 R = TypeVar("R")

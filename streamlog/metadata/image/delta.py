@@ -17,8 +17,10 @@ from msgspec.structs import replace
 
 from streamlog.errors import InvariantError
 from streamlog.metadata.features import require_allowed, require_supported
-from streamlog.metadata.image import MetadataImage, Topic, collision_key
-from streamlog.metadata.pages import Pages
+from streamlog.metadata.image.image import MetadataImage, Topic, collision_key
+from streamlog.metadata.image.pages import Pages
+from streamlog.metadata.image.roles import PartitionDifference
+from streamlog.metadata.image.sorted_map import REMOVED, Removed, SortedMap
 from streamlog.metadata.records import (
     EPOCH_FROM_INDEX,
     Broker,
@@ -38,8 +40,6 @@ from streamlog.metadata.records import (
     TopicRecord,
     UnregisterBrokerRecord,
 )
-from streamlog.metadata.roles import PartitionDifference
-from streamlog.metadata.sorted_map import REMOVED, Removed, SortedMap
 from streamlog.model import (
     NO_BROKER,
     BrokerEpoch,

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from streamlog.metadata.convert import decode_batch
-from streamlog.metadata.delta import MetadataDelta
-from streamlog.metadata.image import EMPTY_IMAGE, MetadataImage
-from streamlog.metadata.snapshot import decode_snapshot, encode_snapshot
+from streamlog.metadata.image.delta import MetadataDelta
+from streamlog.metadata.image.image import EMPTY_IMAGE, MetadataImage
+from streamlog.metadata.image.snapshot import decode_snapshot, encode_snapshot
 from streamlog.model import RaftIndex
 
 Listener: TypeAlias = Callable[[MetadataImage, MetadataDelta | None], None]

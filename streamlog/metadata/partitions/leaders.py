@@ -21,15 +21,22 @@ from streamlog.errors import (
     PreferredLeaderNotAvailableError,
     StreamlogError,
 )
+from streamlog.metadata.configs.rules import Rulebook, TopicRules
 from streamlog.metadata.decision import BATCH_RECORDS, BalanceTimer, Context, Decision, SetTimer, Then
-from streamlog.metadata.election import Occasion, revise
-from streamlog.metadata.image import MetadataImage, require_partition
+from streamlog.metadata.image.image import MetadataImage, require_partition
+from streamlog.metadata.image.roles import PartitionKey, Role
+from streamlog.metadata.partitions.election import Occasion, revise
+from streamlog.metadata.partitions.recovery import (
+    Candidate,
+    PartitionAnswers,
+    candidates,
+    current_states,
+    leaderless,
+    silent,
+)
+from streamlog.metadata.partitions.replica_states import ReplicaState
+from streamlog.metadata.partitions.settle import revisions
 from streamlog.metadata.records import Partition, PartitionChangeRecord, Record
-from streamlog.metadata.recovery import Candidate, PartitionAnswers, candidates, current_states, leaderless, silent
-from streamlog.metadata.replica_states import ReplicaState
-from streamlog.metadata.roles import PartitionKey, Role
-from streamlog.metadata.rules import Rulebook, TopicRules
-from streamlog.metadata.settle import revisions
 from streamlog.model import NO_BROKER, BrokerId, PartitionId
 
 # Leaderships that move at once. Kafka's MAX_ELECTIONS_PER_IMBALANCE.

@@ -20,12 +20,9 @@ from streamlog.errors import (
     StreamlogError,
     TopicAlreadyExistsError,
 )
-from streamlog.metadata.assignment import REPLICATION_FACTOR_MAX, check_assignments, new_partition
-from streamlog.metadata.configs import ConfigChange, changed_value, scope_of
+from streamlog.metadata.configs.changes import ConfigChange, changed_value, scope_of
 from streamlog.metadata.decision import BATCH_RECORDS, Context, Decision
-from streamlog.metadata.image import MetadataImage, collision_key
-from streamlog.metadata.internal_topics import INTERNAL_TOPICS
-from streamlog.metadata.placement import Tally, TopicPlacer, candidates
+from streamlog.metadata.image.image import MetadataImage, collision_key
 from streamlog.metadata.records import (
     ConfigRecord,
     ConfigResource,
@@ -35,7 +32,10 @@ from streamlog.metadata.records import (
     ResourceType,
     TopicRecord,
 )
-from streamlog.metadata.topic_names import check_name
+from streamlog.metadata.topics.assignment import REPLICATION_FACTOR_MAX, check_assignments, new_partition
+from streamlog.metadata.topics.internal_topics import INTERNAL_TOPICS
+from streamlog.metadata.topics.names import check_name
+from streamlog.metadata.topics.placement import Tally, TopicPlacer, candidates
 from streamlog.model import PartitionId, TopicId
 
 # New partitions of one request, over all its topics: a topic is created in one command, and placing takes as long as

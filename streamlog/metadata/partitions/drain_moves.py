@@ -2,11 +2,11 @@
 
 Draining is a mark on the node, so it outlives the controller. While it stands, the node gets no new replicas, and its
 partitions are reassigned to other nodes, `drain.partitions.max` at a time; each that arrives lets the next one start.
-The moves are consequences of the mark (streamlog.metadata.settle): nothing else has to be remembered. Cancelling takes
+The moves are consequences of the mark (partitions.settle): nothing else has to be remembered. Cancelling takes
 the mark away and cancels the moves that are under way; those that are over stay where they are.
 
 The new replica comes last in the list, so a leadership goes to the next replica in line, which is another one for each
-partition (streamlog.metadata.placement), and not to whoever has just got a copy.
+partition (streamlog.metadata.topics.placement), and not to whoever has just got a copy.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from streamlog.metadata.election import without
-from streamlog.metadata.image import MetadataImage
-from streamlog.metadata.placement import Tally, TopicPlacer, candidates
-from streamlog.metadata.reassignment import moved, reassignments
+from streamlog.metadata.configs.rules import Rulebook
+from streamlog.metadata.image.image import MetadataImage
+from streamlog.metadata.image.roles import PartitionKey, Role
+from streamlog.metadata.partitions.election import without
+from streamlog.metadata.partitions.reassignment import moved, reassignments
 from streamlog.metadata.records import Broker, Partition, PartitionChangeRecord
-from streamlog.metadata.roles import PartitionKey, Role
-from streamlog.metadata.rules import Rulebook
 from streamlog.metadata.settings import ControllerSettings
+from streamlog.metadata.topics.placement import Tally, TopicPlacer, candidates
 from streamlog.model import NO_BROKER, BrokerId, TopicId
 
 

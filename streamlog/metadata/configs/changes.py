@@ -20,10 +20,12 @@ from msgspec import Struct
 
 from streamlog.config import Operation, Scope
 from streamlog.errors import BrokerIdNotRegisteredError, InvalidConfigError, InvalidRequestError, StreamlogError
+from streamlog.metadata.configs.rules import MIN_INSYNC_REPLICAS, Rulebook, effective_min_isr
 from streamlog.metadata.decision import BATCH_RECORDS, ConfigRules, Context, Decision, Then
-from streamlog.metadata.delta import look_ahead
-from streamlog.metadata.image import MetadataImage
-from streamlog.metadata.internal_topics import INTERNAL_TOPICS
+from streamlog.metadata.image.delta import look_ahead
+from streamlog.metadata.image.image import MetadataImage
+from streamlog.metadata.image.roles import Role
+from streamlog.metadata.partitions.settle import settled
 from streamlog.metadata.records import (
     ALL_BROKERS,
     ConfigRecord,
@@ -31,9 +33,7 @@ from streamlog.metadata.records import (
     PartitionChangeRecord,
     ResourceType,
 )
-from streamlog.metadata.roles import Role
-from streamlog.metadata.rules import MIN_INSYNC_REPLICAS, Rulebook, effective_min_isr
-from streamlog.metadata.settle import settled
+from streamlog.metadata.topics.internal_topics import INTERNAL_TOPICS
 from streamlog.model import BrokerId
 
 # Kafka's limit on the length of a value.

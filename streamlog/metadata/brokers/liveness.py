@@ -18,11 +18,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from streamlog.metadata.decision import Context, Decision, SessionTimer, SetTimer
-from streamlog.metadata.delta import look_ahead
-from streamlog.metadata.image import MetadataImage
+from streamlog.metadata.image.delta import look_ahead
+from streamlog.metadata.image.image import MetadataImage
+from streamlog.metadata.image.roles import Role
+from streamlog.metadata.partitions.settle import settled
 from streamlog.metadata.records import Broker, BrokerChangeRecord
-from streamlog.metadata.roles import Role
-from streamlog.metadata.settle import settled
 from streamlog.model import BrokerEpoch, BrokerId, RaftIndex
 
 

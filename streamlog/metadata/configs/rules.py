@@ -10,9 +10,9 @@ from typing import Final
 from msgspec import Struct
 
 from streamlog.metadata.features import LAST_KNOWN_ELR
-from streamlog.metadata.image import MetadataImage, Topic
+from streamlog.metadata.image.image import MetadataImage, Topic
+from streamlog.metadata.partitions.replica_states import RecoveryStrategy
 from streamlog.metadata.records import ALL_BROKERS, ConfigResource, Partition, ResourceType
-from streamlog.metadata.replica_states import RecoveryStrategy
 from streamlog.metadata.settings import ControllerSettings
 from streamlog.model import BrokerId
 

@@ -1,4 +1,4 @@
-"""A node is emptied, or no longer: the operator's commands. The work is in streamlog.metadata.drain_moves."""
+"""A node is emptied, or no longer: the operator's commands. The work is in metadata.partitions.drain_moves."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from itertools import islice
 from msgspec import Struct
 
 from streamlog.errors import InvalidReplicaAssignmentError, InvalidRequestError
+from streamlog.metadata.configs.rules import Rulebook
 from streamlog.metadata.decision import BATCH_RECORDS, Context, Decision
-from streamlog.metadata.delta import look_ahead
-from streamlog.metadata.drain_moves import DrainProgress, progress
-from streamlog.metadata.image import MetadataImage
-from streamlog.metadata.placement import candidates
-from streamlog.metadata.reassignment import cancelled, reassignments
+from streamlog.metadata.image.delta import look_ahead
+from streamlog.metadata.image.image import MetadataImage
+from streamlog.metadata.image.roles import Role
+from streamlog.metadata.partitions.drain_moves import DrainProgress, progress
+from streamlog.metadata.partitions.reassignment import cancelled, reassignments
+from streamlog.metadata.partitions.settle import settled
 from streamlog.metadata.records import Broker, BrokerChangeRecord, Record
-from streamlog.metadata.roles import Role
-from streamlog.metadata.rules import Rulebook
-from streamlog.metadata.settle import settled
+from streamlog.metadata.topics.placement import candidates
 from streamlog.model import BrokerId
 
 

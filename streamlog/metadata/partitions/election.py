@@ -11,7 +11,7 @@ these steps:
                  else, nobody being in sync or eligible any more, or known to have been so last, the last leader, if it
                  is active (KIP-966)
                  else the longest log of those that have answered, where that is proven to lose nothing, or the topic's
-                 strategy or an operator takes the loss (streamlog.metadata.replica_states)
+                 strategy or an operator takes the loss (streamlog.metadata.partitions.replica_states)
                  else none
     3   a reassignment whose new replicas are all in sync is over
     4   ELR:     empty while enough are in sync; else who was in sync or eligible and did not stop uncleanly
@@ -21,7 +21,7 @@ Why the last leader is safe: acknowledged records are on stable storage (SEMANTI
 what it acknowledged; the rule that it leaves ISR and ELR covers those that run with Kafka's flush policy. When every
 replica was killed, the last leader is the one that was eligible last, and without this rule no partition would ever
 lead again after a power cut of the whole cluster. A node that lost a log directory is no last leader any more, and not
-in the last known ELR (streamlog.metadata.registration).
+in the last known ELR (streamlog.metadata.brokers.registration).
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from streamlog.metadata.configs.rules import TopicRules, effective_min_isr
+from streamlog.metadata.image.roles import PartitionKey
+from streamlog.metadata.partitions.replica_states import ReplicaState, chosen
 from streamlog.metadata.records import Partition, PartitionChangeRecord, Replicas
-from streamlog.metadata.replica_states import ReplicaState, chosen
-from streamlog.metadata.roles import PartitionKey
-from streamlog.metadata.rules import TopicRules, effective_min_isr
 from streamlog.model import NO_BROKER, BrokerId
 
 

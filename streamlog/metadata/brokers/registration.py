@@ -27,9 +27,12 @@ from streamlog.errors import (
     InvalidRequestError,
     UnsupportedVersionError,
 )
+from streamlog.metadata.configs.rules import Rulebook
 from streamlog.metadata.decision import BATCH_RECORDS, Context, Decision, SessionTimer, SetTimer, Then
-from streamlog.metadata.election import Occasion
-from streamlog.metadata.image import MetadataImage
+from streamlog.metadata.image.image import MetadataImage
+from streamlog.metadata.image.roles import Role
+from streamlog.metadata.partitions.election import Occasion
+from streamlog.metadata.partitions.settle import revisions, settled
 from streamlog.metadata.records import (
     EPOCH_FROM_INDEX,
     Broker,
@@ -39,9 +42,6 @@ from streamlog.metadata.records import (
     PartitionChangeRecord,
     UnregisterBrokerRecord,
 )
-from streamlog.metadata.roles import Role
-from streamlog.metadata.rules import Rulebook
-from streamlog.metadata.settle import revisions, settled
 from streamlog.model import INT32_MAX, BrokerEpoch, BrokerId
 
 # A host name has at most 253 characters; racks and the like have no reason to be longer.

@@ -24,8 +24,8 @@ from streamlog.config import (
     resolve_log_settings,
     topic_config,
 )
-from streamlog.metadata.delta import MetadataDelta
-from streamlog.metadata.image import MetadataImage
+from streamlog.metadata.image.delta import MetadataDelta
+from streamlog.metadata.image.image import MetadataImage
 from streamlog.metadata.records import ALL_BROKERS, ConfigResource, ResourceType
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId

@@ -1,7 +1,7 @@
 """Unclean recovery (KIP-966): partitions that nobody leads get a leader by what the nodes say of their logs.
 
 The shell asks the nodes (streamlog.controller.recovery) and hands their answers in; who leads then is decided here, by
-the rules of streamlog.metadata.replica_states, and recorded like every other election. Answers are of one leader epoch
+the rules of `replica_states`, and recorded like every other election. Answers are of one leader epoch
 and of one registration each: those of another are passed over, and the shell asks again.
 """
 
@@ -12,19 +12,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from streamlog.metadata.configs.rules import Rulebook, TopicRules
 from streamlog.metadata.decision import BATCH_RECORDS, Context, Decision, Then
-from streamlog.metadata.election import Occasion, revise
-from streamlog.metadata.image import MetadataImage
-from streamlog.metadata.records import Partition, PartitionChangeRecord, Replicas
-from streamlog.metadata.replica_states import (
+from streamlog.metadata.image.image import MetadataImage
+from streamlog.metadata.image.roles import PartitionKey, Role
+from streamlog.metadata.partitions.election import Occasion, revise
+from streamlog.metadata.partitions.replica_states import (
     ReplicaState,
     chosen,
     known_complete,
     longest,
     lost_records,
 )
-from streamlog.metadata.roles import PartitionKey, Role
-from streamlog.metadata.rules import Rulebook, TopicRules
+from streamlog.metadata.records import Partition, PartitionChangeRecord, Replicas
 from streamlog.model import NO_BROKER, BrokerId, LeaderEpoch
 
 
