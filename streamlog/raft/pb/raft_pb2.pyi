@@ -7,7 +7,7 @@ Exchange: one bidirectional stream for each pair of nodes. Both sides send Hello
 promises something leaves when the sender has it on stable storage; what does not may overtake it. What a broken stream
 loses is never sent again.
 
-The same messages stand inside the files of the quorum (journal, snapshot, identity); see streamlog/raft/wire.py.
+The same messages stand inside the files of the quorum (journal, snapshot, identity); see streamlog/raft/protocol/wire.py.
 """
 
 from collections import abc as _abc
@@ -37,7 +37,7 @@ class Entry(_message.Message):
     index: _builtins.int
     term: _builtins.int
     data: _builtins.bytes
-    """One byte that tells the kind (streamlog/raft/entries.py), then the payload."""
+    """One byte that tells the kind (streamlog/raft/protocol/entries.py), then the payload."""
     def __init__(
         self,
         *,
