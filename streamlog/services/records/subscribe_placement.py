@@ -18,8 +18,8 @@ from streamlog.api.pb import batches_pb2, common_pb2
 from streamlog.api.requests import RECEIVE_BYTES, OffsetPlace
 from streamlog.client.connection.backoff import Backoff
 from streamlog.errors import StreamlogError
-from streamlog.metadata.delta import MetadataDelta
-from streamlog.metadata.image import MetadataImage, require_partition
+from streamlog.metadata.image.delta import MetadataDelta
+from streamlog.metadata.image.image import MetadataImage, require_partition
 from streamlog.metadata.view import MetadataView
 from streamlog.model import NO_BROKER, BrokerId, IsolationLevel, Offset, PartitionId, TopicPartition
 from streamlog.services.common.outgoing import SUBSCRIBE_COPIES, OutgoingBytes, Reader
