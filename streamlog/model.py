@@ -7,7 +7,8 @@ since 1970 (wall clock) and carry the suffix `_ms`; durations name their unit la
 from __future__ import annotations
 
 import enum
-from typing import Final, NewType
+from collections.abc import Sequence
+from typing import Final, NamedTuple, NewType
 
 from msgspec import Struct
 
@@ -56,6 +57,24 @@ class TopicPartition(Struct, frozen=True, order=True):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+class Appended(NamedTuple):
+    """What an append did. `buffers` are the bytes as they stand in the log, as they are sent to followers."""
+
+    first_offset: Offset
+    next_offset: Offset  # one past the last record: acknowledged once the high watermark reaches it
+    log_append_time_ms: int  # -1 with CreateTime
+    size_bytes: int
+    buffers: Sequence[bytes | bytearray | memoryview]
+    duplicate: bool = False  # a retry: nothing was written, the offsets are those of the first append
+
+
+class EpochEnd(NamedTuple):
+    """A leader epoch and one past its last offset in a log. (-1, -1): unknown."""
+
+    epoch: LeaderEpoch
+    end_offset: Offset
 
 
 class Acks(enum.IntEnum):

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from streamlog.errors import StreamlogError
 from streamlog.metadata.image.roles import PartitionKey
-from streamlog.model import ProducerId
+from streamlog.model import Appended, ProducerId
 from streamlog.replication.isr import ProposedIsr
-from streamlog.storage.log.log import Appended
 
 if TYPE_CHECKING:
     from streamlog.broker.following.follower_replica import FollowerReplica

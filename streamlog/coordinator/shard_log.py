@@ -19,7 +19,7 @@ from streamlog.errors import (
     StreamlogError,
     ThrottledError,
 )
-from streamlog.model import NO_PRODUCER_ID, Acks, IsolationLevel, Offset, ProducerEpoch, ProducerId
+from streamlog.model import NO_PRODUCER_ID, Acks, Appended, IsolationLevel, Offset, ProducerEpoch, ProducerId
 from streamlog.ports import Clock, Probe
 from streamlog.records import (
     BatchBuilder,
@@ -31,7 +31,6 @@ from streamlog.records import (
     iter_batch,
     scan_headers,
 )
-from streamlog.storage.log.log import Appended
 from streamlog.storage.producers.producer_states import next_sequence
 
 KeyValue: TypeAlias = tuple[bytes, bytes | None]

@@ -42,12 +42,12 @@ from streamlog.errors import (
     OutcomeUnknownError,
     UnknownLeaderEpochError,
 )
-from streamlog.model import BrokerId, LeaderEpoch, Offset, TopicPartition
+from streamlog.model import Appended, BrokerId, EpochEnd, LeaderEpoch, Offset, TopicPartition
 from streamlog.ports import Buffer
 from streamlog.records import BatchHeader
 from streamlog.replication.acks import AckWaiters
 from streamlog.replication.isr import Isr, ProposedIsr
-from streamlog.replication.replica_log import Appended, EpochEnd, ReplicaLog
+from streamlog.replication.replica_log import ReplicaLog
 
 GONE_MAX_MS: Final = 3_000
 """For a follower whose stream broke; it tries again each second or sooner."""

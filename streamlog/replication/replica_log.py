@@ -5,29 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from streamlog.model import LeaderEpoch, Offset
+from streamlog.model import Appended, EpochEnd, LeaderEpoch, Offset
 from streamlog.ports import Buffer
 from streamlog.records import BatchHeader
-
-
-class Appended(Protocol):
-    @property
-    def first_offset(self) -> Offset: ...
-    @property
-    def next_offset(self) -> Offset: ...
-    @property
-    def duplicate(self) -> bool: ...
-    @property
-    def buffers(self) -> Sequence[Buffer]: ...
-
-
-class EpochEnd(Protocol):
-    """(epoch, one past its last offset); epoch -1: none known."""
-
-    @property
-    def epoch(self) -> LeaderEpoch: ...
-    @property
-    def end_offset(self) -> Offset: ...
 
 
 class ReplicaLog(Protocol):
@@ -47,7 +27,9 @@ class ReplicaLog(Protocol):
         """-1: there is no record."""
         ...
 
-    def end_offset_for(self, epoch: LeaderEpoch) -> EpochEnd: ...
+    def end_offset_for(self, epoch: LeaderEpoch) -> EpochEnd:
+        """The end of `epoch`, or of the largest smaller one known."""
+        ...
 
     def assign_epoch(self, epoch: LeaderEpoch) -> None:
         """A leader begins at the log's end."""

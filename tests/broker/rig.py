@@ -34,13 +34,22 @@ from streamlog.metadata.records import (
     TopicRecord,
 )
 from streamlog.metadata.view import MetadataView
-from streamlog.model import Acks, BrokerEpoch, BrokerId, IsolationLevel, Offset, PartitionId, RaftIndex, TopicId
+from streamlog.model import (
+    Acks,
+    Appended,
+    BrokerEpoch,
+    BrokerId,
+    IsolationLevel,
+    Offset,
+    PartitionId,
+    RaftIndex,
+    TopicId,
+)
 from streamlog.ports import Network, Ports
 from streamlog.records import decode_batch
 from streamlog.replication.isr import ProposedIsr
 from streamlog.sim.machine import Machine
 from streamlog.storage.directories.directories import LogDirectories
-from streamlog.storage.log.log import Appended
 from tests.storage.batches import batch
 
 ME, OTHER, THIRD = BrokerId(1), BrokerId(2), BrokerId(3)

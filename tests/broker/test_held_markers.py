@@ -9,8 +9,7 @@ import pytest
 
 from streamlog.broker.append.held_markers import HOLD_S
 from streamlog.errors import NotLeaderError
-from streamlog.model import Acks, ProducerEpoch
-from streamlog.storage.log.log import Appended
+from streamlog.model import Acks, Appended, ProducerEpoch
 from tests.broker.rig import Rig
 from tests.broker.test_transactions import PID, WAIT_S, begin, transactional
 

@@ -18,10 +18,9 @@ from streamlog.errors import (
     StreamlogError,
     TransactionCoordinatorFencedError,
 )
-from streamlog.model import Acks, IsolationLevel, Offset, ProducerEpoch, ProducerId
+from streamlog.model import Acks, Appended, IsolationLevel, Offset, ProducerEpoch, ProducerId
 from streamlog.records import decode_batch, scan_headers
 from streamlog.records.header import TRANSACTIONAL_BIT
-from streamlog.storage.log.log import Appended
 from tests.broker.rig import ME, OTHER, THIRD, UNCOMMITTED, Recorder, Rig
 from tests.storage.batches import batch
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from streamlog.model import BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionId, TopicPartition
+from streamlog.model import Appended, BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionId, TopicPartition
 from streamlog.records import ProduceLimits, scan_headers, validate
 from streamlog.records.decode import decode_batch
 from streamlog.sim.machine import Machine
 from streamlog.storage.cleaning.retention import advance_start, remove_below_start
 from streamlog.storage.directories.directory import LogDirectory
-from streamlog.storage.log.log import Appended, Log
+from streamlog.storage.log.log import Log
 from streamlog.storage.log_config import LogConfig
 from tests.storage.batches import batch
 

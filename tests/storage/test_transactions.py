@@ -12,11 +12,10 @@ from streamlog.errors import (
     ProducerFencedError,
     TransactionCoordinatorFencedError,
 )
-from streamlog.model import LeaderEpoch, Offset, ProducerEpoch, ProducerId
+from streamlog.model import Appended, LeaderEpoch, Offset, ProducerEpoch, ProducerId
 from streamlog.records import EndTransactionMarker, encode_end_transaction, read_header, scan_headers
 from streamlog.records.header import TRANSACTIONAL_BIT
 from streamlog.sim.machine import Machine
-from streamlog.storage.log.log import Appended
 from streamlog.storage.log_config import LogConfig
 from streamlog.storage.segments.transaction_index import ENTRY_SIZE, AbortedTransaction, TransactionIndex
 from tests.cli.kafka_files import TARGET

@@ -18,8 +18,7 @@ from collections.abc import Callable
 from typing import Final
 
 from streamlog.errors import StreamlogError
-from streamlog.model import ProducerId
-from streamlog.storage.log.log import Appended
+from streamlog.model import Appended, ProducerId
 
 HOLD_S: Final = 0.01
 

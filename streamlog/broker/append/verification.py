@@ -27,11 +27,10 @@ from contextlib import asynccontextmanager, contextmanager
 from msgspec import Struct, field
 
 from streamlog.errors import InvalidRecordError, InvalidTransactionStateError, ProducerFencedError
-from streamlog.model import ProducerEpoch, ProducerId
+from streamlog.model import Appended, ProducerEpoch, ProducerId
 from streamlog.ports import Buffer
 from streamlog.records import BatchHeader, read_header
 from streamlog.records.header import HEADER_SIZE, MAGIC, MAGIC_POSITION, TRANSACTIONAL_BIT
-from streamlog.storage.log.log import Appended
 
 _LOW_ATTRIBUTES_POSITION = 22
 

@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from streamlog.broker.replica_wire import Follow, SlotUpdate
 from streamlog.errors import CorruptMessageError, StreamlogError
-from streamlog.model import BrokerId, Offset
+from streamlog.model import Appended, BrokerId, Offset
 from streamlog.ports import Buffer
 from streamlog.records import read_header
 from streamlog.records.header import HEADER_SIZE, LOG_OVERHEAD
-from streamlog.storage.log.log import Appended
 
 if TYPE_CHECKING:
     from streamlog.broker.leading.leader_replica import LeaderReplica

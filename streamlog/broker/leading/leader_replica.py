@@ -40,7 +40,9 @@ from streamlog.errors import (
 from streamlog.metrics import TopicTraffic
 from streamlog.model import (
     Acks,
+    Appended,
     BrokerId,
+    EpochEnd,
     IsolationLevel,
     LeaderEpoch,
     Offset,
@@ -64,9 +66,8 @@ from streamlog.records.held_batch import HeldBatch
 from streamlog.replication.isr import ProposedIsr
 from streamlog.replication.joining import first_difference
 from streamlog.replication.leader import LeaderTerm, PartitionLeader
-from streamlog.replication.replica_log import EpochEnd
 from streamlog.storage.log.batch_lookup import batches_between
-from streamlog.storage.log.log import Appended, Log
+from streamlog.storage.log.log import Log
 from streamlog.storage.log.reading import FoundOffset
 from streamlog.storage.segments.transaction_index import AbortedTransaction
 
@@ -194,7 +195,6 @@ class LeaderReplica:
 
     def _write(self, batches: Buffer, found: list[tuple[int, BatchHeader]], now_ms: int, acks: Acks) -> Appended:
         appended = self.state.append(batches, found, now_ms, acks_all=acks is Acks.ALL)
-        assert isinstance(appended, Appended)  # what this log answers
         if appended.duplicate:
             return appended
         self.traffic.records_in += appended.next_offset - appended.first_offset

@@ -25,6 +25,7 @@ from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.config.node_settings import FETCH_MAX_BYTES
 from streamlog.errors import StreamlogError
 from streamlog.metadata.configs.node_configs import NodeConfigs
+from streamlog.model import Appended
 from streamlog.services.batches.partition_fetch import (
     NOTHING,
     PARTITION_OVERHEAD,
@@ -35,7 +36,6 @@ from streamlog.services.batches.partition_fetch import (
 )
 from streamlog.services.batches.partition_leader import PartitionLeaders, within
 from streamlog.services.common.outgoing import MESSAGE_BYTES_MIN, OutgoingBytes, Reader
-from streamlog.storage.log.log import Appended
 
 ROOM_WAIT_MS: Final = 10_000
 """How long a fetch waits at most until the node may hold its answer."""

@@ -26,7 +26,7 @@ from streamlog.config.node_settings import FETCH_MAX_BYTES
 from streamlog.errors import InvalidRequestError, StreamlogError
 from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.view import MetadataView
-from streamlog.model import Offset, PartitionId, TopicPartition
+from streamlog.model import Appended, Offset, PartitionId, TopicPartition
 from streamlog.services.batches.partition_fetch import (
     PARTITION_OVERHEAD,
     diverging,
@@ -37,7 +37,6 @@ from streamlog.services.batches.partition_fetch import (
 )
 from streamlog.services.batches.partition_leader import PartitionLeaders
 from streamlog.services.common.outgoing import MESSAGE_BYTES_MIN, OutgoingBytes, Reader
-from streamlog.storage.log.log import Appended
 
 
 class FetchStreams:

@@ -18,12 +18,11 @@ from streamlog.api.requests import PartitionAppend
 from streamlog.api.service import Call
 from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.errors import OutcomeUnknownError, StreamlogError
-from streamlog.model import NO_OFFSET, Acks
+from streamlog.model import NO_OFFSET, Acks, Appended
 from streamlog.records.columnar import ManyHeadersError
 from streamlog.services.batches.partition_leader import PartitionLeaders, within
 from streamlog.services.batches.transaction_verification import Opening, Openings
 from streamlog.services.common.admission import QueuedBytes
-from streamlog.storage.log.log import Appended
 
 
 class Produce:

@@ -17,11 +17,10 @@ from streamlog.broker.append.verification import transactional_header
 from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.coordinator.transactions import TransactionCoordinator
 from streamlog.errors import InvalidTransactionStateError, StreamlogError
-from streamlog.model import Acks, BrokerId, ProducerEpoch, ProducerId, TopicPartition
+from streamlog.model import Acks, Appended, BrokerId, ProducerEpoch, ProducerId, TopicPartition
 from streamlog.services.batches.partition_leader import PartitionLeaders
 from streamlog.services.common.admission import QueuedBytes
 from streamlog.services.common.forwarding import Peers
-from streamlog.storage.log.log import Appended
 from streamlog.transactions.lifecycle import AddPartitions
 
 _ADD: Final = "/streamlog.internal.v1.Coordination/AddPartitions"

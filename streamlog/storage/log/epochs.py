@@ -12,19 +12,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from streamlog.errors import InvariantError
-from streamlog.model import NO_LEADER_EPOCH, NO_OFFSET, LeaderEpoch, Offset
+from streamlog.model import NO_LEADER_EPOCH, NO_OFFSET, EpochEnd, LeaderEpoch, Offset
 from streamlog.storage.files.checkpoints import EpochEntry
-
-
-class EpochEnd(NamedTuple):
-    """The largest known epoch at or below the one asked for, and one past its last offset. (-1, -1): unknown."""
-
-    epoch: LeaderEpoch
-    end_offset: Offset
-
 
 UNKNOWN = EpochEnd(NO_LEADER_EPOCH, NO_OFFSET)
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from streamlog.errors import (
     CorruptMessageError,
@@ -31,7 +31,17 @@ from streamlog.errors import (
     OffsetOutOfRangeError,
     StorageError,
 )
-from streamlog.model import INT32_MAX, NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP, LeaderEpoch, Offset, TopicPartition
+from streamlog.model import (
+    INT32_MAX,
+    NO_LEADER_EPOCH,
+    NO_OFFSET,
+    NO_TIMESTAMP,
+    Appended,
+    EpochEnd,
+    LeaderEpoch,
+    Offset,
+    TopicPartition,
+)
 from streamlog.ports import Buffer, FileSystem
 from streamlog.records import BatchHeader, TimestampType, check_crc, read_header, scan_headers
 from streamlog.records.header import HEADER_SIZE
@@ -39,7 +49,7 @@ from streamlog.storage.files import names
 from streamlog.storage.log import reading
 from streamlog.storage.log.derived_state import DerivedState
 from streamlog.storage.log.durability import Durability
-from streamlog.storage.log.epochs import EpochEnd, LeaderEpochs
+from streamlog.storage.log.epochs import LeaderEpochs
 from streamlog.storage.log.examination import DamagedRange, Examined, examine
 from streamlog.storage.log.stamping import Batches, split_by_room, stamped, with_append_time
 from streamlog.storage.log_config import NEVER, LogConfig
@@ -52,17 +62,6 @@ from streamlog.storage.segments.scan import run
 from streamlog.storage.segments.segment import Segment
 from streamlog.storage.segments.segment_list import Segments
 from streamlog.storage.segments.transaction_index import AbortedTransaction
-
-
-class Appended(NamedTuple):
-    """What an append did. `buffers` are the bytes as they stand in the log, to be handed to followers."""
-
-    first_offset: Offset
-    next_offset: Offset  # one past the last record: acknowledged once the high watermark reaches it
-    log_append_time_ms: int  # -1 with CreateTime
-    size_bytes: int
-    buffers: Sequence[Buffer]
-    duplicate: bool = False  # a retry: nothing was written, the offsets are those of the first time
 
 
 class Home(Protocol):
