@@ -4,8 +4,8 @@ Owners count on the event loop, without locks and without a metrics library; `st
 into `Family` values when somebody asks, and the daemon's HTTP listener renders them for Prometheus.
 """
 
-from streamlog.metrics.families import Family, Kind, Sample
+from streamlog.metrics.families import Family, MetricKind, Sample
 from streamlog.metrics.histogram import LATENCY_BOUNDS_S, Histogram
 from streamlog.metrics.traffic import TopicTraffic, Traffic
 
-__all__ = ["LATENCY_BOUNDS_S", "Family", "Histogram", "Kind", "Sample", "TopicTraffic", "Traffic"]
+__all__ = ["LATENCY_BOUNDS_S", "Family", "Histogram", "MetricKind", "Sample", "TopicTraffic", "Traffic"]

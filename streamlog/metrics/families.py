@@ -12,7 +12,7 @@ Labels = tuple[str, ...]
 Sample = tuple[Labels, "float | Histogram"]
 
 
-class Kind(enum.Enum):
+class MetricKind(enum.Enum):
     COUNTER = "counter"  # rises for the life of the process; its name ends with `_total`
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
@@ -23,26 +23,26 @@ class Family(Struct, frozen=True):
     """`samples`: values of the labels, in the order of `labels`, with a number (or a Histogram)."""
 
     name: str  # `streamlog_...`, with the unit: `_bytes`, `_seconds`; counters with `_total`
-    kind: Kind
+    kind: MetricKind
     help: str  # one sentence for somebody who has not read the code
     labels: Labels
     samples: list[Sample]
 
 
 def counter(name: str, help_text: str, samples: list[Sample], labels: Labels = ()) -> Family:
-    return Family(name, Kind.COUNTER, help_text, labels, samples)
+    return Family(name, MetricKind.COUNTER, help_text, labels, samples)
 
 
 def gauge(name: str, help_text: str, samples: list[Sample], labels: Labels = ()) -> Family:
-    return Family(name, Kind.GAUGE, help_text, labels, samples)
+    return Family(name, MetricKind.GAUGE, help_text, labels, samples)
 
 
 def histogram(name: str, help_text: str, samples: list[Sample], labels: Labels = ()) -> Family:
-    return Family(name, Kind.HISTOGRAM, help_text, labels, samples)
+    return Family(name, MetricKind.HISTOGRAM, help_text, labels, samples)
 
 
 def info(name: str, help_text: str, values: dict[str, str]) -> Family:
-    return Family(name, Kind.INFO, help_text, tuple(values), [(tuple(values.values()), 1)])
+    return Family(name, MetricKind.INFO, help_text, tuple(values), [(tuple(values.values()), 1)])
 
 
 def single(value: float | Histogram) -> list[Sample]:

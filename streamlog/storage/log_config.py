@@ -35,7 +35,7 @@ class LogConfig(Struct, frozen=True, kw_only=True):
     flush_messages: int = 1
     flush_ms: int = NEVER
     # With flush_messages=1: appends beyond this are refused until a sync has come through. Recovery relies on it:
-    # damage that is followed by more sound batches than this cannot be a torn tail.
+    # damage that is followed by more intact batches than this cannot be a torn tail.
     unsynced_bytes_max: int = 64 << 20
     producer_expiration_ms: int = DAY_MS
 

@@ -105,7 +105,7 @@ def test_a_leader_repairs_what_a_consumer_wants(how: str) -> None:
         found = await read_all(cluster, 1)
         assert b"".join(found.values()) == whole
         assert content_of(cluster, 1) == whole
-        assert not cluster.nodes[1].log().unsound
+        assert not cluster.nodes[1].log().damaged_segments
         assert [f["source"] for f in cluster.told("damage_repaired")] == [2]
         assert len(cluster.told("damage_found")) == 1
         assert cluster.partition().leader == 1
@@ -127,7 +127,7 @@ def test_a_follower_repairs_what_is_found(how: str) -> None:
             await log.examine(log.segments.first)
 
         await cluster.host(3).spawn(examining())
-        await cluster.until(lambda: not log.unsound)
+        await cluster.until(lambda: not log.damaged_segments)
         assert content_of(cluster, 3) == whole
         assert [f["source"] for f in cluster.told("damage_repaired")] == [1], "the leader is asked first"
 

@@ -56,13 +56,13 @@ def test_a_flipped_bit_in_a_compressed_batch(tmp_path: Path, dump: Dump) -> None
 
 @pytest.mark.parametrize("length", [0, -1, 5, 73, 75, 2**31 - 1, -(2**31)])
 def test_a_wrong_length(tmp_path: Path, dump: Dump, length: int) -> None:
-    """The length leads nowhere; the next sound batch is found by searching."""
+    """The length leads nowhere; the next intact batch is found by searching."""
     bad = one(1)
     log = write_log(tmp_path, [one(0), bad[:8] + struct.pack(">i", length) + bad[12:], one(2), one(3)])
     done = dump(log)
     assert done.exit_code == 1
     assert f"{log}: position 86: " in done.stderr
-    assert "the next sound batch begins at position 172" in done.stderr
+    assert "the next intact batch begins at position 172" in done.stderr
     assert [p for p in payloads(done.stdout) if p in values(0, 2, 3)] == values(0, 2, 3)
 
 
@@ -70,7 +70,7 @@ def test_unknown_magic(tmp_path: Path, dump: Dump) -> None:
     bad = one(1)
     log = write_log(tmp_path, [one(0), bad[:16] + b"\x07" + bad[17:], one(2)])
     done = dump(log)
-    assert done.stderr == f"{log}: position 86: unknown magic 7; the next sound batch begins at position 172\n"
+    assert done.stderr == f"{log}: position 86: unknown magic 7; the next intact batch begins at position 172\n"
     assert payloads(done.stdout) == values(0, 2)
 
 
@@ -89,7 +89,7 @@ def test_zeros_at_the_end(tmp_path: Path, dump: Dump) -> None:
     log = write_log(tmp_path, [one(0), bytes(4096)])
     done = dump(log)
     assert done.exit_code == 1
-    reason = "4096 bytes of zeros: preallocated, or never written; no sound batch follows"
+    reason = "4096 bytes of zeros: preallocated, or never written; no intact batch follows"
     assert done.stderr == f"{log}: position 86: {reason}\n"
 
 
@@ -285,7 +285,7 @@ class TestWhatIsNoFileOfALog:
         if suffix == ".log":
             assert done.stderr == (
                 f"{path}: position 0: {10 << 30} bytes of zeros: preallocated, or never written; "
-                "no sound batch follows\n"
+                "no intact batch follows\n"
             )
 
     def test_a_hole_between_batches_and_behind_them(self, tmp_path: Path, dump: Dump) -> None:
@@ -297,7 +297,7 @@ class TestWhatIsNoFileOfALog:
         done, read_bytes = counted(lambda: dump(log))
         assert read_bytes < 64 << 20
         assert payloads(done.stdout)[::2] == values(0, 1) or payloads(done.stdout) == values(0, 1)
-        assert f"the next sound batch begins at position {5 << 30}" in done.stderr
+        assert f"the next intact batch begins at position {5 << 30}" in done.stderr
 
 
 def counted(run: Callable[[], Result]) -> tuple[Result, int]:

@@ -81,6 +81,6 @@ def test_a_wrong_size_is_passed_by_searching_for_a_newer_batch(tmp_path: Path, d
     log = write_log(tmp_path, [data[:8] + struct.pack(">i", 3) + data[12:], one(3)])
     done = dump(log)
     assert done.stderr == (
-        f"{log}: position 0: impossible length 3; the next sound batch begins at position {len(data)}\n"
+        f"{log}: position 0: impossible length 3; the next intact batch begins at position {len(data)}\n"
     )
     assert [line.split(" ")[1] for line in done.stdout.splitlines()[2:]] == ["3"]

@@ -268,7 +268,7 @@ class _Look:
                 if topic not in TOPICS or image is None:
                     continue
                 state = image.require_topic(topic).partitions[log.partition.partition]
-                if int(name[1:]) not in state.isr or log.unsound or log.damage is not None:
+                if int(name[1:]) not in state.isr or log.damaged_segments or log.damage is not None:
                     continue
                 try:
                     held = stored(log)

@@ -6,9 +6,9 @@ import pytest
 
 from streamlog.model import LeaderEpoch
 from streamlog.records import scan_headers
-from streamlog.storage.integrity import examination
+from streamlog.storage.log import examination
 from streamlog.storage.log.log import reading
-from streamlog.storage.segments.batch_checks import Sound, Surroundings
+from streamlog.storage.segments.batch_checks import BatchContext, IntactBatches
 from tests.damage.__main__ import chosen
 from tests.damage.case import REPAIRED, WRONG, Case, outcome_of, scene
 from tests.damage.harm import harms, kinds
@@ -34,15 +34,15 @@ def test_a_node_that_serves_what_it_reads_is_found_out(monkeypatch: pytest.Monke
         if (one.region, one.how) == ("base offset", "flipped")
     )
     monkeypatch.setattr(reading, "check_batches", _believed)
-    monkeypatch.setattr(examination, "sound_prefix", lambda data, around: (_believed(data, around), None))
+    monkeypatch.setattr(examination, "intact_prefix", lambda data, context: (_believed(data, context), None))
     assert outcome_of(Case("plain", harm, "leader", "stopped")).what == WRONG
 
 
-def _believed(data: bytes, around: Surroundings) -> Sound:
+def _believed(data: bytes, context: BatchContext) -> IntactBatches:
     found = [
-        (around.position + position, header)
-        for position, header in scan_headers(data, 0, min(len(data), around.stop - around.position))
+        (context.position + position, header)
+        for position, header in scan_headers(data, 0, min(len(data), context.stop - context.position))
     ]
     last = found[-1] if found else None
-    end = around.position if last is None else last[0] + last[1].size_bytes
-    return Sound(end, around.expected if last is None else last[1].next_offset, LeaderEpoch(0), found)
+    end = context.position if last is None else last[0] + last[1].size_bytes
+    return IntactBatches(end, context.expected if last is None else last[1].next_offset, LeaderEpoch(0), found)

@@ -113,9 +113,9 @@ def test_strays_are_kept_and_told() -> None:
 
 def test_long_topic_names_fit_when_doomed() -> None:
     partition = TopicPartition("t" * 249, PartitionId(999_999))
-    name = names.doomed_directory(partition, 2**128 - 1, names.DELETE_SUFFIX)
+    name = names.removed_directory_name(partition, 2**128 - 1, names.DELETE_SUFFIX)
     assert len(name) == 255
-    assert names.is_doomed_directory(name)
+    assert names.is_deleted_or_stray(name)
     assert names.parse_partition_directory(name) is None
 
 

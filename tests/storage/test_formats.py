@@ -22,7 +22,8 @@ from streamlog.storage.files.checkpoints import (
     parse_offsets,
 )
 from streamlog.storage.files.meta_properties import MetaProperties, format_meta, parse_meta
-from streamlog.storage.producers.producer_states import BatchSeen, Producer
+from streamlog.storage.producers.producer_states import BatchSeen
+from streamlog.storage.producers.producer_states import ProducerStateEntry as Entry
 from streamlog.storage.producers.snapshot_format import format_snapshot, parse_snapshot
 from streamlog.storage.segments.offset_index import OffsetIndex
 from streamlog.storage.segments.time_index import TimeIndex
@@ -46,7 +47,7 @@ def test_epoch_checkpoint_is_kafkas_text() -> None:
 def test_producer_snapshot_is_kafkas_bytes() -> None:
     """ProducerStateManager's schema: int16 version, uint32 crc, then an array of 50-byte entries."""
     seen = BatchSeen(first_sequence=3, last_sequence=5, last_offset=Offset(12), offset_delta=2, timestamp_ms=99)
-    content = format_snapshot([Producer(ProducerId(9), ProducerEpoch(1), [seen], 99)])
+    content = format_snapshot([Entry(ProducerId(9), ProducerEpoch(1), [seen], 99)])
     body = struct.pack(">iqhiqiqiq", 1, 9, 1, 5, 12, 2, 99, -1, -1)
     assert content == struct.pack(">hI", 1, crc32c(body)) + body
     (read,) = parse_snapshot(PATH, content)
@@ -121,7 +122,7 @@ def test_offset_checkpoints_round_trip(entries: dict[tuple[str, int], int]) -> N
 )
 def test_snapshots_round_trip(entries: list[tuple[int, int, int, int]]) -> None:
     producers = [
-        Producer(ProducerId(i), ProducerEpoch(e), [BatchSeen(s, s, Offset(o), 0, 5)], 5) for i, e, s, o in entries
+        Entry(ProducerId(i), ProducerEpoch(e), [BatchSeen(s, s, Offset(o), 0, 5)], 5) for i, e, s, o in entries
     ]
     read = parse_snapshot(PATH, format_snapshot(producers))
     assert read == sorted(producers, key=lambda p: p.producer_id)
@@ -131,7 +132,7 @@ def test_a_snapshot_keeps_all_batches_that_a_retry_may_repeat() -> None:
     def seen(sequence: int) -> BatchSeen:
         return BatchSeen(sequence, sequence, Offset(100 + sequence), 0, 9)
 
-    producers = [Producer(ProducerId(n), ProducerEpoch(0), [seen(s) for s in range(n)], 9) for n in range(1, 6)]
+    producers = [Entry(ProducerId(n), ProducerEpoch(0), [seen(s) for s in range(n)], 9) for n in range(1, 6)]
     content = format_snapshot(producers)
     assert [p.batches for p in parse_snapshot(PATH, content)] == [p.batches for p in producers]
     for end in range(len(content)):
@@ -148,7 +149,7 @@ def test_random_bytes_are_no_snapshot(content: bytes) -> None:
 @given(st.integers(0, 500), st.integers(1, 255))
 def test_any_damage_to_a_snapshot_is_found(at: int, flip: int) -> None:
     seen = BatchSeen(0, 0, Offset(1), 0, 1)
-    content = bytearray(format_snapshot([Producer(ProducerId(i), ProducerEpoch(0), [seen], 1) for i in range(5)]))
+    content = bytearray(format_snapshot([Entry(ProducerId(i), ProducerEpoch(0), [seen], 1) for i in range(5)]))
     content[at % len(content)] ^= flip
     with pytest.raises(DamagedFileError):
         parse_snapshot(PATH, bytes(content))

@@ -18,7 +18,7 @@ async def removed(machine: Machine, doomed: dict[str, int], after_s: float) -> l
     running = asyncio.create_task(reaper.run())
     for name, delay_ms in doomed.items():
         await asyncio.sleep(0.001)  # virtual: the reaper waits for the one before
-        reaper.doom(partial(gone.append, name), delay_ms)
+        reaper.schedule(partial(gone.append, name), delay_ms)
     await asyncio.sleep(after_s)
     running.cancel()
     return gone
@@ -35,6 +35,6 @@ def test_each_goes_at_its_own_time(after_s: float, gone: list[str]) -> None:
 
 
 def test_more_than_may_wait_go_early_those_that_are_due_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reaping, "DOOMED_MAX", 2)
+    monkeypatch.setattr(reaping, "SCHEDULED_MAX", 2)
     machine = Machine(1)
     assert machine.run(removed(machine, {"late": 600_000, "soon": 60_000, "later": 600_000}, 0.01)) == ["soon"]

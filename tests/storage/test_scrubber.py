@@ -58,7 +58,7 @@ def test_it_finds_what_nobody_reads(rig: Rig) -> None:
     assert scrubber.progress.read_bytes >= rig.log.size_bytes - 200
     assert scrubber.progress.ended_ms >= 0
     assert rig.directory.scrub is scrubber.progress
-    assert [found.damages[0].path for found in rig.log.unsound.values()] == [SEGMENT]
+    assert [found.damages[0].path for found in rig.log.damaged_segments.values()] == [SEGMENT]
     assert [event for event, _ in rig.events].count("damage_found") == 1
 
 

@@ -315,7 +315,7 @@ class TransactionLives(RuleBasedStateMachine):
         try:
             return self.rig.do(lambda: self.rig.log.aborted(Offset(begin), end))
         except DamagedFileError:
-            self.rig.machine.run(self.rig.log.mend_transactions())
+            self.rig.machine.run(self.rig.log.repair_transaction_indexes())
             return self.rig.do(lambda: self.rig.log.aborted(Offset(begin), end))
 
     def teardown(self) -> None:

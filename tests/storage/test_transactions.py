@@ -364,7 +364,7 @@ def test_a_damaged_index_of_a_closed_segment_is_found_again(how: str, clean: boo
     rig.start()
     with pytest.raises(DamagedFileError, match=r"txnindex"):
         aborted(rig, 0, 100)
-    machine.run(rig.log.mend_transactions())
+    machine.run(rig.log.repair_transaction_indexes())
     assert aborted(rig, 0, 100) == whole
     assert [event for event, _ in rig.events if event == "index_rebuilt"]
     machine.run(rig.directory.checkpoint())

@@ -26,7 +26,7 @@ from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId, Offset, TopicId, TopicPartition
 from streamlog.ports import FileSystem, Probe
 from streamlog.storage.integrity.repair import repair_segment
-from streamlog.storage.log.examination import DamagedRange, Examined
+from streamlog.storage.log.examination import ExaminationResult, SegmentDamage
 from streamlog.storage.log.log import Log
 from streamlog.storage.segments.segment import Segment
 
@@ -48,7 +48,7 @@ class RangeSource(Protocol):
 class Repaired(Struct, frozen=True, kw_only=True):
     """What became of one damaged range."""
 
-    damage: DamagedRange
+    damage: SegmentDamage
     source: BrokerId | None  # that it was fetched from; None: it is damaged still
     reason: str = ""  # why it is damaged still
 
@@ -112,13 +112,13 @@ class Repairs:
         """For a reader that has met damage, until it is repaired; False: it is still there, and may stay."""
         work = self._works.get(log)
         if work is None or work.left:
-            return not log.unsound
+            return not log.damaged_segments
         try:
             async with asyncio.timeout(WAIT_S):
                 await work.ended.wait()
         except TimeoutError:
             pass
-        return not log.unsound
+        return not log.damaged_segments
 
     def is_under_way(self, log: Log) -> bool:
         work = self._works.get(log)
@@ -137,7 +137,7 @@ class Repairs:
                 if segment in log.segments:
                     found = await log.examine(segment)
                     read_bytes += 0 if found is None else found.read_bytes
-            damages = [damage for found in log.unsound.values() for damage in found.damages]
+            damages = [damage for found in log.damaged_segments.values() for damage in found.damages]
             if dry_run:
                 ranges = [Repaired(damage=damage, source=None) for damage in damages]
             else:
@@ -149,9 +149,9 @@ class Repairs:
     async def _keep(self, work: _Work) -> None:
         pause_s = FIRST_PAUSE_S
         try:
-            while work.log.unsound and self._topic_id_of(work.log) is not None:
+            while work.log.damaged_segments and self._topic_id_of(work.log) is not None:
                 left = [one for one in await self.repair(work.log) if one.source is None]
-                if not work.log.unsound:
+                if not work.log.damaged_segments:
                     return
                 self._on_failure(work, left)
                 await asyncio.sleep(pause_s)
@@ -194,11 +194,11 @@ class Repairs:
 
     async def _repair_all(self, log: Log) -> list[Repaired]:
         found: list[Repaired] = []
-        for segment, examined in list(log.unsound.items()):
+        for segment, examined in list(log.damaged_segments.items()):
             found += await self._repair(log, segment, examined)
         return found
 
-    async def _repair(self, log: Log, segment: Segment, examined: Examined) -> list[Repaired]:
+    async def _repair(self, log: Log, segment: Segment, examined: ExaminationResult) -> list[Repaired]:
         topic_id = self._topic_id_of(log)
         sources = self._sources(log.partition)
         reason = "no other replica is in sync"

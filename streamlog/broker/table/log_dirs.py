@@ -51,7 +51,8 @@ def _describe(fs: FileSystem, directory: LogDirectory, topics: frozenset[str]) -
             size_bytes=log.size_bytes,
             log_start=log.log_start_offset,
             log_end=log.log_end_offset,
-            damaged_ranges=sum(len(found.damages) for found in log.unsound.values()) + (log.damage is not None),
+            damaged_ranges=sum(len(found.damages) for found in log.damaged_segments.values())
+            + (log.damage is not None),
         )
         for partition, log in sorted(directory.logs.items())
         if not topics or partition.topic in topics

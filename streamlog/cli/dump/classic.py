@@ -18,7 +18,7 @@ from streamlog.storage.dump import (
     ControlMarker,
     Damage,
     EmptyIndex,
-    EpochStart,
+    EpochStartOffset,
     Item,
     LogRecord,
     LogStart,
@@ -67,7 +67,7 @@ def line(path: str, item: Item, *, with_data: bool, offsets: bool) -> str | None
             return _producer(item)
         case PartitionOffset():
             return f"topic: {item.topic} partition: {item.partition} offset: {item.offset}"
-        case EpochStart():
+        case EpochStartOffset():
             return f"epoch: {item.epoch} startOffset: {item.start_offset}"
         case Damage():
             return None

@@ -9,9 +9,9 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from streamlog.metrics import Family, Histogram, Kind
+from streamlog.metrics import Family, Histogram, MetricKind
 
-_SUFFIXES = {Kind.COUNTER: "_total", Kind.INFO: "_info"}
+_SUFFIXES = {MetricKind.COUNTER: "_total", MetricKind.INFO: "_info"}
 
 
 class _Given(Collector):

@@ -110,7 +110,7 @@ async def read_batches(
     try:
         batches = _with_aborted(replica, offset, data)
     except DamagedFileError:  # an index: it is found again
-        await replica.log.mend_transactions()
+        await replica.log.repair_transaction_indexes()
         batches = _with_aborted(replica, offset, data)
     surplus = batches.size_bytes - size_max
     if surplus <= 0 or not batches.aborted:

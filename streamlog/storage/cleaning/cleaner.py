@@ -95,7 +95,12 @@ class Cleaner:
         worst: tuple[bool, float, Log, Filth] | None = None
         self._uncleanable.intersection_update(self._directory.logs.values())  # those that are there still
         for log in self._directory.logs.values():
-            if not log.config.cleanup_compact or log.damage is not None or log.unsound or log in self._uncleanable:
+            if (
+                not log.config.cleanup_compact
+                or log.damage is not None
+                or log.damaged_segments
+                or log in self._uncleanable
+            ):
                 continue
             filth = self.filth(log, bound_of(log))
             if not filth.overdue and filth.ratio <= log.config.min_cleanable_dirty_ratio:
@@ -134,7 +139,7 @@ class Cleaner:
             with log.in_use():
                 return await self._clean(log, filth)
         except UNREADABLE as e:
-            if not log.unsound:  # which is repaired, and cleaned then
+            if not log.damaged_segments:  # which is repaired, and cleaned then
                 self._uncleanable.add(log)
             self._probe("cleaning_gave_up", path=log.directory, reason=str(e))
         except StorageError:
@@ -144,7 +149,7 @@ class Cleaner:
     async def _clean(self, log: Log, filth: Filth) -> CleaningStats | None:
         if not await self._all_sound(log, filth):
             return None
-        await log.mend_transactions()
+        await log.repair_transaction_indexes()
         key_map = await self._map(log, filth)
         end = key_map.end_offset
         segments = [s for s in log.segments.closed() if s.base_offset < end]

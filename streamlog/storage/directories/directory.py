@@ -33,7 +33,7 @@ from streamlog.storage.files.checkpoints import format_offsets, read_offsets
 from streamlog.storage.files.meta_properties import MetaProperties, claim
 from streamlog.storage.files.reaper import Reaper
 from streamlog.storage.files.replace_file import read_file, replace_file
-from streamlog.storage.log.examination import DamagedRange
+from streamlog.storage.log.examination import SegmentDamage
 from streamlog.storage.log.group_commit import GroupCommit
 from streamlog.storage.log.log import Log
 from streamlog.storage.log_config import LogConfig
@@ -81,7 +81,7 @@ class LogDirectory:
         self._log_starts: dict[TopicPartition, Offset] = {}  # as on disk
         self._cleaned: dict[TopicPartition, Offset] = {}
         self._cleaned_dirty = False
-        self._points_found = True  # the recovery points were there, and sound
+        self._points_found = True  # the recovery points were there, and intact
         self._starts_found = True  # the log starts likewise
         self._checkpointing = asyncio.Lock()
         self._failed = asyncio.Event()
@@ -151,9 +151,9 @@ class LogDirectory:
     async def open_logs(self, config_of: Callable[[TopicPartition], LogConfig]) -> None:
         """Open every partition that has a directory here; remove those whose deletion had begun."""
         for name in self._fs.list(self.path):
-            if names.is_doomed_directory(name):
+            if names.is_deleted_or_stray(name):
                 if name.endswith(names.DELETE_SUFFIX):
-                    self.reaper.doom(self._remover(names.join(self.path, name)), 0)
+                    self.reaper.schedule(self._remover(names.join(self.path, name)), 0)
                 else:
                     self._probe("stray_directory", path=names.join(self.path, name))
                 continue
@@ -225,7 +225,7 @@ class LogDirectory:
         log.close()
         self._cleaned.pop(partition, None)
         suffix = names.STRAY_SUFFIX if stray else names.DELETE_SUFFIX
-        doomed = names.join(self.path, names.doomed_directory(partition, self._random.getrandbits(128), suffix))
+        doomed = names.join(self.path, names.removed_directory_name(partition, self._random.getrandbits(128), suffix))
         try:
             await self.checkpoint()
             self._fs.rename(self.partition_path(partition), doomed)
@@ -233,7 +233,7 @@ class LogDirectory:
         except OSError as e:
             raise self.fail(e) from e
         if not stray:
-            self.reaper.doom(self._remover(doomed), log.config.file_delete_delay_ms)
+            self.reaper.schedule(self._remover(doomed), log.config.file_delete_delay_ms)
 
     def _remover(self, path: str) -> Callable[[], None]:
         def remove() -> None:
@@ -251,7 +251,7 @@ class LogDirectory:
     def mark(self, log: Log) -> None:
         self.group_commit.mark(log)
 
-    def doom(self, segments: Sequence[Segment], paths: Sequence[str], delay_ms: int) -> None:
+    def schedule_deletion(self, segments: Sequence[Segment], paths: Sequence[str], delay_ms: int) -> None:
         def remove() -> None:
             for segment in segments:
                 segment.close()  # before: who closes a file last waits until the kernel has given it back
@@ -260,7 +260,7 @@ class LogDirectory:
                 if self._fs.exists(path):
                     self._fs.unlink(path)
 
-        self.reaper.doom(remove, delay_ms)
+        self.reaper.schedule(remove, delay_ms)
 
     def fail(self, error: OSError) -> StorageError:
         if self.failure is None:
@@ -273,7 +273,7 @@ class LogDirectory:
             self._failed.set()
         return self.failure
 
-    def found_damage(self, log: Log, damages: Sequence[DamagedRange]) -> None:
+    def found_damage(self, log: Log, damages: Sequence[SegmentDamage]) -> None:
         for damaged in damages[:DAMAGES_LOGGED_MAX]:
             self._probe(
                 "damage_found",

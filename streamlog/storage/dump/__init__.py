@@ -7,7 +7,7 @@
     small_files   checkpoints, `.snapshot`, `.txnindex`
     items         what is found: a closed union of values, damage among them
 
-Unlike the rest of `storage` it stops at nothing: damage is a value in the stream, and what is sound behind it
+Unlike the rest of `storage` it stops at nothing: damage is a value in the stream, and what is intact behind it
 follows. It changes no file, needs no lock, and may look at the files of a running node: what is appended after it
 began is not seen. Memory stays bounded by one batch, however long the file is.
 """
@@ -18,7 +18,7 @@ from streamlog.storage.dump.items import (
     ControlMarker,
     Damage,
     EmptyIndex,
-    EpochStart,
+    EpochStartOffset,
     Item,
     LogRecord,
     LogStart,
@@ -36,7 +36,7 @@ __all__ = [
     "ControlMarker",
     "Damage",
     "EmptyIndex",
-    "EpochStart",
+    "EpochStartOffset",
     "FileKind",
     "IndexMode",
     "Item",

@@ -70,7 +70,7 @@ def kind_of(path: str) -> FileKind | None:
 
 
 def read(fs: FileSystem, path: str, *, deep: bool = True, index_mode: IndexMode = IndexMode.ENTRIES) -> Iterator[Item]:
-    """Everything that is sound in the file, and the damage between, in file order.
+    """Everything that is intact in the file, and the damage between, in file order.
 
     `deep`: the records of a log, else its batches. Raises OSError where the file cannot be read; ValueError for a
     name of no kind.

@@ -2,7 +2,7 @@
 
 A length leads from batch to batch, so one wrong length loses all that follows. Two rules keep the rest:
 
-- A batch whose CRC is wrong is followed at its end if something sound stands there (only its content is damaged).
+- A batch whose CRC is wrong is followed at its end if something intact stands there (only its content is damaged).
 - Otherwise the next batch of magic 2 is searched byte by byte: a header that can be, and a CRC that is right.
 
 The CRC covers neither base offset nor leader epoch; that offsets rise is checked here instead.
@@ -16,7 +16,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable, Iterator
-from typing import Final, TypeAlias
+from typing import Final
 
 from crc32c import crc32c
 
@@ -41,8 +41,6 @@ _LEGACY_CRC_START: Final = MAGIC_POSITION
 _LEGACY_TIMESTAMP: Final = struct.Struct(">q")
 _LEGACY_SIZE_MIN: Final = (26, 34)
 _LENGTH: Final = struct.Struct(">i")
-
-_Crc: TypeAlias = Callable[[memoryview, int], int]
 
 
 class Framing:
@@ -72,7 +70,7 @@ class Framing:
             position = batch.position + batch.size_bytes
             if not batch.is_valid:
                 reason = f"the batch of offset {batch.base_offset} does not match its CRC {batch.crc:#010x}"
-                if position != self._size and not self._is_sound(position):
+                if position != self._size and not self._is_intact(position):
                     found = self._search(batch.position + 1)
                     reason = f"{reason}, nor is there one behind it; {self._what_follows(found)}"
                     position = self._size if found is None else found
@@ -87,7 +85,7 @@ class Framing:
         """All bytes of a batch that was found here. Valid until the next call."""
         return self._view(batch.position, batch.size_bytes)
 
-    def _is_sound(self, position: int) -> bool:
+    def _is_intact(self, position: int) -> bool:
         batch = self._frame(position)
         return not isinstance(batch, str) and batch.is_valid
 
@@ -157,10 +155,10 @@ class Framing:
         )
 
     def _what_follows(self, found: int | None) -> str:
-        return "no sound batch follows" if found is None else f"the next sound batch begins at position {found}"
+        return "no intact batch follows" if found is None else f"the next intact batch begins at position {found}"
 
     def _search(self, start: int) -> int | None:
-        """Where the next sound batch of magic 2 begins, at or after `start`."""
+        """Where the next intact batch of magic 2 begins, at or after `start`."""
         budget = _SEARCH_FACTOR * self._size
         for position in self._candidates(start):
             batch = self._frame(position)

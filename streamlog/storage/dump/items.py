@@ -116,7 +116,7 @@ class PartitionOffset(Struct, frozen=True, kw_only=True):
     offset: Offset
 
 
-class EpochStart(Struct, frozen=True, kw_only=True):
+class EpochStartOffset(Struct, frozen=True, kw_only=True):
     """A line of `leader-epoch-checkpoint`."""
 
     epoch: LeaderEpoch
@@ -124,7 +124,7 @@ class EpochStart(Struct, frozen=True, kw_only=True):
 
 
 class Damage(Struct, frozen=True, kw_only=True):
-    """Something that cannot be trusted. What follows in the stream is sound again."""
+    """Something that cannot be trusted. What follows in the stream is intact again."""
 
     position: int
     reason: str
@@ -141,6 +141,6 @@ Item: TypeAlias = (
     | AbortedTransaction
     | ProducerEntry
     | PartitionOffset
-    | EpochStart
+    | EpochStartOffset
     | Damage
 )

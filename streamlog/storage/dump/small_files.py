@@ -2,7 +2,7 @@
 
 The parsers of `storage` refuse a damaged file as a whole. A person who repairs one wants to see the rest: of a
 checkpoint the lines that do parse, of a transaction index the entries that are whole. A snapshot stands under one
-CRC, so that nothing in a damaged one is sound.
+CRC, so that nothing in a damaged one is intact.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Final
 
 from streamlog.errors import DamagedFileError
 from streamlog.model import NO_OFFSET, LeaderEpoch, Offset, PartitionId
-from streamlog.storage.dump.items import Damage, EpochStart, Item, PartitionOffset, ProducerEntry
+from streamlog.storage.dump.items import Damage, EpochStartOffset, Item, PartitionOffset, ProducerEntry
 from streamlog.storage.files.checkpoints import parse_epochs, parse_offsets
-from streamlog.storage.producers.producer_states import Producer
+from streamlog.storage.producers.producer_states import ProducerStateEntry
 from streamlog.storage.producers.snapshot_format import parse_snapshot
 from streamlog.storage.segments.transaction_index import ENTRY_SIZE, VERSION, parse_entry
 
@@ -37,7 +37,7 @@ def read_epoch_checkpoint(path: str, content: bytes) -> Iterator[Item]:
     for fields in _fields(content):
         match fields:
             case [epoch, offset] if _INT64.fullmatch(epoch) and _INT64.fullmatch(offset):
-                yield EpochStart(epoch=LeaderEpoch(int(epoch)), start_offset=Offset(int(offset)))
+                yield EpochStartOffset(epoch=LeaderEpoch(int(epoch)), start_offset=Offset(int(offset)))
 
 
 def _damage(path: str, content: bytes, parse: Callable[[str, bytes], object]) -> Iterator[Damage]:
@@ -66,7 +66,7 @@ def read_producer_snapshot(path: str, content: bytes) -> Iterator[Item]:
     yield from (_producer_entry(producer) for producer in producers)
 
 
-def _producer_entry(producer: Producer) -> ProducerEntry:
+def _producer_entry(producer: ProducerStateEntry) -> ProducerEntry:
     last = producer.batches[-1] if producer.batches else None
     return ProducerEntry(
         producer_id=producer.producer_id,

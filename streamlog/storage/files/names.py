@@ -45,7 +45,7 @@ DELETE_SUFFIX: Final = "-delete"
 STRAY_SUFFIX: Final = "-stray"
 
 _PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>0|[1-9][0-9]{0,9})")
-_DOOMED = re.compile(r".+\.[0-9a-f]{32}-(delete|stray)")
+_REMOVED = re.compile(r".+\.[0-9a-f]{32}-(delete|stray)")
 _SEGMENT = re.compile(r"(?P<base>[0-9]{20})(?P<kind>\.[a-z]+)(?P<state>\.[a-z]+)?")
 
 
@@ -69,17 +69,17 @@ def parse_file_name(name: str) -> tuple[Offset, str, str] | None:
 def parse_partition_directory(name: str) -> TopicPartition | None:
     """The partition that a directory holds, or None where the name is not a partition's."""
     match = _PARTITION.fullmatch(name)
-    if match is None or is_doomed_directory(name):
+    if match is None or is_deleted_or_stray(name):
         return None
     return TopicPartition(match["topic"], PartitionId(int(match["partition"])))
 
 
-def is_doomed_directory(name: str) -> bool:
+def is_deleted_or_stray(name: str) -> bool:
     """Renamed for deletion, or as a stray."""
-    return _DOOMED.fullmatch(name) is not None
+    return _REMOVED.fullmatch(name) is not None
 
 
-def doomed_directory(partition: TopicPartition, token: int, suffix: str) -> str:
+def removed_directory_name(partition: TopicPartition, token: int, suffix: str) -> str:
     """New name of a directory that goes; `token` (128 random bits) keeps a second deletion apart from the first.
 
     The topic is cut where the whole would be longer than a file name may be (255 bytes).

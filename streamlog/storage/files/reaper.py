@@ -1,7 +1,7 @@
 """Files that are doomed: renamed at once, removed after a delay (`log.segment.delete.delay.ms`).
 
 The delay leaves readers in flight, and an operator who changes his mind, some time. A process that dies in between
-leaves `.deleted` files, which are removed at the next start. At most `DOOMED_MAX` wait; more are removed early.
+leaves `.deleted` files, which are removed at the next start. At most `SCHEDULED_MAX` wait; more are removed early.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 from streamlog.ports import Clock
 
-DOOMED_MAX: Final = 10_000
+SCHEDULED_MAX: Final = 10_000
 
 
 class Reaper:
@@ -23,17 +23,19 @@ class Reaper:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._counter = itertools.count()
-        self._doomed: list[tuple[float, int, Callable[[], None]]] = []  # heap: when (monotonic), a number, what to do
+        self._scheduled: list[
+            tuple[float, int, Callable[[], None]]
+        ] = []  # heap: when (monotonic), a number, what to do
         self._wake = asyncio.Event()
 
     def __len__(self) -> int:
-        return len(self._doomed)
+        return len(self._scheduled)
 
-    def doom(self, remove: Callable[[], None], delay_ms: int) -> None:
+    def schedule(self, remove: Callable[[], None], delay_ms: int) -> None:
         """Call `remove` after the delay. It unlinks and closes, and must bear that the files are gone already."""
-        if len(self._doomed) >= DOOMED_MAX:
+        if len(self._scheduled) >= SCHEDULED_MAX:
             self._remove_next()
-        heapq.heappush(self._doomed, (self._clock.monotonic() + delay_ms / 1000, next(self._counter), remove))
+        heapq.heappush(self._scheduled, (self._clock.monotonic() + delay_ms / 1000, next(self._counter), remove))
         self._wake.set()
 
     async def run(self) -> None:
@@ -49,11 +51,11 @@ class Reaper:
     async def remove_due(self) -> float | None:
         """Remove what is due; seconds until the next is, or None where nothing waits."""
         now = self._clock.monotonic()
-        while self._doomed and self._doomed[0][0] <= now:
+        while self._scheduled and self._scheduled[0][0] <= now:
             self._remove_next()
             await asyncio.sleep(0)  # a topic of thousands of partitions: let others in between
-        return max(0.001, self._doomed[0][0] - now) if self._doomed else None
+        return max(0.001, self._scheduled[0][0] - now) if self._scheduled else None
 
     def _remove_next(self) -> None:
-        _, _, remove = heapq.heappop(self._doomed)
+        _, _, remove = heapq.heappop(self._scheduled)
         remove()

@@ -1,6 +1,6 @@
-"""A segment with damage, written again: what is sound of it, and the rest from another replica.
+"""A segment with damage, written again: what is intact of it, and the rest from another replica.
 
-    <base>.log.cleaned and its indexes   sound batches are copied (and checked once more), missing ones fetched
+    <base>.log.cleaned and its indexes   intact batches are copied (and checked once more), missing ones fetched
     -> synced, then swapped in as compaction does (`swap`): a crash leaves the old segment or the new one
 
 What was missing may be more than one segment holds (a whole file was gone): then further ones follow the first. The
@@ -17,12 +17,12 @@ from streamlog.model import Offset
 from streamlog.ports import FileSystem
 from streamlog.records import BatchHeader
 from streamlog.storage.files import names
-from streamlog.storage.log.examination import DamagedRange, Examined
+from streamlog.storage.log.examination import ExaminationResult, SegmentDamage
 from streamlog.storage.log.log import Log
 from streamlog.storage.producers.markers import marker_in
 from streamlog.storage.producers.producer_states import ProducerStates
 from streamlog.storage.producers.transaction_replay import producers_before
-from streamlog.storage.segments.batch_checks import Sound, Surroundings, check_batches, epoch_in
+from streamlog.storage.segments.batch_checks import BatchContext, IntactBatches, check_batches, epoch_in
 from streamlog.storage.segments.segment import Segment
 from streamlog.storage.segments.transaction_index import AbortedTransaction
 from streamlog.storage.segments.verified import VerifiedRange
@@ -35,8 +35,8 @@ Fetch = Callable[[Offset, Offset], AsyncIterator[bytes]]
 """Whole batches of the offsets [begin, end) from another replica, in order. What it raises ends the repair."""
 
 
-async def repair_segment(fs: FileSystem, log: Log, segment: Segment, found: Examined, fetch: Fetch) -> bool:
-    """Put a sound copy of `segment` in its place; False where the log has changed meanwhile. What `fetch` raises,
+async def repair_segment(fs: FileSystem, log: Log, segment: Segment, found: ExaminationResult, fetch: Fetch) -> bool:
+    """Put an intact copy of `segment` in its place; False where the log has changed meanwhile. What `fetch` raises,
     CorruptMessageError where what it gives does not fit, DamagedFileError where there is no room, StorageError.
     """
     with log.in_use():
@@ -47,7 +47,7 @@ async def repair_segment(fs: FileSystem, log: Log, segment: Segment, found: Exam
 
 
 class _Repair:
-    def __init__(self, fs: FileSystem, log: Log, segment: Segment, found: Examined, fetch: Fetch) -> None:
+    def __init__(self, fs: FileSystem, log: Log, segment: Segment, found: ExaminationResult, fetch: Fetch) -> None:
         self._fs = fs
         self._log = log
         self._segment = segment
@@ -83,7 +83,7 @@ class _Repair:
         return True
 
     async def _write(self) -> None:
-        parts: list[VerifiedRange | DamagedRange] = [*self._found.sound, *self._found.damages]
+        parts: list[VerifiedRange | SegmentDamage] = [*self._found.intact, *self._found.damages]
         parts.sort(key=lambda part: (part.begin, 0) if isinstance(part, VerifiedRange) else (part.position, 1))
         for part in parts:
             if isinstance(part, VerifiedRange):
@@ -99,14 +99,14 @@ class _Repair:
             data = await self._segment.file.read(wanted, position)
             if len(data) < wanted:
                 raise CorruptMessageError("the file is shorter than it was", position=position)
-            taken = self._append(data, self._surroundings(position, part.end))
+            taken = self._append(data, self._context(position, part.end))
             size = CHUNK_BYTES if taken else size * 2
             position += taken
 
-    async def _fill(self, part: DamagedRange) -> None:
+    async def _fill(self, part: SegmentDamage) -> None:
         expected = part.begin_offset
         async for data in self._fetch(part.begin_offset, part.end_offset):
-            around = Surroundings(
+            context = BatchContext(
                 path="what was fetched",
                 position=0,
                 stop=len(data),
@@ -114,22 +114,22 @@ class _Repair:
                 bound=part.end_offset,
                 epochs=self._log.epochs.entries,
             )
-            sound = check_batches(data, around)
-            for _, header in sound.batches:
-                if header.leader_epoch != epoch_in(around.epochs, header.last_offset):
+            intact = check_batches(data, context)
+            for _, header in intact.batches:
+                if header.leader_epoch != epoch_in(context.epochs, header.last_offset):
                     raise CorruptMessageError(
                         f"offset {header.base_offset} was fetched with leader epoch {header.leader_epoch}, here it is"
-                        f" of {epoch_in(around.epochs, header.last_offset)}"
+                        f" of {epoch_in(context.epochs, header.last_offset)}"
                     )
                 if header.base_offset > expected and not self._log.config.cleanup_compact:
                     raise CorruptMessageError(f"offset {header.base_offset} was fetched where {expected} was wanted")
                 expected = header.next_offset
-            self._add(data, sound)
+            self._add(data, intact)
         if expected < part.end_offset and not self._log.config.cleanup_compact:
             raise CorruptMessageError(f"nothing was fetched from {expected} on, up to {part.end_offset}")
 
-    def _surroundings(self, position: int, stop: int) -> Surroundings:
-        return Surroundings(
+    def _context(self, position: int, stop: int) -> BatchContext:
+        return BatchContext(
             path=self._segment.path(names.LOG),
             position=position,
             stop=stop,
@@ -137,20 +137,20 @@ class _Repair:
             bound=self._bound,
         )
 
-    def _append(self, data: bytes, around: Surroundings) -> int:
-        """Whole batches at the beginning of `data`, which were found sound; their size."""
-        sound = check_batches(data, around)
-        taken = sound.end - around.position
+    def _append(self, data: bytes, context: BatchContext) -> int:
+        """Whole batches at the beginning of `data`, which were found intact; their size."""
+        intact = check_batches(data, context)
+        taken = intact.end - context.position
         if taken:
-            self._add(data[:taken], sound)
+            self._add(data[:taken], intact)
         return taken
 
-    def _add(self, data: bytes, sound: Sound) -> None:
+    def _add(self, data: bytes, intact: IntactBatches) -> None:
         """To the output, and the next one where it does not fit."""
-        if not sound.batches:
+        if not intact.batches:
             return
-        origin = sound.batches[0][0]
-        batches = [(position - origin, header) for position, header in sound.batches]
+        origin = intact.batches[0][0]
+        batches = [(position - origin, header) for position, header in intact.batches]
         output = self._outputs[-1]
         if output.size_bytes and output.size_bytes + len(data) > self._size_max:
             output = self._begin(batches[0][1].base_offset)
@@ -187,7 +187,7 @@ class _Repair:
             output.unlink()
 
 
-def _check_room(fs: FileSystem, log: Log, segment: Segment, found: Examined) -> None:
+def _check_room(fs: FileSystem, log: Log, segment: Segment, found: ExaminationResult) -> None:
     """Before anything is written: a disk that is full must not fail for a repair."""
     wanted = segment.size_bytes + ROOM_LEFT_BYTES
     if fs.free_bytes(log.directory) < wanted:

@@ -55,7 +55,7 @@ class Scrubber:
         self._interval_ms = interval_ms
         self._bytes_per_second = bytes_per_second
         self._path = names.join(directory.path, names.SCRUB)
-        self._done: dict[TopicPartition, Offset] = {}  # of the round under way: sound or known up to there
+        self._done: dict[TopicPartition, Offset] = {}  # of the round under way: intact or known up to there
         self._saved_at = clock.monotonic()
         self._begun_ms = clock.wall_ms()
         self.progress = directory.scrub = self._load()

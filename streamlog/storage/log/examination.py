@@ -1,13 +1,12 @@
-"""Reading all of a segment to find out what is sound: what a read that met something unsound, the scrubber, and
-`partition repair --dry-run` do.
+"""Reading a whole segment to find its intact and its corrupt ranges: after a read that met a corrupt batch, by the
+scrubber, and by `partition repair --dry-run`.
 
-    batch by batch, as `soundness` checks them --unsound--> from where on it is sound again: behind the batch, if its
-                                                            length leads to one, or at the next entry of the index
-                                                            that does, or nowhere in this segment
-    nothing unsound, but an index says something else  ---> the indexes are rebuilt: they have no checksum
+    batch by batch (`segments.batch_checks`) --corrupt--> the next intact batch: where the corrupt one ends by its
+                                                          length, or at a later index entry, or none in this segment
+    all batches intact, an index entry wrong -----------> the indexes are rebuilt: they have no checksum
 
-Offsets that are missing at the end of a segment (the next one begins later, and compaction was not at work) are damage
-too: a file was cut, or the next one is gone.
+Offsets missing at the end of a segment (the next one starts later, and the log is not compacted) are damage too: the
+file was truncated, or the next one is missing.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from streamlog.model import NO_LEADER_EPOCH, Offset
 from streamlog.records import BatchHeader, read_header
 from streamlog.records.header import HEADER_SIZE, LOG_OVERHEAD, MAGIC
 from streamlog.storage.files import names
-from streamlog.storage.segments.batch_checks import Sound, Surroundings, sound_prefix
+from streamlog.storage.segments.batch_checks import BatchContext, IntactBatches, intact_prefix
 from streamlog.storage.segments.segment import Segment
 from streamlog.storage.segments.verified import VerifiedRange
 
@@ -34,12 +33,12 @@ if TYPE_CHECKING:
 CHUNK_BYTES: Final = 1 << 20
 
 
-class DamagedRange(Struct, frozen=True, kw_only=True):
+class SegmentDamage(Struct, frozen=True, kw_only=True):
     """Offsets [begin_offset, end_offset) of a log cannot be read here."""
 
     path: str
-    position: int  # in the file, where what is unsound begins
-    end_position: int  # where it is sound again; the file's end
+    position: int  # in the file, where what is corrupt begins
+    end_position: int  # where it is intact again; the file's end
     begin_offset: Offset
     end_offset: Offset
     reason: str
@@ -48,16 +47,16 @@ class DamagedRange(Struct, frozen=True, kw_only=True):
         return f"{self.path}: position {self.position}: {self.reason} (offsets {self.begin_offset}..{self.end_offset})"
 
 
-class Examined(Struct, frozen=True, kw_only=True):
-    damages: tuple[DamagedRange, ...]
-    sound: tuple[VerifiedRange, ...]  # all else
+class ExaminationResult(Struct, frozen=True, kw_only=True):
+    damages: tuple[SegmentDamage, ...]
+    intact: tuple[VerifiedRange, ...]  # all else
     index_fault: str  # "": the indexes agree with the log
     read_bytes: int
 
 
 async def examine(
     log: Log, segment: Segment, *, pace: Callable[[int], Awaitable[None]] | None = None
-) -> Examined | None:
+) -> ExaminationResult | None:
     """All of `segment`; None where the log was cut, or the segment replaced, meanwhile. `pace` is awaited after each
     read with its size. OSError, StorageError.
     """
@@ -80,15 +79,15 @@ class _Examination:
         self._pace = pace
         self._size = segment.size_bytes
         self._bound = log.segments.end_of(index, log.log_end_offset)
-        self._damages: list[DamagedRange] = []
-        self._sound: list[VerifiedRange] = []
+        self._damages: list[SegmentDamage] = []
+        self._intact: list[VerifiedRange] = []
         self._places: dict[int, BatchHeader] = {}  # of the batches that the offset index may name
         self._times: dict[Offset, int] = {}
         self._read_bytes = 0
         self._entries: dict[int, Offset] = {}
         self._index_fault = ""
 
-    async def run(self) -> Examined:
+    async def run(self) -> ExaminationResult:
         segment = self._segment
         try:
             self._entries = {entry.position: entry.offset for entry in segment.offset_index.entries()}
@@ -97,7 +96,7 @@ class _Examination:
         position, expected, epoch = 0, segment.base_offset, NO_LEADER_EPOCH
         size = CHUNK_BYTES
         while position < self._size:
-            around = Surroundings(
+            context = BatchContext(
                 path=segment.path(names.LOG),
                 position=position,
                 stop=self._size,
@@ -106,18 +105,18 @@ class _Examination:
                 epochs=self._log.epochs.entries,
                 previous_epoch=epoch,
             )
-            sound, fault, data = await self._read(around, size)
-            for place, header in sound.batches:
+            intact, fault, data = await self._read(context, size)
+            for place, header in intact.batches:
                 self._follow(place, header)
-            moved = sound.end > position
+            moved = intact.end > position
             if moved:
-                self._sound.append(VerifiedRange(position, sound.end, sound.next_offset))
-            position, expected, epoch = sound.end, sound.next_offset, sound.last_epoch
+                self._intact.append(VerifiedRange(position, intact.end, intact.next_offset))
+            position, expected, epoch = intact.end, intact.next_offset, intact.last_epoch
             size = CHUNK_BYTES
             if fault is None and not moved:
                 size = _needed(data, self._size - position)
                 if not size:
-                    fault = CorruptMessageError("the batch is cut off", path=around.path, position=position)
+                    fault = CorruptMessageError("the batch is cut off", path=context.path, position=position)
                     size = CHUNK_BYTES
             if fault is not None:
                 position, expected = await self._skip(fault, position, expected)
@@ -126,22 +125,22 @@ class _Examination:
             self._add(self._size, self._size, expected, self._bound, f"nothing stands here before {self._bound}")
         if not self._damages:
             self._check_indexes()
-        return Examined(
+        return ExaminationResult(
             damages=tuple(self._damages),
-            sound=tuple(self._sound),
+            intact=tuple(self._intact),
             index_fault=self._index_fault,
             read_bytes=self._read_bytes,
         )
 
-    async def _read(self, around: Surroundings, size: int) -> tuple[Sound, CorruptMessageError | None, bytes]:
+    async def _read(self, context: BatchContext, size: int) -> tuple[IntactBatches, CorruptMessageError | None, bytes]:
         self._log.durability.check()
-        data_size = min(size + HEADER_SIZE, self._size - around.position)
-        found = await self._segment.file.read_with(data_size, around.position, partial(_checked, around))
+        data_size = min(size + HEADER_SIZE, self._size - context.position)
+        found = await self._segment.file.read_with(data_size, context.position, partial(_checked, context))
         self._read_bytes += data_size
         if self._pace is not None:
             await self._pace(data_size)
         if len(found[2]) < data_size and found[1] is None:
-            fault = CorruptMessageError("the file is shorter than it was", path=around.path, position=found[0].end)
+            fault = CorruptMessageError("the file is shorter than it was", path=context.path, position=found[0].end)
             return found[0], fault, found[2]
         return found
 
@@ -151,7 +150,7 @@ class _Examination:
         self._times[header.last_offset] = header.max_timestamp
 
     async def _skip(self, fault: CorruptMessageError, position: int, expected: Offset) -> tuple[int, Offset]:
-        """From where on it is sound again, and with which offset."""
+        """From where on it is intact again, and with which offset."""
         candidates = [at for at in sorted(self._entries) if at > position]
         head = await self._segment.file.read(HEADER_SIZE, position)
         if len(head) == HEADER_SIZE:
@@ -159,15 +158,15 @@ class _Examination:
             if HEADER_SIZE <= header.size_bytes < self._size - position:
                 candidates.insert(0, position + header.size_bytes)
         for candidate in candidates:
-            found = await self._sound_at(candidate, expected)
+            found = await self._intact_batch_at(candidate, expected)
             if found is not None:
                 self._add(position, candidate, expected, found, fault.reason)
                 return candidate, found
         self._add(position, self._size, expected, self._bound, fault.reason)
         return self._size, self._bound
 
-    async def _sound_at(self, position: int, expected: Offset) -> Offset | None:
-        """The base offset of the batch there, if it is a sound one that comes after `expected`."""
+    async def _intact_batch_at(self, position: int, expected: Offset) -> Offset | None:
+        """The base offset of the batch there, if it is an intact one that comes after `expected`."""
         head = await self._segment.file.read(HEADER_SIZE, position)
         if len(head) < HEADER_SIZE:
             return None
@@ -175,7 +174,7 @@ class _Examination:
         if header.magic != MAGIC or not HEADER_SIZE <= header.size_bytes <= self._size - position:
             return None
         known = self._entries.get(position)
-        around = Surroundings(
+        context = BatchContext(
             path="",
             position=position,
             stop=position + header.size_bytes,
@@ -185,14 +184,14 @@ class _Examination:
             epochs=self._log.epochs.entries,
         )
         wanted = min(header.size_bytes + HEADER_SIZE, self._size - position)
-        sound, fault, _ = await self._segment.file.read_with(wanted, position, partial(_checked, around))
-        return None if fault is not None or not sound.batches else sound.batches[0][1].base_offset
+        intact, fault, _ = await self._segment.file.read_with(wanted, position, partial(_checked, context))
+        return None if fault is not None or not intact.batches else intact.batches[0][1].base_offset
 
     def _add(self, position: int, end_position: int, begin: Offset, end: Offset, reason: str) -> None:
         if begin < end:
             path = self._segment.path(names.LOG)
             self._damages.append(
-                DamagedRange(
+                SegmentDamage(
                     path=path,
                     position=position,
                     end_position=end_position,
@@ -220,9 +219,9 @@ class _Examination:
             self._index_fault = str(e)
 
 
-def _checked(around: Surroundings, data: bytes) -> tuple[Sound, CorruptMessageError | None, bytes]:
-    sound, fault = sound_prefix(data, around)
-    return sound, fault, data
+def _checked(context: BatchContext, data: bytes) -> tuple[IntactBatches, CorruptMessageError | None, bytes]:
+    intact, fault = intact_prefix(data, context)
+    return intact, fault, data
 
 
 def _needed(data: bytes, left: int) -> int:

@@ -9,7 +9,7 @@ bytes before the magic (and, with LogAppendTime, timestamp and CRC), a follower 
 The log is followed by three things derived from its batches: the table of leader epochs, the state of producers, the
 indexes. `derived` keeps them, and makes them durable before the recovery point moves on.
 
-A log whose middle is damaged (`damage`) serves what is sound before it and refuses appends until
+A log whose middle is damaged (`damage`) serves what is intact before it and refuses appends until
 `discard_damage`, which the replica's owner calls once it knows that the records are to be had from the leader.
 Not safe for use from several threads.
 """
@@ -50,7 +50,7 @@ from streamlog.storage.log import reading
 from streamlog.storage.log.derived_state import DerivedState
 from streamlog.storage.log.durability import Durability
 from streamlog.storage.log.epochs import LeaderEpochs
-from streamlog.storage.log.examination import DamagedRange, Examined, examine
+from streamlog.storage.log.examination import ExaminationResult, SegmentDamage, examine
 from streamlog.storage.log.stamping import Batches, split_by_room, stamped, with_append_time
 from streamlog.storage.log_config import NEVER, LogConfig
 from streamlog.storage.producers.markers import marker_in
@@ -73,14 +73,14 @@ class Home(Protocol):
     def mark(self, log: Log) -> None:
         """`log` wants a sync."""
 
-    def doom(self, segments: Sequence[Segment], paths: Sequence[str], delay_ms: int) -> None:
+    def schedule_deletion(self, segments: Sequence[Segment], paths: Sequence[str], delay_ms: int) -> None:
         """Remove these renamed segments and files after the delay."""
 
     def fail(self, error: OSError) -> StorageError:
         """A write failed: take the directory offline. Returns what to raise."""
 
-    def found_damage(self, log: Log, damages: Sequence[DamagedRange]) -> None:
-        """Something below the log's end cannot be read; it is in `log.unsound`."""
+    def found_damage(self, log: Log, damages: Sequence[SegmentDamage]) -> None:
+        """Something below the log's end cannot be read; it is in `log.damaged_segments`."""
 
     def rebuilt_index(self, path: str, reason: str) -> None:
         """An index was wrong, and is right again."""
@@ -102,6 +102,7 @@ class Log:
         "_users",
         "config",
         "damage",
+        "damaged_segments",
         "derived",
         "directory",
         "durability",
@@ -112,7 +113,6 @@ class Log:
         "lost_head",
         "partition",
         "segments",
-        "unsound",
     )
 
     def __init__(
@@ -144,7 +144,7 @@ class Log:
         self.gaps_noted = gaps_noted  # offsets may be missing between batches, and the disk says so
         self.leader_has_gaps = False  # what is followed may have them
         self.lost_head: Offset | None = None  # with damage: where the log began before its first records were lost
-        self.unsound: dict[Segment, Examined] = {}  # those in which damage was found since the start
+        self.damaged_segments: dict[Segment, ExaminationResult] = {}  # those in which damage was found since the start
         self.durability = Durability(self._mark, log_end_offset)
         self._users = 0  # of `in_use`
         self._unused = asyncio.Event()
@@ -402,7 +402,7 @@ class Log:
         active = self.segments.active
         try:
             end, position = self._cut_point(offset)
-            self._doom(removed[::-1])
+            self._schedule_deletion(removed[::-1])
             active.truncate(position, end)
             active.become_active(end)
             self._was_cut(end, active, removed)
@@ -428,7 +428,7 @@ class Log:
     def _restart_at(self, offset: Offset) -> None:
         old = list(self.segments)
         try:
-            self._doom(old[::-1])
+            self._schedule_deletion(old[::-1])
             segment = Segment.create(self._fs, self.directory, offset, self.config)
             self.segments.replace_all(segment)
             self.log_start_offset = offset
@@ -445,7 +445,7 @@ class Log:
         self.log_start_offset = min(self.log_start_offset, end)
         self.derived.segments_gone([active, *removed])
         for segment in [active, *removed]:
-            self.unsound.pop(segment, None)  # what is damaged still is found again
+            self.damaged_segments.pop(segment, None)  # what is damaged still is found again
         self.derived.was_cut(end)
         self.durability.truncated(end, active, removed, restarted=restarted)
 
@@ -468,12 +468,12 @@ class Log:
         removed = self.segments.remove_first(count)
         self.advance_log_start(self.segments.first.base_offset)
         try:
-            self._doom(removed)
+            self._schedule_deletion(removed)
         except OSError as e:
             raise self._home.fail(e) from e
         self.derived.segments_gone(removed)
         for segment in removed:
-            self.unsound.pop(segment, None)
+            self.damaged_segments.pop(segment, None)
         self.durability.names_changed()
 
     def has_neighbours(self, segments: list[Segment]) -> bool:
@@ -491,7 +491,7 @@ class Log:
             for segment in reversed(further):
                 segment.rename("", log_last=True)
             copy.rename(names.SWAP, log_last=True)
-            self._doom(old, keep_snapshot_of=copy.base_offset)
+            self._schedule_deletion(old, keep_snapshot_of=copy.base_offset)
             copy.rename("", log_last=True)
         except OSError as e:
             raise self._home.fail(e) from e
@@ -503,7 +503,7 @@ class Log:
         for segment in (copy, *further):
             self.derived.note_transactions(segment)
         for segment in old:
-            self.unsound.pop(segment, None)
+            self.damaged_segments.pop(segment, None)
         self.durability.names_changed()
         self.durability.request()
 
@@ -528,7 +528,7 @@ class Log:
         self._was_cut(self.log_end_offset, active, [])
         await self.restore_producers()
 
-    def _doom(self, segments: list[Segment], *, keep_snapshot_of: Offset = NO_OFFSET) -> None:
+    def _schedule_deletion(self, segments: list[Segment], *, keep_snapshot_of: Offset = NO_OFFSET) -> None:
         """Rename them in this order, of which a power cut may keep a part: a cut takes the newest first, retention the
         oldest, so that what is left is a log without a hole either way.
         """
@@ -540,7 +540,7 @@ class Log:
                 self._fs.rename(snapshot, snapshot + names.DELETED)
                 paths.append(snapshot + names.DELETED)
         if segments:
-            self._home.doom(segments, paths, self.config.file_delete_delay_ms)
+            self._home.schedule_deletion(segments, paths, self.config.file_delete_delay_ms)
 
     # -- reading
 
@@ -576,9 +576,9 @@ class Log:
         with self.in_use():
             return await reading.read(self, offset, size_max, end_offset, at_least_one)
 
-    async def examine(self, segment: Segment) -> Examined | None:
-        """Read all of `segment`: what is damaged in it is noted in `unsound`, an index that is wrong is rebuilt. None
-        where the segment went meanwhile. StorageError.
+    async def examine(self, segment: Segment) -> ExaminationResult | None:
+        """Read all of `segment`: damage is noted in `damaged_segments`, a wrong index is rebuilt. None where it was
+        removed meanwhile. StorageError.
         """
         with self.in_use():
             found = await examine(self, segment)
@@ -586,18 +586,18 @@ class Log:
                 await self.examined(segment, found)
             return found
 
-    async def examined(self, segment: Segment, found: Examined) -> None:
+    async def examined(self, segment: Segment, found: ExaminationResult) -> None:
         """What the examination of a segment that is still there has found."""
         if not found.damages and segment is not self.segments.active and not segment.transaction_index.checked:
             with suppress(DamagedFileError):  # damage elsewhere: once that is repaired
-                await self._mend_transactions(segment)
-        known = self.unsound.pop(segment, None)
+                await self._repair_transaction_index(segment)
+        known = self.damaged_segments.pop(segment, None)
         if found.damages:
             segment.verified.forget()
-        for known_sound in found.sound:
-            segment.verified.add(*known_sound)
+        for known_intact in found.intact:
+            segment.verified.add(*known_intact)
         if found.damages:
-            self.unsound[segment] = found
+            self.damaged_segments[segment] = found
             if known is None or found.damages != known.damages:
                 self._home.found_damage(self, found.damages)
         elif found.index_fault:
@@ -614,14 +614,14 @@ class Log:
             raise DamagedFileError(index.file.path, 0, "it does not match its checksum", "it is found again")
         index.checked = True
 
-    async def mend_transactions(self) -> None:
+    async def repair_transaction_indexes(self) -> None:
         """Find the entries of each damaged index of aborted transactions again. DamagedFileError, StorageError."""
         with self.in_use():
             for segment in self.segments.closed():
                 if not segment.transaction_index.checked:
-                    await self._mend_transactions(segment)
+                    await self._repair_transaction_index(segment)
 
-    async def _mend_transactions(self, segment: Segment) -> None:
+    async def _repair_transaction_index(self, segment: Segment) -> None:
         try:
             self.check_transactions(segment)
         except DamagedFileError as error:
@@ -637,15 +637,15 @@ class Log:
             self.derived.note_transactions(segment)
             self._home.rebuilt_index(error.path, error.reason)
 
-    def damage_at(self, segment: Segment, offset: Offset) -> DamagedRange | None:
+    def damage_at(self, segment: Segment, offset: Offset) -> SegmentDamage | None:
         """The first damage of `segment` that is not below `offset`."""
-        found = self.unsound.get(segment)
+        found = self.damaged_segments.get(segment)
         for damaged in () if found is None else found.damages:
             if damaged.end_offset > offset:
                 return damaged
         return None
 
-    def unreadable(self, damaged: DamagedRange) -> DamagedFileError:
+    def unreadable(self, damaged: SegmentDamage) -> DamagedFileError:
         """For whoever wants to read there."""
         return DamagedFileError(
             damaged.path,
@@ -659,7 +659,7 @@ class Log:
         """Up to where all transactions are settled: the end for readers of committed records. At most
         `high_watermark`, which must not be below that of an earlier call.
         """
-        first = self.producers.first_unstable(high_watermark)
+        first = self.producers.first_unstable_offset(high_watermark)
         return high_watermark if first is None else min(high_watermark, max(first, self.log_start_offset))
 
     def aborted(self, start: Offset, end: Offset) -> list[AbortedTransaction]:

@@ -4,10 +4,10 @@
 the log may be cut or its segments removed: the segment is pinned while it is read, and a read that a truncation has
 overtaken begins again.
 
-What goes out was verified (`soundness`): it was written by this process, or has been checked since it started. So
-`try_read` gives only what is known to be sound, and costs nothing for it; `read` checks what it reads in the thread
+What goes out was verified (`batch_checks`): it was written by this process, or has been checked since it started. So
+`try_read` gives only what is known to be intact, and costs nothing for it; `read` checks what it reads in the thread
 that reads it. Where that fails the segment is read as a whole (`examination`): what cannot be read is noted in
-`Log.unsound`, and its owner is notified; what stands before and behind it is served.
+`Log.damaged_segments`, and its owner is notified; what stands before and behind it is served.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from streamlog.records import BatchHeader, Record, check_crc, read_header
 from streamlog.records.decode import decode_batch
 from streamlog.records.header import HEADER_SIZE
 from streamlog.storage.files import names
-from streamlog.storage.log.examination import Examined
-from streamlog.storage.segments.batch_checks import Surroundings, check_batches
+from streamlog.storage.log.examination import ExaminationResult
+from streamlog.storage.segments.batch_checks import BatchContext, check_batches
 from streamlog.storage.segments.scan import ReadAt, Scan, WouldBlockError, run_async, try_run
 from streamlog.storage.segments.segment import SCAN_BYTES, Segment
 from streamlog.storage.segments.transaction_index import AbortedTransaction
@@ -51,7 +51,7 @@ def try_read(log: Log, offset: Offset, size_max: int, end_offset: Offset | None,
     index, end = _begin(log, offset, end_offset)
     while index < len(log.segments):
         segment = log.segments.at(index)
-        if segment in log.unsound:
+        if segment in log.damaged_segments:
             return None
         try:
             place = try_run(
@@ -73,7 +73,7 @@ def try_read(log: Log, offset: Offset, size_max: int, end_offset: Offset | None,
 
 
 def _try_verified(log: Log, segment: Segment, place: tuple[int, int], offset: Offset) -> bytes:
-    """WouldBlockError where it is not in the page cache, or not known to be sound."""
+    """WouldBlockError where it is not in the page cache, or not known to be intact."""
     start, stop = place
     if stop <= start:
         return b""
@@ -101,7 +101,7 @@ async def read(log: Log, offset: Offset, size_max: int, end_offset: Offset | Non
             bound = damaged.begin_offset if bound is None else min(bound, damaged.begin_offset)
         segment.pin()
         try:
-            found = log.unsound.get(segment)
+            found = log.damaged_segments.get(segment)
             if found is not None:
                 data = await _read_beside_damage(segment, found, offset, bound, size_max, at_least_one)
             else:
@@ -134,7 +134,7 @@ async def _read_checked(
     size_max: int,
     at_least_one: bool,
 ) -> bytes | None:
-    """As `Segment.locate`, with the bytes. CorruptMessageError where they are not sound, or the index leads astray."""
+    """As `Segment.locate`, with the bytes. CorruptMessageError where they are not intact, or the index leads astray."""
     generation, epochs = log.durability.generation, log.epochs.entries
     place = await run_async(segment.file, segment.locate(offset, bound, size_max, at_least_one=at_least_one))
     if place is None:
@@ -147,7 +147,7 @@ async def _read_checked(
     if stop <= start:
         return b""
     anchor, expected, last_offset = _anchor(segment, start)
-    around = Surroundings(
+    context = BatchContext(
         path=segment.path(names.LOG),
         position=anchor,
         stop=stop,
@@ -157,19 +157,19 @@ async def _read_checked(
         epochs=epochs,
     )
     size = min(stop + HEADER_SIZE, segment.size_bytes) - anchor
-    data, next_offset = await segment.file.read_with(size, anchor, partial(_checked, around, start, offset))
+    data, next_offset = await segment.file.read_with(size, anchor, partial(_checked, context, start, offset))
     if generation == log.durability.generation:
         segment.verified.add(anchor, stop, next_offset)
     return data
 
 
 async def _read_beside_damage(
-    segment: Segment, found: Examined, offset: Offset, bound: Offset | None, size_max: int, at_least_one: bool
+    segment: Segment, found: ExaminationResult, offset: Offset, bound: Offset | None, size_max: int, at_least_one: bool
 ) -> bytes | None:
-    """As `_read_checked`, in a segment of which it is known what is sound: no search leads through what is not."""
-    last = found.sound[-1] if found.sound else VerifiedRange(0, 0, segment.base_offset)
+    """As `_read_checked`, in a segment of which it is known what is intact: no search leads through what is not."""
+    last = found.intact[-1] if found.intact else VerifiedRange(0, 0, segment.base_offset)
     behind = VerifiedRange(last.end, segment.size_bytes, Offset(offset + 1))  # appended since
-    run = next((one for one in found.sound if one.next_offset > offset), behind)
+    run = next((one for one in found.intact if one.next_offset > offset), behind)
     entry = segment.offset_index.lookup(offset).position
     begin = entry if run.begin <= entry < run.end else run.begin
     start = await run_async(segment.file, segment.seek_from(begin, offset))
@@ -216,22 +216,22 @@ def _anchor(segment: Segment, start: int) -> tuple[int, Offset, Offset | None]:
     return 0, segment.base_offset, None
 
 
-def _checked(around: Surroundings, start: int, offset: Offset, data: bytes) -> tuple[bytes, Offset]:
-    """In the thread that read `data`: the bytes of [start, around.stop), and the offset after them."""
-    sound = check_batches(data, around)
-    if len(data) < around.stop - around.position:
-        raise CorruptMessageError("the file is shorter than it was", path=around.path, position=around.position)
-    places = [position for position, _ in sound.batches]
-    if start != around.stop and start not in places:
-        raise CorruptMessageError("no batch begins here", path=around.path, position=start)
-    for position, header in sound.batches:
+def _checked(context: BatchContext, start: int, offset: Offset, data: bytes) -> tuple[bytes, Offset]:
+    """In the thread that read `data`: the bytes of [start, context.stop), and the offset after them."""
+    intact = check_batches(data, context)
+    if len(data) < context.stop - context.position:
+        raise CorruptMessageError("the file is shorter than it was", path=context.path, position=context.position)
+    places = [position for position, _ in intact.batches]
+    if start != context.stop and start not in places:
+        raise CorruptMessageError("no batch begins here", path=context.path, position=start)
+    for position, header in intact.batches:
         if position >= start:
             break
         if header.next_offset > offset:
-            raise CorruptMessageError(f"offset {offset} stands before", path=around.path, position=position)
-    if around.position == start and len(data) == around.stop - start:
-        return data, sound.next_offset
-    return data[start - around.position : around.stop - around.position], sound.next_offset
+            raise CorruptMessageError(f"offset {offset} stands before", path=context.path, position=position)
+    if context.position == start and len(data) == context.stop - start:
+        return data, intact.next_offset
+    return data[start - context.position : context.stop - context.position], intact.next_offset
 
 
 async def offset_for_timestamp(log: Log, timestamp_ms: int) -> FoundOffset | None:
@@ -261,7 +261,7 @@ async def offset_for_timestamp(log: Log, timestamp_ms: int) -> FoundOffset | Non
             if generation != log.durability.generation:
                 continue
             if found is not None:
-                await read(log, found.offset, 1, None, True)  # it is sound, or this raises
+                await read(log, found.offset, 1, None, True)  # it is intact, or this raises
                 return found
         offset = segment_end
     return None

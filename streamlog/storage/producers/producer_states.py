@@ -41,7 +41,7 @@ from streamlog.errors import (
 )
 from streamlog.model import INT32_MAX, NO_OFFSET, NO_TIMESTAMP, Offset, ProducerEpoch, ProducerId
 from streamlog.records import BatchHeader, EndTransactionMarker
-from streamlog.storage.producers.unstable_transactions import OpenTransactions
+from streamlog.storage.producers.unstable_transactions import UnstableTransactions
 from streamlog.storage.segments.transaction_index import VERSION, AbortedTransaction
 
 BATCHES_KEPT: Final = 5  # Kafka's NUM_BATCHES_TO_RETAIN: max.in.flight.requests.per.connection of idempotent producers
@@ -62,7 +62,7 @@ class BatchSeen(NamedTuple):
         return Offset(self.last_offset - self.offset_delta)
 
 
-class Producer(Struct):
+class ProducerStateEntry(Struct):
     """State of one producer id. `batches`: oldest first, at most five, all of `epoch`."""
 
     producer_id: ProducerId
@@ -92,9 +92,9 @@ class ProducerStates:
 
     __slots__ = ("_by_id", "_last_offset", "_transactions", "map_end_offset")
 
-    def __init__(self, producers: Iterable[Producer] = (), map_end_offset: int = 0) -> None:
-        self._by_id: dict[ProducerId, Producer] = {p.producer_id: p for p in producers}
-        self._transactions = OpenTransactions(
+    def __init__(self, producers: Iterable[ProducerStateEntry] = (), map_end_offset: int = 0) -> None:
+        self._by_id: dict[ProducerId, ProducerStateEntry] = {p.producer_id: p for p in producers}
+        self._transactions = UnstableTransactions(
             (p.producer_id, p.transaction_start) for p in self._by_id.values() if p.transaction_start >= 0
         )
         self.map_end_offset = Offset(map_end_offset)
@@ -104,22 +104,17 @@ class ProducerStates:
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def __iter__(self) -> Iterator[Producer]:
+    def __iter__(self) -> Iterator[ProducerStateEntry]:
         return iter(self._by_id.values())
 
-    def get(self, producer_id: ProducerId) -> Producer | None:
+    def get(self, producer_id: ProducerId) -> ProducerStateEntry | None:
         return self._by_id.get(producer_id)
 
-    @property
-    def first_unstable_offset(self) -> Offset | None:
-        """First offset of the oldest open transaction; None where none is open."""
-        return self._transactions.oldest
+    def first_unstable_offset(self, high_watermark: Offset) -> Offset | None:
+        """As `UnstableTransactions.first_unstable_offset`."""
+        return self._transactions.first_unstable_offset(high_watermark)
 
-    def first_unstable(self, high_watermark: Offset) -> Offset | None:
-        """As `OpenTransactions.first_unstable`."""
-        return self._transactions.first_unstable(high_watermark)
-
-    def in_transaction(self) -> list[Producer]:
+    def in_transaction(self) -> list[ProducerStateEntry]:
         """Those with an open transaction, the oldest first."""
         found = [p for p in self._by_id.values() if p.transaction_start >= 0]
         return sorted(found, key=lambda p: p.transaction_start)
@@ -191,7 +186,7 @@ class ProducerStates:
         self._last_offset = batch.last_offset
         producer = self._by_id.get(batch.producer_id)
         if producer is None:
-            producer = Producer(batch.producer_id, batch.producer_epoch, [], batch.max_timestamp)
+            producer = ProducerStateEntry(batch.producer_id, batch.producer_epoch, [], batch.max_timestamp)
             self._by_id[batch.producer_id] = producer
         if batch.producer_epoch != producer.epoch:
             producer.epoch = batch.producer_epoch
@@ -210,7 +205,7 @@ class ProducerStates:
         return None
 
     def _end_transaction(
-        self, producer: Producer, offset: Offset, marker: EndTransactionMarker | None
+        self, producer: ProducerStateEntry, offset: Offset, marker: EndTransactionMarker | None
     ) -> AbortedTransaction | None:
         if marker is None:
             return None
@@ -233,7 +228,7 @@ class ProducerStates:
             del self._by_id[producer_id]
 
     @staticmethod
-    def _fenced(batch: BatchHeader, producer: Producer) -> ProducerFencedError:
+    def _fenced(batch: BatchHeader, producer: ProducerStateEntry) -> ProducerFencedError:
         return ProducerFencedError(
             f"producer {batch.producer_id} sent epoch {batch.producer_epoch}, but epoch {producer.epoch} is in"
             " use: another producer has taken its place",

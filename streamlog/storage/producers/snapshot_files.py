@@ -23,7 +23,7 @@ def save_snapshot(fs: FileSystem, directory: str, producers: ProducerStates, end
 
 
 def load_snapshot(fs: FileSystem, directory: str, upto: Offset) -> ProducerStates | None:
-    """The newest sound snapshot at or below `upto`."""
+    """The newest intact snapshot at or below `upto`."""
     for offset in sorted(_offsets(fs, directory), reverse=True):
         if offset > upto:
             continue

@@ -27,7 +27,7 @@ from crc32c import crc32c
 
 from streamlog.errors import DamagedFileError
 from streamlog.model import INT32_MAX, NO_TIMESTAMP, Offset, ProducerEpoch, ProducerId
-from streamlog.storage.producers.producer_states import BATCHES_KEPT, NO_SEQUENCE, BatchSeen, Producer
+from streamlog.storage.producers.producer_states import BATCHES_KEPT, NO_SEQUENCE, BatchSeen, ProducerStateEntry
 
 VERSION: Final = 1
 SIZE_MAX: Final = 1 << 30
@@ -40,7 +40,7 @@ _MARK: Final = b"earl"
 _EARLIER: Final = struct.Struct(">qiiqiq")
 
 
-def format_snapshot(producers: Iterable[Producer]) -> bytes:
+def format_snapshot(producers: Iterable[ProducerStateEntry]) -> bytes:
     """Sorted by producer id, so that equal states are equal bytes."""
     ordered = sorted(producers, key=lambda p: p.producer_id)
     body = _COUNT.pack(len(ordered)) + b"".join(_pack(p) for p in ordered)
@@ -50,7 +50,7 @@ def format_snapshot(producers: Iterable[Producer]) -> bytes:
     return _HEAD.pack(VERSION, crc32c(body)) + body
 
 
-def parse_snapshot(path: str, content: bytes) -> list[Producer]:
+def parse_snapshot(path: str, content: bytes) -> list[ProducerStateEntry]:
     """DamagedFileError, with the position, for anything that `format_snapshot` cannot have written."""
     if len(content) < _BODY_START + _COUNT.size:
         raise DamagedFileError(path, len(content), "the snapshot is cut off")
@@ -70,7 +70,7 @@ def parse_snapshot(path: str, content: bytes) -> list[Producer]:
     return producers
 
 
-def _add_earlier(path: str, producers: list[Producer], section: memoryview, position: int) -> None:
+def _add_earlier(path: str, producers: list[ProducerStateEntry], section: memoryview, position: int) -> None:
     head = len(_MARK) + _COUNT.size
     if len(section) < head or bytes(section[: len(_MARK)]) != _MARK:
         raise DamagedFileError(path, position, "the producers are followed by something else")
@@ -89,7 +89,7 @@ def _add_earlier(path: str, producers: list[Producer], section: memoryview, posi
         producer.batches = [*batches, *producer.batches][-BATCHES_KEPT:]
 
 
-def _pack(p: Producer) -> bytes:
+def _pack(p: ProducerStateEntry) -> bytes:
     delta = p.batches[-1].offset_delta if p.batches else 0
     return _ENTRY.pack(
         p.producer_id,
@@ -103,13 +103,13 @@ def _pack(p: Producer) -> bytes:
     )
 
 
-def _unpack(fields: tuple[int, ...]) -> Producer:
+def _unpack(fields: tuple[int, ...]) -> ProducerStateEntry:
     producer_id, epoch, last_sequence, last_offset, delta, timestamp_ms, coordinator_epoch, transaction_start = fields
     batches = []
     if last_sequence != NO_SEQUENCE:
         first_sequence = (last_sequence - delta) & INT32_MAX  # wraps as sequences do
         batches = [BatchSeen(first_sequence, last_sequence, Offset(last_offset), delta, timestamp_ms)]
-    return Producer(
+    return ProducerStateEntry(
         ProducerId(producer_id),
         ProducerEpoch(epoch),
         batches,

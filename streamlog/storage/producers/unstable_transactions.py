@@ -26,7 +26,7 @@ class EndedTransaction(NamedTuple):
     last_stable_offset: Offset  # first offset of the oldest one still open, or the offset after the marker
 
 
-class OpenTransactions:
+class UnstableTransactions:
     """Owned by the state of producers. All arguments come at rising offsets, high watermarks included."""
 
     __slots__ = ("_ended", "_open", "_unsettled")
@@ -56,7 +56,7 @@ class OpenTransactions:
         oldest = self.oldest
         return EndedTransaction(first, Offset(marker_offset + 1) if oldest is None else oldest)
 
-    def first_unstable(self, high_watermark: Offset) -> Offset | None:
+    def first_unstable_offset(self, high_watermark: Offset) -> Offset | None:
         """First offset of the oldest transaction that is open, or whose marker is not below `high_watermark`."""
         ended = self._ended
         while ended and ended[0][0] < high_watermark:

@@ -9,14 +9,14 @@ Offsets join (I20): a batch begins where the one before ended, unless compaction
 one that it was copied from, which a file in its directory says (`names.GAPS`). Where gaps may be, the tail is compared
 with the leader's when the replica follows (`replication.joining`).
 
-The first batch that is not sound ends the scan. It is one of two things:
+The first batch that is not intact ends the scan. It is one of two things:
 
     a torn tail   bytes that no sync had covered when the power went: cut away, with all that follows, and reported.
                   Nothing acknowledged is in it.
     damage        bytes that had been synced: kept, reported with file and position, never cut away here. The log
                   opens with `damage` set; its replica's owner repairs it from the leader.
 
-It is damage where the recovery point lies above it, and where sound batches of this log stand further behind it than
+It is damage where the recovery point lies above it, and where intact batches of this log stand further behind it than
 unsynced bytes can reach (`unsynced_bytes_max`, which appends keep to). In between the two look alike and are taken for
 a torn tail: a node that stopped uncleanly has left the ISR, so what it cuts it fetches again.
 
@@ -144,14 +144,14 @@ class Recovery:
         return result
 
     async def _scan(self, segment: Segment) -> CorruptMessageError | None:
-        """Rebuild one segment from its batches; what is wrong with the first unsound one, if any is.
+        """Rebuild one segment from its batches; what is wrong with the first corrupt one, if any is.
 
         Offset and epoch stand outside of the CRC. A batch whose offset jumps, and is followed by one that goes on
         where it should have stood, is itself the damaged one.
         """
         file_size = segment.file.size()
         segment.size_bytes = 0
-        segment.verified = Verified(0)  # what is found sound by this scan
+        segment.verified = Verified(0)  # what is found intact by this scan
         segment.reset_indexes(preallocate=False)
         segment.transaction_index.clear()
         jump: tuple[int, Offset] | None = None  # last batch that left out offsets: position, the offset expected
@@ -266,7 +266,7 @@ class Recovery:
         later = self._segments[index + 1 :]
         result.segments = self._segments[: index + 1]
         rest = segment.file.size() - segment.size_bytes
-        if self._expected < self._recovery_point or await self._sound_beyond(segment, later):
+        if self._expected < self._recovery_point or await self._intact_beyond(segment, later):
             result.damage = DamagedFileError(segment.path(names.LOG), segment.size_bytes, fault.reason, REMEDY)
             self._probe("log_damaged", path=segment.path(names.LOG), position=segment.size_bytes, reason=fault.reason)
             return
@@ -283,15 +283,15 @@ class Recovery:
             reason=fault.reason,
         )
 
-    async def _sound_beyond(self, segment: Segment, later: list[Segment]) -> bool:
-        """Whether batches of this log stand further behind its sound end than unsynced bytes can reach."""
+    async def _intact_beyond(self, segment: Segment, later: list[Segment]) -> bool:
+        """Whether batches of this log stand further behind its intact end than unsynced bytes can reach."""
         if not self._config.syncs_each_append:
             return False
         reach = self._config.unsynced_bytes_max
         begin = segment.size_bytes + reach
         for candidate in [segment, *later]:
             size = candidate.file.size()
-            if begin < size and await _find_sound_batch(candidate.file, max(0, begin), size, self._expected):
+            if begin < size and await _find_intact_batch(candidate.file, max(0, begin), size, self._expected):
                 return True
             begin -= size
         return False
@@ -300,7 +300,7 @@ class Recovery:
 _LENGTH = struct.Struct(">i")
 
 
-async def _find_sound_batch(file: File, begin: int, end: int, offset_min: Offset) -> bool:
+async def _find_intact_batch(file: File, begin: int, end: int, offset_min: Offset) -> bool:
     """Whether a batch with a right CRC and an offset at or above `offset_min` begins anywhere in [begin, end)."""
     position = begin
     while position < end:
@@ -308,14 +308,14 @@ async def _find_sound_batch(file: File, begin: int, end: int, offset_min: Offset
         at = data.find(MAGIC, MAGIC_POSITION)
         while 0 <= at <= SEARCH_BYTES + MAGIC_POSITION:
             start = at - MAGIC_POSITION
-            if start + HEADER_SIZE <= len(data) and await _is_sound(file, data, start, position, end, offset_min):
+            if start + HEADER_SIZE <= len(data) and await _is_intact(file, data, start, position, end, offset_min):
                 return True
             at = data.find(MAGIC, at + 1)
         position += SEARCH_BYTES
     return False
 
 
-async def _is_sound(file: File, data: bytes, start: int, position: int, end: int, offset_min: Offset) -> bool:
+async def _is_intact(file: File, data: bytes, start: int, position: int, end: int, offset_min: Offset) -> bool:
     header = read_header(data, start)
     plausible = (
         offset_min <= header.base_offset < offset_min + 2**32

@@ -9,7 +9,7 @@ wrong length makes the CRC fail; the others are checked against what stands arou
                   epoch by the log's table, they must say so
     magic         2
 
-Pure: bytes and what must hold go in, the place of the first unsound batch comes out. Runs in the threads that read.
+Pure: bytes and what must hold go in, the place of the first corrupt batch comes out. Runs in the threads that read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from streamlog.storage.files.checkpoints import EpochEntry
 NO_EPOCHS: Final[tuple[EpochEntry, ...]] = ()
 
 
-class Surroundings(Struct, frozen=True, kw_only=True):
+class BatchContext(Struct, frozen=True, kw_only=True):
     """What must hold for batches that are read from one segment, the first of them at `position` of the file."""
 
     path: str
@@ -43,7 +43,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     previous_epoch: LeaderEpoch = NO_LEADER_EPOCH  # of the batch before
 
 
-class Sound(NamedTuple):
+class IntactBatches(NamedTuple):
     """Batches of which nothing speaks against them, up to `end` (a position of the file)."""
 
     end: int
@@ -52,47 +52,47 @@ class Sound(NamedTuple):
     batches: list[tuple[int, BatchHeader]]  # position in the file
 
 
-def check_batches(data: bytes, around: Surroundings) -> Sound:
-    """CorruptMessageError, with path and position, at the first unsound one."""
-    sound, fault = sound_prefix(data, around)
+def check_batches(data: bytes, context: BatchContext) -> IntactBatches:
+    """CorruptMessageError, with path and position, at the first corrupt one."""
+    intact, fault = intact_prefix(data, context)
     if fault is not None:
         raise fault
-    return sound
+    return intact
 
 
-def sound_prefix(data: bytes, around: Surroundings) -> tuple[Sound, CorruptMessageError | None]:
-    """As far as `data` is sound, and what is wrong with the batch behind; a last batch that is not there as a whole is
+def intact_prefix(data: bytes, context: BatchContext) -> tuple[IntactBatches, CorruptMessageError | None]:
+    """As far as `data` is intact, and what is wrong with the batch behind; a last batch that is not there as a whole is
     left to the caller unless it must end at `stop`.
     """
     view = memoryview(data)
     found: list[tuple[int, BatchHeader]] = []
-    position, expected, epoch = 0, around.expected, around.previous_epoch
-    stop = min(len(data), around.stop - around.position)
+    position, expected, epoch = 0, context.expected, context.previous_epoch
+    stop = min(len(data), context.stop - context.position)
     fault: CorruptMessageError | None = None
     while stop - position >= HEADER_SIZE:
         header = read_header(data, position)
         size = header.size_bytes
         if header.magic != MAGIC or size < HEADER_SIZE:
-            fault = _fault(around, position, f"no batch: magic {header.magic}, length {header.length}")
+            fault = _fault(context, position, f"no batch: magic {header.magic}, length {header.length}")
             break
         if position + size > stop:
             break
         if crc32c(view[position + CRC_START : position + size]) != header.crc:
-            fault = _fault(around, position, "CRC mismatch")
+            fault = _fault(context, position, "CRC mismatch")
             break
-        reason = _header_fault(data, position, header, expected, epoch, around, is_first=not found)
+        reason = _header_fault(data, position, header, expected, epoch, context, is_first=not found)
         if reason:
-            fault = _fault(around, position, reason)
+            fault = _fault(context, position, reason)
             break
-        found.append((around.position + position, header))
+        found.append((context.position + position, header))
         position, expected, epoch = position + size, header.next_offset, header.leader_epoch
-    if fault is None and position < stop and stop == around.stop - around.position:
-        fault = _fault(around, position, "the batch is cut off")
-    return Sound(around.position + position, expected, epoch, found), fault
+    if fault is None and position < stop and stop == context.stop - context.position:
+        fault = _fault(context, position, "the batch is cut off")
+    return IntactBatches(context.position + position, expected, epoch, found), fault
 
 
-def _fault(around: Surroundings, position: int, reason: str) -> CorruptMessageError:
-    return CorruptMessageError(reason, path=around.path, position=around.position + position)
+def _fault(context: BatchContext, position: int, reason: str) -> CorruptMessageError:
+    return CorruptMessageError(reason, path=context.path, position=context.position + position)
 
 
 def _header_fault(
@@ -101,21 +101,21 @@ def _header_fault(
     header: BatchHeader,
     expected: Offset,
     epoch: LeaderEpoch,
-    around: Surroundings,
+    context: BatchContext,
     *,
     is_first: bool,
 ) -> str:
     """What is wrong with the bytes that the CRC does not cover; "": nothing."""
     if header.last_offset_delta < 0 or header.base_offset < expected:
         return f"offset {header.base_offset} where {expected} was expected"
-    if header.next_offset > around.bound:
-        return f"offsets {header.base_offset}..{header.last_offset} before what begins at {around.bound}"
+    if header.next_offset > context.bound:
+        return f"offsets {header.base_offset}..{header.last_offset} before what begins at {context.bound}"
     joins = header.base_offset == expected
-    if is_first and around.first_last_offset is not None:
-        if header.last_offset != around.first_last_offset:
-            return f"last offset {header.last_offset}, but the index says {around.first_last_offset}"
+    if is_first and context.first_last_offset is not None:
+        if header.last_offset != context.first_last_offset:
+            return f"last offset {header.last_offset}, but the index says {context.first_last_offset}"
         joins = True
-    by_table = epoch_in(around.epochs, header.last_offset)
+    by_table = epoch_in(context.epochs, header.last_offset)
     if joins and header.leader_epoch == by_table and header.leader_epoch >= epoch:
         return ""
     after = position + header.size_bytes
@@ -124,11 +124,11 @@ def _header_fault(
         behind = None
     if not joins and behind is not None and behind.base_offset < header.next_offset:
         return f"offsets {header.base_offset}..{header.last_offset} before a batch that begins at {behind.base_offset}"
-    return _epoch_fault(header, epoch, by_table, behind, around)
+    return _epoch_fault(header, epoch, by_table, behind, context)
 
 
 def _epoch_fault(
-    header: BatchHeader, epoch: LeaderEpoch, by_table: LeaderEpoch, behind: BatchHeader | None, around: Surroundings
+    header: BatchHeader, epoch: LeaderEpoch, by_table: LeaderEpoch, behind: BatchHeader | None, context: BatchContext
 ) -> str:
     if header.leader_epoch == by_table:  # the table agrees: a neighbour is wrong
         return ""
@@ -136,10 +136,10 @@ def _epoch_fault(
         return f"leader epoch {header.leader_epoch} after {epoch}"
     if behind is not None:
         # The batch behind joins this one, or it says nothing.
-        joins = behind.base_offset >= header.next_offset and behind.next_offset <= around.bound
+        joins = behind.base_offset >= header.next_offset and behind.next_offset <= context.bound
         if joins and behind.leader_epoch < header.leader_epoch:
             return f"leader epoch {header.leader_epoch} before {behind.leader_epoch}"
-        behind_by_table = epoch_in(around.epochs, behind.last_offset)
+        behind_by_table = epoch_in(context.epochs, behind.last_offset)
         if joins and behind_by_table == by_table == behind.leader_epoch:
             return f"leader epoch {header.leader_epoch}, but the log's table and the next batch say {by_table}"
     elif epoch != NO_LEADER_EPOCH and epoch == by_table:

@@ -53,7 +53,7 @@ def _needed(data: bytes) -> int:
 
 
 def _chunk(data: bytes, base: int, path: str, check: bool) -> tuple[list[Scanned], CorruptMessageError | None]:
-    """The sound batches that lie in `data` as a whole, and what is wrong with the next one, if anything is."""
+    """The intact batches that lie in `data` as a whole, and what is wrong with the next one, if anything is."""
     found: list[Scanned] = []
     view = memoryview(data)
     try:

@@ -70,7 +70,7 @@ class Segment:
         self._config = config
         self._suffix = suffix
         self.base_offset = base_offset
-        self._size_bytes = size_bytes  # of sound batches: what lies beyond in the file is not ours; -1: as the file
+        self._size_bytes = size_bytes  # of intact batches: what lies beyond in the file is not ours; -1: as the file
         self.offset_index = OffsetIndex(fs, self.path(names.INDEX), base_offset, config.segment_index_bytes)
         self.time_index = TimeIndex(fs, self.path(names.TIME_INDEX), base_offset, config.segment_index_bytes)
         self.transaction_index = TransactionIndex(fs, self.path(names.TXN_INDEX))
@@ -419,7 +419,7 @@ class Segment:
                 return position
 
     def further(self, position: int, step: int) -> int:
-        if not step:  # fewer bytes than a header: never so in a sound log, and a search must end
+        if not step:  # fewer bytes than a header: never so in an intact log, and a search must end
             raise CorruptMessageError("cut off batch header", path=self.path(names.LOG), position=position)
         return position + step
 

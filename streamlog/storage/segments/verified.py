@@ -1,4 +1,4 @@
-"""Which bytes of a segment's file are known to be sound: written by this process, or read and checked by it.
+"""Which bytes of a segment's file are known to be intact: written by this process, or read and checked by it.
 
     [0 ............ written_from) [written_from ............ end)
      only what `add` has named     written by this process, or scanned by recovery
@@ -31,7 +31,7 @@ class Verified:
     __slots__ = ("_ranges", "written_from")
 
     def __init__(self, written_from: int = ALL_UNKNOWN) -> None:
-        self.written_from = written_from  # all from here on is sound
+        self.written_from = written_from  # all from here on is intact
         self._ranges: list[VerifiedRange] = []  # rising, apart from one another
 
     def covers(self, begin: int, end: int) -> bool:
@@ -43,14 +43,14 @@ class Verified:
         return False
 
     def next_offset_at(self, position: int) -> Offset | None:
-        """The offset after the batch that ends at `position`, where that batch is known to be sound."""
+        """The offset after the batch that ends at `position`, where that batch is known to be intact."""
         for known in self._ranges:
             if known.end == position:
                 return known.next_offset
         return None
 
     def add(self, begin: int, end: int, next_offset: Offset) -> None:
-        """Whole batches, all sound."""
+        """Whole batches, all intact."""
         if begin >= end:
             return
         kept: list[VerifiedRange] = []
@@ -73,6 +73,6 @@ class Verified:
         self._ranges = [known for known in self._ranges if known.end <= position]
 
     def forget(self) -> None:
-        """Nothing is known any more: something unsound was found."""
+        """Nothing is known any more: something corrupt was found."""
         self.written_from = ALL_UNKNOWN
         self._ranges.clear()
