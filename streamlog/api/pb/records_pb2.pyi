@@ -3,8 +3,8 @@
 isort:skip_file
 Records: for any language, with nothing but generated stubs.
 
-Any node serves these calls for every partition: it does batching, partitioning, encoding, compression, routing, and
-the way back. There is no address to look up and no leader to follow.
+Any node serves these calls for every partition: it partitions, batches, encodes and compresses the records, and routes
+them to and from the leaders. Clients need no metadata and do not follow leaders.
 """
 
 from collections import abc as _abc
@@ -34,8 +34,8 @@ class _PartitionerEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Partition
     PARTITIONER_UNSPECIFIED: _Partitioner.ValueType  # 0
     """The default: PARTITIONER_KEY_HASH."""
     PARTITIONER_KEY_HASH: _Partitioner.ValueType  # 1
-    """By the murmur2 hash of the key, as Kafka's clients do it; without a key, one partition until a batch is full, then
-    another.
+    """By the murmur2 hash of the key, as Kafka's clients do; without a key sticky: one partition until a batch is full,
+    then another.
     """
     PARTITIONER_ROUND_ROBIN: _Partitioner.ValueType  # 2
     """One partition after the other, whatever the key."""
@@ -45,13 +45,13 @@ class _PartitionerEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Partition
     """The key read as a decimal integer, modulo the number of partitions. INVALID_RECORD where it is none."""
 
 class Partitioner(_Partitioner, metaclass=_PartitionerEnumTypeWrapper):
-    """How a partition is chosen for a record that names none."""
+    """How the partition is chosen for records that do not name one."""
 
 PARTITIONER_UNSPECIFIED: Partitioner.ValueType  # 0
 """The default: PARTITIONER_KEY_HASH."""
 PARTITIONER_KEY_HASH: Partitioner.ValueType  # 1
-"""By the murmur2 hash of the key, as Kafka's clients do it; without a key, one partition until a batch is full, then
-another.
+"""By the murmur2 hash of the key, as Kafka's clients do; without a key sticky: one partition until a batch is full,
+then another.
 """
 PARTITIONER_ROUND_ROBIN: Partitioner.ValueType  # 2
 """One partition after the other, whatever the key."""
@@ -70,19 +70,19 @@ class _TransactionEndEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Transa
     TRANSACTION_END_UNSPECIFIED: _TransactionEnd.ValueType  # 0
     """It stays open."""
     TRANSACTION_END_COMMIT: _TransactionEnd.ValueType  # 1
-    """All that was sent in it becomes visible; where any of that was refused, it is aborted instead."""
+    """All of it becomes visible. If any record or offset of it was refused, it is aborted instead."""
     TRANSACTION_END_ABORT: _TransactionEnd.ValueType  # 2
-    """Nothing of it does. What is still being written is given up: INVALID_TXN_STATE."""
+    """None of it becomes visible. Records that are still being written fail with INVALID_TXN_STATE."""
 
 class TransactionEnd(_TransactionEnd, metaclass=_TransactionEndEnumTypeWrapper):
-    """What is to become of the open transaction."""
+    """How to end the open transaction."""
 
 TRANSACTION_END_UNSPECIFIED: TransactionEnd.ValueType  # 0
 """It stays open."""
 TRANSACTION_END_COMMIT: TransactionEnd.ValueType  # 1
-"""All that was sent in it becomes visible; where any of that was refused, it is aborted instead."""
+"""All of it becomes visible. If any record or offset of it was refused, it is aborted instead."""
 TRANSACTION_END_ABORT: TransactionEnd.ValueType  # 2
-"""Nothing of it does. What is still being written is given up: INVALID_TXN_STATE."""
+"""None of it becomes visible. Records that are still being written fail with INVALID_TXN_STATE."""
 Global___TransactionEnd: _TypeAlias = TransactionEnd  # noqa: Y015
 
 class _TransactionOutcome:
@@ -94,19 +94,19 @@ class _TransactionOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Tr
     TRANSACTION_OUTCOME_UNSPECIFIED: _TransactionOutcome.ValueType  # 0
     """It has not ended."""
     TRANSACTION_OUTCOME_COMMITTED: _TransactionOutcome.ValueType  # 1
-    """Decided and replicated; readers of committed records see it a moment later."""
+    """The commit is decided and replicated; readers with READ_COMMITTED see the records a moment later."""
     TRANSACTION_OUTCOME_ABORTED: _TransactionOutcome.ValueType  # 2
-    """Readers of committed records never see any of it."""
+    """Readers with READ_COMMITTED never see any of it."""
 
 class TransactionOutcome(_TransactionOutcome, metaclass=_TransactionOutcomeEnumTypeWrapper):
-    """What has become of a transaction, for good."""
+    """The final outcome of a transaction."""
 
 TRANSACTION_OUTCOME_UNSPECIFIED: TransactionOutcome.ValueType  # 0
 """It has not ended."""
 TRANSACTION_OUTCOME_COMMITTED: TransactionOutcome.ValueType  # 1
-"""Decided and replicated; readers of committed records see it a moment later."""
+"""The commit is decided and replicated; readers with READ_COMMITTED see the records a moment later."""
 TRANSACTION_OUTCOME_ABORTED: TransactionOutcome.ValueType  # 2
-"""Readers of committed records never see any of it."""
+"""Readers with READ_COMMITTED never see any of it."""
 Global___TransactionOutcome: _TypeAlias = TransactionOutcome  # noqa: Y015
 
 class _OffsetReset:
@@ -118,23 +118,23 @@ class _OffsetResetEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OffsetRes
     OFFSET_RESET_UNSPECIFIED: _OffsetReset.ValueType  # 0
     """The default: OFFSET_RESET_NONE."""
     OFFSET_RESET_NONE: _OffsetReset.ValueType  # 1
-    """Report OFFSET_OUT_OF_RANGE for the partition, and read it no further."""
+    """Report OFFSET_OUT_OF_RANGE for the partition, and stop reading it."""
     OFFSET_RESET_EARLIEST: _OffsetReset.ValueType  # 2
-    """Go on at the log start."""
+    """Continue at the log start."""
     OFFSET_RESET_LATEST: _OffsetReset.ValueType  # 3
-    """Go on at the end."""
+    """Continue at the end."""
 
 class OffsetReset(_OffsetReset, metaclass=_OffsetResetEnumTypeWrapper):
-    """What to do where the offset to read from is not, or no longer, in the log."""
+    """What to do if the offset to read from is not, or no longer, in the log."""
 
 OFFSET_RESET_UNSPECIFIED: OffsetReset.ValueType  # 0
 """The default: OFFSET_RESET_NONE."""
 OFFSET_RESET_NONE: OffsetReset.ValueType  # 1
-"""Report OFFSET_OUT_OF_RANGE for the partition, and read it no further."""
+"""Report OFFSET_OUT_OF_RANGE for the partition, and stop reading it."""
 OFFSET_RESET_EARLIEST: OffsetReset.ValueType  # 2
-"""Go on at the log start."""
+"""Continue at the log start."""
 OFFSET_RESET_LATEST: OffsetReset.ValueType  # 3
-"""Go on at the end."""
+"""Continue at the end."""
 Global___OffsetReset: _TypeAlias = OffsetReset  # noqa: Y015
 
 class _CorruptBatchPolicy:
@@ -146,23 +146,23 @@ class _CorruptBatchPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Co
     CORRUPT_BATCH_POLICY_UNSPECIFIED: _CorruptBatchPolicy.ValueType  # 0
     """The default: CORRUPT_BATCH_POLICY_FAIL."""
     CORRUPT_BATCH_POLICY_FAIL: _CorruptBatchPolicy.ValueType  # 1
-    """Report CORRUPT_BATCH, and read no further. The error's details have `topic`, `partition`, `offset` (of the batch),
-    `next_offset` (where to go on to step over it) and `reason`.
+    """Report CORRUPT_BATCH, and stop reading. The error's details have `topic`, `partition`, `offset` (of the batch),
+    `next_offset` (the first offset after it) and `reason`.
     """
     CORRUPT_BATCH_POLICY_SKIP: _CorruptBatchPolicy.ValueType  # 2
-    """Go on behind it. PartitionRecords reports each by `skipped_batches`."""
+    """Skip it. PartitionRecords reports each in `skipped_batches`."""
 
 class CorruptBatchPolicy(_CorruptBatchPolicy, metaclass=_CorruptBatchPolicyEnumTypeWrapper):
-    """What to do at a stored batch that cannot be decoded."""
+    """What to do with a stored batch that cannot be decoded."""
 
 CORRUPT_BATCH_POLICY_UNSPECIFIED: CorruptBatchPolicy.ValueType  # 0
 """The default: CORRUPT_BATCH_POLICY_FAIL."""
 CORRUPT_BATCH_POLICY_FAIL: CorruptBatchPolicy.ValueType  # 1
-"""Report CORRUPT_BATCH, and read no further. The error's details have `topic`, `partition`, `offset` (of the batch),
-`next_offset` (where to go on to step over it) and `reason`.
+"""Report CORRUPT_BATCH, and stop reading. The error's details have `topic`, `partition`, `offset` (of the batch),
+`next_offset` (the first offset after it) and `reason`.
 """
 CORRUPT_BATCH_POLICY_SKIP: CorruptBatchPolicy.ValueType  # 2
-"""Go on behind it. PartitionRecords reports each by `skipped_batches`."""
+"""Skip it. PartitionRecords reports each in `skipped_batches`."""
 Global___CorruptBatchPolicy: _TypeAlias = CorruptBatchPolicy  # noqa: Y015
 
 class _ConsumeMode:
@@ -176,8 +176,8 @@ class _ConsumeModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ConsumeMo
     CONSUME_MODE_EXPLICIT: _ConsumeMode.ValueType  # 1
     """By `acknowledgements`."""
     CONSUME_MODE_BY_CREDIT: _ConsumeMode.ValueType  # 2
-    """By credits: those of the first message are what may be under way at any time, and each further one acknowledges one
-    record, in the order in which they were sent. So grant a credit for each record that has been processed.
+    """By credits: those of the first request bound the records in flight, and each further credit acknowledges one record, in
+    the order in which they were sent. So grant one credit for each processed record.
     """
 
 class ConsumeMode(_ConsumeMode, metaclass=_ConsumeModeEnumTypeWrapper):
@@ -188,8 +188,8 @@ CONSUME_MODE_UNSPECIFIED: ConsumeMode.ValueType  # 0
 CONSUME_MODE_EXPLICIT: ConsumeMode.ValueType  # 1
 """By `acknowledgements`."""
 CONSUME_MODE_BY_CREDIT: ConsumeMode.ValueType  # 2
-"""By credits: those of the first message are what may be under way at any time, and each further one acknowledges one
-record, in the order in which they were sent. So grant a credit for each record that has been processed.
+"""By credits: those of the first request bound the records in flight, and each further credit acknowledges one record, in
+the order in which they were sent. So grant one credit for each processed record.
 """
 Global___ConsumeMode: _TypeAlias = ConsumeMode  # noqa: Y015
 
@@ -244,7 +244,7 @@ class PublishRecord(_message.Message):
     """Write to this partition, whatever the key. Absent: by the partitioner of the request."""
     @_builtins.property
     def headers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Header]:
-        """In their order. At most 1,000."""
+        """Order is kept. At most 1,000."""
 
     def __init__(
         self,
@@ -280,7 +280,7 @@ Global___PublishRecord: _TypeAlias = PublishRecord  # noqa: Y015
 
 @_typing.final
 class PublishOptions(_message.Message):
-    """How records are to be written."""
+    """How to write records."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -291,8 +291,8 @@ class PublishOptions(_message.Message):
     acks: _common_pb2.Acks.ValueType
     """Default: ACKS_ALL."""
     timeout_ms: _builtins.int
-    """How long the records may wait for those acknowledgements, in ms. Default 30,000; lowered to 600,000, and to the
-    deadline of a unary call. Past it the answer is OUTCOME_UNKNOWN: they may or may not be there.
+    """How long to wait for these acknowledgements, in ms. Default 30,000; lowered to 600,000, and to the deadline of a unary
+    call. After that the result is OUTCOME_UNKNOWN: the records may or may not be in the log.
     """
     compression: _common_pb2.Compression.ValueType
     """Default: the topic's `compression.type`; none where that is `producer`."""
@@ -316,7 +316,7 @@ Global___PublishOptions: _TypeAlias = PublishOptions  # noqa: Y015
 
 @_typing.final
 class PublishRequest(_message.Message):
-    """Some records to one topic."""
+    """Records for one topic."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -327,15 +327,14 @@ class PublishRequest(_message.Message):
     topic: _builtins.str
     """Name of the topic, 1 to 249 of [a-zA-Z0-9._-]."""
     producer_token: _builtins.bytes
-    """Makes a repetition exact. The `producer_token` of the response before, or of InitProducerIdResponse. A request that
-    was not answered is sent again, the same records with the same token: what is in the log already is not written again,
-    and answered with its offsets. One request at a time may use a token. Empty: a repetition may write twice. At most
-    64 KiB; not to be read or made by clients. With a token the call fails where any record was not written: send it
-    again as it was.
+    """Makes retries idempotent. The `producer_token` of the previous response, or of InitProducerIdResponse. Retry a request
+    that got no response with the same records and the same token: records that are already in the log are not written
+    again, and the response has their offsets. Only one request at a time may use a token. With a token the call fails if
+    any record was not written: retry it unchanged. Empty: a retry may write records twice. Opaque; at most 64 KiB.
     """
     @_builtins.property
     def records(self) -> _containers.RepeatedCompositeFieldContainer[Global___PublishRecord]:
-        """At least one, at most 10,000. All of them together at most 1 MiB less than the node's message limit (4 MiB by default)."""
+        """1 to 10,000. Together at most 1 MiB less than the node's message limit (4 MiB by default)."""
 
     @_builtins.property
     def options(self) -> Global___PublishOptions:
@@ -359,14 +358,14 @@ Global___PublishRequest: _TypeAlias = PublishRequest  # noqa: Y015
 
 @_typing.final
 class PublishResponse(_message.Message):
-    """Where the records are. When not a single one was written, the call fails instead, by the error of the first."""
+    """The partitions and offsets of the records. If none was written, the call fails with the error of the first record."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     RESULTS_FIELD_NUMBER: _builtins.int
     PRODUCER_TOKEN_FIELD_NUMBER: _builtins.int
     producer_token: _builtins.bytes
-    """For the next request of this producer. Empty where the request had none."""
+    """For the next request of this producer. Empty if the request had none."""
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___PublishResult]:
         """One for each record, in their order."""
@@ -387,7 +386,7 @@ Global___PublishResponse: _TypeAlias = PublishResponse  # noqa: Y015
 
 @_typing.final
 class PublishResult(_message.Message):
-    """Where one record is, or why it is nowhere."""
+    """Partition and offset of one record, or why it was not written."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -396,11 +395,11 @@ class PublishResult(_message.Message):
     TIMESTAMP_MS_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     partition: _builtins.int
-    """The partition that it was written to, or would have been."""
+    """The partition that was chosen."""
     offset: _builtins.int
-    """Its offset. -1 with ACKS_NONE, and for a repetition that is in the log already, too far back to be remembered where."""
+    """-1 with ACKS_NONE, and for a retry of records so old that the leader no longer knows their offsets."""
     timestamp_ms: _builtins.int
-    """The timestamp that it was given, in ms since 1970."""
+    """The record's timestamp in the log, in ms since 1970."""
     @_builtins.property
     def error(self) -> _common_pb2.StreamlogError:
         """Absent: it was written."""
@@ -423,13 +422,13 @@ Global___PublishResult: _TypeAlias = PublishResult  # noqa: Y015
 
 @_typing.final
 class TransactionalWriter(_message.Message):
-    """Makes a stream transactional: all that it writes is part of a transaction. The first record, or the first offset, begins
-    one, `end` ends it, and what comes next begins the next one. Whoever has used the id before is fenced when the stream
-    begins, and what it left open is aborted.
+    """Makes a stream transactional: everything that it writes is part of a transaction. The first record or offset begins a
+    transaction, `end` ends it, and the next record or offset begins the next one. When the stream begins, earlier producers
+    with the same id are fenced, and a transaction that they left open is aborted.
 
-    What is refused within a transaction leaves nothing but to abort it; the stream goes on. A stream that breaks, or ends
-    with a transaction open, aborts it; where its node has died, the next stream with the id does, or the time-out.
-    PRODUCER_FENCED ends the stream: another one has begun under the id.
+    After a record or offset was refused, the transaction can only be aborted; the stream continues. If the stream breaks, or
+    ends with a transaction open, the node aborts the transaction. If that node fails, the transaction is aborted by the next
+    stream with the id, or when it times out. PRODUCER_FENCED ends the stream: another producer uses the id now.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -437,10 +436,10 @@ class TransactionalWriter(_message.Message):
     TRANSACTIONAL_ID_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     transactional_id: _builtins.str
-    """The producer's own name, at most 249 bytes. One at a time uses it."""
+    """Identifies the producer across restarts, at most 249 bytes. Only one producer at a time may use it."""
     timeout_ms: _builtins.int
-    """A transaction open for longer is aborted, in ms. Default 60,000; at most `transaction.max.timeout.ms`
-    (INVALID_REQUEST).
+    """A transaction that is open for longer than this is aborted, in ms. Default 60,000; INVALID_REQUEST above
+    `transaction.max.timeout.ms`.
     """
     def __init__(
         self,
@@ -458,7 +457,7 @@ Global___TransactionalWriter: _TypeAlias = TransactionalWriter  # noqa: Y015
 
 @_typing.final
 class TransactionOffsets(_message.Message):
-    """How far a group has read, to be committed with the open transaction."""
+    """Offsets of a group, committed with the open transaction."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -469,13 +468,13 @@ class TransactionOffsets(_message.Message):
     """1 to 249 characters."""
     @_builtins.property
     def member(self) -> _groups_pb2.GroupMember:
-        """Who has read them: fences a consumer that has been put out. As ConsumeResponse or GroupHeartbeatResponse has told.
-        Absent: nobody's member; the group must be empty then.
+        """The member that has read them, as in ConsumeResponse or GroupHeartbeatResponse: fences a consumer that was removed from
+        the group. Absent: not a member; the group must have no members then.
         """
 
     @_builtins.property
     def offsets(self) -> _containers.RepeatedCompositeFieldContainer[_groups_pb2.OffsetToCommit]:
-        """At least one, at most 10,000; no partition twice."""
+        """1 to 10,000; no partition twice."""
 
     def __init__(
         self,
@@ -494,7 +493,7 @@ Global___TransactionOffsets: _TypeAlias = TransactionOffsets  # noqa: Y015
 
 @_typing.final
 class PublishStreamRequest(_message.Message):
-    """Some records to one topic, as a part of a stream."""
+    """Records for one topic, as part of a stream."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -506,37 +505,36 @@ class PublishStreamRequest(_message.Message):
     OFFSETS_FIELD_NUMBER: _builtins.int
     END_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
-    """Name of the topic, 1 to 249 of [a-zA-Z0-9._-]. Empty: that of the request before."""
+    """Name of the topic, 1 to 249 of [a-zA-Z0-9._-]. Empty: that of the previous request."""
     producer_token: _builtins.bytes
-    """In the first request only: makes the whole stream idempotent. After a break, open another stream, on any node, with
-    the `producer_token` of the last response, and send again in the same order all requests that were not answered.
-    Limits as in PublishRequest. A transactional stream takes up what a broken one has left, if nobody else has begun
-    under the id meanwhile (PRODUCER_FENCED): the first response then has `former_outcome`, and nothing of an open
-    transaction has remained.
+    """In the first request only: makes the whole stream idempotent. After a disconnect, open another stream, on any node, with
+    the `producer_token` of the last response, and send all requests that got no response again, in the same order. Limits
+    as in PublishRequest. On a transactional stream it ends what the disconnected stream left: the first response has
+    `former_outcome`, and an open transaction has been aborted. PRODUCER_FENCED if another producer has used the id since.
     """
     end: Global___TransactionEnd.ValueType
-    """After the records and offsets of this request, and all before it. Requests may be sent on without waiting for the
-    answer; they are of the next transaction.
+    """Ends the transaction after the records and offsets of this request and of all previous ones. Further requests may be
+    sent without waiting for the response; they belong to the next transaction.
     """
     @_builtins.property
     def records(self) -> _containers.RepeatedCompositeFieldContainer[Global___PublishRecord]:
-        """At least one, but for a transactional stream; limits as in PublishRequest."""
+        """At least one, except on a transactional stream; limits as in PublishRequest."""
 
     @_builtins.property
     def options(self) -> Global___PublishOptions:
-        """Absent: those of the request before, at first all defaults. A transactional stream has ACKS_ALL; the `timeout_ms` of
-        its first request is also how long it asks coordinators.
+        """Absent: those of the previous request; in the first request all defaults. A transactional stream requires ACKS_ALL; the
+        `timeout_ms` of its first request also bounds calls to coordinators.
         """
 
     @_builtins.property
     def transactional(self) -> Global___TransactionalWriter:
-        """In the first request only. Such a stream takes requests of any of records, offsets and end, in this order; one with
-        neither of them asks for the answer alone.
+        """In the first request only. Requests of such a stream hold any of `records`, `offsets` and `end`, applied in this order;
+        a request with none of them only gets a response.
         """
 
     @_builtins.property
     def offsets(self) -> _containers.RepeatedCompositeFieldContainer[Global___TransactionOffsets]:
-        """Places of groups, one entry a group, to be committed with the transaction. At most 100."""
+        """Offsets of groups, one entry for each group, committed with the transaction. At most 100."""
 
     def __init__(
         self,
@@ -559,7 +557,7 @@ Global___PublishStreamRequest: _TypeAlias = PublishStreamRequest  # noqa: Y015
 
 @_typing.final
 class PublishStreamResponse(_message.Message):
-    """Answers one PublishStreamRequest."""
+    """Response to one PublishStreamRequest."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -569,22 +567,22 @@ class PublishStreamResponse(_message.Message):
     FORMER_OUTCOME_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     producer_token: _builtins.bytes
-    """Covers all requests up to this one. Empty where the stream has none. A transactional stream always has one, which names
-    the open transaction, or the next one: keep it before asking for a commit, to learn the outcome whatever happens.
+    """Covers all requests up to this one. Empty if the stream began without one. A transactional stream always has one, which
+    identifies the open transaction, or the next one: store it before a commit, to be able to find out the outcome later.
     """
     outcome: Global___TransactionOutcome.ValueType
-    """Where `end` was asked for: what has become of the transaction. A commit that is not answered in time ends the stream
-    with OUTCOME_UNKNOWN: another stream with the last `producer_token` tells.
+    """Outcome of the transaction that the request's `end` ended. A commit that times out ends the stream with
+    OUTCOME_UNKNOWN: open another stream with the last `producer_token` to find out.
     """
     former_outcome: Global___TransactionOutcome.ValueType
-    """In the first response of a stream that began with `producer_token`: what became of the transaction that this names."""
+    """In the first response of a stream that began with `producer_token`: outcome of the transaction that it identifies."""
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___PublishResult]:
         """One for each record of the request, in their order."""
 
     @_builtins.property
     def error(self) -> _common_pb2.StreamlogError:
-        """Why offsets were refused, or a transaction was aborted that was to be committed."""
+        """Why offsets were refused, or why the transaction was aborted instead of committed."""
 
     def __init__(
         self,
@@ -605,7 +603,7 @@ Global___PublishStreamResponse: _TypeAlias = PublishStreamResponse  # noqa: Y015
 
 @_typing.final
 class StartPosition(_message.Message):
-    """Where to begin."""
+    """Where to start reading."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -617,7 +615,7 @@ class StartPosition(_message.Message):
     offset: _builtins.int
     """This offset, from 0."""
     timestamp_ms: _builtins.int
-    """The first record of this time (ms since 1970) or later; the end where there is none."""
+    """The first record with this timestamp (ms since 1970) or a later one; the end if there is none."""
     def __init__(
         self,
         *,
@@ -637,7 +635,7 @@ Global___StartPosition: _TypeAlias = StartPosition  # noqa: Y015
 
 @_typing.final
 class EndPosition(_message.Message):
-    """Where to end: before this."""
+    """Where to stop reading; exclusive."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -645,11 +643,11 @@ class EndPosition(_message.Message):
     OFFSET_FIELD_NUMBER: _builtins.int
     TIMESTAMP_MS_FIELD_NUMBER: _builtins.int
     bound: _common_pb2.OffsetBound.ValueType
-    """OFFSET_BOUND_LATEST: what can be read when the call begins. OFFSET_BOUND_EARLIEST is refused."""
+    """OFFSET_BOUND_LATEST: the end of the readable records when the call begins. OFFSET_BOUND_EARLIEST is refused."""
     offset: _builtins.int
     """This offset, from 0."""
     timestamp_ms: _builtins.int
-    """The first record of this time (ms since 1970) or later; where there is none yet, the end when the call begins."""
+    """The first record with this timestamp (ms since 1970) or a later one; if there is none, the end when the call begins."""
     def __init__(
         self,
         *,
@@ -669,7 +667,7 @@ Global___EndPosition: _TypeAlias = EndPosition  # noqa: Y015
 
 @_typing.final
 class SkippedBatch(_message.Message):
-    """A stored batch that cannot be decoded, and was passed over."""
+    """A stored batch that cannot be decoded, and was skipped."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -699,7 +697,9 @@ Global___SkippedBatch: _TypeAlias = SkippedBatch  # noqa: Y015
 
 @_typing.final
 class SubscribePartitions(_message.Message):
-    """Partitions of one topic that are read alike. Name a topic twice to read its partitions from different places."""
+    """Partitions of one topic, with the same start and end. A topic may have several entries, to read its partitions from
+    different positions.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -711,7 +711,7 @@ class SubscribePartitions(_message.Message):
     """Name of the topic, 1 to 249 of [a-zA-Z0-9._-]."""
     @_builtins.property
     def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Which ones. Empty: all of them, and those that are added while the call runs, from their beginning."""
+        """Empty: all, and those that are added while the call runs, from their beginning."""
 
     @_builtins.property
     def start(self) -> Global___StartPosition:
@@ -739,7 +739,7 @@ Global___SubscribePartitions: _TypeAlias = SubscribePartitions  # noqa: Y015
 
 @_typing.final
 class SubscribeRequest(_message.Message):
-    """What to read."""
+    """The partitions to read."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -755,18 +755,18 @@ class SubscribeRequest(_message.Message):
     offset_reset: Global___OffsetReset.ValueType
     """Default: OFFSET_RESET_NONE."""
     response_bytes_max: _builtins.int
-    """How large a response may be, in bytes. Default 1 MiB; lowered to `receive_bytes_max`. A single record may exceed it."""
+    """Limit of a response, in bytes. Default 1 MiB; lowered to `receive_bytes_max`. A single record may exceed it."""
     receive_bytes_max: _builtins.int
-    """What the gRPC client accepts in one message, in bytes. Default 4 MiB, as stock clients do; lowered to 64 MiB. A larger
-    record is not sent: its partition gets MESSAGE_TOO_LARGE.
+    """Message limit of the gRPC client, in bytes. Default 4 MiB, which is gRPC's; lowered to 64 MiB. A larger record is not
+    sent: its partition ends with MESSAGE_TOO_LARGE.
     """
     heartbeat_interval_ms: _builtins.int
-    """Where there is nothing to read, say so this often, in ms. Default 5,000; raised to 100."""
+    """Interval of heartbeats for partitions without new records, in ms. Default 5,000; raised to 100."""
     on_corrupt_batch: Global___CorruptBatchPolicy.ValueType
-    """Default: CORRUPT_BATCH_POLICY_FAIL, which ends its partition; the others go on."""
+    """Default: CORRUPT_BATCH_POLICY_FAIL, which ends that partition; the others continue."""
     @_builtins.property
     def subscriptions(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubscribePartitions]:
-        """At least one. At most 10,000 partitions together, none of them twice."""
+        """At least one. At most 10,000 partitions in total; no partition twice."""
 
     def __init__(
         self,
@@ -789,7 +789,7 @@ Global___SubscribeRequest: _TypeAlias = SubscribeRequest  # noqa: Y015
 
 @_typing.final
 class ReceivedRecord(_message.Message):
-    """A record as it is in the log."""
+    """A record read from the log."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -800,7 +800,7 @@ class ReceivedRecord(_message.Message):
     HEADERS_FIELD_NUMBER: _builtins.int
     TIMESTAMP_TYPE_FIELD_NUMBER: _builtins.int
     offset: _builtins.int
-    """Rises from record to record; not always by one."""
+    """Rises from record to record, not always by one."""
     timestamp_ms: _builtins.int
     """Milliseconds since 1970; -1: none."""
     key: _builtins.bytes
@@ -808,10 +808,10 @@ class ReceivedRecord(_message.Message):
     value: _builtins.bytes
     """Absent: null."""
     timestamp_type: _common_pb2.TimestampType.ValueType
-    """Whose clock."""
+    """Whether the producer or the leader set the timestamp."""
     @_builtins.property
     def headers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Header]:
-        """In the order in which they were written."""
+        """In the order in which they were written. A record may have several headers of one key."""
 
     def __init__(
         self,
@@ -840,7 +840,7 @@ Global___ReceivedRecord: _TypeAlias = ReceivedRecord  # noqa: Y015
 
 @_typing.final
 class PartitionRecords(_message.Message):
-    """News of one partition: its next records, or a heartbeat."""
+    """The next records of one partition, or a heartbeat."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -860,24 +860,24 @@ class PartitionRecords(_message.Message):
     partition: _builtins.int
     """Index of the partition."""
     leader_epoch: _builtins.int
-    """Leader epoch of these records: another one begins another PartitionRecords."""
+    """Leader epoch of these records, which is the same for all of them."""
     position: _builtins.int
-    """Where reading goes on: one past the last record, or later where the log has gaps. To be kept by who resumes by offset."""
+    """The next offset to read: one past the last record, or later where the log has gaps. Store it to resume by offset."""
     high_watermark: _builtins.int
-    """One past the last offset that is replicated."""
+    """One past the last replicated offset."""
     log_start: _builtins.int
-    """First offset that can be read."""
+    """First readable offset."""
     lag: _builtins.int
-    """Offsets between `position` and the end of what can be read. 0: the reader has seen everything."""
+    """Offsets between `position` and the readable end. 0: the client has read everything."""
     end_reached: _builtins.bool
-    """The end that was asked for is reached: nothing more comes of this partition."""
+    """The requested end is reached; the partition is read no further."""
     @_builtins.property
     def error(self) -> _common_pb2.StreamlogError:
-        """Nothing more comes of this partition, for this reason. The others go on."""
+        """Why the partition is read no further. The other partitions continue."""
 
     @_builtins.property
     def skipped_batches(self) -> _containers.RepeatedCompositeFieldContainer[Global___SkippedBatch]:
-        """With CORRUPT_BATCH_POLICY_SKIP: what was passed over since the last news of the partition."""
+        """With CORRUPT_BATCH_POLICY_SKIP: batches skipped since the partition's previous PartitionRecords."""
 
     @_builtins.property
     def records(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReceivedRecord]:
@@ -908,14 +908,14 @@ Global___PartitionRecords: _TypeAlias = PartitionRecords  # noqa: Y015
 
 @_typing.final
 class SubscribeResponse(_message.Message):
-    """Records of some partitions. When all partitions have reached their end or failed, the stream ends with OK."""
+    """Records of some partitions. The stream ends with OK once all partitions have reached their end or failed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     PARTITIONS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartitionRecords]:
-        """A partition may stand here several times, in order."""
+        """A partition may occur several times, in order."""
 
     def __init__(
         self,
@@ -953,41 +953,40 @@ class ConsumeJoin(_message.Message):
     group: _builtins.str
     """1 to 249 characters."""
     pattern: _builtins.str
-    """A regular expression (RE2) that a topic's whole name must match; beside the topics by name. Empty: none."""
+    """Topics by regular expression (RE2), which must match the whole name; in addition to `topics`. Empty: none."""
     instance_id: _builtins.str
-    """A name that outlives this stream: a member that joins under it again within its session keeps its partitions.
-    Empty: none.
+    """Makes the member static (KIP-345): a member that joins again with the same id before its session expires keeps its
+    partitions. Empty: a dynamic member.
     """
     offset_reset: Global___OffsetReset.ValueType
-    """Where to begin in partitions of which the group has committed nothing, or whose offset is no longer in the log.
-    Default: OFFSET_RESET_LATEST. With OFFSET_RESET_NONE the call ends with NO_OFFSET_FOR_PARTITION or
-    OFFSET_OUT_OF_RANGE.
+    """Where to start in partitions without a committed offset, or whose committed offset is no longer in the log. Default:
+    OFFSET_RESET_LATEST. With OFFSET_RESET_NONE the call ends with NO_OFFSET_FOR_PARTITION or OFFSET_OUT_OF_RANGE.
     """
     mode: Global___ConsumeMode.ValueType
     """Default: CONSUME_MODE_EXPLICIT."""
     isolation_level: _common_pb2.IsolationLevel.ValueType
     """Default: READ_UNCOMMITTED."""
     processing_timeout_ms: _builtins.int
-    """How long records may be with the client before one is acknowledged, a credit granted or anything else sent up, in
-    ms; also how long it may take to give partitions up. Past it other members get its partitions. Default 300,000.
+    """How long a client that has unacknowledged records may take before its next request, and how long it may take to give up
+    revoked partitions, in ms. After that its partitions go to other members. Kafka's max.poll.interval.ms. Default 300,000.
     """
     session_timeout_ms: _builtins.int
-    """How long a member may be away before its partitions go to others: one with an instance id, or one whose node has
-    died. In ms; default 45,000, raised and lowered to the nodes' bounds.
+    """How long a member may be absent before its partitions go to others: a static member that disconnected, or one whose node
+    failed. In ms; default 45,000, raised and lowered to the nodes' bounds.
     """
     assignor: _builtins.str
     """uniform, range or roundrobin. Empty: the nodes' default."""
     rack: _builtins.str
-    """The rack, or zone, that the client stands in: partitions near it are given to it rather. Empty: not told."""
+    """Rack or zone of the client: it is preferably assigned partitions with a replica there. Empty: unknown."""
     client_id: _builtins.str
-    """Name and release of the client, such as `orders/1.4`, for `group describe`. At most 200 characters."""
+    """Name and version of the client, such as `orders/1.4`, shown by `group describe`. At most 200 characters."""
     response_bytes_max: _builtins.int
-    """How large a response may be, in bytes. Default 1 MiB, lowered to 3 MiB. A single record may exceed it."""
+    """Limit of a response, in bytes. Default 1 MiB; lowered to 3 MiB. A single record may exceed it."""
     on_corrupt_batch: Global___CorruptBatchPolicy.ValueType
-    """Default: CORRUPT_BATCH_POLICY_FAIL, which ends the call. A batch that is skipped need not be acknowledged."""
+    """Default: CORRUPT_BATCH_POLICY_FAIL, which ends the call. Skipped batches need no acknowledgement."""
     @_builtins.property
     def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Names of topics. At most 10,000."""
+        """Topics by name. At most 10,000."""
 
     def __init__(
         self,
@@ -1029,8 +1028,8 @@ class ConsumeAcknowledgement(_message.Message):
     partition: _builtins.int
     """Index of the partition."""
     offset: _builtins.int
-    """Of the last record processed; it and all before it in the partition are committed. Beyond what was sent:
-    INVALID_REQUEST. Of a partition that is the member's no more: passed over.
+    """Of the last processed record; it and all records before it in the partition are committed. INVALID_REQUEST if it was not
+    sent yet; ignored if the partition is no longer assigned to the member.
     """
     def __init__(
         self,
@@ -1049,7 +1048,7 @@ Global___ConsumeAcknowledgement: _TypeAlias = ConsumeAcknowledgement  # noqa: Y0
 
 @_typing.final
 class ConsumeRequest(_message.Message):
-    """A message of the client."""
+    """A message from the client."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1058,19 +1057,19 @@ class ConsumeRequest(_message.Message):
     ACKNOWLEDGEMENTS_FIELD_NUMBER: _builtins.int
     RELEASED_FIELD_NUMBER: _builtins.int
     credits: _builtins.int
-    """So many more records may be sent down. 0 to 1,000,000; nothing is sent before the first."""
+    """This many more records may be sent to the client. 0 to 1,000,000; no record is sent without credit."""
     @_builtins.property
     def join(self) -> Global___ConsumeJoin:
-        """In the first message, and in no other."""
+        """In the first message only, and required there."""
 
     @_builtins.property
     def acknowledgements(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConsumeAcknowledgement]:
-        """Explicit mode. At most 10,000."""
+        """With CONSUME_MODE_EXPLICIT. At most 10,000."""
 
     @_builtins.property
     def released(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.TopicPartition]:
-        """Partitions of which what was sent and is not acknowledged will not be: whoever reads them next begins there. For
-        those that are being revoked; others are passed over. At most 10,000.
+        """Partitions that are being revoked, whose unacknowledged records the client will not acknowledge: the next member starts
+        with these records. Other partitions are ignored. At most 10,000.
         """
 
     def __init__(
@@ -1115,7 +1114,7 @@ Global___ConsumePartitions: _TypeAlias = ConsumePartitions  # noqa: Y015
 
 @_typing.final
 class ConsumeCommitted(_message.Message):
-    """How far a partition is committed."""
+    """The committed offset of one partition."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1127,7 +1126,7 @@ class ConsumeCommitted(_message.Message):
     partition: _builtins.int
     """Index of the partition."""
     offset: _builtins.int
-    """The next offset to read of whoever comes next."""
+    """The offset at which the next member starts."""
     def __init__(
         self,
         *,
@@ -1145,7 +1144,7 @@ Global___ConsumeCommitted: _TypeAlias = ConsumeCommitted  # noqa: Y015
 
 @_typing.final
 class ConsumeResponse(_message.Message):
-    """News for the member."""
+    """A change of the assignment, records, or a commit."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1157,16 +1156,18 @@ class ConsumeResponse(_message.Message):
     MEMBER_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def assigned(self) -> Global___ConsumePartitions:
-        """These are the member's from now on."""
+        """Partitions that are assigned to the member now, in addition to those it has."""
 
     @_builtins.property
     def revoked(self) -> Global___ConsumePartitions:
-        """Nothing more comes of these. Another member gets them when all that was sent of them is acknowledged or released."""
+        """Partitions of which no more records are sent. Another member gets them once all records that were sent are
+        acknowledged or released.
+        """
 
     @_builtins.property
     def lost(self) -> Global___ConsumePartitions:
-        """These may be another's already, and what was sent of them is not to be processed any more, if that can be helped.
-        The member has joined again; what it gets is told by `assigned`.
+        """Partitions that another member may have already: stop processing their records if possible. The member has joined
+        again; `assigned` follows.
         """
 
     @_builtins.property
@@ -1175,12 +1176,12 @@ class ConsumeResponse(_message.Message):
 
     @_builtins.property
     def committed(self) -> Global___ConsumeCommitted:
-        """The acknowledgements up to here are committed and replicated."""
+        """The acknowledged records up to this offset are committed, and the commit is replicated."""
 
     @_builtins.property
     def member(self) -> _groups_pb2.GroupMember:
-        """Who the client is in the group now: for offsets in a transaction, in the place of acknowledgements. Absent while it is
-        no member.
+        """Member id and epoch of the client, for offsets that are committed in a transaction instead of by acknowledgements.
+        Absent while it is not a member.
         """
 
     def __init__(
