@@ -19,7 +19,7 @@ from streamlog.model import BrokerId, RaftIndex
 from streamlog.ports import CallInfo, RpcError, Stream, StreamHandler
 from streamlog.ports.bundle import Ports
 from streamlog.raft import observers, transport
-from streamlog.raft.core.library import Role
+from streamlog.raft.core.library import RaftRole
 from streamlog.raft.observers import ObserverHub
 from streamlog.raft.open_storage import Owner, Storage, open_storage
 from streamlog.raft.port import Applied, Leadership, Quorum, StateMachine
@@ -129,7 +129,7 @@ class RaftNode:
     async def transfer_leadership(self) -> None:
         running = self._need_running()
         core = running.core
-        if core.role != Role.LEADER:
+        if core.role != RaftRole.LEADER:
             raise core.membership.not_controller(core.leader_id)
         core.hand_over()
         running.wake()
@@ -155,7 +155,7 @@ class RaftNode:
 
     def held(self) -> Mapping[BrokerId, RaftIndex]:
         core = self._need_running().core
-        return core.replication.held() if core.role == Role.LEADER else {}
+        return core.replication.held() if core.role == RaftRole.LEADER else {}
 
     def without_vote(self) -> Collection[BrokerId]:
         return self._need_running().core.without_vote()

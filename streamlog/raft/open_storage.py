@@ -25,10 +25,10 @@ from msgspec import Struct
 from streamlog.errors import DamagedFileError, LogDirectoryLockedError, StorageError
 from streamlog.model import BrokerId, RaftIndex
 from streamlog.ports import DirectoryLock, FileSystem, Random, Workers
-from streamlog.raft.core.voter_set_history import Membership
+from streamlog.raft.core.voter_set_history import VoterSetHistory
 from streamlog.raft.protocol.bounds import INDEX_MAX, TERM_MAX
 from streamlog.raft.protocol.entries import FIRST_INDEX
-from streamlog.raft.protocol.stored import Identity
+from streamlog.raft.protocol.stored import QuorumIdentity
 from streamlog.raft.storage import identity as identities
 from streamlog.raft.storage.journal import Journal
 from streamlog.raft.storage.journal_format import OVERHEAD_BYTES
@@ -52,7 +52,7 @@ class Owner(Struct, frozen=True, kw_only=True):
 
 
 class Storage(Struct, frozen=True, kw_only=True):
-    identity: Identity
+    identity: QuorumIdentity
     journal: Journal  # durable as it stands
     store: SnapshotStore
     snapshot: SnapshotContent | None  # covers the journal's base; the state to begin with
@@ -62,12 +62,12 @@ class Storage(Struct, frozen=True, kw_only=True):
         self.journal.close()
         self.lock.release()
 
-    def membership(self) -> Membership:
+    def membership(self) -> VoterSetHistory:
         """The voters of snapshot or bootstrap, then those of the journal."""
         identity, base, base_index = self.identity, self.identity.bootstrap, RaftIndex(0)
         if self.snapshot is not None:
             base, base_index = self.snapshot.head.voters, self.snapshot.head.voters_index
-        membership = Membership(identity.node_id, identity.directory_id, base, base_index, self.journal)
+        membership = VoterSetHistory(identity.node_id, identity.directory_id, base, base_index, self.journal)
         for entry in self.journal.between(1, len(self.journal)):
             if entry.index > base_index:
                 membership.appended(entry)
@@ -143,7 +143,7 @@ async def _begin(fs: FileSystem, random: Random, directory: str, owner: Owner, r
     directory_id = identities.draw_directory_id(random)
     journal = await Journal.create(fs, path, directory_id)
     journal.close()
-    identity = Identity(
+    identity = QuorumIdentity(
         cluster_id=owner.cluster_id, node_id=owner.node_id, directory_id=directory_id, bootstrap=owner.voters
     )
     await identities.write_identity(fs, f"{directory}/{IDENTITY}", identity)

@@ -22,13 +22,13 @@ from msgspec import Struct
 from streamlog.errors import CorruptMessageError, OutcomeUnknownError, StreamlogError, UnsupportedVersionError
 from streamlog.model import BrokerId
 from streamlog.ports.bundle import Ports
-from streamlog.raft.core.library import Role
+from streamlog.raft.core.library import RaftRole
 from streamlog.raft.core.outbox import Outbox
 from streamlog.raft.core.syncobj import HardenedSyncObj
 from streamlog.raft.observers import ObserverHub
 from streamlog.raft.open_storage import Storage
 from streamlog.raft.port import Leadership, StateMachine
-from streamlog.raft.protocol.messages import Hello, Message
+from streamlog.raft.protocol.messages import Message, PeerHello
 from streamlog.raft.settings import QuorumSettings
 from streamlog.raft.storage.snapshot_file import SnapshotContent
 from streamlog.raft.transport import Transport
@@ -75,7 +75,7 @@ class Runner:
         self._seal_after_s = settings.seal_after_ms / 1000
         self._journal = storage.journal
         self._store = storage.store
-        hello = Hello(cluster_id=identity.cluster_id, node_id=identity.node_id, directory_id=identity.directory_id)
+        hello = PeerHello(cluster_id=identity.cluster_id, node_id=identity.node_id, directory_id=identity.directory_id)
         self.transport = Transport(
             hello,
             self,
@@ -337,7 +337,7 @@ class Runner:
             term=core.term,
             leader=leader,
             address=None if voter is None else voter.address,
-            is_self=core.role == Role.LEADER,
+            is_self=core.role == RaftRole.LEADER,
             is_ready=core.is_ready,
         )
 

@@ -25,7 +25,7 @@ from streamlog.errors import CorruptMessageError, InconsistentClusterError, Stat
 from streamlog.model import BrokerId
 from streamlog.ports import CallInfo, Channel, Clock, Network, Probe, Random, RpcError, Stream
 from streamlog.raft.protocol import wire
-from streamlog.raft.protocol.messages import Hello, Message
+from streamlog.raft.protocol.messages import Message, PeerHello
 from streamlog.raft.settings import QuorumSettings
 from streamlog.raft.voters import DirectoryId, Voter
 
@@ -54,7 +54,7 @@ SETTLED_S: Final = 1.0
 """A link younger than this may be the twin of one that both sides dialled at the same time."""
 
 
-class Receiver(Protocol):
+class LinkReceiver(Protocol):
     """Gets what the links bring, in order."""
 
     def link_up(self, node_id: BrokerId, directory_id: DirectoryId) -> None: ...
@@ -66,7 +66,7 @@ class Receiver(Protocol):
         ...
 
 
-class Link:
+class PeerLink:
     """One incarnation of a stream to a peer."""
 
     def __init__(self, peer: BrokerId, address: str, dialled_by: BrokerId, now: float) -> None:
@@ -101,7 +101,7 @@ class Link:
             self._filled.clear()
             await self._filled.wait()
 
-    async def read(self, stream: Stream, receiver: Receiver) -> None:
+    async def read(self, stream: Stream, receiver: LinkReceiver) -> None:
         """Hand over what comes in, until the stream ends or brings what is not a message."""
         try:
             while (data := await stream.recv()) is not None:
@@ -121,8 +121,8 @@ class Transport:
 
     def __init__(
         self,
-        hello: Hello,
-        receiver: Receiver,
+        hello: PeerHello,
+        receiver: LinkReceiver,
         *,
         network: Network,
         clock: Clock,
@@ -143,7 +143,7 @@ class Transport:
         self._named: dict[BrokerId, float] = {}  # peers whose faults were logged, and when; the oldest first
         self._refusals: dict[BrokerId, str] = {}  # by peers that were dialled and did not want us: told once
         self._entries_encoder = wire.EntriesEncoder()
-        self._links: dict[BrokerId, Link] = {}
+        self._links: dict[BrokerId, PeerLink] = {}
         self._wanted: dict[BrokerId, Voter] = {}
         self._wanted_changed = asyncio.Event()
 
@@ -246,7 +246,7 @@ class Transport:
         await stream.send(wire.encode_hello(self._hello))
         await self._use(stream, hello, hello.node_id, info.peer)
 
-    async def _expect_hello(self, stream: Stream) -> Hello:
+    async def _expect_hello(self, stream: Stream) -> PeerHello:
         """The peer's Hello, checked. TimeoutError, RpcError, CorruptMessageError, InconsistentClusterError."""
         async with asyncio.timeout(HELLO_TIMEOUT_S):
             data = await stream.recv()
@@ -261,9 +261,9 @@ class Transport:
 
     # Links.
 
-    async def _use(self, stream: Stream, hello: Hello, dialled_by: BrokerId, address: str) -> None:
+    async def _use(self, stream: Stream, hello: PeerHello, dialled_by: BrokerId, address: str) -> None:
         """Exchange messages until one side ends it."""
-        link = Link(hello.node_id, address, dialled_by, self._clock.monotonic())
+        link = PeerLink(hello.node_id, address, dialled_by, self._clock.monotonic())
         if not self._attach(link, hello.directory_id):
             return
         try:
@@ -277,7 +277,7 @@ class Transport:
             if link.fault:
                 self._name_fault(link)
 
-    def _name_fault(self, link: Link) -> None:
+    def _name_fault(self, link: PeerLink) -> None:
         now = self._clock.monotonic()
         if now < self._named.get(link.peer, float("-inf")) + REPEATED_S:
             return
@@ -290,7 +290,7 @@ class Transport:
         self._named[link.peer] = now
         self._probe("quorum_peer_dropped", peer=link.peer, address=link.address, reason=link.fault)
 
-    def _attach(self, link: Link, directory_id: DirectoryId) -> bool:
+    def _attach(self, link: PeerLink, directory_id: DirectoryId) -> bool:
         """Make it the link to its peer; False when the one that is there stays."""
         old = self._links.get(link.peer)
         if old is not None:
@@ -303,7 +303,7 @@ class Transport:
         self._receiver.link_up(link.peer, directory_id)
         return True
 
-    def _detach(self, link: Link) -> None:
+    def _detach(self, link: PeerLink) -> None:
         link.over.set()
         if self._links.get(link.peer) is link:
             del self._links[link.peer]

@@ -15,7 +15,7 @@ from streamlog.metadata.image.image import MetadataImage
 from streamlog.metadata.image.snapshot import encode_snapshot
 from streamlog.metadata.image.state_machine import MetadataStateMachine
 from streamlog.model import RaftIndex
-from streamlog.raft.core.library import Role
+from streamlog.raft.core.library import RaftRole
 from streamlog.raft.core.syncobj import HardenedSyncObj
 from streamlog.raft.node import RaftNode
 from streamlog.raft.observers import Observer
@@ -82,7 +82,7 @@ class Quorum:
 
     def leader(self) -> str | None:
         """The host that leads the highest term."""
-        leaders = [member for member in self.members() if member.core.role == Role.LEADER]
+        leaders = [member for member in self.members() if member.core.role == RaftRole.LEADER]
         leader = max(leaders, key=lambda member: member.core.term, default=None)
         return None if leader is None else f"n{leader.node_id}"
 

@@ -15,7 +15,7 @@ DEPLOY = ROOT / "deploy"
 FILES = sorted(DEPLOY.rglob("*.properties"))
 
 
-def loaded(path: Path) -> tuple[node_settings.Voter, ...]:
+def loaded(path: Path) -> tuple[node_settings.VoterAddress, ...]:
     found = load_node(PropertiesFile(path.name, path.read_text()))
     assert found.warnings == ()
     return found.config[node_settings.CONTROLLER_QUORUM_VOTERS]

@@ -16,7 +16,7 @@ from streamlog.ports import Network, RpcError
 from streamlog.raft import transport
 from streamlog.raft.pb import raft_pb2 as pb
 from streamlog.raft.protocol import wire
-from streamlog.raft.protocol.messages import Hello
+from streamlog.raft.protocol.messages import PeerHello
 
 FORGED_TERM: Final = 1 << 30
 STRANGER: Final = 99
@@ -107,7 +107,7 @@ async def forge(network: Network, target: str, impersonated: str | None, rng: ra
     """One stream to `target`, with one message; as the node at `impersonated`, or as a stranger."""
     try:
         if impersonated is None:
-            hello = wire.encode_hello(Hello(cluster_id="test", node_id=STRANGER, directory_id=DIRECTORY))  # type: ignore[arg-type]
+            hello = wire.encode_hello(PeerHello(cluster_id="test", node_id=STRANGER, directory_id=DIRECTORY))  # type: ignore[arg-type]
             messages = strangers_messages(rng)
         else:
             hello = await _hello_of(network, impersonated)
@@ -132,7 +132,7 @@ async def _hello_of(network: Network, target: str) -> bytes:
     channel = network.connect(target)
     try:
         async with asyncio.timeout(ANSWER_S), channel.stream(transport.METHOD) as stream:
-            await stream.send(wire.encode_hello(Hello(cluster_id="test", node_id=STRANGER, directory_id=DIRECTORY)))  # type: ignore[arg-type]
+            await stream.send(wire.encode_hello(PeerHello(cluster_id="test", node_id=STRANGER, directory_id=DIRECTORY)))  # type: ignore[arg-type]
             return wire.encode_hello(wire.decode_hello(await stream.recv() or b""))
     finally:
         await channel.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streamlog.model import RaftIndex, RaftTerm
-from streamlog.raft.protocol.entries import Entry
+from streamlog.raft.protocol.entries import LogEntry
 from streamlog.raft.storage import journal_format as fmt
 from streamlog.raft.storage.journal import Journal
 from streamlog.raft.voters import DirectoryId
@@ -18,8 +18,8 @@ DIRECTORY = DirectoryId(bytes(range(16)))
 REMEDY = "bring it back from the others"
 
 
-def entry(index: int, term: int = 1, data: bytes | None = None) -> Entry:
-    return Entry(data if data is not None else b"\0command-%d" % index, RaftIndex(index), RaftTerm(term))
+def entry(index: int, term: int = 1, data: bytes | None = None) -> LogEntry:
+    return LogEntry(data if data is not None else b"\0command-%d" % index, RaftIndex(index), RaftTerm(term))
 
 
 def make_machine(seed: int | str = 0) -> Machine:

@@ -8,10 +8,10 @@ from typing import Any
 
 from streamlog.model import BrokerId, RaftIndex
 from streamlog.ports import no_probe
-from streamlog.raft.core.library import Role
+from streamlog.raft.core.library import RaftRole
 from streamlog.raft.core.outbox import Outbox
 from streamlog.raft.core.syncobj import HardenedSyncObj
-from streamlog.raft.core.voter_set_history import Membership
+from streamlog.raft.core.voter_set_history import VoterSetHistory
 from streamlog.raft.settings import QuorumSettings
 from streamlog.raft.storage.journal import Journal
 from streamlog.raft.storage.snapshot_file import SnapshotContent
@@ -72,7 +72,7 @@ class OurNode:
         self.machine = ListMachine()
         self.journal = at_once(Journal.create(self.files, "/journal", disk))
         self.store = SnapshotStore(self.files, InstantWorkers(), "", remedy="")
-        self.membership = Membership(BrokerId(node), disk, bootstrap, RaftIndex(0), self.journal)
+        self.membership = VoterSetHistory(BrokerId(node), disk, bootstrap, RaftIndex(0), self.journal)
         self.outbox = Outbox(lambda peer, message: lab.post(node, peer, message) and None)
         self.core = HardenedSyncObj(
             BrokerId(node),
@@ -126,7 +126,7 @@ class OurLab(Lab):
         if node not in self.slow_disks:
             at_once(parts.journal.sync())
         parts.outbox.release(parts.journal.durable)
-        if self.core(node).role != Role.LEADER:
+        if self.core(node).role != RaftRole.LEADER:
             self.core(node).election_deadline = FAR
 
     def sync_disk(self, node: int) -> None:
@@ -155,7 +155,7 @@ class OurLab(Lab):
         self.campaign(node)
         self.flush()
         self.run(3, *among)
-        assert self.core(node).role == Role.LEADER
+        assert self.core(node).role == RaftRole.LEADER
 
     def campaign(self, node: int) -> None:
         self.core(node).election_deadline = 0
@@ -172,7 +172,7 @@ class OurLab(Lab):
         return self.core(node).term
 
     def leads(self, node: int) -> bool:
-        return self.core(node).role == Role.LEADER
+        return self.core(node).role == RaftRole.LEADER
 
     def compact(self, node: int, *, trailing: int = 0) -> None:
         """Take a snapshot and give up the log behind it."""

@@ -6,8 +6,8 @@ from typing import Any
 
 from streamlog.model import RaftIndex, RaftTerm
 from streamlog.raft.core.elections import NEVER
-from streamlog.raft.core.library import Role
-from streamlog.raft.protocol.entries import Entry
+from streamlog.raft.core.library import RaftRole
+from streamlog.raft.protocol.entries import LogEntry
 from streamlog.raft.protocol.messages import (
     AppendReply,
     AppendRequest,
@@ -18,8 +18,8 @@ from .lab import FAR
 from .our_lab import OurLab
 
 
-def entry(index: int, term: int, text: str = "x") -> Entry:
-    return Entry(b"\x01" + text.encode(), RaftIndex(index), RaftTerm(term))
+def entry(index: int, term: int, text: str = "x") -> LogEntry:
+    return LogEntry(b"\x01" + text.encode(), RaftIndex(index), RaftTerm(term))
 
 
 def append(lab: OurLab, leader: int, to: int, *, term: int, prev: tuple[int, int], **rest: Any) -> AppendReply:
@@ -59,8 +59,8 @@ def lead(lab: OurLab, node: int, term: int) -> None:
     core.set_term(RaftTerm(term - 1), None)
     core.elections._campaign()
     for peer in lab.ids:
-        if core.role == Role.CANDIDATE and peer != node:
+        if core.role == RaftRole.CANDIDATE and peer != node:
             lab.hand(peer, node, VoteReply(term=RaftTerm(term), granted=True))
-    assert core.role == Role.LEADER
+    assert core.role == RaftRole.LEADER
     for link in lab.queues:
         lab.queues[link].clear()

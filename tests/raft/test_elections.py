@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from streamlog.model import BrokerId
-from streamlog.raft.core.library import Role
+from streamlog.raft.core.library import RaftRole
 
 from .kit import Cluster
 from .our_lab import OurLab
@@ -79,7 +79,7 @@ def test_who_went_first_in_vain_gives_way_after_a_moment() -> None:
     ask(lab, 1)
     lab.flush()
     assert lab.leads(1)
-    assert lab.core(3).role == Role.FOLLOWER
+    assert lab.core(3).role == RaftRole.FOLLOWER
 
 
 def test_who_was_refused_does_not_go_first() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from streamlog.errors import InvariantError, StorageError
 from streamlog.model import BrokerId, RaftIndex, RaftTerm
-from streamlog.raft.protocol.entries import FIRST_ENTRY, Entry
+from streamlog.raft.protocol.entries import FIRST_ENTRY, LogEntry
 
 from .journal_kit import contents, create, entry, filled, indexes, make_machine, reopen
 
@@ -17,7 +17,7 @@ def test_golden_bytes() -> None:
     machine = make_machine()
     journal = create(machine)
     journal.set_state(RaftTerm(3), BrokerId(2))
-    journal.append(Entry(b"\0hi", RaftIndex(2), RaftTerm(3)))
+    journal.append(LogEntry(b"\0hi", RaftIndex(2), RaftTerm(3)))
     journal.truncate(RaftIndex(2))
     journal.flush()
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from streamlog.errors import DamagedFileError, StorageError
 from streamlog.model import BrokerId, RaftIndex, RaftTerm
-from streamlog.raft.protocol.entries import FIRST_ENTRY, Entry
+from streamlog.raft.protocol.entries import FIRST_ENTRY, LogEntry
 from streamlog.raft.storage import journal_format as fmt
 from streamlog.raft.storage.journal import Journal
 from streamlog.raft.voters import DirectoryId
@@ -166,7 +166,7 @@ class Model:
     def __init__(self) -> None:
         self.entries = [FIRST_ENTRY]
         self.state: tuple[int, int | None] = (0, None)
-        self.history: list[tuple[list[Entry], tuple[int, int | None]]] = []  # after each change since the last sync
+        self.history: list[tuple[list[LogEntry], tuple[int, int | None]]] = []  # after each change since the last sync
 
     def note(self) -> None:
         self.history.append((list(self.entries), self.state))
@@ -196,7 +196,7 @@ def drive(journal: Journal, model: Model, rng: random.Random, machine: Machine) 
             journal.set_state(RaftTerm(model.state[0]), None if model.state[1] is None else BrokerId(model.state[1]))
         case "reset":
             index, base_term = RaftIndex(last.index + 5), RaftTerm(last.term + 1)
-            model.entries = [Entry(FIRST_ENTRY.data, index, base_term)]
+            model.entries = [LogEntry(FIRST_ENTRY.data, index, base_term)]
             model.note()
             journal.reset(index, base_term)
         case "compact" if len(model.entries) > 2:
@@ -205,7 +205,7 @@ def drive(journal: Journal, model: Model, rng: random.Random, machine: Machine) 
             model.synced()
             machine.run(journal.compact(base.index))
             model.entries = [
-                Entry(FIRST_ENTRY.data, base.index, base.term),
+                LogEntry(FIRST_ENTRY.data, base.index, base.term),
                 *model.entries[len(model.entries) // 2 + 1 :],
             ]
             model.note()
@@ -221,7 +221,7 @@ def drive(journal: Journal, model: Model, rng: random.Random, machine: Machine) 
             model.synced()
 
 
-def suffix(entries: list[Entry], base: int) -> list[tuple[int, int, bytes]]:
+def suffix(entries: list[LogEntry], base: int) -> list[tuple[int, int, bytes]]:
     """Entries behind `base`, and the base by index and term."""
     return [(e.index, e.term, b"" if e.index == base else e.data) for e in entries if e.index >= base]
 

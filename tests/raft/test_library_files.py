@@ -24,7 +24,7 @@ from pysyncobj.journal import FileJournal
 
 from streamlog.errors import DamagedFileError, ThrottledError
 from streamlog.model import BrokerId, RaftIndex, RaftTerm
-from streamlog.raft.protocol.entries import Entry
+from streamlog.raft.protocol.entries import LogEntry
 from streamlog.raft.protocol.messages import VoteReply
 from streamlog.raft.storage import journal_format, snapshot_file
 from streamlog.raft.storage.journal import Journal
@@ -134,7 +134,7 @@ def test_t9_ours_is_whole_wherever_the_compaction_is_killed(changes: int) -> Non
     machine.run(machine.fs.sync_dir("/"))
     journal = machine.run(Journal.create(machine.fs, "/q/journal", directory(1)))
     for number in range(2, 51):
-        journal.append(Entry(b"\0command", RaftIndex(number), RaftTerm(1)))
+        journal.append(LogEntry(b"\0command", RaftIndex(number), RaftTerm(1)))
     machine.run(journal.sync())
     machine.cut_after(changes)
     try:
@@ -162,7 +162,7 @@ def our_journal() -> InstantFiles:
     files = InstantFiles()
     journal = at_once(Journal.create(files, "/journal", directory(1)))
     for number in range(2, 21):
-        journal.append(Entry(b"\0payload%03d" % number, RaftIndex(number), RaftTerm(1)))
+        journal.append(LogEntry(b"\0payload%03d" % number, RaftIndex(number), RaftTerm(1)))
     at_once(journal.sync())
     at_once(journal.sync())
     return files

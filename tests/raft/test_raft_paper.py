@@ -6,8 +6,8 @@ import pytest
 
 from streamlog.errors import CorruptMessageError
 from streamlog.model import RaftIndex, RaftTerm
-from streamlog.raft.core.library import Role
-from streamlog.raft.protocol.entries import NO_OP, Entry
+from streamlog.raft.core.library import RaftRole
+from streamlog.raft.protocol.entries import NO_OP, LogEntry
 from streamlog.raft.protocol.messages import (
     AppendReply,
     PreVoteRequest,
@@ -30,12 +30,12 @@ def test_3_4_a_follower_that_hears_nobody_asks_and_then_campaigns() -> None:
     assert lab.core(1).term == 0
     lab.deliver(1, 2)
     lab.deliver(2, 1)
-    assert lab.core(1).role == Role.CANDIDATE
+    assert lab.core(1).role == RaftRole.CANDIDATE
     assert (lab.core(1).term, lab.nodes[1].journal.vote) == (1, 1)
     lab.deliver(1, 2)
     lab.deliver(2, 1)
-    assert lab.core(1).role == Role.LEADER
-    assert lab.nodes[1].journal.last == Entry(NO_OP, RaftIndex(2), RaftTerm(1))
+    assert lab.core(1).role == RaftRole.LEADER
+    assert lab.nodes[1].journal.last == LogEntry(NO_OP, RaftIndex(2), RaftTerm(1))
 
 
 def test_3_4_time_outs_are_drawn_anew_and_apart() -> None:
@@ -59,14 +59,14 @@ def test_3_4_a_candidate_follows_a_leader_of_its_term() -> None:
     lab = OurLab(3)
     lab.core(1).elections._campaign()
     assert append(lab, 2, 1, term=1, prev=(1, 0)).matched
-    assert (lab.core(1).role, lab.core(1).leader_id) == (Role.FOLLOWER, 2)
+    assert (lab.core(1).role, lab.core(1).leader_id) == (RaftRole.FOLLOWER, 2)
 
 
 def test_3_4_a_higher_term_deposes_a_lower_one_is_told() -> None:
     lab = OurLab(3)
     lead(lab, 1, 3)
     lab.hand(2, 1, AppendReply(term=RaftTerm(7), round=1, matched=False, next_index=RaftIndex(1)))
-    assert (lab.core(1).role, lab.core(1).term) == (Role.FOLLOWER, 7)
+    assert (lab.core(1).role, lab.core(1).term) == (RaftRole.FOLLOWER, 7)
     assert append(lab, 3, 1, term=6, prev=(1, 0)).term == 7
     lab.hand(3, 1, VoteRequest(term=RaftTerm(6), last_index=RaftIndex(9), last_term=RaftTerm(6)))
     assert lab.queues[1, 3].pop() == VoteReply(term=RaftTerm(7), granted=False)
@@ -222,4 +222,4 @@ def test_3_10_only_the_leader_is_obeyed() -> None:
     lab = OurLab(3)
     lab.elect(1)
     lab.hand(3, 2, TimeoutNow(term=lab.core(2).term))
-    assert lab.core(2).role == Role.FOLLOWER
+    assert lab.core(2).role == RaftRole.FOLLOWER

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from streamlog.errors import OutcomeUnknownError
 from streamlog.model import BrokerId, RaftIndex, RaftTerm
-from streamlog.raft.core.library import Role
+from streamlog.raft.core.library import RaftRole
 from streamlog.raft.protocol.messages import PreVoteRequest, VoteReply, VoteRequest, VotersNotice
 from streamlog.raft.voters import VoterSet
 
@@ -133,11 +133,11 @@ def test_a_voter_without_its_disk_is_not_elected_by_who_knew_it() -> None:
     lab.clock.now += 10
     lab.campaign(3)
     lab.flush()
-    assert lab.core(3).role == Role.FOLLOWER  # no pre-vote
+    assert lab.core(3).role == RaftRole.FOLLOWER  # no pre-vote
     lab.core(3).elections._campaign()
     lab.settle(3)
     lab.flush()
-    assert lab.core(3).role == Role.CANDIDATE  # no vote
+    assert lab.core(3).role == RaftRole.CANDIDATE  # no vote
     lab.campaign(1)
     lab.flush()
     assert not lab.leads(1)
@@ -210,9 +210,9 @@ def test_a_voter_without_its_disk_does_not_count() -> None:
     lab.core(2).connect(BrokerId(3), directory(77))  # node 3 came back with another directory
     lab.core(2).elections._campaign()
     lab.hand(3, 2, VoteReply(term=lab.core(2).term, granted=True))
-    assert lab.core(2).role == Role.CANDIDATE
+    assert lab.core(2).role == RaftRole.CANDIDATE
     lab.hand(1, 2, VoteReply(term=lab.core(2).term, granted=True))
-    assert lab.core(2).role == Role.LEADER
+    assert lab.core(2).role == RaftRole.LEADER
     lab.cut |= {(2, 1)}
     lab.submit(2, "x")
     lab.run(4, 2, 3)

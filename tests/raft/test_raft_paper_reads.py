@@ -6,7 +6,7 @@ from typing import Any
 
 from streamlog.errors import NotControllerError
 from streamlog.model import BrokerId, RaftIndex, RaftTerm
-from streamlog.raft.core.library import Role
+from streamlog.raft.core.library import RaftRole
 from streamlog.raft.protocol.messages import (
     AppendReply,
     AppendRequest,
@@ -224,7 +224,7 @@ def test_9_6_a_node_of_an_older_term_learns_the_newer() -> None:
     lab.campaign(1)
     lab.deliver(1, 2)
     lab.deliver(2, 1)
-    assert (lab.core(1).term, lab.core(1).role) == (6, Role.FOLLOWER)
+    assert (lab.core(1).term, lab.core(1).role) == (6, RaftRole.FOLLOWER)
 
 
 def test_a_follower_asks_soon_when_the_stream_from_its_leader_breaks() -> None:

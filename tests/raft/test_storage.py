@@ -18,7 +18,7 @@ from streamlog.errors import (
 from streamlog.model import BrokerId, RaftIndex, RaftTerm
 from streamlog.raft.open_storage import Owner, Storage, open_storage
 from streamlog.raft.port import Applied
-from streamlog.raft.protocol.entries import VOTERS, Entry
+from streamlog.raft.protocol.entries import VOTERS, LogEntry
 from streamlog.raft.protocol.stored import Session, SnapshotHead
 from streamlog.raft.protocol.wire import encode_voters
 from streamlog.raft.storage import framed_file, snapshot_file
@@ -45,7 +45,7 @@ def used(last: int = 30, *, snapshot: int | None = None, base: int | None = None
     machine = Machine()
     storage = start(machine)
     for index in range(2, last + 1):
-        storage.journal.append(Entry(b"\0x", RaftIndex(index), RaftTerm(1)))
+        storage.journal.append(LogEntry(b"\0x", RaftIndex(index), RaftTerm(1)))
     storage.journal.set_state(RaftTerm(1), BrokerId(1))
     machine.run(storage.journal.sync())
     if snapshot is not None:
@@ -216,7 +216,7 @@ def test_voters_of_the_settings_are_for_the_first_start() -> None:
 def test_voters_of_the_journal_are_in_effect() -> None:
     machine = used(10)
     storage = start(machine)
-    storage.journal.append(Entry(VOTERS + encode_voters(voters(1, 2)), RaftIndex(11), RaftTerm(1)))
+    storage.journal.append(LogEntry(VOTERS + encode_voters(voters(1, 2)), RaftIndex(11), RaftTerm(1)))
     machine.run(storage.journal.sync())
     machine.power_cut()
     membership = start(machine).membership()

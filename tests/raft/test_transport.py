@@ -10,7 +10,7 @@ from streamlog.model import BrokerId, RaftIndex, RaftTerm
 from streamlog.ports import RpcError
 from streamlog.ports.bundle import Ports
 from streamlog.raft.protocol import wire
-from streamlog.raft.protocol.messages import Hello, Message, SnapshotRequest, VoteReply
+from streamlog.raft.protocol.messages import Message, PeerHello, SnapshotRequest, VoteReply
 from streamlog.raft.settings import QuorumSettings
 from streamlog.raft.transport import METHOD, Transport
 from streamlog.raft.voters import DirectoryId
@@ -31,7 +31,9 @@ class End:
         self.received_terms: list[int] = []
         self.gate = asyncio.Event()
         self.gate.set()
-        hello = Hello(cluster_id=cluster_id, node_id=BrokerId(node_id), directory_id=DirectoryId(bytes([node_id]) * 16))
+        hello = PeerHello(
+            cluster_id=cluster_id, node_id=BrokerId(node_id), directory_id=DirectoryId(bytes([node_id]) * 16)
+        )
         self.transport = Transport(
             hello,
             self,
@@ -197,7 +199,7 @@ def test_a_node_with_this_nodes_id_is_refused() -> None:
 
         async def dial() -> None:
             async with client.network.connect(f"n1:{PORT}").stream(METHOD) as stream:
-                hello = Hello(cluster_id="c", node_id=BrokerId(1), directory_id=DirectoryId(bytes(16)))
+                hello = PeerHello(cluster_id="c", node_id=BrokerId(1), directory_id=DirectoryId(bytes(16)))
                 await stream.send(wire.encode_hello(hello))
                 while await stream.recv() is not None:
                     pass
@@ -219,7 +221,7 @@ def test_what_is_no_message_ends_the_link() -> None:
 
         async def dial() -> None:
             async with client.network.connect(f"n1:{PORT}").stream(METHOD) as stream:
-                hello = Hello(cluster_id="c", node_id=BrokerId(9), directory_id=DirectoryId(bytes([9]) * 16))
+                hello = PeerHello(cluster_id="c", node_id=BrokerId(9), directory_id=DirectoryId(bytes([9]) * 16))
                 await stream.send(wire.encode_hello(hello))
                 await stream.recv()
                 await stream.send(b"\xff\xff\xff")

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from streamlog.model import RaftIndex, RaftTerm
-from streamlog.raft.protocol.entries import FIRST_ENTRY, NO_OP, Entry
+from streamlog.raft.protocol.entries import FIRST_ENTRY, NO_OP, LogEntry
 
 from .simulation.truth import Promise, Truth
 
 TOLD = Promise(term=1, vote=None, index=3, index_term=1)
 
 
-def log(end: int) -> list[Entry]:
-    return [FIRST_ENTRY, *(Entry(NO_OP, RaftIndex(index), RaftTerm(1)) for index in range(2, end))]
+def log(end: int) -> list[LogEntry]:
+    return [FIRST_ENTRY, *(LogEntry(NO_OP, RaftIndex(index), RaftTerm(1)) for index in range(2, end))]
 
 
 def test_a_node_that_its_disk_has_stopped_has_what_it_told_of() -> None:

@@ -12,9 +12,9 @@ from streamlog.raft.pb import raft_pb2 as pb
 from streamlog.raft.port import Applied
 from streamlog.raft.protocol import messages as m
 from streamlog.raft.protocol import wire
-from streamlog.raft.protocol.entries import Entry
+from streamlog.raft.protocol.entries import LogEntry
 from streamlog.raft.protocol.observed import ObservedCommands, ObservedSnapshot, WatchRequest
-from streamlog.raft.protocol.stored import Identity, Session, SnapshotHead
+from streamlog.raft.protocol.stored import QuorumIdentity, Session, SnapshotHead
 from streamlog.raft.voters import DirectoryId
 
 from .kit import voters
@@ -35,7 +35,7 @@ MESSAGES: list[tuple[m.Message, str]] = [
             prev_index=N(5),
             prev_term=T(2),
             next_within_ms=100,
-            entries=(Entry(b"\0hi", N(6), T(3)),),
+            entries=(LogEntry(b"\0hi", N(6), T(3)),),
         ),
         "320c080310071804200528023864" "320b3209080610031a03006869",
     ),
@@ -70,9 +70,9 @@ def test_entries_may_stand_within_the_message_or_behind_it() -> None:
 def test_each_batch_of_entries_is_its_own() -> None:
     encoder = wire.EntriesEncoder()
     batches = [
-        (Entry(b"\0\x1a\1a", N(6), T(3)),),
-        (Entry(b"\0\x1a\1b", N(6), T(4)),),
-        (Entry(b"\0\x1a\1b", N(6), T(4)), Entry(b"\0\x1a\1c", N(7), T(4))),
+        (LogEntry(b"\0\x1a\1a", N(6), T(3)),),
+        (LogEntry(b"\0\x1a\1b", N(6), T(4)),),
+        (LogEntry(b"\0\x1a\1b", N(6), T(4)), LogEntry(b"\0\x1a\1c", N(7), T(4))),
     ]
     for entries in [*batches, *batches[::-1]]:
         message = m.AppendRequest(
@@ -82,7 +82,7 @@ def test_each_batch_of_entries_is_its_own() -> None:
 
 
 def test_a_hello_comes_first() -> None:
-    hello = m.Hello(cluster_id="c", node_id=BrokerId(2), directory_id=DIRECTORY)
+    hello = m.PeerHello(cluster_id="c", node_id=BrokerId(2), directory_id=DIRECTORY)
     data = wire.encode_hello(hello)
     assert wire.decode_hello(data) == hello
     assert wire.decode_message(data) is None  # later it means nothing
@@ -157,7 +157,7 @@ def test_voters_there_and_back() -> None:
 
 
 def test_parts_of_files_there_and_back() -> None:
-    identity = Identity(cluster_id="c", node_id=BrokerId(1), directory_id=DIRECTORY, bootstrap=voters(1, 2))
+    identity = QuorumIdentity(cluster_id="c", node_id=BrokerId(1), directory_id=DIRECTORY, bootstrap=voters(1, 2))
     assert wire.decode_identity(wire.encode_identity(identity)) == identity
     head = SnapshotHead(last_index=N(9), last_term=T(2), voters_index=N(3), voters=voters(1))
     assert wire.decode_snapshot_head(wire.encode_snapshot_head(head)) == head

@@ -16,7 +16,7 @@ from streamlog.raft.core.library import SUCCESS, Caller, Library
 from streamlog.raft.core.sessions import Sessions
 from streamlog.raft.port import RESULT_BYTES_MAX, Applied, StateMachine
 from streamlog.raft.protocol import wire
-from streamlog.raft.protocol.entries import Entry, EntryKind
+from streamlog.raft.protocol.entries import EntryKind, LogEntry
 from streamlog.raft.protocol.stored import Session
 from streamlog.raft.settings import QuorumSettings
 
@@ -24,7 +24,7 @@ Outcome: TypeAlias = Applied | OutcomeUnknownError | None
 """What an entry came to: None for the kinds that nobody proposes."""
 
 
-class Listener(Protocol):
+class AppliedListener(Protocol):
     """Told what has happened to the state. Must not raise."""
 
     def on_applied(self, index: RaftIndex, command: bytes | None) -> None:
@@ -39,7 +39,9 @@ class Listener(Protocol):
 class Applier:
     """Owned by the core; owns the state machine and the sessions."""
 
-    def __init__(self, raft: Library, machine: StateMachine[Any], settings: QuorumSettings, listener: Listener) -> None:
+    def __init__(
+        self, raft: Library, machine: StateMachine[Any], settings: QuorumSettings, listener: AppliedListener
+    ) -> None:
         self._raft = raft
         self._machine = machine
         self._entries_max = settings.apply_entries_max
@@ -60,7 +62,7 @@ class Applier:
                 caller(outcome, SUCCESS)
         return raft.last_applied < raft.commit_index
 
-    def _caller_of(self, entry: Entry) -> Caller | None:
+    def _caller_of(self, entry: LogEntry) -> Caller | None:
         for term, caller in self._raft.waiting.pop(entry.index, ()):  # one at most
             if term != entry.term:  # callers of older terms were told when that leadership ended
                 raise InvariantError(f"entry {entry.index} of term {entry.term} answers a caller of term {term}")
@@ -73,7 +75,7 @@ class Applier:
         self._machine.install(index, picture)
         self._listener.on_restored(index)
 
-    def _apply(self, entry: Entry, caller: Caller | None) -> tuple[Outcome, bytes | None]:
+    def _apply(self, entry: LogEntry, caller: Caller | None) -> tuple[Outcome, bytes | None]:
         """(outcome, the command if it was carried out)."""
         match entry.kind:
             case EntryKind.COMMAND:

@@ -34,8 +34,8 @@ from __future__ import annotations
 
 from streamlog.errors import CorruptMessageError
 from streamlog.model import BrokerId, RaftTerm
-from streamlog.raft.core.library import Library, Peer, Role
-from streamlog.raft.core.voter_set_history import Membership
+from streamlog.raft.core.library import Library, Peer, RaftRole
+from streamlog.raft.core.voter_set_history import VoterSetHistory
 from streamlog.raft.protocol.bounds import TERM_MAX
 from streamlog.raft.protocol.messages import PreVoteReply, PreVoteRequest, TimeoutNow, VoteReply, VoteRequest
 from streamlog.raft.settings import QuorumSettings
@@ -48,7 +48,7 @@ class Elections:
     but for PySyncObj's own vote and what follows from it.
     """
 
-    def __init__(self, raft: Library, membership: Membership, settings: QuorumSettings) -> None:
+    def __init__(self, raft: Library, membership: VoterSetHistory, settings: QuorumSettings) -> None:
         self._raft = raft
         self._membership = membership
         self._shortest_s = settings.election_timeout_min_ms / 1000
@@ -69,7 +69,7 @@ class Elections:
 
     def on_time(self, now: float) -> None:
         """Start an election if one is due."""
-        if self._raft.role == Role.LEADER or now < self._raft.election_deadline or not self._membership.is_voter:
+        if self._raft.role == RaftRole.LEADER or now < self._raft.election_deadline or not self._membership.is_voter:
             return
         self._patience_s = 0.0  # it has been shown
         self._restart_timer()
@@ -91,7 +91,7 @@ class Elections:
     def _ask_for_pre_votes(self) -> None:
         raft = self._raft
         raft.leader = None
-        raft.set_role(Role.FOLLOWER)
+        raft.set_role(RaftRole.FOLLOWER)
         self._asked_term, self._asked_at = RaftTerm(raft.term + 1), raft.now()
         self._granted = {raft.me.id}
         last = raft.log.last
@@ -107,7 +107,7 @@ class Elections:
     def on_pre_vote_request(self, peer: Peer, request: PreVoteRequest) -> None:
         raft = self._raft
         silence_s = raft.now() - self._heard_at
-        hears_leader = raft.role == Role.LEADER or silence_s < self._shortest_s + self._patience_s
+        hears_leader = raft.role == RaftRole.LEADER or silence_s < self._shortest_s + self._patience_s
         wins = (
             self._membership.may_lead(peer.id) and self._is_up_to_date(request) and not self._goes_first(peer, request)
         )
@@ -147,7 +147,7 @@ class Elections:
         if raft.term >= TERM_MAX:
             return  # no election in an honest quorum gets here
         raft.leader = None
-        raft.set_role(Role.CANDIDATE)
+        raft.set_role(RaftRole.CANDIDATE)
         raft.set_term(RaftTerm(raft.term + 1), raft.me.id)
         raft.votes, self._voted = 1, {raft.me.id}
         last = raft.log.last
@@ -185,7 +185,7 @@ class Elections:
         if reply.term > raft.term:
             self.step_down(reply.term)
             return
-        fresh = reply.term == raft.term and raft.role == Role.CANDIDATE and peer.id not in self._voted
+        fresh = reply.term == raft.term and raft.role == RaftRole.CANDIDATE and peer.id not in self._voted
         if reply.granted and fresh and self._membership.counts(peer.id):
             self._voted.add(peer.id)
             raft.give_message(peer, {"type": "response_vote", "term": reply.term})
@@ -215,7 +215,7 @@ class Elections:
         self._patience_s = max(0, announced_ms - settings.heartbeat_ms) / 1000
         if term > raft.term:
             raft.set_term(term, None)
-        raft.set_role(Role.FOLLOWER)
+        raft.set_role(RaftRole.FOLLOWER)
         raft.leader = peer
         self._met_leader = True
         self._heard_at = self.followed_at = raft.now()
@@ -227,7 +227,7 @@ class Elections:
         raft = self._raft
         if term > raft.term:
             raft.set_term(term, None)
-        raft.set_role(Role.FOLLOWER)
+        raft.set_role(RaftRole.FOLLOWER)
         raft.leader = None
         self._close_pre_vote()
         self._restart_timer()
@@ -237,14 +237,14 @@ class Elections:
         whole cluster starts, nobody leads, and time-outs would be waited for in vain.
         """
         raft = self._raft
-        fresh = raft.role == Role.FOLLOWER and raft.leader is None and not self._met_leader
+        fresh = raft.role == RaftRole.FOLLOWER and raft.leader is None and not self._met_leader
         if fresh and 1 + len(raft.connected) >= self._membership.majority:
             self._ask_soon()
 
     def on_stream_lost(self, peer: Peer) -> None:
         """A follower that loses the stream from its leader asks soon whether the others have lost it too."""
         raft = self._raft
-        if raft.role == Role.FOLLOWER and raft.leader == peer:
+        if raft.role == RaftRole.FOLLOWER and raft.leader == peer:
             self._heard_at = NEVER
             self._ask_soon()
 

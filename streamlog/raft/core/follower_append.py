@@ -38,15 +38,15 @@ from streamlog.errors import CorruptMessageError, InvariantError
 from streamlog.model import RaftIndex
 from streamlog.raft.core.elections import Elections
 from streamlog.raft.core.library import Library, Peer
-from streamlog.raft.core.voter_set_history import Membership
-from streamlog.raft.protocol.entries import Entry
+from streamlog.raft.core.voter_set_history import VoterSetHistory
+from streamlog.raft.protocol.entries import LogEntry
 from streamlog.raft.protocol.messages import AppendReply, AppendRequest
 
 
 class FollowerAppend:
     """Has no state of its own: the log and the commit index of the core are changed here while it follows."""
 
-    def __init__(self, raft: Library, elections: Elections, membership: Membership) -> None:
+    def __init__(self, raft: Library, elections: Elections, membership: VoterSetHistory) -> None:
         self._raft = raft
         self._elections = elections
         self._membership = membership
@@ -107,7 +107,7 @@ class FollowerAppend:
                 self._append(entry)
         return max(log.base.index, RaftIndex(request.prev_index + len(request.entries)))
 
-    def _cut(self, conflicting: Entry) -> None:
+    def _cut(self, conflicting: LogEntry) -> None:
         """Our entry of that index, and all behind it, is not the leader's."""
         index, commit_index = conflicting.index, self._raft.commit_index
         if index <= commit_index:
@@ -115,7 +115,7 @@ class FollowerAppend:
         self._raft.log.truncate(index)
         self._membership.truncated(index)
 
-    def _append(self, entry: Entry) -> None:
+    def _append(self, entry: LogEntry) -> None:
         self._raft.log.append(entry)
         self._membership.appended(entry)
 

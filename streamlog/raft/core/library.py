@@ -31,7 +31,7 @@ from pysyncobj.transport import Transport
 from streamlog.errors import InvariantError
 from streamlog.model import BrokerId, RaftIndex, RaftTerm
 from streamlog.ports import Random
-from streamlog.raft.protocol.entries import FIRST_INDEX, Entry
+from streamlog.raft.protocol.entries import FIRST_INDEX, LogEntry
 from streamlog.raft.protocol.messages import Message, VoteReply
 from streamlog.raft.settings import QuorumSettings
 from streamlog.raft.storage.journal import Journal
@@ -80,7 +80,7 @@ def on_own_clock(method: Callable[Concatenate[L, P], T]) -> Callable[Concatenate
     return entered
 
 
-class Role(IntEnum):
+class RaftRole(IntEnum):
     """The library's numbers."""
 
     FOLLOWER = 0
@@ -121,16 +121,16 @@ class LibraryLog:
         self.journal = journal
 
     def add(self, data: bytes, index: int, term: int) -> None:
-        self.journal.append(Entry(data, RaftIndex(index), RaftTerm(term)))
+        self.journal.append(LogEntry(data, RaftIndex(index), RaftTerm(term)))
 
     def __len__(self) -> int:
         return len(self.journal)
 
     @overload
-    def __getitem__(self, place: int) -> Entry: ...
+    def __getitem__(self, place: int) -> LogEntry: ...
     @overload
-    def __getitem__(self, place: slice) -> list[Entry]: ...
-    def __getitem__(self, place: int | slice) -> Entry | list[Entry]:
+    def __getitem__(self, place: slice) -> list[LogEntry]: ...
+    def __getitem__(self, place: int | slice) -> LogEntry | list[LogEntry]:
         if isinstance(place, slice):
             return self.journal.between(*place.indices(len(self.journal))[:2])
         return self.journal.at(place)
@@ -215,7 +215,7 @@ class Library(SyncObj):  # type: ignore[misc]  # the library has no types
     def set_term(self, term: RaftTerm, vote: BrokerId | None) -> None:
         self._set_current_term(term, vote)
 
-    def set_role(self, role: Role) -> None:
+    def set_role(self, role: RaftRole) -> None:
         self._set_state(role)
 
     def become_leader(self) -> None:

@@ -21,8 +21,8 @@ from streamlog.errors import (
     StreamlogError,
     ThrottledError,
 )
-from streamlog.raft.core.library import SUCCESS, Library, Role
-from streamlog.raft.core.voter_set_history import Membership
+from streamlog.raft.core.library import SUCCESS, Library, RaftRole
+from streamlog.raft.core.voter_set_history import VoterSetHistory
 from streamlog.raft.port import CLIENT_ID_BYTES_MAX, SEQUENCE_MAX, Applied
 from streamlog.raft.protocol import wire
 from streamlog.raft.protocol.entries import COMMAND
@@ -53,7 +53,7 @@ class Proposal:
 class Proposals:
     """Owned by the core."""
 
-    def __init__(self, raft: Library, membership: Membership, settings: QuorumSettings) -> None:
+    def __init__(self, raft: Library, membership: VoterSetHistory, settings: QuorumSettings) -> None:
         self._raft = raft
         self._membership = membership
         self._settings = settings
@@ -63,7 +63,7 @@ class Proposals:
     def submit(self, command: bytes, client_id: str, sequence: int, answer: Answer) -> None:
         """Queue it. Raises instead where it can be refused at once; `answer` is not called then."""
         self._check(command, client_id, sequence)
-        if self._raft.role != Role.LEADER:
+        if self._raft.role != RaftRole.LEADER:
             raise self._membership.not_controller(self._raft.leader_id)
         settings = self._settings
         if self._count >= settings.proposals_max or self._bytes + len(command) > settings.proposals_bytes_max:

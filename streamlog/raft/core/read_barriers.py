@@ -15,9 +15,9 @@ from typing import TypeAlias
 
 from streamlog.errors import NotControllerError, StreamlogError
 from streamlog.model import RaftIndex
-from streamlog.raft.core.library import Library, Role
+from streamlog.raft.core.library import Library, RaftRole
 from streamlog.raft.core.replication import Replication
-from streamlog.raft.core.voter_set_history import Membership
+from streamlog.raft.core.voter_set_history import VoterSetHistory
 
 Passed: TypeAlias = Callable[[RaftIndex | StreamlogError], None]
 """Called once, with the index applied, or why there is none. Must not raise."""
@@ -26,7 +26,7 @@ Passed: TypeAlias = Callable[[RaftIndex | StreamlogError], None]
 class Barriers:
     """Owned by the core; volatile, of one term."""
 
-    def __init__(self, raft: Library, membership: Membership, replication: Replication) -> None:
+    def __init__(self, raft: Library, membership: VoterSetHistory, replication: Replication) -> None:
         self._raft = raft
         self._membership = membership
         self._replication = replication
@@ -38,7 +38,7 @@ class Barriers:
 
     def ask(self, passed: Passed) -> None:
         """NotControllerError at once where this node does not lead."""
-        if self._raft.role != Role.LEADER:
+        if self._raft.role != RaftRole.LEADER:
             raise self._membership.not_controller(self._raft.leader_id)
         self._asked.append(passed)
 

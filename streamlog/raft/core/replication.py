@@ -26,9 +26,9 @@ from collections.abc import Iterable
 from streamlog.errors import CorruptMessageError
 from streamlog.model import BrokerId, RaftIndex
 from streamlog.raft.core.elections import NEVER, Elections
-from streamlog.raft.core.library import Library, Peer, Role
+from streamlog.raft.core.library import Library, Peer, RaftRole
 from streamlog.raft.core.progress import Progress, SnapshotTransfer
-from streamlog.raft.core.voter_set_history import Membership
+from streamlog.raft.core.voter_set_history import VoterSetHistory
 from streamlog.raft.protocol.messages import AppendReply, AppendRequest, SnapshotReply, SnapshotRequest
 from streamlog.raft.settings import QuorumSettings
 from streamlog.raft.storage.snapshot_store import SnapshotStore
@@ -42,7 +42,7 @@ class Replication:
         self,
         raft: Library,
         elections: Elections,
-        membership: Membership,
+        membership: VoterSetHistory,
         store: SnapshotStore,
         settings: QuorumSettings,
     ) -> None:
@@ -159,7 +159,7 @@ class Replication:
         if reply.term > self._raft.term:
             self._elections.step_down(reply.term)
             return None
-        if reply.term != self._raft.term or self._raft.role != Role.LEADER:
+        if reply.term != self._raft.term or self._raft.role != RaftRole.LEADER:
             return None
         if reply.round > self._round:
             raise CorruptMessageError(f"an answer to round {reply.round}, and the last one was {self._round}")

@@ -24,7 +24,7 @@ from streamlog.ports import Workers
 from streamlog.raft.core.applying import Applier
 from streamlog.raft.core.elections import Elections
 from streamlog.raft.core.library import Library, Peer
-from streamlog.raft.core.voter_set_history import Membership
+from streamlog.raft.core.voter_set_history import VoterSetHistory
 from streamlog.raft.port import StateMachine
 from streamlog.raft.protocol.entries import FIRST_INDEX
 from streamlog.raft.protocol.messages import SnapshotReply, SnapshotRequest
@@ -50,7 +50,7 @@ class Snapshots:
         self,
         raft: Library,
         elections: Elections,
-        membership: Membership,
+        membership: VoterSetHistory,
         applier: Applier,
         machine: StateMachine[Any],
         store: SnapshotStore,

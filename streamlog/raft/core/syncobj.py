@@ -28,17 +28,17 @@ from typing import Any, Final, assert_never
 from streamlog.errors import CorruptMessageError, InvariantError
 from streamlog.model import BrokerId, RaftTerm
 from streamlog.ports import Clock, Probe, Random
-from streamlog.raft.core.applying import Applier, Listener
+from streamlog.raft.core.applying import AppliedListener, Applier
 from streamlog.raft.core.elections import Elections
 from streamlog.raft.core.follower_append import FollowerAppend
-from streamlog.raft.core.library import Caller, Library, Peer, Role, on_own_clock
+from streamlog.raft.core.library import Caller, Library, Peer, RaftRole, on_own_clock
 from streamlog.raft.core.outbox import Outbox
 from streamlog.raft.core.proposals import Proposals
 from streamlog.raft.core.read_barriers import Barriers
 from streamlog.raft.core.replication import Replication
 from streamlog.raft.core.snapshots import Snapshots
 from streamlog.raft.core.voter_changes import VoterChanges
-from streamlog.raft.core.voter_set_history import Membership
+from streamlog.raft.core.voter_set_history import VoterSetHistory
 from streamlog.raft.port import StateMachine
 from streamlog.raft.protocol.bounds import INDEX_JUMP_MAX, TERM_JUMP_MAX
 from streamlog.raft.protocol.entries import NO_OP
@@ -71,11 +71,11 @@ class HardenedSyncObj(Library):
         node_id: BrokerId,
         *,
         journal: Journal,
-        membership: Membership,
+        membership: VoterSetHistory,
         store: SnapshotStore,
         outbox: Outbox,
         machine: StateMachine[Any],
-        listener: Listener,
+        listener: AppliedListener,
         settings: QuorumSettings,
         clock: Clock,
         random: Random,
@@ -203,10 +203,10 @@ class HardenedSyncObj(Library):
     def turn(self) -> bool:
         """Do what can be done now; True when there is more to do at once."""
         self.elections.on_time(self.now())
-        if self.role == Role.LEADER:
+        if self.role == RaftRole.LEADER:
             self._lead()
         more = self.applier.apply_committed()
-        if self.role == Role.LEADER:
+        if self.role == RaftRole.LEADER:
             self.barriers.let_pass()
             self.barriers.begin_round()
             self.replication.send()
@@ -228,7 +228,7 @@ class HardenedSyncObj(Library):
 
     def next_deadline(self) -> float | None:
         """When a turn has something to do by itself, on the node's clock; None: never."""
-        if self.role != Role.LEADER:
+        if self.role != RaftRole.LEADER:
             return self.elections.next_deadline()
         change = self.voter_changes.next_deadline()
         deadline = self.replication.next_deadline()
@@ -244,12 +244,12 @@ class HardenedSyncObj(Library):
 
     def quorum_silence_s(self) -> float:
         """How long ago this node heard from the quorum: a leader hears a majority, and steps down when it does not."""
-        return 0.0 if self.role == Role.LEADER else self.now() - self.elections.followed_at
+        return 0.0 if self.role == RaftRole.LEADER else self.now() - self.elections.followed_at
 
     @property
     def is_ready(self) -> bool:
         """It leads, and has applied an entry of its own term: its state is that of the last leader, or later."""
-        return self.role == Role.LEADER and self.no_op_index is not None and self.no_op_index <= self.last_applied
+        return self.role == RaftRole.LEADER and self.no_op_index is not None and self.no_op_index <= self.last_applied
 
     # What the parts ask for.
 
@@ -271,7 +271,7 @@ class HardenedSyncObj(Library):
         """Other voters are in effect."""
         self.others = {self.peer(voter.node_id) for voter in self.membership.voters if voter.node_id != self.me.id}
         self._probe("quorum_voters", index=self.membership.index, voters=str(self.membership.voters))
-        if self.role == Role.LEADER:
+        if self.role == RaftRole.LEADER:
             self.replication.update_peers()
         for peer in sorted(self.connected, key=lambda peer: peer.id):
             self.send(peer, self.membership.notice)
@@ -299,7 +299,7 @@ class HardenedSyncObj(Library):
     def _SyncObj__setState(self, role: int) -> None:
         was = self.role
         super()._SyncObj__setState(role)
-        if was == Role.LEADER and role != Role.LEADER:
+        if was == RaftRole.LEADER and role != RaftRole.LEADER:
             self._end_term()
 
     def _end_term(self) -> None:

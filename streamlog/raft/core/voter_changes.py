@@ -41,11 +41,11 @@ from streamlog.errors import (
 )
 from streamlog.model import BrokerId, RaftIndex
 from streamlog.ports import Probe
-from streamlog.raft.core.library import Library, Role
+from streamlog.raft.core.library import Library, RaftRole
 from streamlog.raft.core.replication import Replication
-from streamlog.raft.core.voter_set_history import Membership
+from streamlog.raft.core.voter_set_history import VoterSetHistory
 from streamlog.raft.protocol import wire
-from streamlog.raft.protocol.entries import VOTERS, Entry
+from streamlog.raft.protocol.entries import VOTERS, LogEntry
 from streamlog.raft.settings import QuorumSettings
 from streamlog.raft.voters import UNKNOWN_DIRECTORY, Voter, VoterSet
 
@@ -70,7 +70,7 @@ class VoterChanges:
     def __init__(
         self,
         raft: Library,
-        membership: Membership,
+        membership: VoterSetHistory,
         replication: Replication,
         settings: QuorumSettings,
         probe: Probe,
@@ -104,7 +104,7 @@ class VoterChanges:
         self._begin(_Change(done=done, remove=node_id, add=voter))
 
     def _check_idle(self) -> None:
-        if self._raft.role != Role.LEADER:
+        if self._raft.role != RaftRole.LEADER:
             raise self._membership.not_controller(self._raft.leader_id)
         if self._change is not None:
             raise VoterChangeInProgressError("another change of the voters is not over")
@@ -187,7 +187,7 @@ class VoterChanges:
 
     def _put(self, voters: VoterSet) -> RaftIndex:
         raft = self._raft
-        entry = Entry(VOTERS + wire.encode_voters(voters), RaftIndex(raft.log.last.index + 1), raft.term)
+        entry = LogEntry(VOTERS + wire.encode_voters(voters), RaftIndex(raft.log.last.index + 1), raft.term)
         raft.log.append(entry)
         self._membership.appended(entry)
         return entry.index

@@ -32,13 +32,13 @@ from collections.abc import Callable
 from streamlog.errors import InvariantError, NotControllerError
 from streamlog.model import BrokerId, RaftIndex
 from streamlog.raft.protocol import wire
-from streamlog.raft.protocol.entries import Entry, EntryKind
+from streamlog.raft.protocol.entries import EntryKind, LogEntry
 from streamlog.raft.protocol.messages import VotersNotice
 from streamlog.raft.storage.journal import Journal
 from streamlog.raft.voters import UNKNOWN_DIRECTORY, DirectoryId, VoterSet
 
 
-class Membership:
+class VoterSetHistory:
     """Owned by the core. Not durable by itself: journal and snapshot are."""
 
     def __init__(
@@ -172,7 +172,7 @@ class Membership:
 
     # The log.
 
-    def appended(self, entry: Entry) -> None:
+    def appended(self, entry: LogEntry) -> None:
         """Every entry that comes into the log passes here."""
         if entry.kind == EntryKind.VOTERS:
             self._history.append((entry.index, wire.decode_voters(entry.payload)))

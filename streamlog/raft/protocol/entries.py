@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from streamlog.model import RaftIndex, RaftTerm
 
 
-class Entry(NamedTuple):
+class LogEntry(NamedTuple):
     """In the order in which PySyncObj unpacks its entries; equal (index, term) means equal data (log matching)."""
 
     data: bytes
@@ -40,5 +40,5 @@ COMMAND: Final = bytes([EntryKind.COMMAND])
 VOTERS: Final = bytes([EntryKind.VOTERS])
 
 FIRST_INDEX: Final = RaftIndex(1)
-FIRST_ENTRY: Final = Entry(NO_OP, FIRST_INDEX, RaftTerm(0))
+FIRST_ENTRY: Final = LogEntry(NO_OP, FIRST_INDEX, RaftTerm(0))
 """Every log begins with it; it counts as committed and applied (PySyncObj's convention)."""

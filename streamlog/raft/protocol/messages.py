@@ -11,11 +11,11 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from streamlog.model import BrokerId, RaftIndex, RaftTerm
-from streamlog.raft.protocol.entries import Entry
+from streamlog.raft.protocol.entries import LogEntry
 from streamlog.raft.voters import DirectoryId, VoterSet
 
 
-class Hello(Struct, frozen=True, kw_only=True):
+class PeerHello(Struct, frozen=True, kw_only=True):
     """First on every stream, both ways."""
 
     cluster_id: str
@@ -57,7 +57,7 @@ class AppendRequest(Struct, frozen=True, kw_only=True):
     prev_index: RaftIndex  # entries[0].index - 1
     prev_term: RaftTerm
     next_within_ms: int = 0  # the leader will be heard again after so long at most; 0: its usual heartbeat
-    entries: tuple[Entry, ...] = ()  # consecutive; none: a heartbeat
+    entries: tuple[LogEntry, ...] = ()  # consecutive; none: a heartbeat
 
 
 class AppendReply(Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from streamlog.raft.port import Applied
 from streamlog.raft.voters import DirectoryId, VoterSet
 
 
-class Identity(Struct, frozen=True, kw_only=True):
+class QuorumIdentity(Struct, frozen=True, kw_only=True):
     """Whose directory it is. Written once, before the first vote."""
 
     cluster_id: str

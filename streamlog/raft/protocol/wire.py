@@ -28,9 +28,9 @@ from streamlog.raft.protocol.bounds import (
     TERM_MAX,
     bounded,
 )
-from streamlog.raft.protocol.entries import Entry, EntryKind
+from streamlog.raft.protocol.entries import EntryKind, LogEntry
 from streamlog.raft.protocol.observed import Observed, ObservedCommands, ObservedSnapshot, WatchRequest
-from streamlog.raft.protocol.stored import Identity, Session, SnapshotHead
+from streamlog.raft.protocol.stored import QuorumIdentity, Session, SnapshotHead
 from streamlog.raft.voters import (
     ADDRESS_BYTES_MAX,
     DIRECTORY_ID_BYTES,
@@ -77,17 +77,17 @@ def _cluster_id(value: str) -> str:
 # Streams: Hello and messages, each in an Envelope.
 
 
-def encode_hello(hello: m.Hello) -> bytes:
+def encode_hello(hello: m.PeerHello) -> bytes:
     body = pb.Hello(cluster_id=hello.cluster_id, node_id=hello.node_id, directory_id=hello.directory_id)
     return pb.Envelope(hello=body).SerializeToString()
 
 
-def decode_hello(data: bytes) -> m.Hello:
+def decode_hello(data: bytes) -> m.PeerHello:
     envelope = _parse(pb.Envelope, data)
     if envelope.WhichOneof("body") != "hello":
         raise CorruptMessageError("a stream must begin with a Hello")
     hello = envelope.hello
-    return m.Hello(
+    return m.PeerHello(
         cluster_id=_cluster_id(hello.cluster_id),
         node_id=_node_id(hello.node_id),
         directory_id=_directory(hello.directory_id, known=True),
@@ -98,10 +98,10 @@ class EntriesEncoder:
     """Encodes the entries of append messages. A leader sends each batch to all its followers: it is encoded once."""
 
     def __init__(self) -> None:
-        self._entries: tuple[Entry, ...] = ()  # the last ones
+        self._entries: tuple[LogEntry, ...] = ()  # the last ones
         self._encoded = b""
 
-    def encode(self, entries: tuple[Entry, ...]) -> bytes:
+    def encode(self, entries: tuple[LogEntry, ...]) -> bytes:
         """An Envelope of their own; see `encode_message`."""
         if entries != self._entries:  # cheap: they are the same objects, or differ in the first one
             body = pb.AppendRequest(
@@ -183,7 +183,7 @@ def _encode_append_request(x: m.AppendRequest) -> pb.Envelope:  # but for the en
 def _decode_append_request(x: pb.AppendRequest) -> m.Message:
     bounded(len(x.entries), ENTRIES_MAX, "append: number of entries")
     bounded(x.prev_index, INDEX_MAX - ENTRIES_MAX, "append: index")
-    entries = tuple([Entry(e.data, RaftIndex(e.index), RaftTerm(e.term)) for e in x.entries])
+    entries = tuple([LogEntry(e.data, RaftIndex(e.index), RaftTerm(e.term)) for e in x.entries])
     before = x.prev_term
     for place, entry in enumerate(entries, x.prev_index + 1):
         if entry.index != place or not entry.data or not before <= entry.term <= x.term:
@@ -203,7 +203,7 @@ def _decode_append_request(x: pb.AppendRequest) -> m.Message:
     )
 
 
-def _check_entry(entry: Entry) -> None:
+def _check_entry(entry: LogEntry) -> None:
     """It can be applied once it is committed: what cannot is refused before it is in the log, and not by a node that
     stops over it at each start.
     """
@@ -377,7 +377,7 @@ def _directory(data: bytes, *, known: bool) -> DirectoryId:
 # Parts of files.
 
 
-def encode_identity(identity: Identity) -> bytes:
+def encode_identity(identity: QuorumIdentity) -> bytes:
     return pb.Identity(
         cluster_id=identity.cluster_id,
         node_id=identity.node_id,
@@ -386,9 +386,9 @@ def encode_identity(identity: Identity) -> bytes:
     ).SerializeToString()
 
 
-def decode_identity(data: bytes) -> Identity:
+def decode_identity(data: bytes) -> QuorumIdentity:
     identity = _parse(pb.Identity, data)
-    return Identity(
+    return QuorumIdentity(
         cluster_id=_cluster_id(identity.cluster_id),
         node_id=_node_id(identity.node_id),
         directory_id=_directory(identity.directory_id, known=True),

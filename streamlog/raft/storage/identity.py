@@ -13,7 +13,7 @@ from streamlog.errors import CorruptMessageError, DamagedFileError, Inconsistent
 from streamlog.model import BrokerId
 from streamlog.ports import FileSystem, Random
 from streamlog.raft.protocol import wire
-from streamlog.raft.protocol.stored import Identity
+from streamlog.raft.protocol.stored import QuorumIdentity
 from streamlog.raft.storage.framed_file import read_framed, write_framed
 from streamlog.raft.voters import DIRECTORY_ID_BYTES, DirectoryId
 
@@ -24,11 +24,11 @@ def draw_directory_id(random: Random) -> DirectoryId:
     return DirectoryId(random.getrandbits(8 * DIRECTORY_ID_BYTES).to_bytes(DIRECTORY_ID_BYTES, "big"))
 
 
-async def write_identity(fs: FileSystem, path: str, identity: Identity) -> None:
+async def write_identity(fs: FileSystem, path: str, identity: QuorumIdentity) -> None:
     await write_framed(fs, path, MAGIC, wire.encode_identity(identity))
 
 
-def read_identity(fs: FileSystem, path: str, *, remedy: str) -> Identity:
+def read_identity(fs: FileSystem, path: str, *, remedy: str) -> QuorumIdentity:
     """DamagedFileError, UnsupportedVersionError, FileNotFoundError."""
     payload = read_framed(fs, path, MAGIC, remedy=remedy)
     try:
@@ -37,7 +37,7 @@ def read_identity(fs: FileSystem, path: str, *, remedy: str) -> Identity:
         raise DamagedFileError(path, 0, str(error), remedy) from None
 
 
-def check_owner(identity: Identity, path: str, *, cluster_id: str, node_id: BrokerId) -> None:
+def check_owner(identity: QuorumIdentity, path: str, *, cluster_id: str, node_id: BrokerId) -> None:
     """InconsistentClusterError when the directory is another node's or another cluster's."""
     for what, found, own in (
         ("node", identity.node_id, node_id),

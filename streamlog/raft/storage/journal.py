@@ -21,7 +21,7 @@ from typing import Any, Final
 from streamlog.errors import DamagedFileError, InvariantError, StorageError, UnsupportedVersionError
 from streamlog.model import BrokerId, RaftIndex, RaftTerm
 from streamlog.ports import File, FileSystem
-from streamlog.raft.protocol.entries import FIRST_ENTRY, Entry
+from streamlog.raft.protocol.entries import FIRST_ENTRY, LogEntry
 from streamlog.raft.storage import journal_format as fmt
 from streamlog.raft.storage.journal_format import RecordKind
 from streamlog.raft.storage.memory_log import MemoryLog
@@ -101,19 +101,19 @@ class Journal(MemoryLog):
         self._put(RecordKind.FILE, fmt.FILE_PAYLOAD.pack(FORMAT_VERSION, self._directory_id))
         self._put(RecordKind.BASE, fmt.BASE_PAYLOAD.pack(self.base.index, self.base.term))
 
-    def _replay(self, record: fmt.Record, remedy: str) -> None:
+    def _replay(self, record: fmt.JournalRecord, remedy: str) -> None:
         """Take one record of the file into memory. It checks, but may still say what cannot be."""
         try:
             self._take(record)
         except (ValueError, InvariantError) as error:
             raise DamagedFileError(self._path, record.position, str(error), remedy) from None
 
-    def _take(self, record: fmt.Record) -> None:
+    def _take(self, record: fmt.JournalRecord) -> None:
         payload = record.payload
         match record.kind:
             case RecordKind.ENTRY:
                 index, term = _unpack(fmt.ENTRY_PAYLOAD, payload[: fmt.ENTRY_PAYLOAD.size])
-                self._take_entry(Entry(payload[fmt.ENTRY_PAYLOAD.size :], RaftIndex(index), RaftTerm(term)), 0)
+                self._take_entry(LogEntry(payload[fmt.ENTRY_PAYLOAD.size :], RaftIndex(index), RaftTerm(term)), 0)
             case RecordKind.STATE:
                 term, vote = _unpack(fmt.STATE_PAYLOAD, payload)
                 self.term, self.vote = RaftTerm(term), None if vote == _NO_VOTE else BrokerId(vote)
@@ -157,7 +157,7 @@ class Journal(MemoryLog):
 
     # Changing it. Seen at once; durable after a sync.
 
-    def append(self, entry: Entry) -> None:
+    def append(self, entry: LogEntry) -> None:
         """InvariantError unless it is the next one, of no older term."""
         self._take_entry(entry, self.written + 1)
         self._put(RecordKind.ENTRY, fmt.ENTRY_PAYLOAD.pack(entry.index, entry.term) + entry.data)
@@ -307,7 +307,7 @@ def _encode_all(records: Sequence[tuple[RecordKind, bytes]], position: int, dura
 
 
 def _check_beginning(
-    records: Sequence[fmt.Record], path: str, directory_id: DirectoryId | None, remedy: str
+    records: Sequence[fmt.JournalRecord], path: str, directory_id: DirectoryId | None, remedy: str
 ) -> DirectoryId:
     """The directory that the file belongs to. It has at least its first two records: they were synced at creation."""
     if [record.kind for record in records[:2]] != [RecordKind.FILE, RecordKind.BASE]:

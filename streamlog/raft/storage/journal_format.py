@@ -61,7 +61,7 @@ TRUNCATE_PAYLOAD: Final = struct.Struct("<Q")
 PEER_PAYLOAD: Final = struct.Struct("<I16s")
 
 
-class Record(Struct, frozen=True):
+class JournalRecord(Struct, frozen=True):
     kind: int
     position: int
     durable: int
@@ -77,7 +77,7 @@ def encode(kind: RecordKind, position: int, durable: int, payload: bytes) -> byt
     return b"".join((fields, _CRC.pack(zlib.crc32(fields)), payload, TRAILER))
 
 
-def scan(data: bytes, path: str, remedy: str) -> tuple[list[Record], int]:
+def scan(data: bytes, path: str, remedy: str) -> tuple[list[JournalRecord], int]:
     """The records of a journal's bytes, and where they end: short of `len(data)` by a torn tail.
 
     DamagedFileError where a record does not check and is not provably part of a torn tail.
@@ -107,7 +107,7 @@ def _header(data: bytes, position: int) -> tuple[int, int, int, int] | None:
     return kind, length, durable, payload_crc
 
 
-def _read(data: bytes, position: int) -> Record | None:
+def _read(data: bytes, position: int) -> JournalRecord | None:
     """The record at `position` if it checks."""
     header = _header(data, position) if position + HEADER_BYTES <= len(data) else None
     if header is None:
@@ -117,7 +117,7 @@ def _read(data: bytes, position: int) -> Record | None:
     payload = data[body : end - len(TRAILER)]
     if end > len(data) or zlib.crc32(payload) != crc or data[end - len(TRAILER) : end] != TRAILER:
         return None
-    return Record(kind, position, durable, payload)
+    return JournalRecord(kind, position, durable, payload)
 
 
 def _why_not_torn(data: bytes, position: int) -> str | None:
@@ -130,7 +130,7 @@ def _why_not_torn(data: bytes, position: int) -> str | None:
     return "the record does not check, and no part of it is missing as after a power cut"
 
 
-def _later_records(data: bytes, position: int) -> Iterator[Record]:
+def _later_records(data: bytes, position: int) -> Iterator[JournalRecord]:
     """Records that check, wherever they begin: the chain of lengths is broken."""
     position = data.find(MAGIC, position)
     while position >= 0:

@@ -11,7 +11,7 @@ from bisect import bisect_right
 
 from streamlog.errors import InvariantError
 from streamlog.model import RaftIndex, RaftTerm
-from streamlog.raft.protocol.entries import FIRST_ENTRY, NO_OP, Entry
+from streamlog.raft.protocol.entries import FIRST_ENTRY, NO_OP, LogEntry
 
 
 class MemoryLog:
@@ -19,27 +19,27 @@ class MemoryLog:
 
     def __init__(self) -> None:
         # Three lists of equal length; [0] is the base. Indexes are consecutive, terms and numbers never fall.
-        self._entries: list[Entry] = [FIRST_ENTRY]
+        self._entries: list[LogEntry] = [FIRST_ENTRY]
         self._numbers: list[int] = [0]  # of the change that brought the entry; the base counts as durable
         self._sizes: list[int] = [0]  # bytes of data up to and with the entry, from an arbitrary start
 
     @property
-    def base(self) -> Entry:
+    def base(self) -> LogEntry:
         return self._entries[0]
 
     @property
-    def last(self) -> Entry:
+    def last(self) -> LogEntry:
         return self._entries[-1]
 
     def __len__(self) -> int:
         """The base included."""
         return len(self._entries)
 
-    def at(self, place: int) -> Entry:
+    def at(self, place: int) -> LogEntry:
         """By place from the base, negative ones from the end: what PySyncObj asks for."""
         return self._entries[place]
 
-    def between(self, begin: int, end: int) -> list[Entry]:
+    def between(self, begin: int, end: int) -> list[LogEntry]:
         """By places, half-open."""
         return self._entries[begin:end]
 
@@ -48,11 +48,11 @@ class MemoryLog:
         place = index - self.base.index
         return self._entries[place].term if 0 <= place < len(self._entries) else None
 
-    def entry(self, index: int) -> Entry:
+    def entry(self, index: int) -> LogEntry:
         """`index` must be in [base, last]."""
         return self._entries[index - self.base.index]
 
-    def batch(self, first: int, bytes_max: int) -> list[Entry]:
+    def batch(self, first: int, bytes_max: int) -> list[LogEntry]:
         """Entries from `first` on with at most `bytes_max` bytes of data together, but at least one if there is one.
 
         `first` must be above the base.
@@ -82,7 +82,7 @@ class MemoryLog:
 
     # Changes.
 
-    def _take_entry(self, entry: Entry, number: int) -> None:
+    def _take_entry(self, entry: LogEntry, number: int) -> None:
         """InvariantError unless it is the next one, of no older term."""
         last = self._entries[-1]
         if entry.index != last.index + 1 or entry.term < last.term or not entry.data:
@@ -113,6 +113,6 @@ class MemoryLog:
         self._entries, self._numbers, self._sizes = [as_base(index, term)], [0], [0]
 
 
-def as_base(index: RaftIndex, term: RaftTerm) -> Entry:
+def as_base(index: RaftIndex, term: RaftTerm) -> LogEntry:
     """Its data are in the snapshot, and never looked at again."""
-    return Entry(NO_OP, index, term)
+    return LogEntry(NO_OP, index, term)

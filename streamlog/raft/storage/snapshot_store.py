@@ -30,7 +30,7 @@ _READ_BYTES: Final = 1 << 20
 class SnapshotReader:
     """For one transfer: the file as it was when it was opened. Close it."""
 
-    def __init__(self, file: File, head: SnapshotHead, size: int, fetches: list[Fetch]) -> None:
+    def __init__(self, file: File, head: SnapshotHead, size: int, fetches: list[ChunkRead]) -> None:
         self.head = head
         self.size = size
         self._file = file
@@ -49,7 +49,7 @@ class SnapshotReader:
         found = self._file.try_pread(size, offset)
         if found is None:
             self._fetching = True
-            self._fetches.append(Fetch(self, offset, size))
+            self._fetches.append(ChunkRead(self, offset, size))
         return found
 
     async def fetch(self, offset: int, size: int) -> None:
@@ -67,7 +67,7 @@ class SnapshotReader:
             self._file.close()
 
 
-class Fetch:
+class ChunkRead:
     """A read that must wait for the device: run it off the turn."""
 
     def __init__(self, reader: SnapshotReader, offset: int, size: int) -> None:
@@ -105,7 +105,7 @@ class SnapshotStore:
         self._receiving: _Receiving | None = None
         self.head: SnapshotHead | None = None  # of the file on disk
         self._size = 0
-        self.fetches: list[Fetch] = []  # asked for by readers
+        self.fetches: list[ChunkRead] = []  # asked for by readers
 
     @property
     def path(self) -> str:

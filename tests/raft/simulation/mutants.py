@@ -16,14 +16,14 @@ from streamlog.raft.core import syncobj, voter_changes, voter_set_history
 from streamlog.raft.core.applying import Applier
 from streamlog.raft.core.elections import Elections
 from streamlog.raft.core.follower_append import FollowerAppend
-from streamlog.raft.core.library import Library, Peer, Role
+from streamlog.raft.core.library import Library, Peer, RaftRole
 from streamlog.raft.core.outbox import Outbox
 from streamlog.raft.core.proposals import Proposals
 from streamlog.raft.core.read_barriers import Barriers
 from streamlog.raft.core.replication import Replication
 from streamlog.raft.core.sessions import Sessions
 from streamlog.raft.core.snapshots import Snapshots
-from streamlog.raft.protocol.entries import Entry
+from streamlog.raft.protocol.entries import LogEntry
 from streamlog.raft.protocol.messages import AppendReply, AppendRequest, SnapshotReply, VoteReply
 from streamlog.raft.storage import snapshot_store
 from streamlog.raft.storage.journal import Journal
@@ -126,7 +126,7 @@ def votes_counted_twice() -> Any:
     def mutant(self: Elections, peer: Peer, reply: VoteReply) -> None:
         if reply.granted:
             self._raft.give_message(peer, {"type": "response_vote", "term": reply.term})
-            if self._raft.role == Role.CANDIDATE:
+            if self._raft.role == RaftRole.CANDIDATE:
                 self._raft.give_message(peer, {"type": "response_vote", "term": reply.term})
 
     return patched(Elections, "on_vote_reply", mutant)
@@ -135,25 +135,25 @@ def votes_counted_twice() -> Any:
 def strangers_count() -> Any:
     """A vote or an acknowledgement counts whatever directory it comes from."""
 
-    def counts(self: voter_set_history.Membership, peer: BrokerId) -> bool:
+    def counts(self: voter_set_history.VoterSetHistory, peer: BrokerId) -> bool:
         return self.voters.get(peer) is not None
 
-    return patched(voter_set_history.Membership, "counts", counts)
+    return patched(voter_set_history.VoterSetHistory, "counts", counts)
 
 
 def lost_disks_are_elected() -> Any:
     """A vote is given to a voter that has lost its disk."""
-    may_lead = voter_set_history.Membership.may_lead
+    may_lead = voter_set_history.VoterSetHistory.may_lead
 
-    def mutant(self: voter_set_history.Membership, peer: BrokerId) -> bool:
+    def mutant(self: voter_set_history.VoterSetHistory, peer: BrokerId) -> bool:
         return self.voters.get(peer) is not None or may_lead(self, peer)
 
-    return patched(voter_set_history.Membership, "may_lead", mutant)
+    return patched(voter_set_history.VoterSetHistory, "may_lead", mutant)
 
 
 def strangers_may_lead() -> Any:
     """Terms, votes and entries are taken from anybody."""
-    return patched(voter_set_history.Membership, "may_lead", lambda self, peer: True)
+    return patched(voter_set_history.VoterSetHistory, "may_lead", lambda self, peer: True)
 
 
 def absurd_jumps_are_taken() -> Any:
@@ -234,7 +234,7 @@ def acknowledgements_of_any_term() -> Any:
     answering = Replication._answering
 
     def mutant(self: Replication, peer: Peer, reply: AppendReply | SnapshotReply) -> Any:
-        if reply.term < self._raft.term and self._raft.role == Role.LEADER:
+        if reply.term < self._raft.term and self._raft.role == RaftRole.LEADER:
             return self._peers.get(peer.id)
         return answering(self, peer, reply)
 
@@ -317,7 +317,7 @@ def answers_before_commit() -> Any:
 
     def mutant(self: Library) -> None:
         take_commands(self)
-        if self.role == Role.LEADER:
+        if self.role == RaftRole.LEADER:
             self.commit_index = self.log.last.index
 
     return patched(Library, "take_commands", mutant)
@@ -347,10 +347,10 @@ def changes_before_the_own_entry() -> Any:
 
 def voters_in_effect_when_committed() -> Any:
     """A new set of voters comes into effect where it is applied, not where it is appended."""
-    appended = voter_set_history.Membership.appended
+    appended = voter_set_history.VoterSetHistory.appended
     apply = Applier._apply
 
-    def mutant(self: Applier, entry: Entry) -> Any:
+    def mutant(self: Applier, entry: LogEntry) -> Any:
         raft = self._raft
         assert isinstance(raft, syncobj.HardenedSyncObj)
         if entry.index > raft.membership.index:
@@ -360,7 +360,7 @@ def voters_in_effect_when_committed() -> Any:
     @contextmanager
     def both() -> Iterator[None]:
         with (
-            patched(voter_set_history.Membership, "appended", lambda self, entry: None),
+            patched(voter_set_history.VoterSetHistory, "appended", lambda self, entry: None),
             patched(Applier, "_apply", mutant),
         ):
             yield

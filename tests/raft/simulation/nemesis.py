@@ -7,7 +7,7 @@ import random
 from typing import TYPE_CHECKING, Final
 
 from streamlog.errors import StreamlogError
-from streamlog.raft.core.library import Role
+from streamlog.raft.core.library import RaftRole
 
 from ..hostile import forge
 from ..kit import PORT
@@ -122,7 +122,7 @@ class Nemesis:
         undisturbed = undisturbed and self._resumed.get(node_id, since) <= since
         runs = host.node is leader and leader.is_up and host.process is not None
         runs = runs and host.process.alive and not host.process.paused
-        if undisturbed and runs and leader.core.role == Role.LEADER and leader.core.term == term:
+        if undisturbed and runs and leader.core.role == RaftRole.LEADER and leader.core.term == term:
             self._simulation.truth.wrong(
                 f"node {node_id} leads on, {self._loop.now - since:.2f} s after it was cut off"
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from streamlog.model import BrokerId
-from streamlog.raft.core.library import Role
+from streamlog.raft.core.library import RaftRole
 from streamlog.raft.protocol.entries import EntryKind
 from streamlog.raft.protocol.messages import AppendReply, Message, VoteReply, VoteRequest
 from streamlog.raft.voters import Voter
@@ -51,7 +51,7 @@ class Rules:
         elif event == "quorum_up":
             self.truth.came_up(host.name, core.log.term, core.log.vote, core.log.between(0, len(core.log)))
             self._listen_to(member)
-        elif event == "quorum_voters" and core.role == Role.LEADER:
+        elif event == "quorum_voters" and core.role == RaftRole.LEADER:
             self._check_change(member)
 
     def check_now(self) -> None:
@@ -144,7 +144,7 @@ class Rules:
             self.truth.wrong(f"node {member.node_id} has taken term {core.term} from a program that is no node")
         if runner._outbox.count() > OUTBOX_MAX:
             self.truth.wrong(f"node {member.node_id} has {runner._outbox.count()} messages waiting")
-        if runner.callers and core.role != Role.LEADER:
+        if runner.callers and core.role != RaftRole.LEADER:
             self.truth.wrong(f"node {member.node_id} lets {runner.callers} callers wait, and does not lead")
         log = core.log.between(1, len(core.log))
         latest = next((e for e in reversed(log) if e.kind == EntryKind.VOTERS), None)

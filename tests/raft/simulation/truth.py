@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from streamlog.model import RaftIndex
-from streamlog.raft.protocol.entries import Entry
+from streamlog.raft.protocol.entries import LogEntry
 
 from ..registers import Registers, RegistersPicture
 from .history import Operation
@@ -83,13 +83,13 @@ class Truth:
 
     # Logs.
 
-    def compare_logs(self, logs: Sequence[tuple[int, list[Entry]]]) -> None:
+    def compare_logs(self, logs: Sequence[tuple[int, list[LogEntry]]]) -> None:
         """Log matching (thesis, Figure 3.2), for every two nodes. A base stands for its index and term alone."""
         for place, (node, log) in enumerate(logs):
             for other, log2 in logs[place + 1 :]:
                 self._compare(node, log, other, log2)
 
-    def _compare(self, node: int, log: list[Entry], other: int, log2: list[Entry]) -> None:
+    def _compare(self, node: int, log: list[LogEntry], other: int, log2: list[LogEntry]) -> None:
         first = max(log[0].index, log2[0].index)
         last = min(log[-1].index, log2[-1].index)
         matched = False
@@ -130,7 +130,7 @@ class Truth:
         self._lost[host] = self._promises.pop(host, NOTHING).index
         self._told.pop(host, None)
 
-    def came_up(self, host: str, term: int, vote: int | None, log: list[Entry]) -> None:
+    def came_up(self, host: str, term: int, vote: int | None, log: list[LogEntry]) -> None:
         promise = self._promises.pop(host, None)
         if promise is None:
             return
