@@ -22,7 +22,7 @@ from bench.timing import best_cpu_seconds
 from streamlog.config import Operation, Scope
 from streamlog.metadata.brokers.liveness import FenceBroker, fence
 from streamlog.metadata.convert import decode_batch, decode_snapshot_chunk, encode_batch
-from streamlog.metadata.decision import BATCH_RECORDS, Context
+from streamlog.metadata.decision import BATCH_RECORDS, ControllerContext
 from streamlog.metadata.image.delta import replay
 from streamlog.metadata.image.image import EMPTY_IMAGE, MetadataImage
 from streamlog.metadata.image.snapshot import LENGTH_BYTES, decode_snapshot, encode_snapshot
@@ -30,16 +30,16 @@ from streamlog.metadata.records import (
     Broker,
     BrokerRecord,
     ClusterRecord,
+    MetadataRecord,
     MetadataVersion,
     MetadataVersionRecord,
     Partition,
     PartitionChangeRecord,
     PartitionRecord,
-    Record,
     TopicRecord,
 )
 from streamlog.metadata.settings import ControllerSettings
-from streamlog.metadata.topics.creation import PARTITIONS_PER_REQUEST_MAX, CreateTopics, NewTopic, create_topics
+from streamlog.metadata.topics.creation import PARTITIONS_PER_REQUEST_MAX, CreatableTopic, CreateTopics, create_topics
 from streamlog.metadata.topics.placement import Tally, TopicPlacer
 from streamlog.model import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch, PartitionId, RaftIndex, TopicId
 
@@ -67,7 +67,7 @@ def cluster(topics: int, partitions: int) -> MetadataImage:
     """So many topics of so many partitions each, on live nodes."""
     rng = random.Random(11)
     nodes = [_node(BrokerId(broker_id)) for broker_id in range(NODES)]
-    records: list[Record] = [MetadataVersionRecord(level=MetadataVersion(1)), ClusterRecord(cluster_id="bench")]
+    records: list[MetadataRecord] = [MetadataVersionRecord(level=MetadataVersion(1)), ClusterRecord(cluster_id="bench")]
     records += (BrokerRecord(broker=node) for node in nodes)
     tally = Tally()
     for at in range(topics):
@@ -152,9 +152,11 @@ def _changes(image: MetadataImage) -> list[Figure]:
 
 def _decisions(image: MetadataImage) -> list[Figure]:
     """The longest steps of the controller's loop, which must stay well below the election time-out."""
-    context = Context(settings=ControllerSettings(), configs=AnyConfig(), random=random.Random(1), sessions=())
+    context = ControllerContext(
+        settings=ControllerSettings(), configs=AnyConfig(), random=random.Random(1), sessions=()
+    )
     fencing = FenceBroker(broker_id=BrokerId(0), broker_epoch=BrokerEpoch(1))
-    creation = CreateTopics(topics=(NewTopic(name="new", partitions=PARTITIONS_PER_REQUEST_MAX),))
+    creation = CreateTopics(topics=(CreatableTopic(name="new", partitions=PARTITIONS_PER_REQUEST_MAX),))
     fenced = encode_batch(fence(fencing, image, context).records)
     created = encode_batch(create_topics(creation, image, context).records)
     seconds = best_cpu_seconds(

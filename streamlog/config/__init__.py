@@ -20,7 +20,7 @@ A setting is read by its constant, which has its type: `config[node_settings.NUM
 state here: a new dynamic value makes a new Config of the same layers.
 """
 
-from streamlog.config.dynamic import Operation, Scope, changed_value, check_together, check_value
+from streamlog.config.dynamic import ConfigChange, Operation, Scope, changed_value, check_together, check_value
 from streamlog.config.effective import (
     Config,
     ConfigSynonym,
@@ -40,6 +40,7 @@ from streamlog.config.setting import Setting, Table, Update
 
 __all__ = [
     "Config",
+    "ConfigChange",
     "ConfigSynonym",
     "Effective",
     "Layer",

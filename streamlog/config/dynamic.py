@@ -12,6 +12,8 @@ import enum
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec import Struct
+
 from streamlog.config.effective import Config, Layer, node_config, topic_config
 from streamlog.config.kinds import ListOf, shown
 from streamlog.config.node_rules import NODE_RULES, TOPIC_RULES
@@ -36,6 +38,14 @@ class Operation(enum.Enum):
     DELETE = 1  # back to the default
     APPEND = 2  # to a list
     SUBTRACT = 3  # from a list
+
+
+class ConfigChange(Struct, frozen=True, kw_only=True):
+    """`value` is not used by DELETE; for APPEND and SUBTRACT it is items separated by commas."""
+
+    name: str
+    operation: Operation = Operation.SET
+    value: str = ""
 
 
 def changed_value(scope: Scope, name: str, operation: Operation, given: str, old: str | None) -> str | None:

@@ -1,8 +1,8 @@
 """ActiveController: decides for the cluster while its node leads the quorum. One a voter.
 
-    waiting --leadership is ready--> reign of that term --leadership lost, or another term--> waiting
+    waiting --leadership is ready--> controller term --leadership lost, or another term--> waiting
 
-Ready means that all that was committed before is applied here, so the image is the truth (reign.py says how it goes
+Ready means that all that was committed before is applied here, so the image is the truth (controller_term.py says how it goes
 on from there). `run` lives as long as the node does.
 
 A suspicion (a stream to a node broke) is no proof. The controller takes a second look at the node's own address: where
@@ -22,9 +22,9 @@ from msgspec.structs import replace
 
 from streamlog.config import Config, node_settings
 from streamlog.controller.clocks import QuorumClocks
+from streamlog.controller.controller_term import ControllerTerm
 from streamlog.controller.identity import is_gone
 from streamlog.controller.recovery import UncleanRecovery
-from streamlog.controller.reign import Reign
 from streamlog.controller.settings import controller_settings
 from streamlog.errors import (
     DuplicateBrokerIdError,
@@ -34,11 +34,11 @@ from streamlog.errors import (
     StreamlogError,
     TopicAlreadyExistsError,
 )
-from streamlog.metadata.brokers.liveness import FenceBroker, Heartbeat, HeartbeatResponse
+from streamlog.metadata.brokers.liveness import BrokerHeartbeat, FenceBroker, HeartbeatResponse
 from streamlog.metadata.brokers.registration import RegisterBroker
 from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.controller import Command
-from streamlog.metadata.decision import Context
+from streamlog.metadata.decision import ControllerContext
 from streamlog.metadata.partitions.leaders import ElectLeaders
 from streamlog.metadata.records import Broker
 from streamlog.metadata.settings import ControllerSettings
@@ -52,7 +52,7 @@ RETRY_S: Final = 0.1
 """Before the controller takes over anew in the same term: the quorum refused a command."""
 
 
-class Registration(Struct, frozen=True, kw_only=True):
+class RegistrationResponse(Struct, frozen=True, kw_only=True):
     """The node is registered, and fenced."""
 
     broker_epoch: BrokerEpoch
@@ -81,9 +81,9 @@ class ActiveController:
         self._network = network
         self._random = random
         self._clock = clock
-        self._clocks = QuorumClocks(clock, 0)  # of the present reign
+        self._clocks = QuorumClocks(clock, 0)  # of the current controller term
         self._probe = probe
-        self._reign: Reign | None = None
+        self._current_term: ControllerTerm | None = None
         self.recovery = UncleanRecovery(
             view=view, network=network, context_of=self._context_of, submit=self._submit, probe=probe
         )
@@ -92,7 +92,7 @@ class ActiveController:
 
     @property
     def is_active(self) -> bool:
-        return self._reign is not None and not self._reign.is_over
+        return self._current_term is not None and not self._current_term.is_over
 
     @property
     def hears_leader(self) -> bool:
@@ -117,9 +117,9 @@ class ActiveController:
                 ruling.cancel()
 
     async def _rule(self, leadership: Leadership) -> None:
-        """Reigns of one term: more than one where the quorum refuses a command and goes on."""
+        """Controller terms within one Raft term: more than one where the quorum refuses a command and goes on."""
         while self._is_still(leadership):
-            self._reign = Reign(
+            self._current_term = ControllerTerm(
                 leadership.term,
                 self._cluster_id,
                 quorum=self._quorum,
@@ -130,34 +130,36 @@ class ActiveController:
             self._clocks = QuorumClocks(self._clock, self._random.getrandbits(53) or 1)
             self._view.set_controller(self._node_id, leadership.address)
             try:
-                await self._reign_and_look(self._reign)
+                await self._run_term(self._current_term)
             except* StreamlogError as errors:
                 self._probe("controller_inactive", term=leadership.term, reason=str(errors.exceptions[0]))
             finally:
-                self._reign = None
+                self._current_term = None
                 self._view.set_controller(None, None)
             await asyncio.sleep(RETRY_S)
 
     def _is_still(self, leadership: Leadership) -> bool:
-        """Asked before each reign, since a cancellation that meets the error of a reign is lost in its task group."""
+        """Asked before each controller term, since a cancellation that meets the error of a controller term is lost in its task group."""
         now = self._quorum.leadership()
         return now.is_ready and now.term == leadership.term
 
-    async def _reign_and_look(self, reign: Reign) -> None:
+    async def _run_term(self, term: ControllerTerm) -> None:
         async with asyncio.TaskGroup() as tasks:
             looking = tasks.create_task(self._look_around())
             recovering = tasks.create_task(self.recovery.run())
             try:
-                await reign.run()
+                await term.run()
             finally:
                 looking.cancel()
                 recovering.cancel()
 
-    def _context_of(self, sessions: Collection[BrokerId]) -> Context:
+    def _context_of(self, sessions: Collection[BrokerId]) -> ControllerContext:
         config = self._configs.node
         if self._resolved is None or self._resolved[0] is not config:
             self._resolved = config, controller_settings(config)
-        return Context(settings=self._resolved[1], configs=self._configs, random=self._random, sessions=sessions)
+        return ControllerContext(
+            settings=self._resolved[1], configs=self._configs, random=self._random, sessions=sessions
+        )
 
     async def submit(self, command: Command) -> Any:
         """The decision's response, once it is committed and applied here.
@@ -165,15 +167,15 @@ class ActiveController:
         NotControllerError (`leader`, `address`), ThrottledError: not carried out. OutcomeUnknownError: the leadership
         was lost meanwhile. And what the decision refuses.
         """
-        self._needed_reign()
+        self._active_term()
         if isinstance(command, ElectLeaders):
             command = await self.recovery.answers_for(command)
         return await self._submit(command)
 
     async def _submit(self, command: Command) -> Any:
-        return await self._needed_reign().ask(command)
+        return await self._active_term().ask(command)
 
-    async def heartbeat(self, command: Heartbeat) -> HeartbeatResponse:
+    async def heartbeat(self, command: BrokerHeartbeat) -> HeartbeatResponse:
         """As `submit`, and the node's clock is compared with the others'."""
         response: HeartbeatResponse = await self.submit(command)
         self._clocks.hear(command.broker_id, command.clock)
@@ -181,7 +183,7 @@ class ActiveController:
         skew_max_ms = self._configs.node[node_settings.CLOCK_SKEW_MAX_MS]
         return replace(response, clock=self._clocks.answer(live, skew_max_ms))
 
-    async def register(self, command: RegisterBroker) -> Registration:
+    async def register(self, command: RegisterBroker) -> RegistrationResponse:
         """As RegisterBroker, but the session of an incarnation that is gone stands in nobody's way."""
         try:
             await self.submit(command)
@@ -195,7 +197,7 @@ class ActiveController:
             raise DuplicateBrokerIdError(
                 f"node {command.broker_id} has registered as another process meanwhile", field="broker_id"
             )
-        return Registration(
+        return RegistrationResponse(
             broker_epoch=broker.epoch, session_timeout_ms=self._context_of(()).settings.session_timeout_ms
         )
 
@@ -203,7 +205,7 @@ class ActiveController:
         """Of the newest command that anybody, anywhere, can have been told of (a linearizable read).
         NotControllerError.
         """
-        self._needed_reign()
+        self._active_term()
         await self._quorum.read_barrier()
         return self._view.image.index
 
@@ -212,7 +214,7 @@ class ActiveController:
 
         Those who suspect the same node at the same time share the look. NotControllerError, OutcomeUnknownError.
         """
-        self._needed_reign()
+        self._active_term()
         key = (broker_id, broker_epoch)
         while key in self._looking:
             await self._looking[key].wait()
@@ -254,8 +256,8 @@ class ActiveController:
             pass
         return self._view.image.require_topic(name).topic_id
 
-    def _needed_reign(self) -> Reign:
-        if self._reign is None:
+    def _active_term(self) -> ControllerTerm:
+        if self._current_term is None:
             known = self._view.controller
             raise NotControllerError(
                 f"node {self._node_id} is not the active controller, "
@@ -263,4 +265,4 @@ class ActiveController:
                 leader=known,
                 address=self._view.controller_address,
             )
-        return self._reign
+        return self._current_term

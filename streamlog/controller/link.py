@@ -32,7 +32,7 @@ from streamlog.api.errors import from_rpc
 from streamlog.api.pb import controller_pb2 as pb
 from streamlog.api.pb import identification_pb2
 from streamlog.api.service import parse
-from streamlog.controller.active import ActiveController, Registration
+from streamlog.controller.active import ActiveController, RegistrationResponse
 from streamlog.controller.identity import IDENTIFY
 from streamlog.errors import (
     BrokerIdNotRegisteredError,
@@ -43,9 +43,9 @@ from streamlog.errors import (
     StreamlogError,
     ThrottledError,
 )
-from streamlog.metadata.brokers.liveness import Heartbeat, HeartbeatResponse
+from streamlog.metadata.brokers.liveness import BrokerHeartbeat, HeartbeatResponse
 from streamlog.metadata.brokers.registration import RegisterBroker
-from streamlog.metadata.cluster import AllocateProducerIds, ProducerIds
+from streamlog.metadata.cluster import AllocateProducerIds, ProducerIdBlock
 from streamlog.metadata.image.roles import PartitionKey
 from streamlog.metadata.partitions.isr import AlterPartition, IsrProposal, IsrResult, ReportOfflineReplicas
 from streamlog.metadata.view import MetadataView
@@ -109,19 +109,19 @@ class ControllerLink:
 
     # What a node asks for itself.
 
-    async def register(self, command: RegisterBroker, *, timeout_s: float = TIMEOUT_S) -> Registration:
+    async def register(self, command: RegisterBroker, *, timeout_s: float = TIMEOUT_S) -> RegistrationResponse:
         """DuplicateBrokerIdError, InconsistentClusterError, UnsupportedVersionError, InvalidRequestError."""
 
-        def decode(data: bytes) -> Registration:
+        def decode(data: bytes) -> RegistrationResponse:
             answer = parse(pb.RegisterResponse, data, RESPONSE_BYTES_MAX)
-            return Registration(
+            return RegistrationResponse(
                 broker_epoch=BrokerEpoch(answer.broker_epoch), session_timeout_ms=answer.session_timeout_ms
             )
 
         request = convert.to_register(command).SerializeToString()
         return await self._ask("Register", request, decode, lambda active: active.register(command), timeout_s)
 
-    async def heartbeat(self, command: Heartbeat, *, timeout_s: float) -> HeartbeatResponse:
+    async def heartbeat(self, command: BrokerHeartbeat, *, timeout_s: float) -> HeartbeatResponse:
         """BrokerIdNotRegisteredError, StaleBrokerEpochError: register again."""
 
         def decode(data: bytes) -> HeartbeatResponse:
@@ -160,7 +160,7 @@ class ControllerLink:
         """Ids that nobody else gets, ever: the first, and how many. StaleBrokerEpochError."""
         command = AllocateProducerIds(broker_id=self._node_id, broker_epoch=self._registered())
 
-        def decode(data: bytes) -> ProducerIds:
+        def decode(data: bytes) -> ProducerIdBlock:
             return convert.producer_ids(parse(pb.AllocateProducerIdsResponse, data, RESPONSE_BYTES_MAX))
 
         message = pb.AllocateProducerIdsRequest(node_id=command.broker_id, broker_epoch=command.broker_epoch)

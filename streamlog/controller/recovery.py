@@ -4,7 +4,7 @@
          ^                                                                                        |
          +------------------ the image has changed, or RETRY_S has passed ------------------------+
 
-One for each reign. The decision itself is pure (metadata.partitions.recovery) and goes through the quorum like any
+One for each controller term. The decision itself is pure (metadata.partitions.recovery) and goes through the quorum like any
 other; where the answers would change nothing, nothing is submitted. Whom a partition waits for is logged when that
 changes. An operator's unclean election asks likewise, once (`answers_for`).
 """
@@ -21,10 +21,10 @@ from streamlog.api.pb import replication_pb2 as pb
 from streamlog.api.service import parse
 from streamlog.errors import StreamlogError
 from streamlog.metadata.controller import Command
-from streamlog.metadata.decision import BATCH_RECORDS, Context
+from streamlog.metadata.decision import BATCH_RECORDS, ControllerContext
 from streamlog.metadata.image.image import MetadataImage
 from streamlog.metadata.image.roles import PartitionKey, Role
-from streamlog.metadata.partitions.leaders import ElectionType, ElectLeaders
+from streamlog.metadata.partitions.leaders import ElectLeaders, RequestedElection
 from streamlog.metadata.partitions.recovery import PartitionAnswers, RecoverPartitions, recover, to_ask, waited_for
 from streamlog.metadata.partitions.replica_states import ReplicaState
 from streamlog.metadata.records import Replicas
@@ -50,7 +50,7 @@ class UncleanRecovery:
         *,
         view: MetadataView,
         network: Network,
-        context_of: Callable[[Collection[BrokerId]], Context],
+        context_of: Callable[[Collection[BrokerId]], ControllerContext],
         submit: Callable[[Command], Awaitable[Any]],
         probe: Probe,
     ) -> None:
@@ -64,7 +64,7 @@ class UncleanRecovery:
         self.waiting = 0
 
     async def run(self) -> None:
-        """As long as the reign; ends with what its commands raise when it ends."""
+        """As long as the controller term; ends with what its commands raise when it ends."""
         while True:
             await self._view.wait_until(lambda image: image.roles.any(Role.LEADERLESS))
             await asyncio.sleep(SETTLE_S)
@@ -90,7 +90,7 @@ class UncleanRecovery:
 
     async def answers_for(self, command: ElectLeaders) -> ElectLeaders:
         """The command of an operator with what the nodes say now."""
-        if command.type is not ElectionType.UNCLEAN:
+        if command.type is not RequestedElection.UNCLEAN:
             return command
         image = self._view.image
         wanted = None if command.partitions is None else _keys(command.partitions, image)

@@ -9,11 +9,11 @@ import asyncio
 from collections.abc import Callable, Collection
 from functools import partial
 
-from streamlog.metadata.decision import SessionTimer, SetTimer, Timer
+from streamlog.metadata.decision import BrokerSessionTimer, SetControllerTimer, Timer
 from streamlog.model import BrokerId
 
 
-class Timers:
+class ControllerTimers:
     def __init__(self, on_due: Callable[[Timer], None]) -> None:
         self._on_due = on_due
         self._sessions: dict[BrokerId, asyncio.TimerHandle] = {}
@@ -25,9 +25,9 @@ class Timers:
         return self._sessions.keys()
 
     def is_running(self, timer: Timer) -> bool:
-        return timer.broker_id in self._sessions if isinstance(timer, SessionTimer) else self._balance is not None
+        return timer.broker_id in self._sessions if isinstance(timer, BrokerSessionTimer) else self._balance is not None
 
-    def set(self, wanted: SetTimer) -> None:
+    def set(self, wanted: SetControllerTimer) -> None:
         before = self._taken(wanted.timer)
         if before is not None:
             before.cancel()
@@ -35,7 +35,7 @@ class Timers:
             return
         due = partial(self._due, wanted.timer)
         handle = asyncio.get_running_loop().call_later(wanted.after_ms / 1000, due)
-        if isinstance(wanted.timer, SessionTimer):
+        if isinstance(wanted.timer, BrokerSessionTimer):
             self._sessions[wanted.timer.broker_id] = handle
         else:
             self._balance = handle
@@ -50,7 +50,7 @@ class Timers:
             self._balance = None
 
     def _taken(self, timer: Timer) -> asyncio.TimerHandle | None:
-        if isinstance(timer, SessionTimer):
+        if isinstance(timer, BrokerSessionTimer):
             return self._sessions.pop(timer.broker_id, None)
         handle, self._balance = self._balance, None
         return handle

@@ -7,7 +7,13 @@ from typing import Final
 from msgspec import Struct
 
 from streamlog.errors import FeatureUpdateFailedError, InvalidRequestError
-from streamlog.metadata.decision import BalanceTimer, Context, Decision, SessionTimer, SetTimer
+from streamlog.metadata.decision import (
+    BalanceTimer,
+    BrokerSessionTimer,
+    ControllerContext,
+    MetadataDecision,
+    SetControllerTimer,
+)
 from streamlog.metadata.features import METADATA_VERSION_MAX
 from streamlog.metadata.image.image import MetadataImage
 from streamlog.metadata.partitions.settle import settled
@@ -50,38 +56,38 @@ class AllocateProducerIds(Struct, frozen=True, kw_only=True):
     broker_epoch: BrokerEpoch
 
 
-class ProducerIds(Struct, frozen=True, kw_only=True):
+class ProducerIdBlock(Struct, frozen=True, kw_only=True):
     """The ids in [first, first + count) are the node's to hand out, and nobody else's ever."""
 
     first: ProducerId
     count: int
 
 
-def bootstrap(command: Bootstrap, image: MetadataImage, context: Context) -> Decision[Bootstrapped]:
+def bootstrap(command: Bootstrap, image: MetadataImage, context: ControllerContext) -> MetadataDecision[Bootstrapped]:
     if image.metadata_version:
-        return Decision(response=Bootstrapped(cluster_id=image.cluster_id))
+        return MetadataDecision(response=Bootstrapped(cluster_id=image.cluster_id))
     if not 0 < len(command.cluster_id) <= CLUSTER_ID_LENGTH_MAX:
         raise InvalidRequestError(
             f"a cluster id has 1 to {CLUSTER_ID_LENGTH_MAX} characters", field="cluster_id", limit=CLUSTER_ID_LENGTH_MAX
         )
     records = (MetadataVersionRecord(level=command.metadata_version), ClusterRecord(cluster_id=command.cluster_id))
-    return Decision(response=Bootstrapped(cluster_id=command.cluster_id), records=records)
+    return MetadataDecision(response=Bootstrapped(cluster_id=command.cluster_id), records=records)
 
 
-def take_over(command: TakeOver, image: MetadataImage, context: Context) -> Decision[None]:
+def take_over(command: TakeOver, image: MetadataImage, context: ControllerContext) -> MetadataDecision[None]:
     """Sessions start anew for all that are not fenced; what the predecessor left is settled."""
     sessions = [
-        SetTimer(SessionTimer(broker.broker_id), context.settings.session_timeout_ms)
+        SetControllerTimer(BrokerSessionTimer(broker.broker_id), context.settings.session_timeout_ms)
         for broker in image.brokers.values()
         if not broker.fenced
     ]
-    balance = SetTimer(BalanceTimer(), context.settings.leader_imbalance_check_interval_ms)
+    balance = SetControllerTimer(BalanceTimer(), context.settings.leader_imbalance_check_interval_ms)
     return settled(image, context, (), None, [*sessions, balance])
 
 
 def update_metadata_version(
-    command: UpdateMetadataVersion, image: MetadataImage, context: Context
-) -> Decision[MetadataVersion]:
+    command: UpdateMetadataVersion, image: MetadataImage, context: ControllerContext
+) -> MetadataDecision[MetadataVersion]:
     """FeatureUpdateFailedError where the level would fall, or a registered node does not support it, dead or alive:
     it would stop when it comes back. The answer is the level before.
     """
@@ -99,17 +105,17 @@ def update_metadata_version(
             limit=supported,
         )
     records = () if command.level == before else (MetadataVersionRecord(level=command.level),)
-    return Decision(response=before, records=records)
+    return MetadataDecision(response=before, records=records)
 
 
 def allocate_producer_ids(
-    command: AllocateProducerIds, image: MetadataImage, context: Context
-) -> Decision[ProducerIds]:
+    command: AllocateProducerIds, image: MetadataImage, context: ControllerContext
+) -> MetadataDecision[ProducerIdBlock]:
     """BrokerIdNotRegisteredError, StaleBrokerEpochError."""
     image.require_broker(command.broker_id, command.broker_epoch)
     first = image.next_producer_id
     record = ProducerIdsRecord(next_producer_id=ProducerId(first + PRODUCER_ID_BLOCK))
-    return Decision(response=ProducerIds(first=first, count=PRODUCER_ID_BLOCK), records=(record,))
+    return MetadataDecision(response=ProducerIdBlock(first=first, count=PRODUCER_ID_BLOCK), records=(record,))
 
 
 def _behind(level: MetadataVersion, image: MetadataImage) -> str:

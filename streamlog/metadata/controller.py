@@ -19,7 +19,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias, assert_never
 
 from streamlog.metadata.brokers.drain import DrainBroker, drain
-from streamlog.metadata.brokers.liveness import ExpireSession, FenceBroker, Heartbeat, expire_session, fence, heartbeat
+from streamlog.metadata.brokers.liveness import (
+    BrokerHeartbeat,
+    ExpireSession,
+    FenceBroker,
+    expire_session,
+    fence,
+    heartbeat,
+)
 from streamlog.metadata.brokers.registration import RegisterBroker, UnregisterBroker, register, unregister
 from streamlog.metadata.cluster import (
     AllocateProducerIds,
@@ -32,7 +39,7 @@ from streamlog.metadata.cluster import (
     update_metadata_version,
 )
 from streamlog.metadata.configs.changes import AlterConfigs, alter_configs
-from streamlog.metadata.decision import BalanceTimer, Context, Decision, SessionTimer, Timer
+from streamlog.metadata.decision import BalanceTimer, BrokerSessionTimer, ControllerContext, MetadataDecision, Timer
 from streamlog.metadata.features import require_all_allowed
 from streamlog.metadata.image.image import MetadataImage
 from streamlog.metadata.partitions.isr import (
@@ -64,7 +71,7 @@ Command: TypeAlias = (
     | ElectLeaders
     | ExpireSession
     | FenceBroker
-    | Heartbeat
+    | BrokerHeartbeat
     | RecoverPartitions
     | RegisterBroker
     | ReportOfflineReplicas
@@ -74,7 +81,7 @@ Command: TypeAlias = (
     | UpdateMetadataVersion
 )
 
-DECIDERS: Final[Mapping[type[Command], Callable[[Any, MetadataImage, Context], Decision[Any]]]] = {
+DECIDERS: Final[Mapping[type[Command], Callable[[Any, MetadataImage, ControllerContext], MetadataDecision[Any]]]] = {
     AllocateProducerIds: allocate_producer_ids,
     AlterConfigs: alter_configs,
     AlterPartition: alter_partition,
@@ -89,7 +96,7 @@ DECIDERS: Final[Mapping[type[Command], Callable[[Any, MetadataImage, Context], D
     ElectLeaders: elect_leaders,
     ExpireSession: expire_session,
     FenceBroker: fence,
-    Heartbeat: heartbeat,
+    BrokerHeartbeat: heartbeat,
     RecoverPartitions: recover,
     RegisterBroker: register,
     ReportOfflineReplicas: report_offline_replicas,
@@ -100,7 +107,7 @@ DECIDERS: Final[Mapping[type[Command], Callable[[Any, MetadataImage, Context], D
 }
 
 
-def decide(command: Command, image: MetadataImage, context: Context) -> Decision[Any]:
+def decide(command: Command, image: MetadataImage, context: ControllerContext) -> MetadataDecision[Any]:
     """The decision on one command. StreamlogError where it is refused as a whole; nothing changes then."""
     decision = DECIDERS[type(command)](command, image, context)
     require_all_allowed(decision.records, image.metadata_version)
@@ -110,7 +117,7 @@ def decide(command: Command, image: MetadataImage, context: Context) -> Decision
 def command_for(timer: Timer) -> Command:
     """What to decide when the timer is due."""
     match timer:
-        case SessionTimer(broker_id):
+        case BrokerSessionTimer(broker_id):
             return ExpireSession(broker_id=broker_id)
         case BalanceTimer():
             return BalanceLeaders()

@@ -26,17 +26,17 @@ from streamlog.metadata.records import (
     BrokerRecord,
     ClusterRecord,
     ConfigRecord,
-    ConfigResource,
+    ConfigTarget,
+    ConfigTargetType,
+    MetadataRecord,
     MetadataVersion,
     MetadataVersionRecord,
     Partition,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
-    Record,
     RemoveTopicRecord,
     Replicas,
-    ResourceType,
     TopicRecord,
     UnregisterBrokerRecord,
 )
@@ -62,10 +62,10 @@ VERSION_MAX: Final[Mapping[str, int]] = {
     "producer_ids": 0,
 }
 
-_RESOURCE_TYPES: Final = frozenset(int(resource_type) for resource_type in ResourceType)
+_RESOURCE_TYPES: Final = frozenset(int(resource_type) for resource_type in ConfigTargetType)
 
 
-def encode_batch(records: Iterable[Record]) -> bytes:
+def encode_batch(records: Iterable[MetadataRecord]) -> bytes:
     """The bytes of one command. InvalidRequestError where they are more than BATCH_BYTES_MAX."""
     data = _bytes(_batch(records))
     if len(data) > BATCH_BYTES_MAX:
@@ -77,7 +77,7 @@ def encode_batch(records: Iterable[Record]) -> bytes:
     return data
 
 
-def decode_batch(data: bytes) -> list[Record]:
+def decode_batch(data: bytes) -> list[MetadataRecord]:
     """The records of one command.
 
     CorruptMessageError where the bytes are no command; UnsupportedVersionError where they are one from a newer release.
@@ -90,7 +90,7 @@ def encode_snapshot_head(index: int, metadata_version: MetadataVersion, snapshot
     return _bytes(pb.MetadataSnapshotChunk(head=head))
 
 
-def encode_snapshot_batch(records: Iterable[Record]) -> bytes:
+def encode_snapshot_batch(records: Iterable[MetadataRecord]) -> bytes:
     return _bytes(pb.MetadataSnapshotChunk(batch=_batch(records)))
 
 
@@ -98,7 +98,7 @@ def encode_snapshot_tail(record_count: int) -> bytes:
     return _bytes(pb.MetadataSnapshotChunk(tail=pb.MetadataSnapshotTail(record_count=record_count)))
 
 
-def decode_snapshot_chunk(data: bytes) -> tuple[int, int, MetadataVersion] | list[Record] | int:
+def decode_snapshot_chunk(data: bytes) -> tuple[int, int, MetadataVersion] | list[MetadataRecord] | int:
     """Of a head (format, index, metadata.version); of a batch its records; of the tail the count of all records."""
     chunk = _parsed(pb.MetadataSnapshotChunk(), data)
     match chunk.WhichOneof("chunk"):
@@ -116,7 +116,7 @@ def _bytes(message: Message) -> bytes:
     return message.SerializeToString(deterministic=True)
 
 
-def _batch(records: Iterable[Record]) -> pb.MetadataBatch:
+def _batch(records: Iterable[MetadataRecord]) -> pb.MetadataBatch:
     batch = pb.MetadataBatch()
     add = batch.records.add
     for record in records:
@@ -124,11 +124,11 @@ def _batch(records: Iterable[Record]) -> pb.MetadataBatch:
     return batch
 
 
-def _records(batch: pb.MetadataBatch) -> list[Record]:
+def _records(batch: pb.MetadataBatch) -> list[MetadataRecord]:
     return [_record(message) for message in batch.records]
 
 
-def _record(message: pb.MetadataRecord) -> Record:
+def _record(message: pb.MetadataRecord) -> MetadataRecord:
     kind = message.WhichOneof("record")
     if kind is None:
         unknown: Any = UnknownFieldSet(message)  # Any: its stub has no iteration
@@ -156,7 +156,7 @@ def _parsed(message: M, data: bytes) -> M:
 # --- records to messages
 
 
-def _fill(message: pb.MetadataRecord, record: Record) -> None:
+def _fill(message: pb.MetadataRecord, record: MetadataRecord) -> None:
     match record:
         case PartitionChangeRecord():
             message.version = int(record.last_known_elr is not None)
@@ -297,7 +297,7 @@ def _optional_ids(message: Message, name: str) -> Replicas | None:
     return None if ids is None else _ids(ids.ids)
 
 
-def _decoded(message: pb.MetadataRecord, kind: str) -> Record:
+def _decoded(message: pb.MetadataRecord, kind: str) -> MetadataRecord:
     match kind:
         case "partition_change":
             return _decode_partition_change(message.partition_change)
@@ -328,7 +328,7 @@ def _decoded(message: pb.MetadataRecord, kind: str) -> Record:
             raise InvariantError(f"no decoder for records of kind {kind}")
 
 
-def _decode_broker(message: pb.BrokerRecord) -> Record:
+def _decode_broker(message: pb.BrokerRecord) -> MetadataRecord:
     broker = Broker(
         broker_id=BrokerId(message.broker_id),
         epoch=BrokerEpoch(message.broker_epoch),
@@ -346,7 +346,7 @@ def _decode_broker(message: pb.BrokerRecord) -> Record:
     return BrokerRecord(broker=broker)
 
 
-def _decode_broker_change(message: pb.BrokerChangeRecord) -> Record:
+def _decode_broker_change(message: pb.BrokerChangeRecord) -> MetadataRecord:
     return BrokerChangeRecord(
         broker_id=BrokerId(message.broker_id),
         broker_epoch=BrokerEpoch(message.broker_epoch),
@@ -356,7 +356,7 @@ def _decode_broker_change(message: pb.BrokerChangeRecord) -> Record:
     )
 
 
-def _decode_partition(message: pb.PartitionRecord) -> Record:
+def _decode_partition(message: pb.PartitionRecord) -> MetadataRecord:
     partition = _settled_partition(
         tuple(message.replicas),
         tuple(message.isr),
@@ -379,7 +379,7 @@ def _decode_partition(message: pb.PartitionRecord) -> Record:
     )
 
 
-def _decode_partition_change(message: pb.PartitionChangeRecord) -> Record:
+def _decode_partition_change(message: pb.PartitionChangeRecord) -> MetadataRecord:
     return PartitionChangeRecord(
         topic_id=TopicId(message.topic_id),
         partition_id=PartitionId(message.partition_id),
@@ -395,11 +395,11 @@ def _decode_partition_change(message: pb.PartitionChangeRecord) -> Record:
     )
 
 
-def _decode_config(message: pb.ConfigRecord) -> Record:
+def _decode_config(message: pb.ConfigRecord) -> MetadataRecord:
     if message.resource_type not in _RESOURCE_TYPES:
         raise _from_a_newer_release(f"a config of a resource of type {message.resource_type}")
     return ConfigRecord(
-        resource=ConfigResource(ResourceType(message.resource_type), message.resource_name),
+        resource=ConfigTarget(ConfigTargetType(message.resource_type), message.resource_name),
         name=message.name,
         value=_optional(message, "value"),
     )

@@ -23,7 +23,7 @@ from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 from msgspec import Struct
 
 from streamlog.config import Operation, Scope
-from streamlog.metadata.records import Record
+from streamlog.metadata.records import MetadataRecord
 from streamlog.metadata.settings import ControllerSettings
 from streamlog.model import BrokerId, RaftIndex
 
@@ -34,7 +34,7 @@ R_co = TypeVar("R_co", covariant=True)
 BATCH_RECORDS: Final = 2_000
 
 
-class SessionTimer(Struct, frozen=True):
+class BrokerSessionTimer(Struct, frozen=True):
     """Runs while a registered node need not be heard from; one for each broker id."""
 
     broker_id: BrokerId
@@ -44,10 +44,10 @@ class BalanceTimer(Struct, frozen=True):
     """Until leaderships are next given back to the preferred replicas."""
 
 
-Timer: TypeAlias = SessionTimer | BalanceTimer
+Timer: TypeAlias = BrokerSessionTimer | BalanceTimer
 
 
-class SetTimer(Struct, frozen=True):
+class SetControllerTimer(Struct, frozen=True):
     timer: Timer
     after_ms: int | None  # from now on, in the place of what was set; None: stop it
 
@@ -60,10 +60,10 @@ class Then(enum.Enum):
     AGAIN = 2  # decides the same command again on the new image, and answers with the last response alone
 
 
-class Decision(Struct, Generic[R_co], frozen=True, kw_only=True):
+class MetadataDecision(Struct, Generic[R_co], frozen=True, kw_only=True):
     response: R_co
-    records: tuple[Record, ...] = ()  # one command of the quorum; empty: nothing to commit
-    timers: tuple[SetTimer, ...] = ()  # to set once the records are committed
+    records: tuple[MetadataRecord, ...] = ()  # one command of the quorum; empty: nothing to commit
+    timers: tuple[SetControllerTimer, ...] = ()  # to set once the records are committed
     then: Then = Then.NOTHING
 
 
@@ -85,7 +85,7 @@ class ConfigRules(Protocol):
         ...
 
 
-class Context(Struct, frozen=True, kw_only=True):
+class ControllerContext(Struct, frozen=True, kw_only=True):
     """What the controller knows beside the image."""
 
     settings: ControllerSettings

@@ -23,12 +23,12 @@ from streamlog.metadata.records import (
     BrokerRecord,
     ClusterRecord,
     ConfigRecord,
+    MetadataRecord,
     MetadataVersion,
     MetadataVersionRecord,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
-    Record,
     RemoveTopicRecord,
     TopicRecord,
     UnregisterBrokerRecord,
@@ -41,7 +41,7 @@ LAST_KNOWN_ELR: Final = MetadataVersion(2)
 """The level from which on `last_known_elr` stands in records of partitions."""
 
 # The level that a record's type came with. 0: allowed in an empty log.
-LEVEL_OF_RECORD: Final[Mapping[type[Record], MetadataVersion]] = {
+LEVEL_OF_RECORD: Final[Mapping[type[MetadataRecord], MetadataVersion]] = {
     MetadataVersionRecord: MetadataVersion(0),
     ClusterRecord: MetadataVersion(1),
     BrokerRecord: MetadataVersion(1),
@@ -56,14 +56,14 @@ LEVEL_OF_RECORD: Final[Mapping[type[Record], MetadataVersion]] = {
 }
 
 
-def require_allowed(record: Record, level: MetadataVersion) -> None:
+def require_allowed(record: MetadataRecord, level: MetadataVersion) -> None:
     """InvariantError where a record stands in a log whose level does not know it: nobody may have written it."""
     needed = _level_of(record)
     if needed > level:
         raise InvariantError(f"{type(record).__name__} needs metadata.version {needed}, the log is at {level}")
 
 
-def _level_of(record: Record) -> MetadataVersion:
+def _level_of(record: MetadataRecord) -> MetadataVersion:
     match record:
         case PartitionChangeRecord() if record.last_known_elr is not None:
             return LAST_KNOWN_ELR
@@ -73,7 +73,7 @@ def _level_of(record: Record) -> MetadataVersion:
             return LEVEL_OF_RECORD[type(record)]
 
 
-def require_all_allowed(records: Iterable[Record], level: MetadataVersion) -> None:
+def require_all_allowed(records: Iterable[MetadataRecord], level: MetadataVersion) -> None:
     """The same for the records of a decision, before it is committed: one controller stops then, not every node."""
     for record in records:
         require_allowed(record, level)

@@ -83,21 +83,21 @@ class Broker(Struct, frozen=True, kw_only=True):
         return not (self.fenced or self.stopping)
 
 
-class ResourceType(enum.IntEnum):
+class ConfigTargetType(enum.IntEnum):
     """What a config belongs to. The numbers are Kafka's and stand in records."""
 
     TOPIC = 2
     BROKER = 4
 
 
-class ConfigResource(Struct, frozen=True, order=True):
+class ConfigTarget(Struct, frozen=True, order=True):
     """A topic by name; a broker by its id in decimal; all brokers by the empty name."""
 
-    type: ResourceType
+    type: ConfigTargetType
     name: str
 
 
-ALL_BROKERS: Final = ConfigResource(ResourceType.BROKER, "")
+ALL_BROKERS: Final = ConfigTarget(ConfigTargetType.BROKER, "")
 
 
 class MetadataVersionRecord(Struct, frozen=True, kw_only=True):
@@ -165,7 +165,7 @@ class PartitionChangeRecord(Struct, frozen=True, kw_only=True):
 
 
 class ConfigRecord(Struct, frozen=True, kw_only=True):
-    resource: ConfigResource
+    resource: ConfigTarget
     name: str
     value: str | None  # None: gone, the default holds again
 
@@ -176,7 +176,7 @@ class ProducerIdsRecord(Struct, frozen=True, kw_only=True):
     next_producer_id: ProducerId
 
 
-Record: TypeAlias = (
+MetadataRecord: TypeAlias = (
     MetadataVersionRecord
     | ClusterRecord
     | BrokerRecord

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from streamlog.metadata.image.delta import MetadataDelta
 from streamlog.metadata.image.image import MetadataImage
-from streamlog.metadata.image.state_machine import Listener, MetadataStateMachine
+from streamlog.metadata.image.state_machine import ImageListener, MetadataStateMachine
 from streamlog.model import BrokerId, RaftIndex
 
 
@@ -23,7 +23,7 @@ class MetadataView:
     def __init__(self) -> None:
         self.machine = MetadataStateMachine(self._changed)  # for the quorum, or the observer
         # In the order in which they came. Replaced, not changed: a listener may stop listening while all are told.
-        self._listeners: tuple[Listener, ...] = ()
+        self._listeners: tuple[ImageListener, ...] = ()
         self._news = asyncio.Event()  # replaced with each image
         self._controller: BrokerId | None = None
         self._controller_address: str | None = None
@@ -33,9 +33,9 @@ class MetadataView:
     def image(self) -> MetadataImage:
         return self.machine.image
 
-    def listen(self, listener: Listener) -> Callable[[], None]:
+    def listen(self, listener: ImageListener) -> Callable[[], None]:
         """From the next image on. The answer stops it."""
-        own: Listener = lambda image, delta: listener(image, delta)  # noqa: E731  the same listener may come twice
+        own: ImageListener = lambda image, delta: listener(image, delta)  # noqa: E731  the same listener may come twice
         self._listeners = (*self._listeners, own)
 
         def stop() -> None:

@@ -26,7 +26,7 @@ from streamlog.errors import (
     StaleBrokerEpochError,
     StreamlogError,
 )
-from streamlog.metadata.brokers.liveness import Heartbeat, HeartbeatResponse
+from streamlog.metadata.brokers.liveness import BrokerHeartbeat, HeartbeatResponse
 from streamlog.metadata.brokers.registration import RegisterBroker
 from streamlog.metadata.image.image import MetadataImage
 from streamlog.metadata.records import EPOCH_FROM_INDEX
@@ -143,7 +143,7 @@ class BrokerRegistration:
         if self._epoch is None:
             return
         config = self._config()
-        command = Heartbeat(
+        command = BrokerHeartbeat(
             broker_id=self._request.broker_id,
             broker_epoch=self._epoch,
             applied_index=self._view.image.index,

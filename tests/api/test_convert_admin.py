@@ -14,10 +14,10 @@ from streamlog.api.pb import admin_pb2 as pb
 from streamlog.api.pb import common_pb2
 from streamlog.config import Operation
 from streamlog.errors import InvalidRequestError, InvalidTopicError
-from streamlog.metadata.partitions.drain_moves import DrainProgress
-from streamlog.metadata.partitions.leaders import ElectionResult, ElectionType
-from streamlog.metadata.partitions.reassignment import ReassignmentResult
-from streamlog.metadata.records import ConfigResource, ResourceType
+from streamlog.metadata.partitions.drain_moves import DrainStatus
+from streamlog.metadata.partitions.leaders import ElectionResult, RequestedElection
+from streamlog.metadata.partitions.reassignment import PartitionReassignmentResult
+from streamlog.metadata.records import ConfigTarget, ConfigTargetType
 from streamlog.metadata.topics.creation import PARTITIONS_PER_REQUEST_MAX, TopicResult
 from streamlog.metadata.topics.deletion import DeletionResult
 from streamlog.metadata.topics.growth import GrowthResult
@@ -121,21 +121,21 @@ def test_a_bad_request_names_the_field(convert: Callable[[Any], object], message
 
 def test_configs() -> None:
     (resource,) = configs.alter_configs(altering(operation=pb.CONFIG_OPERATION_APPEND, value="a")).resources
-    assert resource.resource == ConfigResource(ResourceType.TOPIC, "t")
+    assert resource.resource == ConfigTarget(ConfigTargetType.TOPIC, "t")
     assert [(c.name, c.operation, c.value) for c in resource.changes] == [("n", Operation.APPEND, "a")]
-    for kind in ResourceType:
-        there = ConfigResource(kind, "1")
+    for kind in ConfigTargetType:
+        there = ConfigTarget(kind, "1")
         assert configs.config_resource(configs.resource_message(there)) == there
 
 
 def test_elections_of_all_partitions_and_of_some() -> None:
     everything = placement.elect_leaders(pb.ElectLeadersRequest())
-    assert (everything.type, everything.partitions) == (ElectionType.PREFERRED, None)
+    assert (everything.type, everything.partitions) == (RequestedElection.PREFERRED, None)
     some = pb.ElectLeadersRequest(
         type=pb.ELECTION_TYPE_UNCLEAN, partitions=[common_pb2.TopicPartition(topic="t", partition=4)]
     )
     assert placement.elect_leaders(some).partitions == (("t", 4),)
-    assert placement.elect_leaders(some).type is ElectionType.UNCLEAN
+    assert placement.elect_leaders(some).type is RequestedElection.UNCLEAN
 
 
 def test_a_move_without_a_target_is_a_cancellation() -> None:
@@ -148,7 +148,7 @@ def test_a_move_without_a_target_is_a_cancellation() -> None:
 def test_draining() -> None:
     asked = pb.DrainNodeRequest(node_id=2, action=pb.DRAIN_ACTION_CANCEL)
     assert placement.drain(asked) == (2, DrainAction.CANCEL)
-    told = placement.drained(DrainProgress(replicas=5, moving=2), draining=True)
+    told = placement.drained(DrainStatus(replicas=5, moving=2), draining=True)
     assert (told.draining, told.remaining_count, told.moving_count) == (True, 5, 2)
 
 
@@ -180,5 +180,7 @@ def test_results_stand_beside_their_errors() -> None:
     ).results
     assert (led[0].HasField("leader"), led[0].leader) == (True, 0)
     assert (led[1].HasField("leader"), led[1].error.code) == (False, "INVALID_TOPIC")
-    moved = placement.reassigned([ReassignmentResult(topic="a", partition_id=PartitionId(1), error=error)]).results
+    moved = placement.reassigned(
+        [PartitionReassignmentResult(topic="a", partition_id=PartitionId(1), error=error)]
+    ).results
     assert (moved[0].topic, moved[0].partition, moved[0].error.code) == ("a", 1, "INVALID_TOPIC")

@@ -20,7 +20,7 @@ from streamlog.broker.throttle import UNLIMITED, Throttle
 from streamlog.errors import OutcomeUnknownError, StreamlogError, UnknownTopicOrPartitionError
 from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.controller import Command
-from streamlog.metadata.decision import SessionTimer
+from streamlog.metadata.decision import BrokerSessionTimer
 from streamlog.metadata.image.roles import PartitionKey
 from streamlog.metadata.partitions.isr import AlterPartition, IsrProposal, IsrResult, ReportOfflineReplicas
 from streamlog.metadata.partitions.recovery import PartitionAnswers, RecoverPartitions, to_ask
@@ -214,7 +214,7 @@ class Cluster:
 
     def register(self, node_id: int) -> BrokerEpoch:
         """Never after a clean stop: nodes here are killed. Its session has lapsed by then."""
-        session = SessionTimer(BrokerId(node_id))
+        session = BrokerSessionTimer(BrokerId(node_id))
         if session in self.controller.timers:
             self.controller.fire(session)
         broker = self.controller.register(node_id, clean=False)

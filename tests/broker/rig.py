@@ -22,15 +22,15 @@ from streamlog.metadata.records import (
     BrokerChangeRecord,
     BrokerRecord,
     ConfigRecord,
-    ConfigResource,
+    ConfigTarget,
+    ConfigTargetType,
+    MetadataRecord,
     MetadataVersion,
     MetadataVersionRecord,
     Partition,
     PartitionChangeRecord,
     PartitionRecord,
-    Record,
     RemoveTopicRecord,
-    ResourceType,
     TopicRecord,
 )
 from streamlog.metadata.view import MetadataView
@@ -198,7 +198,7 @@ class Rig:
     def index(self) -> int:
         return len(self.commands)
 
-    def commit(self, *records: Record) -> None:
+    def commit(self, *records: MetadataRecord) -> None:
         """One command of the quorum; a node that runs applies it at once."""
         command = encode_batch(records)
         self.commands.append(command)
@@ -217,7 +217,7 @@ class Rig:
     ) -> None:
         partition = Partition(replicas=replicas, isr=replicas if isr is None else isr, leader=leader)
         settings = [
-            ConfigRecord(resource=ConfigResource(ResourceType.TOPIC, name), name=key, value=value)
+            ConfigRecord(resource=ConfigTarget(ConfigTargetType.TOPIC, name), name=key, value=value)
             for key, value in (configs or {}).items()
         ]
         self.commit(
@@ -235,7 +235,7 @@ class Rig:
         )
 
     def configure(self, name: str, value: str, topic: str = "t") -> None:
-        self.commit(ConfigRecord(resource=ConfigResource(ResourceType.TOPIC, topic), name=name, value=value))
+        self.commit(ConfigRecord(resource=ConfigTarget(ConfigTargetType.TOPIC, topic), name=name, value=value))
 
     # -- the replicas
 

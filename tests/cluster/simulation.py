@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 from streamlog.config import Loaded
 from streamlog.errors import CorruptMessageError
 from streamlog.metadata.image.image import MetadataImage
-from streamlog.metadata.records import ConfigResource, ResourceType
+from streamlog.metadata.records import ConfigTarget, ConfigTargetType
 from streamlog.model import BrokerId, Offset, PartitionId, TopicPartition
 from streamlog.node import Node
 from streamlog.sim import SimLoop
@@ -301,7 +301,7 @@ class Simulation:
     def _setting(self, host: Host) -> str:
         """What the tuner wrote, as this node has it."""
         image = self.quorum.image(host)
-        return "" if image is None else image.config(ConfigResource(ResourceType.TOPIC, PLAIN)).get(SETTING, "")
+        return "" if image is None else image.config(ConfigTarget(ConfigTargetType.TOPIC, PLAIN)).get(SETTING, "")
 
     def fingerprint(self) -> int:
         rows = [(row.value, row.outcome.value, row.offset, row.completed) for row in self.history.rows]

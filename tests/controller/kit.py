@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import AsyncIterator, Collection
 from typing import Any, cast
 
-from streamlog.controller.reign import Reign
+from streamlog.controller.controller_term import ControllerTerm
 from streamlog.errors import NotControllerError, OutcomeUnknownError
-from streamlog.metadata.decision import Context
+from streamlog.metadata.decision import ControllerContext
 from streamlog.metadata.settings import ControllerSettings
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId, RaftIndex, RaftTerm
@@ -22,7 +22,7 @@ SETTINGS = ControllerSettings(session_timeout_ms=3_000)
 
 
 class LineQuorum:
-    """The part of the quorum that a reign uses. `held`: commits wait for `release`."""
+    """The part of the quorum that a controller term uses. `held`: commits wait for `release`."""
 
     def __init__(self, view: MetadataView) -> None:
         self.view = view
@@ -78,28 +78,28 @@ class Rule:
         self.quorum = LineQuorum(self.view)
         self.told: list[str] = []
         self.sessions: Collection[BrokerId] = ()
-        self.reign = self.another()
+        self.term = self.another()
         self._running: asyncio.Task[None] | None = None
 
-    def another(self) -> Reign:
-        return Reign(
+    def another(self) -> ControllerTerm:
+        return ControllerTerm(
             self.quorum.term,
             CLUSTER,
-            quorum=cast(Quorum, self.quorum),  # the part of it that a reign uses
+            quorum=cast(Quorum, self.quorum),  # the part of it that a controller term uses
             view=self.view,
             context_of=self._context_of,
             probe=self._probe,
         )
 
-    def _context_of(self, sessions: Collection[BrokerId]) -> Context:
+    def _context_of(self, sessions: Collection[BrokerId]) -> ControllerContext:
         self.sessions = sessions
-        return Context(settings=SETTINGS, configs=TestConfigs(), random=self._random, sessions=sessions)
+        return ControllerContext(settings=SETTINGS, configs=TestConfigs(), random=self._random, sessions=sessions)
 
     def _probe(self, event: str, /, **fields: object) -> None:
         self.told.append(event)
 
     async def __aenter__(self) -> Rule:
-        self._running = asyncio.create_task(self.reign.run())
+        self._running = asyncio.create_task(self.term.run())
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -113,4 +113,4 @@ class Rule:
         return self._running.exception()
 
     def ask(self, command: Any) -> asyncio.Task[Any]:
-        return asyncio.create_task(self.reign.ask(command))
+        return asyncio.create_task(self.term.ask(command))

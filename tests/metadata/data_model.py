@@ -13,21 +13,22 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from streamlog.config import ConfigChange
 from streamlog.errors import InvalidRequestError
 from streamlog.metadata.brokers.drain import DrainBroker
 from streamlog.metadata.cluster import TakeOver
-from streamlog.metadata.configs.changes import AlterConfigs, ConfigChange, ResourceChange
+from streamlog.metadata.configs.changes import AlterConfigs, ResourceChange
 from streamlog.metadata.configs.rules import Rulebook, effective_min_isr
-from streamlog.metadata.decision import SessionTimer
+from streamlog.metadata.decision import BrokerSessionTimer
 from streamlog.metadata.image.image import MetadataImage
 from streamlog.metadata.image.roles import PartitionKey
 from streamlog.metadata.partitions.isr import AlterPartition, ReportOfflineReplicas
-from streamlog.metadata.partitions.leaders import BalanceLeaders, ElectionType, ElectLeaders
-from streamlog.metadata.partitions.reassignment import AlterReassignments, Reassignment
+from streamlog.metadata.partitions.leaders import BalanceLeaders, ElectLeaders, RequestedElection
+from streamlog.metadata.partitions.reassignment import AlterReassignments, PartitionReassignment
 from streamlog.metadata.partitions.recovery import PartitionAnswers, RecoverPartitions, to_ask
-from streamlog.metadata.records import ConfigResource, Partition, ResourceType
+from streamlog.metadata.records import ConfigTarget, ConfigTargetType, Partition
 from streamlog.metadata.settings import ControllerSettings
-from streamlog.metadata.topics.creation import CreateTopics, NewTopic
+from streamlog.metadata.topics.creation import CreatableTopic, CreateTopics
 from streamlog.metadata.topics.deletion import DeleteTopics
 from streamlog.metadata.topics.growth import CreatePartitions, GrowTopic
 from streamlog.model import NO_BROKER, BrokerId
@@ -89,7 +90,7 @@ class DataModel:
 
     def notice(self, node: int) -> None:
         """The session lapses."""
-        timer = SessionTimer(BrokerId(node))
+        timer = BrokerSessionTimer(BrokerId(node))
         if not self.alive[node] and timer in self.rig.timers:
             self.rig.fire(timer)
 
@@ -97,7 +98,7 @@ class DataModel:
         if self.alive[node]:
             return
         if unnoticed:
-            self.rig.timers.pop(SessionTimer(BrokerId(node)), None)
+            self.rig.timers.pop(BrokerSessionTimer(BrokerId(node)), None)
         else:
             self.notice(node)
         if lost_disk:
@@ -275,21 +276,23 @@ class DataModel:
                 if not target:
                     return
                 command = AlterReassignments(
-                    reassignments=(Reassignment(topic=name, partition_id=rig.key(name, at)[1], replicas=target),)
+                    reassignments=(
+                        PartitionReassignment(topic=name, partition_id=rig.key(name, at)[1], replicas=target),
+                    )
                 )
             case 1:
                 command = AlterReassignments(
-                    reassignments=(Reassignment(topic=name, partition_id=rig.key(name, at)[1], replicas=None),)
+                    reassignments=(PartitionReassignment(topic=name, partition_id=rig.key(name, at)[1], replicas=None),)
                 )
             case 2:
                 command = DrainBroker(broker_id=BrokerId(node), cancel=rig.broker(node).draining)
             case 3:
                 value = str(self.random.randint(1, 3))
                 change = ConfigChange(name="min.insync.replicas", value=value)
-                resource = ConfigResource(ResourceType.TOPIC, name)
+                resource = ConfigTarget(ConfigTargetType.TOPIC, name)
                 command = AlterConfigs(resources=(ResourceChange(resource=resource, changes=(change,)),))
             case 4:
-                command = ElectLeaders(type=ElectionType.PREFERRED)
+                command = ElectLeaders(type=RequestedElection.PREFERRED)
             case 5:
                 command = BalanceLeaders()
             case 6:
@@ -299,13 +302,13 @@ class DataModel:
                 live = sum(broker.active and not broker.draining for broker in rig.image.brokers.values())
                 if live == 0:
                     return
-                command = CreateTopics(topics=(NewTopic(name="w", partitions=2),))
+                command = CreateTopics(topics=(CreatableTopic(name="w", partitions=2),))
             case 7:
                 command = DeleteTopics(names=("w",))
             case 8:
                 command = CreatePartitions(topics=(GrowTopic(name="u", count=len(rig.topic("u").partitions) + 1),))
             case _:
-                command = ElectLeaders(type=ElectionType.UNCLEAN, answers=self.answers())
+                command = ElectLeaders(type=RequestedElection.UNCLEAN, answers=self.answers())
         try:
             rig.do(command)
         except InvalidRequestError:

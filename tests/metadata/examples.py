@@ -11,17 +11,17 @@ from streamlog.metadata.records import (
     BrokerRecord,
     ClusterRecord,
     ConfigRecord,
-    ConfigResource,
+    ConfigTarget,
+    ConfigTargetType,
+    MetadataRecord,
     MetadataVersion,
     MetadataVersionRecord,
     Partition,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
-    Record,
     RemoveTopicRecord,
     Replicas,
-    ResourceType,
     TopicRecord,
     UnregisterBrokerRecord,
 )
@@ -57,7 +57,7 @@ def ids(*broker_ids: int) -> Replicas:
     return tuple(BrokerId(broker_id) for broker_id in broker_ids)
 
 
-EXAMPLES: Final[dict[str, Record]] = {
+EXAMPLES: Final[dict[str, MetadataRecord]] = {
     "metadata_version": MetadataVersionRecord(level=MetadataVersion(1)),
     "cluster": ClusterRecord(cluster_id="c"),
     "broker": BrokerRecord(broker=NODE),
@@ -112,7 +112,7 @@ EXAMPLES: Final[dict[str, Record]] = {
         leader=NO_BROKER,
     ),
     "partition_change, of nothing": PartitionChangeRecord(topic_id=TOPIC, partition_id=PartitionId(0)),
-    "config": ConfigRecord(resource=ConfigResource(ResourceType.TOPIC, "t"), name="n", value=""),
+    "config": ConfigRecord(resource=ConfigTarget(ConfigTargetType.TOPIC, "t"), name="n", value=""),
     "config, removed": ConfigRecord(resource=ALL_BROKERS, name="n", value=None),
     "producer_ids": ProducerIdsRecord(next_producer_id=ProducerId(1 << 40)),
 }

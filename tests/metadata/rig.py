@@ -11,12 +11,12 @@ from typing import Any
 
 from streamlog.config import Operation, Scope, changed_value
 from streamlog.errors import InvalidConfigError
-from streamlog.metadata.brokers.liveness import FenceBroker, Heartbeat, HeartbeatResponse
+from streamlog.metadata.brokers.liveness import BrokerHeartbeat, FenceBroker, HeartbeatResponse
 from streamlog.metadata.brokers.registration import RegisterBroker
 from streamlog.metadata.cluster import Bootstrap
 from streamlog.metadata.controller import Command, command_for, decide
 from streamlog.metadata.convert import encode_batch
-from streamlog.metadata.decision import Context, Decision, Then, Timer
+from streamlog.metadata.decision import ControllerContext, MetadataDecision, Then, Timer
 from streamlog.metadata.features import METADATA_VERSION_MAX
 from streamlog.metadata.image.image import MetadataImage, Topic
 from streamlog.metadata.image.state_machine import MetadataStateMachine
@@ -27,12 +27,12 @@ from streamlog.metadata.partitions.settle import Settle
 from streamlog.metadata.records import (
     EPOCH_FROM_INDEX,
     Broker,
+    MetadataRecord,
     MetadataVersion,
     Partition,
-    Record,
 )
 from streamlog.metadata.settings import ControllerSettings
-from streamlog.metadata.topics.creation import CreateTopics, NewTopic, TopicResult
+from streamlog.metadata.topics.creation import CreatableTopic, CreateTopics, TopicResult
 from streamlog.model import BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionId, RaftIndex, TopicId
 from tests.metadata.invariants import check_image, check_step
 
@@ -85,11 +85,11 @@ class Rig:
         return self.machine.image
 
     @property
-    def context(self) -> Context:
+    def context(self) -> ControllerContext:
         sessions = frozenset(timer.broker_id for timer in self.timers if hasattr(timer, "broker_id"))
-        return Context(settings=self.settings, configs=TestConfigs(), random=self.random, sessions=sessions)
+        return ControllerContext(settings=self.settings, configs=TestConfigs(), random=self.random, sessions=sessions)
 
-    def decide(self, command: Command) -> Decision[Any]:
+    def decide(self, command: Command) -> MetadataDecision[Any]:
         return decide(command, self.image, self.context)
 
     def do(self, command: Command) -> Any:
@@ -110,7 +110,7 @@ class Rig:
                 return decision.response
         raise AssertionError(f"{command} is never decided")
 
-    def commit(self, records: Sequence[Record]) -> None:
+    def commit(self, records: Sequence[MetadataRecord]) -> None:
         if not records:
             return
         command = encode_batch(records)
@@ -162,7 +162,7 @@ class Rig:
 
     def heartbeat(self, broker_id: int, **what: Any) -> HeartbeatResponse:
         response: HeartbeatResponse = self.do(
-            Heartbeat(
+            BrokerHeartbeat(
                 broker_id=BrokerId(broker_id),
                 broker_epoch=self.epoch(broker_id),
                 applied_index=what.pop("applied_index", self.image.index),
@@ -185,7 +185,7 @@ class Rig:
     def create(self, name: str = "t", partitions: int = 1, replication_factor: int | None = None, **how: Any) -> Topic:
         assignments = how.pop("assignments", ())
         numbers = {} if assignments else {"partitions": partitions, "replication_factor": replication_factor}
-        [result] = self.do(CreateTopics(topics=(NewTopic(name=name, assignments=assignments, **numbers, **how),)))
+        [result] = self.do(CreateTopics(topics=(CreatableTopic(name=name, assignments=assignments, **numbers, **how),)))
         assert isinstance(result, TopicResult)
         if result.error is not None:
             raise result.error

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from streamlog.config import Operation
+from streamlog.config import ConfigChange, Operation
 from streamlog.errors import (
     BrokerIdNotRegisteredError,
     InvalidConfigError,
@@ -17,29 +17,28 @@ from streamlog.errors import (
 from streamlog.metadata.configs.changes import (
     CHANGES_PER_REQUEST_MAX,
     AlterConfigs,
-    ConfigChange,
     ResourceChange,
 )
 from streamlog.metadata.configs.rules import Rulebook
 from streamlog.metadata.decision import BATCH_RECORDS, Then
-from streamlog.metadata.partitions.reassignment import AlterReassignments, Reassignment
+from streamlog.metadata.partitions.reassignment import AlterReassignments, PartitionReassignment
 from streamlog.metadata.partitions.replica_states import RecoveryStrategy
-from streamlog.metadata.records import ALL_BROKERS, ConfigRecord, ConfigResource, PartitionChangeRecord, ResourceType
+from streamlog.metadata.records import ALL_BROKERS, ConfigRecord, ConfigTarget, ConfigTargetType, PartitionChangeRecord
 from streamlog.metadata.settings import ControllerSettings
 from streamlog.metadata.topics.creation import CreateInternalTopic
 from streamlog.model import NO_BROKER, PartitionId
 from tests.metadata.examples import ids
 from tests.metadata.rig import Rig
 
-TOPIC = ConfigResource(ResourceType.TOPIC, "t")
-NODE_1 = ConfigResource(ResourceType.BROKER, "1")
+TOPIC = ConfigTarget(ConfigTargetType.TOPIC, "t")
+NODE_1 = ConfigTarget(ConfigTargetType.BROKER, "1")
 
 
 def change(name: str, value: str = "", operation: Operation = Operation.SET) -> ConfigChange:
     return ConfigChange(name=name, value=value, operation=operation)
 
 
-def alter(rig: Rig, resource: ConfigResource, *changes: ConfigChange, **how: Any) -> StreamlogError | None:
+def alter(rig: Rig, resource: ConfigTarget, *changes: ConfigChange, **how: Any) -> StreamlogError | None:
     [result] = rig.do(AlterConfigs(resources=(ResourceChange(resource=resource, changes=changes),), **how))
     error: StreamlogError | None = result.error
     return error
@@ -54,7 +53,7 @@ def rig() -> Rig:
 
 
 @pytest.mark.parametrize("resource", [TOPIC, NODE_1, ALL_BROKERS], ids=str)
-def test_set_and_back_to_the_default(rig: Rig, resource: ConfigResource) -> None:
+def test_set_and_back_to_the_default(rig: Rig, resource: ConfigTarget) -> None:
     assert alter(rig, resource, change("retention.ms", "5"), change("segment.bytes", "7")) is None
     assert dict(rig.image.config(resource).items()) == {"retention.ms": "5", "segment.bytes": "7"}
     assert alter(rig, resource, change("retention.ms", operation=Operation.DELETE)) is None
@@ -88,9 +87,9 @@ class TestLists:
 @pytest.mark.parametrize(
     ("resource", "changes", "error"),
     [
-        (ConfigResource(ResourceType.TOPIC, "u"), [change("retention.ms", "1")], UnknownTopicOrPartitionError),
-        (ConfigResource(ResourceType.BROKER, "9"), [change("retention.ms", "1")], BrokerIdNotRegisteredError),
-        (ConfigResource(ResourceType.BROKER, "x"), [change("retention.ms", "1")], BrokerIdNotRegisteredError),
+        (ConfigTarget(ConfigTargetType.TOPIC, "u"), [change("retention.ms", "1")], UnknownTopicOrPartitionError),
+        (ConfigTarget(ConfigTargetType.BROKER, "9"), [change("retention.ms", "1")], BrokerIdNotRegisteredError),
+        (ConfigTarget(ConfigTargetType.BROKER, "x"), [change("retention.ms", "1")], BrokerIdNotRegisteredError),
         (TOPIC, [change("no.such", "1")], InvalidConfigError),
         (TOPIC, [change("min.insync.replicas", "many")], InvalidConfigError),
         (TOPIC, [change("retention.ms", "1"), change("retention.ms", "2")], InvalidConfigError),
@@ -100,7 +99,7 @@ class TestLists:
     ids=str,
 )
 def test_what_is_refused_changes_nothing_of_the_resource(
-    rig: Rig, resource: ConfigResource, changes: list[ConfigChange], error: type[StreamlogError]
+    rig: Rig, resource: ConfigTarget, changes: list[ConfigChange], error: type[StreamlogError]
 ) -> None:
     before = rig.image
     assert type(alter(rig, resource, *changes)) is error
@@ -155,7 +154,7 @@ class TestMinInsyncReplicas:
     """SEMANTICS 4: the ELR is cleared once |ISR| >= min.insync.replicas, also when it is the minimum that falls."""
 
     @pytest.mark.parametrize("resource", [TOPIC, ALL_BROKERS], ids=str)
-    def test_lowered(self, rig: Rig, resource: ConfigResource) -> None:
+    def test_lowered(self, rig: Rig, resource: ConfigTarget) -> None:
         rig.alter_isr([1])
         assert rig.partition().elr == ids(2, 3)
         alter(rig, resource, change("min.insync.replicas", "1"))
@@ -183,7 +182,7 @@ class TestMinInsyncReplicas:
     def test_lowered_it_may_end_a_reassignment(self, rig: Rig) -> None:
         """3 lags, and 2 is to go: with 1 alone too few would be in sync."""
         rig.alter_isr([1, 2])
-        moving = Reassignment(topic="t", partition_id=PartitionId(0), replicas=ids(1, 3))
+        moving = PartitionReassignment(topic="t", partition_id=PartitionId(0), replicas=ids(1, 3))
         alter(rig, TOPIC, change("min.insync.replicas", "2"))
         rig.do(AlterReassignments(reassignments=(moving,)))
         assert rig.partition().removing == ids(2)
@@ -214,8 +213,8 @@ def test_unclean_election_allowed_elects_the_longest_that_answers(rig: Rig) -> N
 class TestTopicsOfTheClusterItself:
     """By one second of retention all offsets of all groups would be gone."""
 
-    OFFSETS = ConfigResource(ResourceType.TOPIC, "__consumer_offsets")
-    STATE = ConfigResource(ResourceType.TOPIC, "__transaction_state")
+    OFFSETS = ConfigTarget(ConfigTargetType.TOPIC, "__consumer_offsets")
+    STATE = ConfigTarget(ConfigTargetType.TOPIC, "__transaction_state")
 
     @pytest.fixture
     def rig(self) -> Rig:

@@ -6,26 +6,27 @@ from typing import get_args
 
 import pytest
 
+from streamlog.config import ConfigChange
 from streamlog.errors import InvariantError
 from streamlog.metadata import controller, features
 from streamlog.metadata.brokers.liveness import ExpireSession, FenceBroker
 from streamlog.metadata.cluster import AllocateProducerIds
-from streamlog.metadata.configs.changes import AlterConfigs, ConfigChange, ResourceChange
+from streamlog.metadata.configs.changes import AlterConfigs, ResourceChange
 from streamlog.metadata.controller import DECIDERS, Command, command_for, decide
-from streamlog.metadata.decision import BalanceTimer, SessionTimer, Then
+from streamlog.metadata.decision import BalanceTimer, BrokerSessionTimer, Then
 from streamlog.metadata.features import METADATA_VERSION_MAX
 from streamlog.metadata.image.delta import look_ahead
 from streamlog.metadata.image.snapshot import encode_snapshot
 from streamlog.metadata.partitions.leaders import BalanceLeaders
 from streamlog.metadata.records import (
-    ConfigResource,
+    ConfigTarget,
+    ConfigTargetType,
+    MetadataRecord,
     MetadataVersion,
     MetadataVersionRecord,
     ProducerIdsRecord,
-    Record,
-    ResourceType,
 )
-from streamlog.metadata.topics.creation import CreateTopics, NewTopic
+from streamlog.metadata.topics.creation import CreatableTopic, CreateTopics
 from streamlog.metadata.topics.growth import CreatePartitions, GrowTopic
 from streamlog.model import BrokerId, ProducerId
 from tests.metadata.rig import Rig
@@ -36,16 +37,16 @@ def test_every_command_is_decided() -> None:
 
 
 def test_timers_become_commands() -> None:
-    assert command_for(SessionTimer(BrokerId(3))) == ExpireSession(broker_id=BrokerId(3))
+    assert command_for(BrokerSessionTimer(BrokerId(3))) == ExpireSession(broker_id=BrokerId(3))
     assert command_for(BalanceTimer()) == BalanceLeaders()
 
 
 def commands(rig: Rig) -> list[Command]:
     """Each of them needs the one before."""
     change = ConfigChange(name="retention.ms", value="1")
-    resource = ConfigResource(ResourceType.TOPIC, "t")
+    resource = ConfigTarget(ConfigTargetType.TOPIC, "t")
     return [
-        CreateTopics(topics=(NewTopic(name="t", partitions=3),)),
+        CreateTopics(topics=(CreatableTopic(name="t", partitions=3),)),
         CreatePartitions(topics=(GrowTopic(name="t", count=5),)),
         AlterConfigs(resources=(ResourceChange(resource=resource, changes=(change,)),)),
         FenceBroker(broker_id=BrokerId(1), broker_epoch=rig.epoch(1)),
@@ -59,7 +60,7 @@ def test_decisions_on_what_is_looked_ahead_may_share_a_command() -> None:
     for rig in (together, one_by_one):
         rig.start_all(1, 2, 3)
     ahead = together.image
-    records: list[Record] = []
+    records: list[MetadataRecord] = []
     for command in commands(together):
         decision = decide(command, ahead, together.context)
         assert decision.then is Then.NOTHING
@@ -77,7 +78,7 @@ def test_a_refusal_is_no_decision() -> None:
     rig = Rig()
     rig.start_all(1)
     before = rig.image
-    [result] = rig.do(CreateTopics(topics=(NewTopic(name="", partitions=0),)))
+    [result] = rig.do(CreateTopics(topics=(CreatableTopic(name="", partitions=0),)))
     assert result.error is not None
     assert rig.image is before
 

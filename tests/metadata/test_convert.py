@@ -13,7 +13,7 @@ from streamlog.metadata import convert
 from streamlog.metadata.convert import BATCH_BYTES_MAX, decode_batch, encode_batch
 from streamlog.metadata.features import LEVEL_OF_RECORD
 from streamlog.metadata.pb import metadata_pb2 as pb
-from streamlog.metadata.records import ConfigRecord, ConfigResource, Record, ResourceType
+from streamlog.metadata.records import ConfigRecord, ConfigTarget, ConfigTargetType, MetadataRecord
 from streamlog.raft.settings import QuorumSettings
 from tests.metadata.examples import EXAMPLES
 
@@ -53,7 +53,7 @@ def test_golden_bytes(name: str) -> None:
 
 
 def test_every_kind_of_record_has_an_example_a_codec_and_a_level() -> None:
-    kinds = set(get_args(Record))
+    kinds = set(get_args(MetadataRecord))
     assert {type(record) for record in EXAMPLES.values()} == kinds
     assert set(LEVEL_OF_RECORD) == kinds
     fields = {field.name for field in pb.MetadataRecord.DESCRIPTOR.oneofs_by_name["record"].fields}
@@ -62,7 +62,7 @@ def test_every_kind_of_record_has_an_example_a_codec_and_a_level() -> None:
 
 
 @given(st.lists(st.sampled_from(list(EXAMPLES.values())), max_size=8))
-def test_a_command_is_the_concatenation_of_its_records(records: list[Record]) -> None:
+def test_a_command_is_the_concatenation_of_its_records(records: list[MetadataRecord]) -> None:
     data = encode_batch(records)
     assert decode_batch(data) == records
     assert data == b"".join(encode_batch([record]) for record in records)
@@ -115,7 +115,7 @@ def test_damaged_bytes_are_named_and_nothing_else(noise: bytes, at: int, golden:
 
 
 def test_a_command_that_the_quorum_would_not_take_is_refused() -> None:
-    long = ConfigRecord(resource=ConfigResource(ResourceType.TOPIC, "t"), name="n", value="x" * 30_000)
+    long = ConfigRecord(resource=ConfigTarget(ConfigTargetType.TOPIC, "t"), name="n", value="x" * 30_000)
     assert len(encode_batch([long] * 34)) < BATCH_BYTES_MAX
     with pytest.raises(InvalidRequestError) as refused:
         encode_batch([long] * 35)

@@ -19,16 +19,16 @@ from streamlog.metadata.records import (
     BrokerRecord,
     ClusterRecord,
     ConfigRecord,
-    ConfigResource,
+    ConfigTarget,
+    ConfigTargetType,
+    MetadataRecord,
     MetadataVersion,
     MetadataVersionRecord,
     Partition,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
-    Record,
     RemoveTopicRecord,
-    ResourceType,
     TopicRecord,
     UnregisterBrokerRecord,
 )
@@ -40,7 +40,7 @@ OTHER = TopicId(bytes([1] * 16))
 LEVEL = MetadataVersionRecord(level=MetadataVersion(1))
 
 
-def image_of(*records: Record, index: int = 10) -> MetadataImage:
+def image_of(*records: MetadataRecord, index: int = 10) -> MetadataImage:
     return replay(EMPTY_IMAGE, [LEVEL, *records], RaftIndex(index))
 
 
@@ -55,7 +55,7 @@ def change(partition_id: int = 0, **what: Any) -> PartitionChangeRecord:
     return PartitionChangeRecord(topic_id=TOPIC, partition_id=PartitionId(partition_id), **what)
 
 
-TOPIC_T: Sequence[Record] = (TopicRecord(topic_id=TOPIC, name="a.b"), partition_record(0), partition_record(1))
+TOPIC_T: Sequence[MetadataRecord] = (TopicRecord(topic_id=TOPIC, name="a.b"), partition_record(0), partition_record(1))
 
 
 def test_a_topic_is_found_by_name_and_by_id() -> None:
@@ -140,7 +140,7 @@ class TestBrokers:
 
 
 class TestConfigs:
-    topic = ConfigResource(ResourceType.TOPIC, "a.b")
+    topic = ConfigTarget(ConfigTargetType.TOPIC, "a.b")
 
     def test_set_and_removed(self) -> None:
         image = image_of(*TOPIC_T, ConfigRecord(resource=self.topic, name="x", value="1"))
@@ -162,7 +162,7 @@ class TestConfigs:
                 RemoveTopicRecord(topic_id=TOPIC),
                 TopicRecord(topic_id=OTHER, name="a_b"),
                 partition_record(topic_id=OTHER),
-                ConfigRecord(resource=ConfigResource(ResourceType.TOPIC, "a_b"), name="y", value="2"),
+                ConfigRecord(resource=ConfigTarget(ConfigTargetType.TOPIC, "a_b"), name="y", value="2"),
             ],
         )
         check = [(resource.name, dict(values.items())) for resource, values in image.configs.items()]
@@ -184,7 +184,7 @@ def test_a_delta_says_what_changed() -> None:
         TOPIC: [(1, base.topics[TOPIC].partitions[1], after.topics[TOPIC].partitions[1])],
     }
     assert list(delta.changed_brokers()) == [(NODE.broker_id, NODE)]
-    assert ConfigResource(ResourceType.TOPIC, "a.b") in list(delta.changed_configs())
+    assert ConfigTarget(ConfigTargetType.TOPIC, "a.b") in list(delta.changed_configs())
     assert after.index == 12
     check_structure(look_ahead(after, [RemoveTopicRecord(topic_id=TOPIC)]))
 
@@ -210,7 +210,7 @@ def test_a_delta_says_what_changed() -> None:
     ],
     ids=str,
 )
-def test_a_record_that_does_not_fit_is_a_broken_invariant(records: list[Record]) -> None:
+def test_a_record_that_does_not_fit_is_a_broken_invariant(records: list[MetadataRecord]) -> None:
     image = image_of(
         *TOPIC_T,
         BrokerRecord(broker=NODE),
@@ -230,7 +230,7 @@ class TestFeatureLevels:
     """Issue 4: a level gates new records; an old node stops at what it does not know."""
 
     @pytest.mark.parametrize("record", [r for r in EXAMPLES.values() if LEVEL_OF_RECORD[type(r)] > 0], ids=repr)
-    def test_no_record_before_the_level_that_brings_it(self, record: Record) -> None:
+    def test_no_record_before_the_level_that_brings_it(self, record: MetadataRecord) -> None:
         with pytest.raises(InvariantError, match=r"needs metadata\.version 1, the log is at 0"):
             replay(EMPTY_IMAGE, [record], RaftIndex(1))
 

@@ -20,7 +20,7 @@ from streamlog.errors import (
     UnknownTopicOrPartitionError,
 )
 from streamlog.metadata.partitions.isr import PARTITIONS_PER_REQUEST_MAX, AlterPartition
-from streamlog.metadata.partitions.reassignment import AlterReassignments, Reassignment
+from streamlog.metadata.partitions.reassignment import AlterReassignments, PartitionReassignment
 from streamlog.model import BrokerEpoch, BrokerId, PartitionId, TopicId
 from tests.metadata.examples import ids
 from tests.metadata.rig import Rig
@@ -151,7 +151,7 @@ class TestRequests:
 
 def test_the_leader_is_told_when_its_change_has_given_the_partition_to_another(rig: Rig) -> None:
     rig.start(4)
-    target = Reassignment(topic="t", partition_id=PartitionId(0), replicas=ids(4, 2))
+    target = PartitionReassignment(topic="t", partition_id=PartitionId(0), replicas=ids(4, 2))
     rig.do(AlterReassignments(reassignments=(target,)))
     result = rig.alter_isr([1, 2, 3, 4])
     assert type(result.error) is NewLeaderElectedError

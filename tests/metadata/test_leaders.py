@@ -22,8 +22,8 @@ from streamlog.metadata.partitions.leaders import (
     BALANCE_STEP_MS,
     BalanceLeaders,
     ElectionResult,
-    ElectionType,
     ElectLeaders,
+    RequestedElection,
 )
 from streamlog.metadata.partitions.recovery import PartitionAnswers
 from streamlog.metadata.partitions.replica_states import ReplicaState
@@ -33,7 +33,7 @@ from tests.metadata.examples import ids
 from tests.metadata.rig import Rig
 
 
-def elect(rig: Rig, kind: ElectionType, *partition_ids: int, topic: str = "t") -> list[ElectionResult]:
+def elect(rig: Rig, kind: RequestedElection, *partition_ids: int, topic: str = "t") -> list[ElectionResult]:
     wanted = tuple((topic, PartitionId(p)) for p in partition_ids) or None
     return list(rig.do(ElectLeaders(type=kind, partitions=wanted)))
 
@@ -49,7 +49,7 @@ def elect_unclean(rig: Rig, *wanted: tuple[str, int], dry_run: bool = False, **l
     ]
     answers = [replace(one, states=_of_replicas(rig, one)) for one in answers]
     named = tuple((name, PartitionId(at)) for name, at in wanted) or None
-    command = ElectLeaders(type=ElectionType.UNCLEAN, partitions=named, dry_run=dry_run, answers=tuple(answers))
+    command = ElectLeaders(type=RequestedElection.UNCLEAN, partitions=named, dry_run=dry_run, answers=tuple(answers))
     return list(rig.do(command))
 
 
@@ -83,20 +83,20 @@ class TestPreferred:
         return rig
 
     def test_some(self, rig: Rig) -> None:
-        [result] = elect(rig, ElectionType.PREFERRED, 0)
+        [result] = elect(rig, RequestedElection.PREFERRED, 0)
         assert (result.leader, result.error) == (1, None)
         assert [p.leader for p in rig.topic().partitions] == [1, 3, 2]
         assert rig.partition().isr == ids(1, 2, 3)
 
     def test_all(self, rig: Rig) -> None:
-        results = elect(rig, ElectionType.PREFERRED)
+        results = elect(rig, RequestedElection.PREFERRED)
         assert [(r.partition_id, r.leader) for r in results] == [(0, 1), (1, 1)]
         assert [p.leader for p in rig.topic().partitions] == [1, 1, 2]
-        assert elect(rig, ElectionType.PREFERRED) == []
+        assert elect(rig, RequestedElection.PREFERRED) == []
 
     def test_errors(self, rig: Rig) -> None:
         rig.alter_isr([2, 3], "t", 0)
-        not_in_sync, good, not_needed, unknown = elect(rig, ElectionType.PREFERRED, 0, 1, 2, 3)
+        not_in_sync, good, not_needed, unknown = elect(rig, RequestedElection.PREFERRED, 0, 1, 2, 3)
         assert type(not_in_sync.error) is PreferredLeaderNotAvailableError
         assert good.error is None
         assert type(not_needed.error) is ElectionNotNeededError
@@ -104,7 +104,7 @@ class TestPreferred:
 
     def test_a_partition_twice(self, rig: Rig) -> None:
         with pytest.raises(InvalidRequestError):
-            elect(rig, ElectionType.PREFERRED, 0, 0)
+            elect(rig, RequestedElection.PREFERRED, 0, 0)
 
 
 class TestUnclean:
@@ -182,7 +182,7 @@ class TestBalance:
         """leader.imbalance.per.broker.percentage = 10."""
         rig = self.cluster(20)
         come_back(rig, 1)
-        elect(rig, ElectionType.PREFERRED, *range(18))
+        elect(rig, RequestedElection.PREFERRED, *range(18))
         assert sum(p.leader == 2 for p in rig.topic().partitions) == 2
         rig.do(BalanceLeaders())
         assert sum(p.leader == 2 for p in rig.topic().partitions) == 2

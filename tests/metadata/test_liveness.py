@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from streamlog.errors import BrokerIdNotRegisteredError, StaleBrokerEpochError
-from streamlog.metadata.brokers.liveness import ExpireSession, FenceBroker, Heartbeat
+from streamlog.metadata.brokers.liveness import BrokerHeartbeat, ExpireSession, FenceBroker
 from streamlog.metadata.cluster import TakeOver
-from streamlog.metadata.decision import BATCH_RECORDS, BalanceTimer, SessionTimer, SetTimer, Then
+from streamlog.metadata.decision import BATCH_RECORDS, BalanceTimer, BrokerSessionTimer, SetControllerTimer, Then
 from streamlog.metadata.image.roles import Role
 from streamlog.metadata.partitions.isr import ReportOfflineReplicas
 from streamlog.metadata.partitions.settle import Settle
@@ -39,16 +39,16 @@ class TestHeartbeat:
     def test_it_makes_no_records_and_starts_the_session_anew(self) -> None:
         rig = Rig(settings=ControllerSettings(session_timeout_ms=1_234))
         rig.start(1)
-        beat = Heartbeat(broker_id=BrokerId(1), broker_epoch=rig.epoch(1), applied_index=rig.image.index)
+        beat = BrokerHeartbeat(broker_id=BrokerId(1), broker_epoch=rig.epoch(1), applied_index=rig.image.index)
         decision = rig.decide(beat)
         assert decision.records == ()
-        assert decision.timers == (SetTimer(SessionTimer(BrokerId(1)), 1_234),)
+        assert decision.timers == (SetControllerTimer(BrokerSessionTimer(BrokerId(1)), 1_234),)
 
     def test_a_node_may_fence_itself_and_stay_in_session(self) -> None:
         rig = three_nodes()
         assert rig.heartbeat(1, want_fence=True).fenced
         assert rig.partition(partition_id=0).leader == 2
-        assert SessionTimer(BrokerId(1)) in rig.timers
+        assert BrokerSessionTimer(BrokerId(1)) in rig.timers
         assert not rig.heartbeat(1).fenced
 
     @pytest.mark.parametrize("difference", [-1, 1])
@@ -57,18 +57,18 @@ class TestHeartbeat:
         rig.start(1)
         epoch = BrokerEpoch(rig.epoch(1) + difference)
         with pytest.raises(StaleBrokerEpochError):
-            rig.do(Heartbeat(broker_id=BrokerId(1), broker_epoch=epoch, applied_index=rig.image.index))
+            rig.do(BrokerHeartbeat(broker_id=BrokerId(1), broker_epoch=epoch, applied_index=rig.image.index))
 
     def test_an_unknown_node_must_register(self) -> None:
         with pytest.raises(BrokerIdNotRegisteredError):
-            Rig().do(Heartbeat(broker_id=BrokerId(1), broker_epoch=BrokerEpoch(1), applied_index=RaftIndex(1)))
+            Rig().do(BrokerHeartbeat(broker_id=BrokerId(1), broker_epoch=BrokerEpoch(1), applied_index=RaftIndex(1)))
 
 
 class TestFencing:
     def test_silence(self) -> None:
         """3 s of silence: fenced, out of every ISR, its leaderships moved."""
         rig = three_nodes()
-        rig.fire(SessionTimer(BrokerId(1)))
+        rig.fire(BrokerSessionTimer(BrokerId(1)))
         assert rig.broker(1).fenced
         assert [p.leader for p in rig.topic().partitions] == [2, 2, 3]
         assert [p.isr for p in rig.topic().partitions] == [ids(2, 3), ids(2, 3), ids(3, 2)]
@@ -78,7 +78,7 @@ class TestFencing:
         rig = three_nodes()
         rig.fence(2)
         assert [p.leader for p in rig.topic().partitions] == [1, 3, 3]
-        assert SessionTimer(BrokerId(2)) not in rig.timers
+        assert BrokerSessionTimer(BrokerId(2)) not in rig.timers
 
     def test_by_whom_knows_another_registration_only(self) -> None:
         rig = three_nodes()
@@ -151,7 +151,7 @@ class TestControlledShutdown:
         assert not rig.image.roles.any(Role.ISR, BrokerId(1))
         assert rig.broker(1).stopping
         assert rig.broker(1).fenced
-        assert SessionTimer(BrokerId(1)) not in rig.timers
+        assert BrokerSessionTimer(BrokerId(1)) not in rig.timers
 
     def test_it_is_told_again(self) -> None:
         rig = three_nodes()
@@ -197,9 +197,9 @@ class TestTakeOver:
         rig.do(TakeOver())
         assert rig.image is before
         assert rig.timers == {
-            SessionTimer(BrokerId(1)): 6_000,
-            SessionTimer(BrokerId(2)): 6_000,
-            SessionTimer(BrokerId(3)): 6_000,
+            BrokerSessionTimer(BrokerId(1)): 6_000,
+            BrokerSessionTimer(BrokerId(2)): 6_000,
+            BrokerSessionTimer(BrokerId(3)): 6_000,
             BalanceTimer(): 300_000,
         }
 

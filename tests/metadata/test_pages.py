@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlog.errors import InvariantError
-from streamlog.metadata.image.pages import PAGE_SIZE, Pages
+from streamlog.metadata.image.pages import PAGE_SIZE, PagedSequence
 
 
 @given(
@@ -17,7 +17,7 @@ from streamlog.metadata.image.pages import PAGE_SIZE, Pages
 )
 def test_pages_are_a_sequence(size: int, steps: list[tuple[list[int], int]]) -> None:
     model = list(range(size))
-    pages = Pages(model)
+    pages = PagedSequence(model)
     for step, (places, growth) in enumerate(steps):
         before, items = pages, list(model)
         changes = {place % len(model): -step for place in places if model}
@@ -36,17 +36,17 @@ def test_pages_are_a_sequence(size: int, steps: list[tuple[list[int], int]]) -> 
 @pytest.mark.parametrize("index", [-1, 3])
 def test_only_what_is_there_has_an_index(index: int) -> None:
     with pytest.raises(IndexError):
-        Pages([1, 2, 3])[index]
+        PagedSequence([1, 2, 3])[index]
 
 
 @pytest.mark.parametrize("changes", [{4: 0}, {3: 0, 5: 0}, {-1: 0}])
 def test_a_gap_is_a_broken_invariant(changes: dict[int, int]) -> None:
     with pytest.raises(InvariantError):
-        Pages([1, 2, 3]).updated(changes)
+        PagedSequence([1, 2, 3]).updated(changes)
 
 
 def test_a_change_shares_all_pages_but_one() -> None:
-    pages = Pages(range(100_000))
+    pages = PagedSequence(range(100_000))
     changed = pages.updated({50_000: -1})
     shared = sum(a is b for a, b in zip(pages._pages, changed._pages, strict=True))
     assert shared == len(pages._pages) - 1

@@ -14,8 +14,8 @@ from streamlog.errors import (
 )
 from streamlog.metadata.brokers.drain import DrainBroker
 from streamlog.metadata.brokers.registration import UnregisterBroker
-from streamlog.metadata.partitions.drain_moves import DrainProgress
-from streamlog.metadata.partitions.reassignment import AlterReassignments, Reassignment, reassignments
+from streamlog.metadata.partitions.drain_moves import DrainStatus
+from streamlog.metadata.partitions.reassignment import AlterReassignments, PartitionReassignment, reassignments
 from streamlog.metadata.settings import ControllerSettings
 from streamlog.metadata.topics.placement import candidates
 from streamlog.model import NO_BROKER, BrokerId, PartitionId
@@ -25,7 +25,7 @@ from tests.metadata.rig import Rig
 
 def reassign(rig: Rig, replicas: tuple[int, ...] | None, topic: str = "t", at: int = 0) -> StreamlogError | None:
     target = None if replicas is None else ids(*replicas)
-    wanted = Reassignment(topic=topic, partition_id=PartitionId(at), replicas=target)
+    wanted = PartitionReassignment(topic=topic, partition_id=PartitionId(at), replicas=target)
     [result] = rig.do(AlterReassignments(reassignments=(wanted,)))
     error: StreamlogError | None = result.error
     return error
@@ -114,7 +114,7 @@ class TestReassignment:
         assert type(reassign(rig, (1,), "t", 1)) is UnknownTopicOrPartitionError
 
     def test_a_partition_twice(self, rig: Rig) -> None:
-        wanted = Reassignment(topic="t", partition_id=PartitionId(0), replicas=None)
+        wanted = PartitionReassignment(topic="t", partition_id=PartitionId(0), replicas=None)
         with pytest.raises(InvalidRequestError):
             rig.do(AlterReassignments(reassignments=(wanted, wanted)))
 
@@ -147,8 +147,8 @@ class TestCancelling:
 
 
 class TestDrain:
-    def drain(self, rig: Rig, node: int, **how: bool) -> DrainProgress:
-        progress: DrainProgress = rig.do(DrainBroker(broker_id=BrokerId(node), **how))
+    def drain(self, rig: Rig, node: int, **how: bool) -> DrainStatus:
+        progress: DrainStatus = rig.do(DrainBroker(broker_id=BrokerId(node), **how))
         return progress
 
     def catch_up(self, rig: Rig) -> int:
@@ -164,12 +164,12 @@ class TestDrain:
         rig = Rig(settings=ControllerSettings(drain_partitions_max=4))
         rig.start_all(1, 2, 3, 4)
         rig.create("u", partitions=20, replication_factor=3)
-        assert self.drain(rig, 1) == DrainProgress(replicas=15, moving=0)
+        assert self.drain(rig, 1) == DrainStatus(replicas=15, moving=0)
         rounds = []
         while moved := self.catch_up(rig):
             rounds.append(moved)
         assert rounds == [4, 4, 4, 3]
-        assert self.drain(rig, 1) == DrainProgress(replicas=0, moving=0)
+        assert self.drain(rig, 1) == DrainStatus(replicas=0, moving=0)
         assert not any(1 in p.replicas for p in rig.topic("u").partitions)
         assert all(len(p.replicas) == len(p.isr) == 3 for p in rig.topic("u").partitions)
         leaders = [p.leader for p in rig.topic("u").partitions]
@@ -195,11 +195,11 @@ class TestDrain:
         before = rig.partition()
         self.drain(rig, 1)
         assert rig.partition().removing == ids(1)
-        assert self.drain(rig, 1, cancel=True) == DrainProgress(replicas=1, moving=0)
+        assert self.drain(rig, 1, cancel=True) == DrainStatus(replicas=1, moving=0)
         assert not rig.broker(1).draining
         assert set(rig.partition().replicas) == set(before.replicas)
         assert rig.partition().removing == ()
-        assert self.drain(rig, 1, cancel=True) == DrainProgress(replicas=1, moving=0)
+        assert self.drain(rig, 1, cancel=True) == DrainStatus(replicas=1, moving=0)
 
     def test_there_must_be_room_elsewhere(self, rig: Rig) -> None:
         rig.fence(4)

@@ -16,7 +16,7 @@ from streamlog.errors import (
     UnsupportedVersionError,
 )
 from streamlog.metadata.brokers.registration import RegisterBroker, UnregisterBroker
-from streamlog.metadata.decision import SessionTimer, SetTimer, Then
+from streamlog.metadata.decision import BrokerSessionTimer, SetControllerTimer, Then
 from streamlog.metadata.features import METADATA_VERSION_MAX
 from streamlog.metadata.records import EPOCH_FROM_INDEX, BrokerRecord, MetadataVersion
 from streamlog.model import NO_BROKER, BrokerEpoch, BrokerId
@@ -43,7 +43,7 @@ def test_a_registration() -> None:
     assert node.epoch == rig.image.index, "SEMANTICS 8: the broker epoch is the index of the registration"
     assert node.fenced, "SEMANTICS 8: it starts fenced"
     assert (node.host, node.port, node.rack, node.directory_ids) == ("h", 9092, "r", (b"a" * 16, b"b" * 16))
-    assert rig.timers[SessionTimer(BrokerId(1))] == 6_000
+    assert rig.timers[BrokerSessionTimer(BrokerId(1))] == 6_000
 
 
 def test_a_retry_changes_nothing() -> None:
@@ -52,7 +52,7 @@ def test_a_retry_changes_nothing() -> None:
     before = rig.image
     decision = rig.decide(REQUEST)
     assert decision.records == ()
-    assert decision.timers == (SetTimer(SessionTimer(BrokerId(1)), 6_000),)
+    assert decision.timers == (SetControllerTimer(BrokerSessionTimer(BrokerId(1)), 6_000),)
     assert rig.image is before
 
 
@@ -68,7 +68,7 @@ def test_a_live_session_under_another_incarnation() -> None:
 def test_after_the_session_the_id_is_free() -> None:
     rig = Rig()
     rig.start(1)
-    rig.fire(SessionTimer(BrokerId(1)))
+    rig.fire(BrokerSessionTimer(BrokerId(1)))
     old = rig.broker(1)
     rig.do(REQUEST)
     assert rig.broker(1).incarnation_id == REQUEST.incarnation_id != old.incarnation_id

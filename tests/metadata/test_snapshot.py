@@ -26,14 +26,14 @@ from streamlog.metadata.records import (
     BrokerRecord,
     ClusterRecord,
     ConfigRecord,
-    ConfigResource,
+    ConfigTarget,
+    ConfigTargetType,
+    MetadataRecord,
     MetadataVersion,
     MetadataVersionRecord,
     Partition,
     PartitionRecord,
     ProducerIdsRecord,
-    Record,
-    ResourceType,
     TopicRecord,
 )
 from streamlog.model import BrokerId, PartitionId, ProducerId, RaftIndex, TopicId
@@ -42,7 +42,7 @@ from tests.metadata.invariants import check_structure
 
 
 def small_image() -> MetadataImage:
-    records: list[Record] = [
+    records: list[MetadataRecord] = [
         MetadataVersionRecord(level=MetadataVersion(1)),
         ClusterRecord(cluster_id="c"),
         ProducerIdsRecord(next_producer_id=ProducerId(1000)),
@@ -50,14 +50,14 @@ def small_image() -> MetadataImage:
         TopicRecord(topic_id=TOPIC, name="t"),
         replace(EXAMPLES["partition, at rest"], partition_id=PartitionId(0)),
         EXAMPLES["partition"],
-        ConfigRecord(resource=ConfigResource(ResourceType.TOPIC, "t"), name="retention.ms", value="5"),
-        ConfigRecord(resource=ConfigResource(ResourceType.BROKER, ""), name="retention.ms", value="ü" * 30_000),
+        ConfigRecord(resource=ConfigTarget(ConfigTargetType.TOPIC, "t"), name="retention.ms", value="5"),
+        ConfigRecord(resource=ConfigTarget(ConfigTargetType.BROKER, ""), name="retention.ms", value="ü" * 30_000),
     ]
     return replay(EMPTY_IMAGE, records, RaftIndex(77))
 
 
 def large_image(topics: int, partitions: int) -> MetadataImage:
-    records: list[Record] = [MetadataVersionRecord(level=MetadataVersion(1)), ClusterRecord(cluster_id="c")]
+    records: list[MetadataRecord] = [MetadataVersionRecord(level=MetadataVersion(1)), ClusterRecord(cluster_id="c")]
     records += (BrokerRecord(broker=replace(NODE, broker_id=b)) for b in ids(1, 2, 3))
     state = Partition(replicas=ids(1, 2, 3), isr=ids(1, 2, 3), leader=BrokerId(1), last_leader=BrokerId(1))
     for at in range(topics):
@@ -84,7 +84,7 @@ def test_what_is_read_is_what_was_written(name: str) -> None:
 
 
 def test_golden_bytes() -> None:
-    records: list[Record] = [
+    records: list[MetadataRecord] = [
         MetadataVersionRecord(level=MetadataVersion(1)),
         ClusterRecord(cluster_id="c"),
         TopicRecord(topic_id=TOPIC, name="t"),
@@ -120,8 +120,8 @@ def test_a_stream_that_ends_early_is_not_a_smaller_cluster(length: int) -> None:
 
 
 def test_chunks_are_bounded() -> None:
-    records: list[Record] = [MetadataVersionRecord(level=MetadataVersion(1)), ClusterRecord(cluster_id="c")]
-    resource = ConfigResource(ResourceType.BROKER, "")
+    records: list[MetadataRecord] = [MetadataVersionRecord(level=MetadataVersion(1)), ClusterRecord(cluster_id="c")]
+    resource = ConfigTarget(ConfigTargetType.BROKER, "")
     records += (ConfigRecord(resource=resource, name=f"n{at}", value="€" * 32_767) for at in range(40))
     node = replace(NODE, host="h" * 253, directory_ids=(bytes(16),) * 64)
     records += (BrokerRecord(broker=replace(node, broker_id=BrokerId(b))) for b in range(1_500))

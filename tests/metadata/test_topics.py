@@ -20,15 +20,15 @@ from streamlog.errors import (
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
-from streamlog.metadata.partitions.reassignment import AlterReassignments, Reassignment
-from streamlog.metadata.records import ConfigResource, ResourceType
+from streamlog.metadata.partitions.reassignment import AlterReassignments, PartitionReassignment
+from streamlog.metadata.records import ConfigTarget, ConfigTargetType
 from streamlog.metadata.settings import ControllerSettings
 from streamlog.metadata.topics.assignment import REPLICATION_FACTOR_MAX
 from streamlog.metadata.topics.creation import (
     PARTITIONS_PER_REQUEST_MAX,
+    CreatableTopic,
     CreateInternalTopic,
     CreateTopics,
-    NewTopic,
     TopicResult,
 )
 from streamlog.metadata.topics.deletion import DeleteTopics
@@ -45,20 +45,22 @@ def nodes(count: int = 3, **settings: Any) -> Rig:
     return rig
 
 
-def ask(rig: Rig, *topics: NewTopic, validate_only: bool = False) -> list[TopicResult]:
+def ask(rig: Rig, *topics: CreatableTopic, validate_only: bool = False) -> list[TopicResult]:
     return list(rig.do(CreateTopics(topics=topics, validate_only=validate_only)))
 
 
 class TestCreation:
     def test_a_topic(self) -> None:
         rig = nodes()
-        [result] = ask(rig, NewTopic(name="test1", partitions=3, replication_factor=2, configs={"retention.ms": "5"}))
+        [result] = ask(
+            rig, CreatableTopic(name="test1", partitions=3, replication_factor=2, configs={"retention.ms": "5"})
+        )
         topic = rig.topic("test1")
         assert (result.topic_id, result.partitions, result.replication_factor) == (topic.topic_id, 3, 2)
         assert (result.warning, result.error) == (None, None)
         assert [p.replicas for p in topic.partitions] == [ids(1, 2), ids(3, 1), ids(2, 3)]
         assert all(p.isr == p.replicas and p.leader == p.last_leader == p.replicas[0] for p in topic.partitions)
-        config = rig.image.config(ConfigResource(ResourceType.TOPIC, "test1"))
+        config = rig.image.config(ConfigTarget(ConfigTargetType.TOPIC, "test1"))
         assert dict(config.items()) == {"retention.ms": "5"}
 
     @pytest.mark.parametrize(("live", "factor"), [(1, 1), (2, 2), (3, 3), (5, 3)])
@@ -70,7 +72,7 @@ class TestCreation:
 
     def test_defaults_by_settings(self) -> None:
         rig = nodes(num_partitions=4, default_replication_factor=2)
-        [result] = ask(rig, NewTopic(name="t"))
+        [result] = ask(rig, CreatableTopic(name="t"))
         assert (result.partitions, result.replication_factor) == (4, 2)
 
     def test_by_hand(self) -> None:
@@ -84,19 +86,19 @@ class TestCreation:
     def test_validate_only_makes_nothing(self) -> None:
         rig = nodes()
         before = rig.image
-        good, bad = ask(rig, NewTopic(name="a"), NewTopic(name="b", partitions=0), validate_only=True)
+        good, bad = ask(rig, CreatableTopic(name="a"), CreatableTopic(name="b", partitions=0), validate_only=True)
         assert (good.partitions, good.error) == (1, None)
         assert type(bad.error) is InvalidPartitionsError
         assert rig.image is before
 
     def test_one_refusal_does_not_hold_up_the_others(self) -> None:
         rig = nodes()
-        results = ask(rig, NewTopic(name="a"), NewTopic(name=".."), NewTopic(name="b"))
+        results = ask(rig, CreatableTopic(name="a"), CreatableTopic(name=".."), CreatableTopic(name="b"))
         assert [type(result.error) for result in results] == [type(None), InvalidTopicError, type(None)]
         assert sorted(topic.name for topic in rig.image.topics.values()) == ["a", "b"]
 
     def test_equal_requests_give_equal_decisions(self) -> None:
-        command = CreateTopics(topics=(NewTopic(name="a", partitions=7), NewTopic(name="b", partitions=3)))
+        command = CreateTopics(topics=(CreatableTopic(name="a", partitions=7), CreatableTopic(name="b", partitions=3)))
         assert nodes().decide(command) == nodes().decide(command)
 
     def test_ids_are_never_equal(self) -> None:
@@ -138,7 +140,7 @@ class TestCreation:
     ) -> None:
         rig = nodes()
         before = rig.image
-        [result] = ask(rig, NewTopic(name="t", **topic))
+        [result] = ask(rig, CreatableTopic(name="t", **topic))
         assert type(result.error) is error
         assert result.error.details["field"] == field
         assert result.error.details.get("limit") == limit
@@ -147,7 +149,7 @@ class TestCreation:
     def test_a_billion_partitions_are_refused_before_anything_is_allocated(self) -> None:
         rig = nodes()
         tracemalloc.start()
-        ask(rig, NewTopic(name="t", partitions=10**9))
+        ask(rig, CreatableTopic(name="t", partitions=10**9))
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert peak < 200_000
@@ -156,7 +158,10 @@ class TestCreation:
         rig = nodes()
         half = PARTITIONS_PER_REQUEST_MAX // 2 + 1
         first, second = ask(
-            rig, NewTopic(name="a", partitions=half), NewTopic(name="b", partitions=half), validate_only=True
+            rig,
+            CreatableTopic(name="a", partitions=half),
+            CreatableTopic(name="b", partitions=half),
+            validate_only=True,
         )
         assert first.error is None
         assert type(second.error) is InvalidPartitionsError
@@ -164,17 +169,17 @@ class TestCreation:
     def test_more_replicas_than_live_nodes_says_how_many_are_live(self) -> None:
         rig = nodes()
         rig.fence(3)
-        [result] = ask(rig, NewTopic(name="t", replication_factor=3))
+        [result] = ask(rig, CreatableTopic(name="t", replication_factor=3))
         assert str(result.error) == "replication factor 3 is larger than the number of live nodes, 2"
 
     def test_without_live_nodes(self) -> None:
-        [result] = ask(Rig(), NewTopic(name="t"))
+        [result] = ask(Rig(), CreatableTopic(name="t"))
         assert str(result.error) == "replication factor 1 is larger than the number of live nodes, 0"
 
     def test_by_hand_on_dead_nodes(self) -> None:
         rig = nodes()
         rig.fence(2)
-        [result] = ask(rig, NewTopic(name="t", assignments=(ids(2),)))
+        [result] = ask(rig, CreatableTopic(name="t", assignments=(ids(2),)))
         assert type(result.error) is InvalidReplicaAssignmentError
 
 
@@ -184,43 +189,43 @@ class TestNames:
     )
     def test_names_that_are_none(self, name: str) -> None:
         rig = nodes()
-        [result] = ask(rig, NewTopic(name=name))
+        [result] = ask(rig, CreatableTopic(name=name))
         assert type(result.error) is InvalidTopicError
 
     @pytest.mark.parametrize("name", ["a", "A-9", "a" * 249, "...", "-", "__mine"])
     def test_names_that_are(self, name: str) -> None:
-        [result] = ask(nodes(), NewTopic(name=name))
+        [result] = ask(nodes(), CreatableTopic(name=name))
         assert result.error is None
         assert (result.warning is not None) == ("." in name or "_" in name)
 
     def test_names_that_exist(self) -> None:
         rig = nodes()
         rig.create("t")
-        [result] = ask(rig, NewTopic(name="t"))
+        [result] = ask(rig, CreatableTopic(name="t"))
         assert type(result.error) is TopicAlreadyExistsError
 
     @pytest.mark.parametrize(("there", "asked"), [("a.b", "a_b"), ("a_b.c", "a.b_c")])
     def test_names_that_collide(self, there: str, asked: str) -> None:
         rig = nodes()
         rig.create(there)
-        [result] = ask(rig, NewTopic(name=asked))
+        [result] = ask(rig, CreatableTopic(name=asked))
         assert type(result.error) is InvalidTopicError
         assert result.error.details["limit"] == there
         rig.do(DeleteTopics(names=(there,)))
         rig.create(asked)
 
     def test_names_that_collide_in_one_request(self) -> None:
-        first, second = ask(nodes(), NewTopic(name="a.b"), NewTopic(name="a_b"))
+        first, second = ask(nodes(), CreatableTopic(name="a.b"), CreatableTopic(name="a_b"))
         assert first.error is None
         assert type(second.error) is InvalidTopicError
 
     def test_a_name_twice_in_one_request_is_refused_twice(self) -> None:
-        results = ask(nodes(), NewTopic(name="a"), NewTopic(name="a"), NewTopic(name="b"))
+        results = ask(nodes(), CreatableTopic(name="a"), CreatableTopic(name="a"), CreatableTopic(name="b"))
         assert [type(result.error) for result in results] == [InvalidRequestError, InvalidRequestError, type(None)]
 
     @pytest.mark.parametrize("name", ["a.b", "a_b"])
     def test_strict(self, name: str) -> None:
-        [result] = ask(nodes(strict_topic_names=True), NewTopic(name=name))
+        [result] = ask(nodes(strict_topic_names=True), CreatableTopic(name=name))
         assert type(result.error) is InvalidTopicError
 
 
@@ -281,7 +286,7 @@ class TestGrowth:
         """The replication factor of a topic is that of its first partition, without what it is still getting."""
         rig = nodes()
         rig.create(assignments=(ids(1),))
-        moving = Reassignment(topic="t", partition_id=PartitionId(0), replicas=ids(1, 2, 3))
+        moving = PartitionReassignment(topic="t", partition_id=PartitionId(0), replicas=ids(1, 2, 3))
         rig.do(AlterReassignments(reassignments=(moving,)))
         assert self.grow(rig, 2) is None
         assert len(rig.partition(partition_id=1).replicas) == 1
@@ -349,13 +354,13 @@ class TestInternalTopics:
         for name, internal in INTERNAL_TOPICS.items():
             result = rig.do(CreateInternalTopic(name=name))
             assert (result.partitions, result.replication_factor) == (50, 3)
-            config = rig.image.config(ConfigResource(ResourceType.TOPIC, name))
+            config = rig.image.config(ConfigTarget(ConfigTargetType.TOPIC, name))
             assert dict(config.items()) == internal.all_configs(ControllerSettings())
 
     def test_as_the_settings_say(self) -> None:
         rig = nodes(offsets_topic_num_partitions=7, offsets_topic_segment_bytes=1 << 20)
         assert rig.do(CreateInternalTopic(name="__consumer_offsets")).partitions == 7
-        config = rig.image.config(ConfigResource(ResourceType.TOPIC, "__consumer_offsets"))
+        config = rig.image.config(ConfigTarget(ConfigTargetType.TOPIC, "__consumer_offsets"))
         assert config.get("segment.bytes") == str(1 << 20)
         assert rig.do(CreateInternalTopic(name="__transaction_state")).partitions == 50
 
@@ -363,7 +368,7 @@ class TestInternalTopics:
         name = "__transaction_state"
         rig = nodes(1, transaction_state_log_replication_factor=2, transaction_state_log_min_isr=1)
         assert rig.do(CreateInternalTopic(name=name)).replication_factor == 1
-        assert rig.image.config(ConfigResource(ResourceType.TOPIC, name)).get("min.insync.replicas") == "1"
+        assert rig.image.config(ConfigTarget(ConfigTargetType.TOPIC, name)).get("min.insync.replicas") == "1"
         rig.start(2)
         for at in range(50):
             rig.alter_isr([1, 2], name, at)

@@ -21,14 +21,14 @@ from streamlog.metadata.records import (
     BrokerChangeRecord,
     BrokerRecord,
     ConfigRecord,
-    ConfigResource,
+    ConfigTarget,
+    ConfigTargetType,
+    MetadataRecord,
     MetadataVersion,
     MetadataVersionRecord,
     Partition,
     PartitionRecord,
-    Record,
     RemoveTopicRecord,
-    ResourceType,
     TopicRecord,
 )
 from streamlog.metadata.view import MetadataView
@@ -46,7 +46,7 @@ class Feed:
         self.index = 0
         self.apply(MetadataVersionRecord(level=MetadataVersion(1)))
 
-    def apply(self, *records: Record) -> None:
+    def apply(self, *records: MetadataRecord) -> None:
         self.index += 1
         self.view.machine.apply(RaftIndex(self.index), encode_batch(records))
 
@@ -57,7 +57,7 @@ class Feed:
             PartitionRecord(topic_id=TOPIC, partition_id=PartitionId(0), partition=partition),
         )
 
-    def configure(self, resource: ConfigResource, name: str, value: str | None) -> None:
+    def configure(self, resource: ConfigTarget, name: str, value: str | None) -> None:
         self.apply(ConfigRecord(resource=resource, name=name, value=value))
 
     def register(self, *, host: str = "h") -> None:
@@ -146,7 +146,7 @@ class TestNodeConfigs:
         self.feed.make_topic()
         assert self.configs.topic("t")[topic_settings.SEGMENT_BYTES] == 2_000_000
         assert self.configs.log_values("t").segment_bytes == 2_000_000
-        resource = ConfigResource(ResourceType.TOPIC, "t")
+        resource = ConfigTarget(ConfigTargetType.TOPIC, "t")
         self.feed.configure(resource, "segment.bytes", "3000000")
         assert self.configs.topic("t")[topic_settings.SEGMENT_BYTES] == 3_000_000
         assert self.configs.log_values("t").segment_bytes == 3_000_000
@@ -168,9 +168,9 @@ class TestNodeConfigs:
         setting = node_settings.LEADER_REPLICATION_THROTTLED_RATE
         self.feed.configure(ALL_BROKERS, setting.name, "1000")
         assert self.configs.node[setting] == 1_000
-        self.feed.configure(ConfigResource(ResourceType.BROKER, "1"), setting.name, "500")
+        self.feed.configure(ConfigTarget(ConfigTargetType.BROKER, "1"), setting.name, "500")
         assert self.configs.node[setting] == 500
-        self.feed.configure(ConfigResource(ResourceType.BROKER, "2"), setting.name, "7")
+        self.feed.configure(ConfigTarget(ConfigTargetType.BROKER, "2"), setting.name, "7")
         assert self.configs.node[setting] == 500
         assert self.told == [None, None]
 

@@ -7,11 +7,11 @@ from streamlog.api.pb import batches_pb2 as pb
 from streamlog.metadata.image.delta import replay
 from streamlog.metadata.image.image import EMPTY_IMAGE, MetadataImage
 from streamlog.metadata.records import (
+    MetadataRecord,
     MetadataVersion,
     MetadataVersionRecord,
     Partition,
     PartitionRecord,
-    Record,
     TopicRecord,
 )
 from streamlog.model import BrokerId, PartitionId, RaftIndex, TopicId
@@ -22,7 +22,7 @@ from streamlog.services.common.topics import all_entries
 def image_of(topics: int, partitions: int, replicas: int, name_length: int) -> MetadataImage:
     nodes = tuple(BrokerId(2**31 - 1 - index) for index in range(replicas))  # as long as ids get
     state = Partition(replicas=nodes, isr=nodes, adding=nodes, removing=nodes, offline=nodes, leader=nodes[0])
-    records: list[Record] = [MetadataVersionRecord(level=MetadataVersion(1))]
+    records: list[MetadataRecord] = [MetadataVersionRecord(level=MetadataVersion(1))]
     for topic in range(topics):
         topic_id = TopicId(topic.to_bytes(16, "big"))
         records.append(TopicRecord(topic_id=topic_id, name=f"{topic:03}".ljust(name_length, "x")))

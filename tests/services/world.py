@@ -30,7 +30,7 @@ from streamlog.errors import NotControllerError, StreamlogError
 from streamlog.metadata.cluster import AllocateProducerIds
 from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.controller import Command
-from streamlog.metadata.decision import Context
+from streamlog.metadata.decision import ControllerContext
 from streamlog.metadata.partitions.leaders import ElectLeaders
 from streamlog.metadata.records import PartitionChangeRecord
 from streamlog.metadata.topics.creation import CreateInternalTopic
@@ -113,7 +113,7 @@ class RealRules:
 
 class RealRig(Rig):
     @property
-    def context(self) -> Context:
+    def context(self) -> ControllerContext:
         return replace(super().context, configs=RealRules())
 
 

@@ -9,24 +9,23 @@ from streamlog.api.convert.fields import distinct, each, enum_value, inside, tex
 from streamlog.api.convert.topics import config_name, config_value
 from streamlog.api.errors import to_message
 from streamlog.api.pb import admin_pb2 as pb
-from streamlog.config import Effective, Operation, Source, Update
+from streamlog.config import ConfigChange, Effective, Operation, Source, Update
 from streamlog.errors import InvalidRequestError, StreamlogError
 from streamlog.metadata.configs.changes import (
     CHANGES_PER_REQUEST_MAX,
     AlterConfigs,
-    ConfigChange,
     ConfigResult,
     ResourceChange,
 )
-from streamlog.metadata.records import ConfigResource, ResourceType
+from streamlog.metadata.records import ConfigTarget, ConfigTargetType
 
 RESOURCES_PER_REQUEST_MAX: Final = 1_000
 # A topic's name, or a number.
 _RESOURCE_NAME_LENGTH_MAX: Final = 249
 
-_TYPES: Final[Mapping[int, ResourceType]] = {
-    pb.CONFIG_RESOURCE_TYPE_TOPIC: ResourceType.TOPIC,
-    pb.CONFIG_RESOURCE_TYPE_BROKER: ResourceType.BROKER,
+_TYPES: Final[Mapping[int, ConfigTargetType]] = {
+    pb.CONFIG_RESOURCE_TYPE_TOPIC: ConfigTargetType.TOPIC,
+    pb.CONFIG_RESOURCE_TYPE_BROKER: ConfigTargetType.BROKER,
 }
 _OPERATIONS: Final[Mapping[int, Operation]] = {
     pb.CONFIG_OPERATION_SET: Operation.SET,
@@ -88,21 +87,21 @@ def altered(results: Iterable[ConfigResult]) -> pb.AlterConfigsResponse:
     return response
 
 
-def config_resource(message: pb.ConfigResource) -> ConfigResource:
+def config_resource(message: pb.ConfigResource) -> ConfigTarget:
     """InvalidRequestError. Whether it exists is for others to say."""
-    return ConfigResource(
+    return ConfigTarget(
         enum_value(message.type, _TYPES, pb.ConfigResourceType, "type"),
         text(message.name, "name", length_max=_RESOURCE_NAME_LENGTH_MAX),
     )
 
 
-def resource_message(resource: ConfigResource) -> pb.ConfigResource:
-    is_topic = resource.type is ResourceType.TOPIC
+def resource_message(resource: ConfigTarget) -> pb.ConfigResource:
+    is_topic = resource.type is ConfigTargetType.TOPIC
     number = pb.CONFIG_RESOURCE_TYPE_TOPIC if is_topic else pb.CONFIG_RESOURCE_TYPE_BROKER
     return pb.ConfigResource(type=number, name=resource.name)
 
 
-def describe_configs(message: pb.DescribeConfigsRequest) -> tuple[tuple[ConfigResource, ...], frozenset[str]]:
+def describe_configs(message: pb.DescribeConfigsRequest) -> tuple[tuple[ConfigTarget, ...], frozenset[str]]:
     """Whose configs, and which ones (empty: all). InvalidRequestError."""
     resources = each(message.resources, "resources", config_resource, count_min=1, count_max=RESOURCES_PER_REQUEST_MAX)
     distinct([(one.type.name, one.name) for one in resources], "resources")
@@ -110,24 +109,24 @@ def describe_configs(message: pb.DescribeConfigsRequest) -> tuple[tuple[ConfigRe
     return resources, frozenset(names)
 
 
-def described(resource: ConfigResource, values: Iterable[Effective]) -> pb.ConfigDescription:
+def described(resource: ConfigTarget, values: Iterable[Effective]) -> pb.ConfigDescription:
     entries = [_entry(value, resource) for value in values]
     return pb.ConfigDescription(
         resource=resource_message(resource), entries=sorted(entries, key=lambda entry: entry.name)
     )
 
 
-def not_described(resource: ConfigResource, error: StreamlogError) -> pb.ConfigDescription:
+def not_described(resource: ConfigTarget, error: StreamlogError) -> pb.ConfigDescription:
     return pb.ConfigDescription(resource=resource_message(resource), error=to_message(error))
 
 
-def _entry(value: Effective, resource: ConfigResource) -> pb.ConfigEntry:
+def _entry(value: Effective, resource: ConfigTarget) -> pb.ConfigEntry:
     setting = value.setting
     entry = pb.ConfigEntry(
         name=setting.name,
         source=_SOURCES[value.source],
         type=_CONFIG_TYPES[setting.kind.type_name],
-        read_only=resource.type is ResourceType.BROKER and setting.update is Update.READ_ONLY,
+        read_only=resource.type is ConfigTargetType.BROKER and setting.update is Update.READ_ONLY,
         sensitive=setting.sensitive,
         valid_values=setting.kind.limit,
         documentation=setting.doc,

@@ -11,9 +11,9 @@ from streamlog.api.convert.fields import each, partition_id, topic_id, without_c
 from streamlog.api.errors import from_message, to_message
 from streamlog.api.pb import common_pb2
 from streamlog.api.pb import controller_pb2 as pb
-from streamlog.metadata.brokers.liveness import ClockAnswer, ClockReport, Heartbeat, HeartbeatResponse
+from streamlog.metadata.brokers.liveness import BrokerHeartbeat, ClockAnswer, ClockReport, HeartbeatResponse
 from streamlog.metadata.brokers.registration import DIRECTORIES_MAX, RegisterBroker
-from streamlog.metadata.cluster import ProducerIds
+from streamlog.metadata.cluster import ProducerIdBlock
 from streamlog.metadata.image.image import MetadataImage
 from streamlog.metadata.image.roles import PartitionKey
 from streamlog.metadata.partitions.isr import (
@@ -72,7 +72,7 @@ def register(message: pb.RegisterRequest) -> RegisterBroker:
     )
 
 
-def to_heartbeat(command: Heartbeat) -> pb.HeartbeatRequest:
+def to_heartbeat(command: BrokerHeartbeat) -> pb.HeartbeatRequest:
     clock = command.clock
     return pb.HeartbeatRequest(
         node_id=command.broker_id,
@@ -85,8 +85,8 @@ def to_heartbeat(command: Heartbeat) -> pb.HeartbeatRequest:
     )
 
 
-def heartbeat(message: pb.HeartbeatRequest) -> Heartbeat:
-    return Heartbeat(
+def heartbeat(message: pb.HeartbeatRequest) -> BrokerHeartbeat:
+    return BrokerHeartbeat(
         broker_id=BrokerId(message.node_id),
         broker_epoch=BrokerEpoch(message.broker_epoch),
         applied_index=RaftIndex(message.applied_index),
@@ -189,12 +189,12 @@ def offline_replicas(message: pb.ReportOfflineReplicasRequest) -> ReportOfflineR
     )
 
 
-def to_producer_ids(ids: ProducerIds) -> pb.AllocateProducerIdsResponse:
+def to_producer_ids(ids: ProducerIdBlock) -> pb.AllocateProducerIdsResponse:
     return pb.AllocateProducerIdsResponse(first_producer_id=ids.first, count=ids.count)
 
 
-def producer_ids(message: pb.AllocateProducerIdsResponse) -> ProducerIds:
-    return ProducerIds(first=ProducerId(message.first_producer_id), count=message.count)
+def producer_ids(message: pb.AllocateProducerIdsResponse) -> ProducerIdBlock:
+    return ProducerIdBlock(first=ProducerId(message.first_producer_id), count=message.count)
 
 
 def _to_key(key: PartitionKey) -> pb.PartitionKey:

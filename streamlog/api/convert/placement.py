@@ -16,15 +16,19 @@ from streamlog.api.pb import common_pb2
 from streamlog.errors import InvalidRequestError
 from streamlog.metadata.brokers.registration import UnregisterBroker
 from streamlog.metadata.decision import BATCH_RECORDS
-from streamlog.metadata.partitions.drain_moves import DrainProgress
-from streamlog.metadata.partitions.leaders import ElectionResult, ElectionType, ElectLeaders
-from streamlog.metadata.partitions.reassignment import AlterReassignments, Reassignment, ReassignmentResult
+from streamlog.metadata.partitions.drain_moves import DrainStatus
+from streamlog.metadata.partitions.leaders import ElectionResult, ElectLeaders, RequestedElection
+from streamlog.metadata.partitions.reassignment import (
+    AlterReassignments,
+    PartitionReassignment,
+    PartitionReassignmentResult,
+)
 from streamlog.metadata.partitions.recovery import Candidate
 from streamlog.model import NO_BROKER, BrokerId, TopicPartition
 
-_ELECTION_TYPES: Final[Mapping[int, ElectionType]] = {
-    pb.ELECTION_TYPE_PREFERRED: ElectionType.PREFERRED,
-    pb.ELECTION_TYPE_UNCLEAN: ElectionType.UNCLEAN,
+_ELECTION_TYPES: Final[Mapping[int, RequestedElection]] = {
+    pb.ELECTION_TYPE_PREFERRED: RequestedElection.PREFERRED,
+    pb.ELECTION_TYPE_UNCLEAN: RequestedElection.UNCLEAN,
 }
 
 
@@ -44,8 +48,8 @@ _DRAIN_ACTIONS: Final[Mapping[int, DrainAction]] = {
 def elect_leaders(message: pb.ElectLeadersRequest) -> ElectLeaders:
     """InvalidRequestError, InvalidTopicError."""
     partitions = topic_partitions(message.partitions, "partitions")
-    kind = enum_value(message.type, _ELECTION_TYPES, pb.ElectionType, "type", ElectionType.PREFERRED)
-    if message.dry_run and kind is not ElectionType.UNCLEAN:
+    kind = enum_value(message.type, _ELECTION_TYPES, pb.ElectionType, "type", RequestedElection.PREFERRED)
+    if message.dry_run and kind is not RequestedElection.UNCLEAN:
         raise InvalidRequestError("a dry run is of an unclean election only", field="dry_run")
     named = tuple((at.topic, at.partition) for at in partitions) or None
     return ElectLeaders(type=kind, partitions=named, dry_run=message.dry_run)
@@ -86,15 +90,17 @@ def alter_reassignments(message: pb.AlterPartitionReassignmentsRequest) -> Alter
     return AlterReassignments(reassignments=asked)
 
 
-def _reassignment(message: pb.Reassignment) -> Reassignment:
+def _reassignment(message: pb.Reassignment) -> PartitionReassignment:
     target = None
     if message.HasField("target"):
         with inside("target"):
             target = replicas(message.target)
-    return Reassignment(topic=topic_name(message.topic), partition_id=partition_id(message.partition), replicas=target)
+    return PartitionReassignment(
+        topic=topic_name(message.topic), partition_id=partition_id(message.partition), replicas=target
+    )
 
 
-def reassigned(results: Iterable[ReassignmentResult]) -> pb.AlterPartitionReassignmentsResponse:
+def reassigned(results: Iterable[PartitionReassignmentResult]) -> pb.AlterPartitionReassignmentsResponse:
     response = pb.AlterPartitionReassignmentsResponse()
     for result in results:
         row = response.results.add(topic=result.topic, partition=result.partition_id)
@@ -109,7 +115,7 @@ def drain(message: pb.DrainNodeRequest) -> tuple[BrokerId, DrainAction]:
     return node_id(message.node_id), action
 
 
-def drained(progress: DrainProgress, *, draining: bool) -> pb.DrainNodeResponse:
+def drained(progress: DrainStatus, *, draining: bool) -> pb.DrainNodeResponse:
     return pb.DrainNodeResponse(draining=draining, remaining_count=progress.replicas, moving_count=progress.moving)
 
 

@@ -18,8 +18,8 @@ from streamlog.metadata.records import Replicas
 from streamlog.metadata.topics.assignment import REPLICATION_FACTOR_MAX
 from streamlog.metadata.topics.creation import (
     PARTITIONS_PER_REQUEST_MAX,
+    CreatableTopic,
     CreateTopics,
-    NewTopic,
     TopicResult,
 )
 from streamlog.metadata.topics.deletion import DeleteTopics, DeletionResult
@@ -41,8 +41,8 @@ def create_topics(message: pb.CreateTopicsRequest) -> CreateTopics:
     return CreateTopics(topics=topics, validate_only=message.validate_only)
 
 
-def _new_topic(message: pb.NewTopic) -> NewTopic:
-    return NewTopic(
+def _new_topic(message: pb.NewTopic) -> CreatableTopic:
+    return CreatableTopic(
         name=_name(message.name),
         partitions=message.partitions if message.HasField("partitions") else None,
         replication_factor=message.replication_factor if message.HasField("replication_factor") else None,

@@ -7,7 +7,7 @@ from streamlog.api.pb import admin_pb2, batches_pb2, common_pb2
 from streamlog.errors import StreamlogError
 from streamlog.metadata.image.image import MetadataImage, Topic
 from streamlog.metadata.image.roles import Role
-from streamlog.metadata.records import Broker, ConfigResource, Partition, ResourceType
+from streamlog.metadata.records import Broker, ConfigTarget, ConfigTargetType, Partition
 from streamlog.metadata.topics.internal_topics import INTERNAL_TOPICS
 from streamlog.model import NO_BROKER, BrokerId, PartitionId
 
@@ -80,7 +80,7 @@ def missing_topic(name: str, topic_id: bytes, error: StreamlogError) -> batches_
 
 def topic_description(topic: Topic, image: MetadataImage, indexes: range) -> admin_pb2.TopicDescription:
     """With the partitions of these indexes."""
-    configs = image.config(ConfigResource(ResourceType.TOPIC, topic.name))
+    configs = image.config(ConfigTarget(ConfigTargetType.TOPIC, topic.name))
     return admin_pb2.TopicDescription(
         name=topic.name,
         topic_id=topic.topic_id,

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
 
-from streamlog.config import Operation
+from streamlog.config import ConfigChange as ConfigChange
 from streamlog.config.addresses import Address
 from streamlog.errors import StreamlogError
 from streamlog.model import (
@@ -151,14 +151,6 @@ class ConfigDescription(Struct, frozen=True, kw_only=True):
     resource: ConfigResource
     entries: tuple[ConfigEntry, ...]  # by rising name
     error: StreamlogError | None
-
-
-class ConfigChange(Struct, frozen=True, kw_only=True):
-    """`value` is not used by DELETE; for APPEND and SUBTRACT it is items separated by commas."""
-
-    name: str
-    operation: Operation = Operation.SET
-    value: str = ""
 
 
 class ConfigAlteration(Struct, frozen=True, kw_only=True):

@@ -8,14 +8,14 @@ from msgspec import Struct
 
 from streamlog.errors import InvalidReplicaAssignmentError, InvalidRequestError
 from streamlog.metadata.configs.rules import Rulebook
-from streamlog.metadata.decision import BATCH_RECORDS, Context, Decision
+from streamlog.metadata.decision import BATCH_RECORDS, ControllerContext, MetadataDecision
 from streamlog.metadata.image.delta import look_ahead
 from streamlog.metadata.image.image import MetadataImage
 from streamlog.metadata.image.roles import Role
-from streamlog.metadata.partitions.drain_moves import DrainProgress, progress
+from streamlog.metadata.partitions.drain_moves import DrainStatus, progress
 from streamlog.metadata.partitions.reassignment import cancelled, reassignments
 from streamlog.metadata.partitions.settle import settled
-from streamlog.metadata.records import Broker, BrokerChangeRecord, Record
+from streamlog.metadata.records import Broker, BrokerChangeRecord, MetadataRecord
 from streamlog.metadata.topics.placement import candidates
 from streamlog.model import BrokerId
 
@@ -25,7 +25,7 @@ class DrainBroker(Struct, frozen=True, kw_only=True):
     cancel: bool = False
 
 
-def drain(command: DrainBroker, image: MetadataImage, context: Context) -> Decision[DrainProgress]:
+def drain(command: DrainBroker, image: MetadataImage, context: ControllerContext) -> MetadataDecision[DrainStatus]:
     """Start, cancel, or (started already) tell how far it is. BrokerIdNotRegisteredError; InvalidRequestError where
     the other nodes are too few to take all replicas.
     """
@@ -33,14 +33,14 @@ def drain(command: DrainBroker, image: MetadataImage, context: Context) -> Decis
     if command.cancel:
         return _cancel(broker, image, context)
     if broker.draining:
-        return Decision(response=progress(image, broker.broker_id))
+        return MetadataDecision(response=progress(image, broker.broker_id))
     _check_room(broker, image)
     record = BrokerChangeRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch, draining=True)
     return settled(image, context, [record], progress(image, broker.broker_id))
 
 
-def _cancel(broker: Broker, image: MetadataImage, context: Context) -> Decision[DrainProgress]:
-    records: list[Record] = []
+def _cancel(broker: Broker, image: MetadataImage, context: ControllerContext) -> MetadataDecision[DrainStatus]:
+    records: list[MetadataRecord] = []
     if broker.draining:
         records.append(BrokerChangeRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch, draining=False))
     rulebook = Rulebook(image, context.settings)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from streamlog.metadata.decision import Context, Decision, SessionTimer, SetTimer
+from streamlog.metadata.decision import BrokerSessionTimer, ControllerContext, MetadataDecision, SetControllerTimer
 from streamlog.metadata.image.delta import look_ahead
 from streamlog.metadata.image.image import MetadataImage
 from streamlog.metadata.image.roles import Role
@@ -40,7 +40,7 @@ class ClockAnswer(Struct, frozen=True, kw_only=True):
     skews: tuple[tuple[BrokerId, int], ...] = ()  # of the nodes against the reference, the largest first
 
 
-class Heartbeat(Struct, frozen=True, kw_only=True):
+class BrokerHeartbeat(Struct, frozen=True, kw_only=True):
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
     applied_index: RaftIndex  # up to where the node has applied the metadata log
@@ -69,7 +69,9 @@ class ExpireSession(Struct, frozen=True, kw_only=True):
     broker_id: BrokerId
 
 
-def heartbeat(command: Heartbeat, image: MetadataImage, context: Context) -> Decision[HeartbeatResponse]:
+def heartbeat(
+    command: BrokerHeartbeat, image: MetadataImage, context: ControllerContext
+) -> MetadataDecision[HeartbeatResponse]:
     """BrokerIdNotRegisteredError, StaleBrokerEpochError: the node must register again."""
     broker = image.require_broker(command.broker_id, command.broker_epoch)
     if command.want_shut_down or broker.stopping:
@@ -78,34 +80,36 @@ def heartbeat(command: Heartbeat, image: MetadataImage, context: Context) -> Dec
     lags = command.applied_index < context.horizon
     fenced = command.want_fence or lags or (broker.fenced and not caught_up)
     response = HeartbeatResponse(caught_up=caught_up, fenced=fenced, should_shut_down=False)
-    session = SetTimer(SessionTimer(broker.broker_id), context.settings.session_timeout_ms)
+    session = SetControllerTimer(BrokerSessionTimer(broker.broker_id), context.settings.session_timeout_ms)
     if fenced == broker.fenced:
-        return Decision(response=response, timers=(session,))
+        return MetadataDecision(response=response, timers=(session,))
     return settled(image, context, [_change(broker, fenced=fenced)], response, [session])
 
 
-def fence(command: FenceBroker, image: MetadataImage, context: Context) -> Decision[None]:
+def fence(command: FenceBroker, image: MetadataImage, context: ControllerContext) -> MetadataDecision[None]:
     """BrokerIdNotRegisteredError, StaleBrokerEpochError: another registration is none of this caller's business."""
     broker = image.require_broker(command.broker_id, command.broker_epoch)
     return _fence(broker, image, context)
 
 
-def expire_session(command: ExpireSession, image: MetadataImage, context: Context) -> Decision[None]:
+def expire_session(command: ExpireSession, image: MetadataImage, context: ControllerContext) -> MetadataDecision[None]:
     broker = image.brokers.get(command.broker_id)
     if broker is None:
-        return Decision(response=None, timers=(SetTimer(SessionTimer(command.broker_id), None),))
+        return MetadataDecision(
+            response=None, timers=(SetControllerTimer(BrokerSessionTimer(command.broker_id), None),)
+        )
     return _fence(broker, image, context)
 
 
-def _fence(broker: Broker, image: MetadataImage, context: Context) -> Decision[None]:
+def _fence(broker: Broker, image: MetadataImage, context: ControllerContext) -> MetadataDecision[None]:
     records = [] if broker.fenced else [_change(broker, fenced=True)]
-    return settled(image, context, records, None, [SetTimer(SessionTimer(broker.broker_id), None)])
+    return settled(image, context, records, None, [SetControllerTimer(BrokerSessionTimer(broker.broker_id), None)])
 
 
-def _stop(broker: Broker, image: MetadataImage, context: Context) -> Decision[HeartbeatResponse]:
+def _stop(broker: Broker, image: MetadataImage, context: ControllerContext) -> MetadataDecision[HeartbeatResponse]:
     records = [] if broker.stopping else [_change(broker, stopping=True)]
     response = HeartbeatResponse(caught_up=True, fenced=broker.fenced, should_shut_down=False)
-    session = SetTimer(SessionTimer(broker.broker_id), context.settings.session_timeout_ms)
+    session = SetControllerTimer(BrokerSessionTimer(broker.broker_id), context.settings.session_timeout_ms)
     decision = settled(image, context, records, response, [session])
     if look_ahead(image, decision.records).roles.any(Role.LEADER, broker.broker_id):
         return decision
@@ -113,7 +117,7 @@ def _stop(broker: Broker, image: MetadataImage, context: Context) -> Decision[He
         decision,
         response=HeartbeatResponse(caught_up=True, fenced=True, should_shut_down=True),
         records=decision.records if broker.fenced else (*decision.records, _change(broker, fenced=True)),
-        timers=(SetTimer(SessionTimer(broker.broker_id), None),),
+        timers=(SetControllerTimer(BrokerSessionTimer(broker.broker_id), None),),
     )
 
 

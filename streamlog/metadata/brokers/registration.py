@@ -28,7 +28,14 @@ from streamlog.errors import (
     UnsupportedVersionError,
 )
 from streamlog.metadata.configs.rules import Rulebook
-from streamlog.metadata.decision import BATCH_RECORDS, Context, Decision, SessionTimer, SetTimer, Then
+from streamlog.metadata.decision import (
+    BATCH_RECORDS,
+    BrokerSessionTimer,
+    ControllerContext,
+    MetadataDecision,
+    SetControllerTimer,
+    Then,
+)
 from streamlog.metadata.image.image import MetadataImage
 from streamlog.metadata.image.roles import Role
 from streamlog.metadata.partitions.election import Occasion
@@ -75,15 +82,15 @@ class UnregisterBroker(Struct, frozen=True, kw_only=True):
     broker_id: BrokerId
 
 
-def register(command: RegisterBroker, image: MetadataImage, context: Context) -> Decision[Registered]:
+def register(command: RegisterBroker, image: MetadataImage, context: ControllerContext) -> MetadataDecision[Registered]:
     """InconsistentClusterError, DuplicateBrokerIdError, UnsupportedVersionError, InvalidRequestError."""
     _check(command, image)
     response = Registered(broker_id=command.broker_id)
-    session = SetTimer(SessionTimer(command.broker_id), context.settings.session_timeout_ms)
+    session = SetControllerTimer(BrokerSessionTimer(command.broker_id), context.settings.session_timeout_ms)
     existing = image.brokers.get(command.broker_id)
     if existing is not None:
         if existing.incarnation_id == command.incarnation_id and not existing.stopping:
-            return Decision(response=response, timers=(session,))  # a retry: registered already
+            return MetadataDecision(response=response, timers=(session,))  # a retry: registered already
         if command.broker_id in context.sessions:
             raise DuplicateBrokerIdError(
                 f"node {command.broker_id} is alive as another process (at {existing.host}:{existing.port}): give this "
@@ -96,14 +103,14 @@ def register(command: RegisterBroker, image: MetadataImage, context: Context) ->
             return replace(settled(image, context, [fenced], response), then=Then.AGAIN)
     leaving = list(islice(_leaving(command, existing, image, context), BATCH_RECORDS))
     if len(leaving) == BATCH_RECORDS:
-        return Decision(response=response, records=tuple(leaving), then=Then.AGAIN)
+        return MetadataDecision(response=response, records=tuple(leaving), then=Then.AGAIN)
     record = BrokerRecord(broker=_broker(command, existing))
     # A partition may have another leader now, and that may be what a drained node waits for.
     then = Then.SETTLE if leaving else Then.NOTHING
-    return Decision(response=response, records=(*leaving, record), timers=(session,), then=then)
+    return MetadataDecision(response=response, records=(*leaving, record), timers=(session,), then=then)
 
 
-def unregister(command: UnregisterBroker, image: MetadataImage, context: Context) -> Decision[None]:
+def unregister(command: UnregisterBroker, image: MetadataImage, context: ControllerContext) -> MetadataDecision[None]:
     """BrokerIdNotRegisteredError; InvalidRequestError while it is alive or has replicas."""
     broker = image.require_broker(command.broker_id)
     if not broker.fenced or command.broker_id in context.sessions:
@@ -116,7 +123,7 @@ def unregister(command: UnregisterBroker, image: MetadataImage, context: Context
             limit=0,
         )
     record = UnregisterBrokerRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch)
-    return Decision(response=None, records=(record,))
+    return MetadataDecision(response=None, records=(record,))
 
 
 def _check(command: RegisterBroker, image: MetadataImage) -> None:
@@ -150,7 +157,7 @@ def _check(command: RegisterBroker, image: MetadataImage) -> None:
 
 
 def _leaving(
-    command: RegisterBroker, existing: Broker | None, image: MetadataImage, context: Context
+    command: RegisterBroker, existing: Broker | None, image: MetadataImage, context: ControllerContext
 ) -> Iterator[PartitionChangeRecord]:
     """What a node loses as it comes back: ISR and ELR if it stopped uncleanly, its place as last leader
     and in the last known ELR if a log directory is gone. What it had offline is whole again, or will be reported anew.

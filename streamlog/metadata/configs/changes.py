@@ -18,10 +18,10 @@ from typing import Final
 
 from msgspec import Struct
 
-from streamlog.config import Operation, Scope
+from streamlog.config import ConfigChange, Scope
 from streamlog.errors import BrokerIdNotRegisteredError, InvalidConfigError, InvalidRequestError, StreamlogError
 from streamlog.metadata.configs.rules import MIN_INSYNC_REPLICAS, Rulebook, effective_min_isr
-from streamlog.metadata.decision import BATCH_RECORDS, ConfigRules, Context, Decision, Then
+from streamlog.metadata.decision import BATCH_RECORDS, ConfigRules, ControllerContext, MetadataDecision, Then
 from streamlog.metadata.image.delta import look_ahead
 from streamlog.metadata.image.image import MetadataImage
 from streamlog.metadata.image.roles import Role
@@ -29,9 +29,9 @@ from streamlog.metadata.partitions.settle import settled
 from streamlog.metadata.records import (
     ALL_BROKERS,
     ConfigRecord,
-    ConfigResource,
+    ConfigTarget,
+    ConfigTargetType,
     PartitionChangeRecord,
-    ResourceType,
 )
 from streamlog.metadata.topics.internal_topics import INTERNAL_TOPICS
 from streamlog.model import BrokerId
@@ -41,14 +41,8 @@ VALUE_LENGTH_MAX: Final = 32_767
 CHANGES_PER_REQUEST_MAX: Final = BATCH_RECORDS // 2
 
 
-class ConfigChange(Struct, frozen=True, kw_only=True):
-    name: str
-    operation: Operation = Operation.SET
-    value: str = ""  # not used by DELETE; items separated by commas for APPEND and SUBTRACT
-
-
 class ResourceChange(Struct, frozen=True, kw_only=True):
-    resource: ConfigResource
+    resource: ConfigTarget
     changes: tuple[ConfigChange, ...]
 
 
@@ -58,11 +52,13 @@ class AlterConfigs(Struct, frozen=True, kw_only=True):
 
 
 class ConfigResult(Struct, frozen=True, kw_only=True):
-    resource: ConfigResource
+    resource: ConfigTarget
     error: StreamlogError | None = None  # where set, none of the resource's changes was made
 
 
-def alter_configs(command: AlterConfigs, image: MetadataImage, context: Context) -> Decision[tuple[ConfigResult, ...]]:
+def alter_configs(
+    command: AlterConfigs, image: MetadataImage, context: ControllerContext
+) -> MetadataDecision[tuple[ConfigResult, ...]]:
     """InvalidRequestError for the whole request; in each result UnknownTopicOrPartitionError,
     BrokerIdNotRegisteredError, InvalidConfigError.
     """
@@ -79,21 +75,21 @@ def alter_configs(command: AlterConfigs, image: MetadataImage, context: Context)
             results.append(ConfigResult(resource=wanted.resource, error=error))
     response = tuple(results)
     if command.validate_only:
-        return Decision(response=response)
+        return MetadataDecision(response=response)
     losing = list(islice(_eligibility_lost(records, image, context), BATCH_RECORDS // 2 + 1))
     if len(losing) > BATCH_RECORDS // 2:
-        return Decision(response=response, records=tuple(losing), then=Then.AGAIN)
+        return MetadataDecision(response=response, records=tuple(losing), then=Then.AGAIN)
     return settled(image, context, [*losing, *records], response)
 
 
-def scope_of(resource: ConfigResource) -> Scope:
+def scope_of(resource: ConfigTarget) -> Scope:
     """What the config layer calls it."""
-    if resource.type is ResourceType.TOPIC:
+    if resource.type is ConfigTargetType.TOPIC:
         return Scope.TOPIC
     return Scope.ALL_NODES if resource == ALL_BROKERS else Scope.NODE
 
 
-def changed_value(resource: ConfigResource, change: ConfigChange, old: str | None, rules: ConfigRules) -> str | None:
+def changed_value(resource: ConfigTarget, change: ConfigChange, old: str | None, rules: ConfigRules) -> str | None:
     """The text to store, None for none; InvalidConfigError where the resource cannot have that config or value."""
     name, given = change.name, change.value
     if len(given) > VALUE_LENGTH_MAX:
@@ -133,11 +129,11 @@ def _resource_changed(wanted: ResourceChange, image: MetadataImage, rules: Confi
     return records
 
 
-def _check_internal(resource: ConfigResource, records: list[ConfigRecord], context: Context) -> None:
+def _check_internal(resource: ConfigTarget, records: list[ConfigRecord], context: ControllerContext) -> None:
     """InvalidConfigError where a topic of the cluster's own would get another config than the cluster gives it: by one
     second of retention all offsets of all groups are gone. Back to what the cluster gives is always possible.
     """
-    internal = INTERNAL_TOPICS.get(resource.name) if resource.type is ResourceType.TOPIC else None
+    internal = INTERNAL_TOPICS.get(resource.name) if resource.type is ConfigTargetType.TOPIC else None
     if internal is None:
         return
     own = internal.all_configs(context.settings)
@@ -151,8 +147,8 @@ def _check_internal(resource: ConfigResource, records: list[ConfigRecord], conte
             )
 
 
-def check_exists(resource: ConfigResource, image: MetadataImage) -> None:
-    if resource.type is ResourceType.TOPIC:
+def check_exists(resource: ConfigTarget, image: MetadataImage) -> None:
+    if resource.type is ConfigTargetType.TOPIC:
         image.require_topic(resource.name)
     elif resource != ALL_BROKERS:
         if not (resource.name.isascii() and resource.name.isdecimal()):
@@ -161,7 +157,7 @@ def check_exists(resource: ConfigResource, image: MetadataImage) -> None:
 
 
 def _eligibility_lost(
-    records: list[ConfigRecord], image: MetadataImage, context: Context
+    records: list[ConfigRecord], image: MetadataImage, context: ControllerContext
 ) -> Iterator[PartitionChangeRecord]:
     """For each partition that has an ELR, known last or now, and under the new configs enough in sync: none."""
     if all(record.name != MIN_INSYNC_REPLICAS for record in records):

@@ -26,7 +26,7 @@ from streamlog.config import (
 )
 from streamlog.metadata.image.delta import MetadataDelta
 from streamlog.metadata.image.image import MetadataImage
-from streamlog.metadata.records import ALL_BROKERS, ConfigResource, ResourceType
+from streamlog.metadata.records import ALL_BROKERS, ConfigTarget, ConfigTargetType
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId
 
@@ -40,7 +40,7 @@ class NodeConfigs:
     def __init__(self, static: Mapping[str, str], node_id: BrokerId, view: MetadataView) -> None:
         """`static`: `config.Loaded.given`. InvalidConfigError."""
         self._static = dict(static)
-        self._own = ConfigResource(ResourceType.BROKER, str(node_id))
+        self._own = ConfigTarget(ConfigTargetType.BROKER, str(node_id))
         self._view = view
         self._listeners: tuple[ConfigListener, ...] = ()
         self._layers = self._layers_of(view.image)
@@ -102,7 +102,7 @@ class NodeConfigs:
         check_together(scope, values, layers)
 
     def _values(self, topic: str) -> dict[str, str]:
-        return dict(self._view.image.config(ConfigResource(ResourceType.TOPIC, topic)).items())
+        return dict(self._view.image.config(ConfigTarget(ConfigTargetType.TOPIC, topic)).items())
 
     def _layers_of(self, image: MetadataImage) -> tuple[Layer, ...]:
         return node_layers(
@@ -115,7 +115,7 @@ class NodeConfigs:
         topics: list[str] = []
         whole = delta is None
         for resource in () if delta is None else delta.changed_configs():
-            if resource.type is ResourceType.TOPIC:
+            if resource.type is ConfigTargetType.TOPIC:
                 topics.append(resource.name)
             elif resource in (ALL_BROKERS, self._own):
                 whole = True

@@ -12,7 +12,7 @@ from msgspec import Struct
 from streamlog.metadata.features import LAST_KNOWN_ELR
 from streamlog.metadata.image.image import MetadataImage, Topic
 from streamlog.metadata.partitions.replica_states import RecoveryStrategy
-from streamlog.metadata.records import ALL_BROKERS, ConfigResource, Partition, ResourceType
+from streamlog.metadata.records import ALL_BROKERS, ConfigTarget, ConfigTargetType, Partition
 from streamlog.metadata.settings import ControllerSettings
 from streamlog.model import BrokerId
 
@@ -48,7 +48,7 @@ class Rulebook:
 
     def _recovery(self, topic_name: str) -> RecoveryStrategy:
         """The nearest that is given; `unclean.leader.election.enable` stands for a strategy, as in Kafka."""
-        for resource in (ConfigResource(ResourceType.TOPIC, topic_name), ALL_BROKERS):
+        for resource in (ConfigTarget(ConfigTargetType.TOPIC, topic_name), ALL_BROKERS):
             configs = self._image.config(resource)
             strategy, unclean = configs.get(UNCLEAN_RECOVERY_STRATEGY), configs.get(UNCLEAN_LEADER_ELECTION_ENABLE)
             if strategy is not None:
@@ -59,7 +59,7 @@ class Rulebook:
         return _strategy_of(self._settings.unclean_leader_election_enable) if given is None else given
 
     def _config(self, topic_name: str, name: str) -> str | None:
-        own = self._image.config(ConfigResource(ResourceType.TOPIC, topic_name)).get(name)
+        own = self._image.config(ConfigTarget(ConfigTargetType.TOPIC, topic_name)).get(name)
         return self._image.config(ALL_BROKERS).get(name) if own is None else own
 
 

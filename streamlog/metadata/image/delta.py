@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from streamlog.errors import InvariantError
 from streamlog.metadata.features import require_allowed, require_supported
 from streamlog.metadata.image.image import MetadataImage, Topic, collision_key
-from streamlog.metadata.image.pages import Pages
+from streamlog.metadata.image.pages import PagedSequence
 from streamlog.metadata.image.roles import PartitionDifference
 from streamlog.metadata.image.sorted_map import REMOVED, Removed, SortedMap
 from streamlog.metadata.records import (
@@ -28,15 +28,15 @@ from streamlog.metadata.records import (
     BrokerRecord,
     ClusterRecord,
     ConfigRecord,
-    ConfigResource,
+    ConfigTarget,
+    ConfigTargetType,
+    MetadataRecord,
     MetadataVersionRecord,
     Partition,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
-    Record,
     RemoveTopicRecord,
-    ResourceType,
     TopicRecord,
     UnregisterBrokerRecord,
 )
@@ -51,17 +51,17 @@ from streamlog.model import (
     TopicId,
 )
 
-NO_PARTITIONS: Final[Pages[Partition]] = Pages()
+NO_PARTITIONS: Final[PagedSequence[Partition]] = PagedSequence()
 
 
-def replay(image: MetadataImage, records: Iterable[Record], index: RaftIndex) -> MetadataImage:
+def replay(image: MetadataImage, records: Iterable[MetadataRecord], index: RaftIndex) -> MetadataImage:
     """The image after the command at `index`."""
     delta = MetadataDelta(image)
     delta.replay(records, index)
     return delta.apply()
 
 
-def look_ahead(image: MetadataImage, records: Iterable[Record]) -> MetadataImage:
+def look_ahead(image: MetadataImage, records: Iterable[MetadataRecord]) -> MetadataImage:
     """The image as it will be once these records are committed, before their index is known. Not for registrations:
     their broker epoch is that index.
     """
@@ -81,9 +81,9 @@ class MetadataDelta:
         self._topics: dict[TopicId, _TopicDelta] = {}
         self._removed_topics: dict[TopicId, Topic] = {}  # topics of the base alone
         self._topic_ids: dict[str, TopicId | Removed] = {}  # by collision key
-        self._configs: dict[ConfigResource, dict[str, str | Removed]] = {}
+        self._configs: dict[ConfigTarget, dict[str, str | Removed]] = {}
 
-    def replay(self, records: Iterable[Record], index: RaftIndex) -> None:
+    def replay(self, records: Iterable[MetadataRecord], index: RaftIndex) -> None:
         """Take the records of the command at `index`. After an error the delta is worthless."""
         if index < self._index:
             raise InvariantError(f"command {index} comes after {self._index}")
@@ -107,7 +107,7 @@ class MetadataDelta:
         """As they were."""
         return iter(self._removed_topics.values())
 
-    def changed_configs(self) -> Iterator[ConfigResource]:
+    def changed_configs(self) -> Iterator[ConfigTarget]:
         return iter(self._configs)
 
     def apply(self) -> MetadataImage:
@@ -130,7 +130,7 @@ class MetadataDelta:
             roles=base.roles.updated(self.changed_topics()),
         )
 
-    def _replay(self, record: Record) -> None:
+    def _replay(self, record: MetadataRecord) -> None:
         match record:
             case PartitionChangeRecord():
                 self._topic(record.topic_id).change(record)
@@ -214,11 +214,11 @@ class MetadataDelta:
         base = self._base.topics.get(topic_id)
         if base is not None:
             self._removed_topics[topic_id] = base
-        resource = ConfigResource(ResourceType.TOPIC, name)
+        resource = ConfigTarget(ConfigTargetType.TOPIC, name)
         self._configs[resource] = dict.fromkeys(self._base.config(resource), REMOVED)
 
-    def _changed_configs(self) -> dict[ConfigResource, SortedMap[str, str] | Removed]:
-        changed: dict[ConfigResource, SortedMap[str, str] | Removed] = {}
+    def _changed_configs(self) -> dict[ConfigTarget, SortedMap[str, str] | Removed]:
+        changed: dict[ConfigTarget, SortedMap[str, str] | Removed] = {}
         for resource, values in self._configs.items():
             configs = self._base.config(resource).updated(values)
             changed[resource] = configs if len(configs) else REMOVED

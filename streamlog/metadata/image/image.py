@@ -22,17 +22,17 @@ from streamlog.errors import (
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
-from streamlog.metadata.image.pages import Pages
+from streamlog.metadata.image.pages import PagedSequence
 from streamlog.metadata.image.roles import PartitionKey, RoleIndex
 from streamlog.metadata.image.sorted_map import SortedMap
-from streamlog.metadata.records import Broker, ConfigResource, MetadataVersion, Partition
+from streamlog.metadata.records import Broker, ConfigTarget, MetadataVersion, Partition
 from streamlog.model import BrokerEpoch, BrokerId, PartitionId, ProducerId, RaftIndex, TopicId
 
 
 class Topic(Struct, frozen=True, kw_only=True):
     topic_id: TopicId
     name: str
-    partitions: Pages[Partition]  # by partition id; not empty at the end of a batch
+    partitions: PagedSequence[Partition]  # by partition id; not empty at the end of a batch
 
 
 class MetadataImage(Struct, frozen=True, kw_only=True):
@@ -45,7 +45,7 @@ class MetadataImage(Struct, frozen=True, kw_only=True):
     # by name and a collision alike.
     topic_ids: SortedMap[str, TopicId]
     # Only resources that have a config; inside, only names that are set.
-    configs: SortedMap[ConfigResource, SortedMap[str, str]]
+    configs: SortedMap[ConfigTarget, SortedMap[str, str]]
     next_producer_id: ProducerId
     partition_count: int  # of all topics
     roles: RoleIndex  # derived from topics
@@ -90,7 +90,7 @@ class MetadataImage(Struct, frozen=True, kw_only=True):
             )
         return broker
 
-    def config(self, resource: ConfigResource) -> SortedMap[str, str]:
+    def config(self, resource: ConfigTarget) -> SortedMap[str, str]:
         return self.configs.get(resource, NO_CONFIG)
 
     def partitions(self) -> Iterator[tuple[PartitionKey, Partition]]:

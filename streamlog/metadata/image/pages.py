@@ -18,7 +18,7 @@ V = TypeVar("V")
 PAGE_SIZE: Final = 256
 
 
-class Pages(Generic[V]):
+class PagedSequence(Generic[V]):
     __slots__ = ("_pages", "_size")
 
     def __init__(self, items: Sequence[V] = ()) -> None:
@@ -41,7 +41,7 @@ class Pages(Generic[V]):
     def get(self, index: int) -> V | None:
         return self[index] if 0 <= index < self._size else None
 
-    def updated(self, changes: Mapping[int, V]) -> Pages[V]:
+    def updated(self, changes: Mapping[int, V]) -> PagedSequence[V]:
         """This sequence with those items replaced; indexes from its length on, without a gap, are appended."""
         size = self._size
         touched: dict[int, list[V]] = {}
@@ -57,7 +57,7 @@ class Pages(Generic[V]):
         pages = list(self._pages)
         for number, page in touched.items():
             pages[number : number + 1] = [tuple(page)]
-        derived: Pages[V] = Pages()
+        derived: PagedSequence[V] = PagedSequence()
         derived._pages = tuple(pages)
         derived._size = size
         return derived

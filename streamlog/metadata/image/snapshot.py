@@ -28,11 +28,11 @@ from streamlog.metadata.records import (
     BrokerRecord,
     ClusterRecord,
     ConfigRecord,
+    MetadataRecord,
     MetadataVersion,
     MetadataVersionRecord,
     PartitionRecord,
     ProducerIdsRecord,
-    Record,
     TopicRecord,
 )
 from streamlog.model import PartitionId, RaftIndex
@@ -48,7 +48,7 @@ CHUNK_TEXT_BYTES: Final = 256 << 10
 CHUNK_BYTES_MAX: Final = 2 << 20
 
 
-def records_of(image: MetadataImage) -> Iterator[Record]:
+def records_of(image: MetadataImage) -> Iterator[MetadataRecord]:
     """The shortest list of records that gives this image, in the one order that snapshots have."""
     if image.metadata_version == 0:
         return
@@ -70,7 +70,7 @@ def encode_snapshot(image: MetadataImage) -> Iterator[bytes]:
     """The stream, a chunk at a time. Equal images give equal bytes."""
     yield _framed(encode_snapshot_head(image.index, image.metadata_version, SNAPSHOT_FORMAT))
     count = text_bytes = 0
-    chunk: list[Record] = []
+    chunk: list[MetadataRecord] = []
     for record in records_of(image):
         chunk.append(record)
         text_bytes += _text_bytes(record)
@@ -153,7 +153,7 @@ class SnapshotLoader:
         self._ended = True
 
 
-def _text_bytes(record: Record) -> int:
+def _text_bytes(record: MetadataRecord) -> int:
     """An upper bound of what is long in some records; UTF-8 takes up to 4 bytes a character."""
     if isinstance(record, ConfigRecord):
         return 4 * len(record.value or "")
@@ -166,7 +166,7 @@ def _framed(chunk: bytes) -> bytes:
     return len(chunk).to_bytes(LENGTH_BYTES, "big") + chunk
 
 
-def _records_of_topic(topic: Topic) -> Iterator[Record]:
+def _records_of_topic(topic: Topic) -> Iterator[MetadataRecord]:
     yield TopicRecord(topic_id=topic.topic_id, name=topic.name)
     for partition_id, partition in enumerate(topic.partitions):
         yield PartitionRecord(topic_id=topic.topic_id, partition_id=PartitionId(partition_id), partition=partition)

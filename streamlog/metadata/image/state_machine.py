@@ -18,14 +18,14 @@ from streamlog.metadata.image.image import EMPTY_IMAGE, MetadataImage
 from streamlog.metadata.image.snapshot import decode_snapshot, encode_snapshot
 from streamlog.model import RaftIndex
 
-Listener: TypeAlias = Callable[[MetadataImage, MetadataDelta | None], None]
+ImageListener: TypeAlias = Callable[[MetadataImage, MetadataDelta | None], None]
 """Told of every new image, and what changed; None: a snapshot took the place of the state, anything may have changed.
 Called on the event loop, between two commands; must not wait.
 """
 
 
 class MetadataStateMachine:
-    def __init__(self, listener: Listener | None = None) -> None:
+    def __init__(self, listener: ImageListener | None = None) -> None:
         self._image = EMPTY_IMAGE
         self._listener = listener
 

@@ -26,14 +26,14 @@ from streamlog.metadata.topics.placement import Tally, TopicPlacer, candidates
 from streamlog.model import NO_BROKER, BrokerId, TopicId
 
 
-class DrainProgress(Struct, frozen=True, kw_only=True):
+class DrainStatus(Struct, frozen=True, kw_only=True):
     replicas: int  # still on the node, those that are moving among them
     moving: int
 
 
-def progress(image: MetadataImage, broker_id: BrokerId) -> DrainProgress:
+def progress(image: MetadataImage, broker_id: BrokerId) -> DrainStatus:
     moving = sum(broker_id in partition.removing for _, partition in reassignments(image))
-    return DrainProgress(replicas=image.roles.count(Role.REPLICA, broker_id), moving=moving)
+    return DrainStatus(replicas=image.roles.count(Role.REPLICA, broker_id), moving=moving)
 
 
 def moves(image: MetadataImage, settings: ControllerSettings) -> Iterator[PartitionChangeRecord]:

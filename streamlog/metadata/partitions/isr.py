@@ -26,7 +26,7 @@ from streamlog.errors import (
     StreamlogError,
 )
 from streamlog.metadata.configs.rules import Rulebook
-from streamlog.metadata.decision import BATCH_RECORDS, Context, Decision, Then
+from streamlog.metadata.decision import BATCH_RECORDS, ControllerContext, MetadataDecision, Then
 from streamlog.metadata.image.delta import changed
 from streamlog.metadata.image.image import MetadataImage, require_partition
 from streamlog.metadata.image.roles import PartitionKey
@@ -74,7 +74,9 @@ class ReportOfflineReplicas(Struct, frozen=True, kw_only=True):
     partitions: tuple[PartitionKey, ...]
 
 
-def alter_partition(command: AlterPartition, image: MetadataImage, context: Context) -> Decision[tuple[IsrResult, ...]]:
+def alter_partition(
+    command: AlterPartition, image: MetadataImage, context: ControllerContext
+) -> MetadataDecision[tuple[IsrResult, ...]]:
     """StaleBrokerEpochError, BrokerIdNotRegisteredError, InvalidRequestError for the whole request."""
     image.require_broker(command.broker_id, command.broker_epoch)
     _check_distinct([(proposal.topic_id, proposal.partition_id) for proposal in command.proposals])
@@ -90,10 +92,14 @@ def alter_partition(command: AlterPartition, image: MetadataImage, context: Cont
         records += [record] if record is not None else []
     # The end of a reassignment may be what a drained node, or a growing topic, waits for.
     completed = any(record.adding == () or record.removing == () for record in records)
-    return Decision(response=tuple(results), records=tuple(records), then=Then.SETTLE if completed else Then.NOTHING)
+    return MetadataDecision(
+        response=tuple(results), records=tuple(records), then=Then.SETTLE if completed else Then.NOTHING
+    )
 
 
-def report_offline_replicas(command: ReportOfflineReplicas, image: MetadataImage, context: Context) -> Decision[None]:
+def report_offline_replicas(
+    command: ReportOfflineReplicas, image: MetadataImage, context: ControllerContext
+) -> MetadataDecision[None]:
     """The replicas leave ISR and ELR, and lead nothing, until the node registers anew. Partitions that are gone, or
     of which the node is no replica, are passed over. StaleBrokerEpochError, InvalidRequestError.
     """
@@ -111,7 +117,7 @@ def report_offline_replicas(command: ReportOfflineReplicas, image: MetadataImage
         record = difference((topic_id, partition_id), partition, revised(partition, wanted, rulebook.of_topic(topic)))
         records += [record] if record is not None else []
     # A reassignment that waited for these replicas may be over.
-    return Decision(response=None, records=tuple(records), then=Then.SETTLE if records else Then.NOTHING)
+    return MetadataDecision(response=None, records=tuple(records), then=Then.SETTLE if records else Then.NOTHING)
 
 
 def _alter(

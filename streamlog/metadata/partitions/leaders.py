@@ -22,7 +22,14 @@ from streamlog.errors import (
     StreamlogError,
 )
 from streamlog.metadata.configs.rules import Rulebook, TopicRules
-from streamlog.metadata.decision import BATCH_RECORDS, BalanceTimer, Context, Decision, SetTimer, Then
+from streamlog.metadata.decision import (
+    BATCH_RECORDS,
+    BalanceTimer,
+    ControllerContext,
+    MetadataDecision,
+    SetControllerTimer,
+    Then,
+)
 from streamlog.metadata.image.image import MetadataImage, require_partition
 from streamlog.metadata.image.roles import PartitionKey, Role
 from streamlog.metadata.partitions.election import Occasion, revise
@@ -36,7 +43,7 @@ from streamlog.metadata.partitions.recovery import (
 )
 from streamlog.metadata.partitions.replica_states import ReplicaState
 from streamlog.metadata.partitions.settle import revisions
-from streamlog.metadata.records import Partition, PartitionChangeRecord, Record
+from streamlog.metadata.records import MetadataRecord, Partition, PartitionChangeRecord
 from streamlog.model import NO_BROKER, BrokerId, PartitionId
 
 # Leaderships that move at once. Kafka's MAX_ELECTIONS_PER_IMBALANCE.
@@ -45,14 +52,14 @@ BALANCE_MAX: Final = 1_000
 BALANCE_STEP_MS: Final = 10_000
 
 
-class ElectionType(enum.Enum):
+class RequestedElection(enum.Enum):
     PREFERRED = 0
     UNCLEAN = 1  # of partitions without a leader, by an operator who accepts that committed records may be lost:
     # the longest log among the live nodes, all of which must have answered
 
 
 class ElectLeaders(Struct, frozen=True, kw_only=True):
-    type: ElectionType
+    type: RequestedElection
     partitions: tuple[tuple[str, PartitionId], ...] | None = None  # topic and partition; None: all that need it
     dry_run: bool = False  # unclean: say what would be chosen, from what, and change nothing
     answers: tuple[PartitionAnswers, ...] = ()  # unclean: what the nodes say of their replicas
@@ -71,15 +78,15 @@ class BalanceLeaders(Struct, frozen=True, kw_only=True):
 
 
 def elect_leaders(
-    command: ElectLeaders, image: MetadataImage, context: Context
-) -> Decision[tuple[ElectionResult, ...]]:
+    command: ElectLeaders, image: MetadataImage, context: ControllerContext
+) -> MetadataDecision[tuple[ElectionResult, ...]]:
     """InvalidRequestError for the whole request; in each result UnknownTopicOrPartitionError, ElectionNotNeededError,
     PreferredLeaderNotAvailableError, EligibleLeadersNotAvailableError. Of all partitions, only those that got a leader
     are in the answer, BATCH_RECORDS of them at most: ask again until there are none.
     """
     rulebook = Rulebook(image, context.settings)
     states = _states(command, image)
-    if command.partitions is None and command.type is ElectionType.PREFERRED:
+    if command.partitions is None and command.type is RequestedElection.PREFERRED:
         changes = list(islice(revisions(image, rulebook, _all_preferred(image), _PREFERRED), BATCH_RECORDS))
         return _decided([_elected(image, change) for change in changes], changes)
     named = _unclean_names(image, states) if command.partitions is None else command.partitions
@@ -89,7 +96,7 @@ def elect_leaders(
             field="partitions",
             limit=BATCH_RECORDS,
         )
-    records: list[Record] = []
+    records: list[MetadataRecord] = []
     results = []
     for name, partition_id in named:
         try:
@@ -105,11 +112,13 @@ def elect_leaders(
     return _decided(results, records)
 
 
-def balance_leaders(command: BalanceLeaders, image: MetadataImage, context: Context) -> Decision[None]:
+def balance_leaders(
+    command: BalanceLeaders, image: MetadataImage, context: ControllerContext
+) -> MetadataDecision[None]:
     settings = context.settings
     interval_ms = settings.leader_imbalance_check_interval_ms
     if not settings.auto_leader_rebalance_enable:
-        return Decision(response=None, timers=(SetTimer(BalanceTimer(), interval_ms),))
+        return MetadataDecision(response=None, timers=(SetControllerTimer(BalanceTimer(), interval_ms),))
     lacking = (_lacking(image, b.broker_id) for b in image.brokers.values() if b.active and not b.draining)
     keys = chain.from_iterable(
         keys for keys, share in lacking if share * 100 > settings.leader_imbalance_per_broker_percentage
@@ -117,12 +126,16 @@ def balance_leaders(command: BalanceLeaders, image: MetadataImage, context: Cont
     moves = revisions(image, Rulebook(image, settings), keys, _PREFERRED)
     records = tuple(islice(moves, BALANCE_MAX))
     after_ms = min(BALANCE_STEP_MS, interval_ms) if len(records) == BALANCE_MAX else interval_ms
-    return Decision(response=None, records=records, timers=(SetTimer(BalanceTimer(), after_ms),))
+    return MetadataDecision(response=None, records=records, timers=(SetControllerTimer(BalanceTimer(), after_ms),))
 
 
-def _decided(results: Sequence[ElectionResult], records: Sequence[Record]) -> Decision[tuple[ElectionResult, ...]]:
+def _decided(
+    results: Sequence[ElectionResult], records: Sequence[MetadataRecord]
+) -> MetadataDecision[tuple[ElectionResult, ...]]:
     # A partition that has a leader again may be what a drained node waits for.
-    return Decision(response=tuple(results), records=tuple(records), then=Then.SETTLE if records else Then.NOTHING)
+    return MetadataDecision(
+        response=tuple(results), records=tuple(records), then=Then.SETTLE if records else Then.NOTHING
+    )
 
 
 _PREFERRED: Final = Occasion(prefer_first=True)
@@ -154,7 +167,7 @@ def _lacking(image: MetadataImage, broker_id: BrokerId) -> tuple[list[PartitionK
 def _elect(
     name: str,
     partition_id: PartitionId,
-    election: ElectionType,
+    election: RequestedElection,
     image: MetadataImage,
     rulebook: Rulebook,
     states: States,
@@ -164,12 +177,12 @@ def _elect(
     where = f"partition {name}-{partition_id}"
     rules: TopicRules = rulebook.of_topic(topic)
     occasion = _PREFERRED
-    if election is ElectionType.UNCLEAN:
+    if election is RequestedElection.UNCLEAN:
         found = states.get((topic.topic_id, partition_id), ())
         _check_unclean(where, partition, rules, found)
         occasion = Occasion(allow_unclean=True, states=found)
     preferred = partition.replicas[0]
-    if election is ElectionType.PREFERRED:
+    if election is RequestedElection.PREFERRED:
         if partition.leader == preferred:
             raise ElectionNotNeededError(f"{where} is led by its preferred leader, {preferred}", leader=preferred)
         if preferred not in partition.isr or preferred not in rules.active:

@@ -23,40 +23,40 @@ from streamlog.errors import (
     StreamlogError,
 )
 from streamlog.metadata.configs.rules import Rulebook, TopicRules
-from streamlog.metadata.decision import BATCH_RECORDS, Context, Decision, Then
+from streamlog.metadata.decision import BATCH_RECORDS, ControllerContext, MetadataDecision, Then
 from streamlog.metadata.image.image import MetadataImage, require_partition
 from streamlog.metadata.image.roles import PartitionKey, Role
 from streamlog.metadata.partitions.election import difference, revised, without
-from streamlog.metadata.records import Partition, PartitionChangeRecord, Record, Replicas
+from streamlog.metadata.records import MetadataRecord, Partition, PartitionChangeRecord, Replicas
 from streamlog.metadata.topics.assignment import check_assignment
 from streamlog.model import PartitionId
 
 
-class Reassignment(Struct, frozen=True, kw_only=True):
+class PartitionReassignment(Struct, frozen=True, kw_only=True):
     topic: str
     partition_id: PartitionId
     replicas: Replicas | None  # the preferred leader first; None: cancel
 
 
 class AlterReassignments(Struct, frozen=True, kw_only=True):
-    reassignments: tuple[Reassignment, ...]
+    reassignments: tuple[PartitionReassignment, ...]
 
 
-class ReassignmentResult(Struct, frozen=True, kw_only=True):
+class PartitionReassignmentResult(Struct, frozen=True, kw_only=True):
     topic: str
     partition_id: PartitionId
     error: StreamlogError | None = None  # where set, the partition is as it was
 
 
 def alter_reassignments(
-    command: AlterReassignments, image: MetadataImage, context: Context
-) -> Decision[tuple[ReassignmentResult, ...]]:
+    command: AlterReassignments, image: MetadataImage, context: ControllerContext
+) -> MetadataDecision[tuple[PartitionReassignmentResult, ...]]:
     """InvalidRequestError for the whole request; in each result UnknownTopicOrPartitionError,
     InvalidReplicaAssignmentError, NoReassignmentInProgressError.
     """
     _check_request(command)
     rulebook = Rulebook(image, context.settings)
-    records: list[Record] = []
+    records: list[MetadataRecord] = []
     results = []
     for asked in command.reassignments:
         error = None
@@ -65,9 +65,11 @@ def alter_reassignments(
             records += [record] if record is not None else []
         except StreamlogError as refusal:
             error = refusal
-        results.append(ReassignmentResult(topic=asked.topic, partition_id=asked.partition_id, error=error))
+        results.append(PartitionReassignmentResult(topic=asked.topic, partition_id=asked.partition_id, error=error))
     # What is done at once, or cancelled, may be what a drained node waits for.
-    return Decision(response=tuple(results), records=tuple(records), then=Then.SETTLE if records else Then.NOTHING)
+    return MetadataDecision(
+        response=tuple(results), records=tuple(records), then=Then.SETTLE if records else Then.NOTHING
+    )
 
 
 def reassignments(image: MetadataImage) -> Iterator[tuple[PartitionKey, Partition]]:
@@ -115,7 +117,7 @@ def _check_request(command: AlterReassignments) -> None:
         )
 
 
-def _alter(asked: Reassignment, image: MetadataImage, rulebook: Rulebook) -> PartitionChangeRecord | None:
+def _alter(asked: PartitionReassignment, image: MetadataImage, rulebook: Rulebook) -> PartitionChangeRecord | None:
     topic = image.require_topic(asked.topic)
     partition = require_partition(topic, asked.partition_id)
     key = (topic.topic_id, asked.partition_id)

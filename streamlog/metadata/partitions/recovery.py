@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from streamlog.metadata.configs.rules import Rulebook, TopicRules
-from streamlog.metadata.decision import BATCH_RECORDS, Context, Decision, Then
+from streamlog.metadata.decision import BATCH_RECORDS, ControllerContext, MetadataDecision, Then
 from streamlog.metadata.image.image import MetadataImage
 from streamlog.metadata.image.roles import PartitionKey, Role
 from streamlog.metadata.partitions.election import Occasion, revise
@@ -51,17 +51,17 @@ class Candidate(Struct, frozen=True, kw_only=True):
     would_lead: bool = False
 
 
-class Waiting(Struct, frozen=True, kw_only=True):
+class WaitingPartition(Struct, frozen=True, kw_only=True):
     """A partition that could not be recovered, and the nodes that would help."""
 
     key: PartitionKey
     nodes: Replicas
 
 
-def recover(command: RecoverPartitions, image: MetadataImage, context: Context) -> Decision[None]:
+def recover(command: RecoverPartitions, image: MetadataImage, context: ControllerContext) -> MetadataDecision[None]:
     rulebook = Rulebook(image, context.settings)
     records = tuple(_changes(command, image, rulebook))[:BATCH_RECORDS]
-    return Decision(response=None, records=records, then=Then.SETTLE if records else Then.NOTHING)
+    return MetadataDecision(response=None, records=records, then=Then.SETTLE if records else Then.NOTHING)
 
 
 def _changes(command: RecoverPartitions, image: MetadataImage, rulebook: Rulebook) -> Iterator[PartitionChangeRecord]:

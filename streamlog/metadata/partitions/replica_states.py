@@ -55,7 +55,7 @@ class ReplicaState(Struct, frozen=True, kw_only=True):
         return self.last_epoch, self.log_end
 
 
-class Choice(Struct, frozen=True, kw_only=True):
+class LeaderChoice(Struct, frozen=True, kw_only=True):
     leader: BrokerId
     proven: bool  # nothing that was acknowledged is lost
 
@@ -68,7 +68,7 @@ def chosen(
     strategy: RecoveryStrategy,
     *,
     by_hand: bool = False,
-) -> Choice | None:
+) -> LeaderChoice | None:
     """Who may lead, as far as the answers go. `fit`: alive, with a sound disk; `eligible`: in sync or eligible, dead or
     alive.
     """
@@ -78,10 +78,10 @@ def chosen(
     leader = max(able.values(), key=lambda state: _preference(partition, state)).broker_id
     known = known_complete(partition)
     if any(broker_id in able and able[broker_id].durable for broker_id in known):
-        return Choice(leader=leader, proven=True)
+        return LeaderChoice(leader=leader, proven=True)
     best_there_is = bool(known) and not eligible and all(broker_id in able for broker_id in known)
     if by_hand or strategy is RecoveryStrategy.AGGRESSIVE or (strategy is RecoveryStrategy.BALANCED and best_there_is):
-        return Choice(leader=leader, proven=False)
+        return LeaderChoice(leader=leader, proven=False)
     return None
 
 

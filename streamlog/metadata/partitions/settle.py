@@ -22,13 +22,13 @@ from typing import TypeVar
 from msgspec import Struct
 
 from streamlog.metadata.configs.rules import Rulebook, TopicRules
-from streamlog.metadata.decision import BATCH_RECORDS, Context, Decision, SetTimer, Then
+from streamlog.metadata.decision import BATCH_RECORDS, ControllerContext, MetadataDecision, SetControllerTimer, Then
 from streamlog.metadata.image.delta import look_ahead
 from streamlog.metadata.image.image import MetadataImage
 from streamlog.metadata.image.roles import PartitionKey, Role
 from streamlog.metadata.partitions.drain_moves import moves
 from streamlog.metadata.partitions.election import NOTHING_SPECIAL, Occasion, revise
-from streamlog.metadata.records import PartitionChangeRecord, Record
+from streamlog.metadata.records import MetadataRecord, PartitionChangeRecord
 from streamlog.metadata.settings import ControllerSettings
 from streamlog.metadata.topics.internal_topics import growth
 from streamlog.model import TopicId
@@ -40,21 +40,21 @@ class Settle(Struct, frozen=True, kw_only=True):
     """Do what is left to do."""
 
 
-def settle(command: Settle, image: MetadataImage, context: Context) -> Decision[None]:
+def settle(command: Settle, image: MetadataImage, context: ControllerContext) -> MetadataDecision[None]:
     return settled(image, context, (), None)
 
 
 def settled(
     image: MetadataImage,
-    context: Context,
-    records: Sequence[Record],
+    context: ControllerContext,
+    records: Sequence[MetadataRecord],
     response: R,
-    timers: Sequence[SetTimer] = (),
-) -> Decision[R]:
+    timers: Sequence[SetControllerTimer] = (),
+) -> MetadataDecision[R]:
     """The decision for these records and what follows from them, as far as it goes into one command."""
     room = max(1, BATCH_RECORDS - len(records))
     following = list(islice(unsettled(look_ahead(image, records), context.settings), room + 1))
-    return Decision(
+    return MetadataDecision(
         response=response,
         records=(*records, *following[:room]),
         timers=tuple(timers),

@@ -12,6 +12,7 @@ from typing import Final
 
 from msgspec import Struct, field
 
+from streamlog.config import ConfigChange
 from streamlog.errors import (
     InvalidPartitionsError,
     InvalidReplicationFactorError,
@@ -20,16 +21,16 @@ from streamlog.errors import (
     StreamlogError,
     TopicAlreadyExistsError,
 )
-from streamlog.metadata.configs.changes import ConfigChange, changed_value, scope_of
-from streamlog.metadata.decision import BATCH_RECORDS, Context, Decision
+from streamlog.metadata.configs.changes import changed_value, scope_of
+from streamlog.metadata.decision import BATCH_RECORDS, ControllerContext, MetadataDecision
 from streamlog.metadata.image.image import MetadataImage, collision_key
 from streamlog.metadata.records import (
     ConfigRecord,
-    ConfigResource,
+    ConfigTarget,
+    ConfigTargetType,
+    MetadataRecord,
     PartitionRecord,
-    Record,
     Replicas,
-    ResourceType,
     TopicRecord,
 )
 from streamlog.metadata.topics.assignment import REPLICATION_FACTOR_MAX, check_assignments, new_partition
@@ -43,7 +44,7 @@ from streamlog.model import PartitionId, TopicId
 PARTITIONS_PER_REQUEST_MAX: Final = BATCH_RECORDS
 
 
-class NewTopic(Struct, frozen=True, kw_only=True):
+class CreatableTopic(Struct, frozen=True, kw_only=True):
     name: str
     partitions: int | None = None  # None: num.partitions, or as many as there are assignments
     replication_factor: int | None = None  # None: default.replication.factor, or that of the assignments
@@ -52,7 +53,7 @@ class NewTopic(Struct, frozen=True, kw_only=True):
 
 
 class CreateTopics(Struct, frozen=True, kw_only=True):
-    topics: tuple[NewTopic, ...]
+    topics: tuple[CreatableTopic, ...]
     validate_only: bool = False
 
 
@@ -71,25 +72,27 @@ class TopicResult(Struct, frozen=True, kw_only=True):
     error: StreamlogError | None = None  # where set, nothing came of this topic
 
 
-def create_topics(command: CreateTopics, image: MetadataImage, context: Context) -> Decision[tuple[TopicResult, ...]]:
+def create_topics(
+    command: CreateTopics, image: MetadataImage, context: ControllerContext
+) -> MetadataDecision[tuple[TopicResult, ...]]:
     """InvalidRequestError for the whole request; in each result TopicAlreadyExistsError, InvalidTopicError,
     InvalidPartitionsError, InvalidReplicationFactorError, InvalidReplicaAssignmentError, InvalidConfigError.
     """
     creation = _Creation(command.topics, image, context)
     results = tuple(creation.create(topic) for topic in command.topics)
-    return Decision(response=results, records=() if command.validate_only else tuple(creation.records))
+    return MetadataDecision(response=results, records=() if command.validate_only else tuple(creation.records))
 
 
 def create_internal_topic(
-    command: CreateInternalTopic, image: MetadataImage, context: Context
-) -> Decision[TopicResult]:
+    command: CreateInternalTopic, image: MetadataImage, context: ControllerContext
+) -> MetadataDecision[TopicResult]:
     """InvalidTopicError for a name that is not the cluster's own; TopicAlreadyExistsError;
     InvalidReplicationFactorError while no node is alive.
     """
     internal = INTERNAL_TOPICS.get(command.name)
     if internal is None:
         raise InvalidTopicError(f"{command.name!r} is none of the cluster's own topics", field="name")
-    topic = NewTopic(
+    topic = CreatableTopic(
         name=command.name,
         partitions=internal.partitions(context.settings),
         replication_factor=internal.replicas(context.settings, len(candidates(image))),
@@ -99,7 +102,7 @@ def create_internal_topic(
     result = creation.create(topic)
     if result.error is not None:
         raise result.error
-    return Decision(response=result, records=tuple(creation.records))
+    return MetadataDecision(response=result, records=tuple(creation.records))
 
 
 class _Creation:
@@ -107,13 +110,13 @@ class _Creation:
 
     def __init__(
         self,
-        topics: tuple[NewTopic, ...] | list[NewTopic],
+        topics: tuple[CreatableTopic, ...] | list[CreatableTopic],
         image: MetadataImage,
-        context: Context,
+        context: ControllerContext,
         *,
         internal: bool = False,
     ) -> None:
-        self.records: list[Record] = []
+        self.records: list[MetadataRecord] = []
         self._image = image
         self._context = context
         self._internal = internal
@@ -123,13 +126,13 @@ class _Creation:
         self._keys: dict[str, str] = {}  # collision key -> name, of the topics of this request
         self._partitions = 0  # created so far
 
-    def create(self, topic: NewTopic) -> TopicResult:
+    def create(self, topic: CreatableTopic) -> TopicResult:
         try:
             return self._create(topic)
         except StreamlogError as error:
             return TopicResult(name=topic.name, error=error)
 
-    def _create(self, topic: NewTopic) -> TopicResult:
+    def _create(self, topic: CreatableTopic) -> TopicResult:
         warning = check_name(topic.name, strict=self._context.settings.strict_topic_names, internal=self._internal)
         self._check_free(topic.name)
         count, replication_factor = self._counts(topic)
@@ -167,7 +170,7 @@ class _Creation:
                 limit=taken,
             )
 
-    def _counts(self, topic: NewTopic) -> tuple[int, int]:
+    def _counts(self, topic: CreatableTopic) -> tuple[int, int]:
         """Partitions and replication factor, both within their bounds."""
         if topic.assignments:
             return self._counts_by_hand(topic)
@@ -180,7 +183,7 @@ class _Creation:
         check_replication_factor(factor, live)
         return count, factor
 
-    def _counts_by_hand(self, topic: NewTopic) -> tuple[int, int]:
+    def _counts_by_hand(self, topic: CreatableTopic) -> tuple[int, int]:
         count, factor = len(topic.assignments), len(topic.assignments[0])
         check_partition_count(count, PARTITIONS_PER_REQUEST_MAX - self._partitions)
         for name, given, meant in (
@@ -194,8 +197,8 @@ class _Creation:
         check_assignments(topic.assignments, self._image, factor)
         return count, factor
 
-    def _configs(self, topic: NewTopic) -> list[ConfigRecord]:
-        resource = ConfigResource(ResourceType.TOPIC, topic.name)
+    def _configs(self, topic: CreatableTopic) -> list[ConfigRecord]:
+        resource = ConfigTarget(ConfigTargetType.TOPIC, topic.name)
         rules = self._context.configs
         values = {}
         for name, given in sorted(topic.configs.items()):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from streamlog.errors import InvalidTopicError, StreamlogError, TopicDeletionDisabledError
-from streamlog.metadata.decision import Context, Decision, Then
+from streamlog.metadata.decision import ControllerContext, MetadataDecision, Then
 from streamlog.metadata.image.image import MetadataImage, Topic
 from streamlog.metadata.records import RemoveTopicRecord
 from streamlog.metadata.topics.internal_topics import INTERNAL_TOPICS
@@ -24,8 +24,8 @@ class DeletionResult(Struct, frozen=True, kw_only=True):
 
 
 def delete_topics(
-    command: DeleteTopics, image: MetadataImage, context: Context
-) -> Decision[tuple[DeletionResult, ...]]:
+    command: DeleteTopics, image: MetadataImage, context: ControllerContext
+) -> MetadataDecision[tuple[DeletionResult, ...]]:
     """TopicDeletionDisabledError for the whole request; in each result UnknownTopicOrPartitionError,
     UnknownTopicIdError, InvalidTopicError. Results stand in the order names, ids.
     """
@@ -48,7 +48,7 @@ def delete_topics(
         results.append(DeletionResult(name=topic.name, topic_id=topic.topic_id))
     # A partition that was moving off a drained node lets another one start.
     then = Then.SETTLE if doomed else Then.NOTHING
-    return Decision(response=tuple(results), records=tuple(doomed.values()), then=then)
+    return MetadataDecision(response=tuple(results), records=tuple(doomed.values()), then=then)
 
 
 def _check_deletable(topic: Topic) -> None:

@@ -11,7 +11,7 @@ from streamlog.errors import (
     InvalidTopicError,
     StreamlogError,
 )
-from streamlog.metadata.decision import Context, Decision
+from streamlog.metadata.decision import ControllerContext, MetadataDecision
 from streamlog.metadata.image.image import MetadataImage, Topic
 from streamlog.metadata.records import PartitionRecord, Replicas
 from streamlog.metadata.topics.assignment import check_assignments, new_partition
@@ -42,8 +42,8 @@ class GrowthResult(Struct, frozen=True, kw_only=True):
 
 
 def create_partitions(
-    command: CreatePartitions, image: MetadataImage, context: Context
-) -> Decision[tuple[GrowthResult, ...]]:
+    command: CreatePartitions, image: MetadataImage, context: ControllerContext
+) -> MetadataDecision[tuple[GrowthResult, ...]]:
     """InvalidRequestError for the whole request; in each result UnknownTopicOrPartitionError, InvalidPartitionsError,
     InvalidReplicationFactorError, InvalidReplicaAssignmentError, InvalidTopicError.
     """
@@ -59,7 +59,7 @@ def create_partitions(
             results.append(GrowthResult(name=wanted.name))
         except StreamlogError as error:
             results.append(GrowthResult(name=wanted.name, error=error))
-    return Decision(response=tuple(results), records=() if command.validate_only else tuple(records))
+    return MetadataDecision(response=tuple(results), records=() if command.validate_only else tuple(records))
 
 
 def _growth(wanted: GrowTopic, image: MetadataImage, tally: Tally, room: int) -> list[PartitionRecord]:

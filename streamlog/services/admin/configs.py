@@ -16,7 +16,7 @@ from streamlog.config import Effective, Layer, Source, node_config
 from streamlog.errors import InvalidRequestError, StreamlogError
 from streamlog.metadata.configs.changes import check_exists
 from streamlog.metadata.configs.node_configs import NodeConfigs
-from streamlog.metadata.records import ALL_BROKERS, ConfigResource, ResourceType
+from streamlog.metadata.records import ALL_BROKERS, ConfigTarget, ConfigTargetType
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId
 from streamlog.services.common.forwarding import Peers, is_forwarded, timeout_of
@@ -27,7 +27,7 @@ _DESCRIBE_CONFIGS: Final = "/streamlog.v1.Admin/DescribeConfigs"
 
 class ConfigDescriptions:
     def __init__(self, node_id: BrokerId, view: MetadataView, configs: NodeConfigs, peers: Peers) -> None:
-        self._me = ConfigResource(ResourceType.BROKER, str(node_id))
+        self._me = ConfigTarget(ConfigTargetType.BROKER, str(node_id))
         self._view = view
         self._configs = configs
         self._peers = peers
@@ -48,10 +48,10 @@ class ConfigDescriptions:
                 )
         return response
 
-    async def _described(self, resource: ConfigResource, names: frozenset[str], call: Call) -> pb.ConfigDescription:
+    async def _described(self, resource: ConfigTarget, names: frozenset[str], call: Call) -> pb.ConfigDescription:
         try:
             check_exists(resource, self._view.image)
-            if resource.type is ResourceType.TOPIC:
+            if resource.type is ConfigTargetType.TOPIC:
                 values: Iterable[Effective] = self._configs.topic(resource.name)
             elif resource == ALL_BROKERS:
                 values = self._of_all_nodes()
@@ -69,7 +69,7 @@ class ConfigDescriptions:
         layer = Layer(wide, dict(self._view.image.config(ALL_BROKERS).items()))
         return [value for value in node_config((layer,)) if value.source is wide]
 
-    async def _of_other_node(self, resource: ConfigResource, names: frozenset[str], call: Call) -> pb.ConfigDescription:
+    async def _of_other_node(self, resource: ConfigTarget, names: frozenset[str], call: Call) -> pb.ConfigDescription:
         request = pb.DescribeConfigsRequest(resources=[convert.resource_message(resource)], names=sorted(names))
         node, response_type = BrokerId(int(resource.name)), pb.DescribeConfigsResponse
         response = await self._peers.call(node, _DESCRIBE_CONFIGS, request, response_type, timeout_of(call))

@@ -13,7 +13,7 @@ from streamlog.api.pb import admin_pb2 as pb
 from streamlog.api.service import Call
 from streamlog.metadata.image.image import MetadataImage, Topic
 from streamlog.metadata.partitions.reassignment import reassignments
-from streamlog.metadata.records import ConfigResource, ResourceType
+from streamlog.metadata.records import ConfigTarget, ConfigTargetType
 from streamlog.metadata.topics.internal_topics import INTERNAL_TOPICS
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId, PartitionId, TopicPartition
@@ -119,7 +119,7 @@ def _is_users(entry: TopicEntry) -> bool:
 def _with_configs(entries: Iterable[TopicEntry], image: MetadataImage) -> Iterator[TopicEntry]:
     """The same, with the bytes of the configs that are told of each."""
     for entry in entries:
-        values = image.config(ConfigResource(ResourceType.TOPIC, entry.name))
+        values = image.config(ConfigTarget(ConfigTargetType.TOPIC, entry.name))
         size = sum(len(name) + len(value.encode()) + 8 for name, value in values.items())
         yield TopicEntry(entry.name, entry.topic_id, entry.topic, entry.error, size)
 

@@ -8,7 +8,7 @@
   decided on an image that does not exist until they are committed.
 - A registration is not looked ahead (its epoch is its index), and what takes over sets the sessions that others are
   decided by. After these nothing is decided until they are applied.
-- Whatever fails in flight ends the reign: what was decided after it stood on it. Nothing is decided, either, once the
+- Whatever fails in flight ends the controller term: what was decided after it stood on it. Nothing is decided, either, once the
   quorum has another term, even if this node leads in that one too.
 
 What is in memory only: sessions, the queue, answers not given. Those who wait are told NotControllerError where their
@@ -26,13 +26,13 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from streamlog.controller.horizon import Horizon
-from streamlog.controller.timers import Timers
+from streamlog.controller.timers import ControllerTimers
 from streamlog.errors import InvariantError, NotControllerError, OutcomeUnknownError, StreamlogError, ThrottledError
 from streamlog.metadata.brokers.registration import RegisterBroker
 from streamlog.metadata.cluster import Bootstrap, TakeOver
 from streamlog.metadata.controller import Command, command_for, decide
 from streamlog.metadata.convert import BATCH_BYTES_MAX, encode_batch
-from streamlog.metadata.decision import BATCH_RECORDS, Context, Decision, Then, Timer
+from streamlog.metadata.decision import BATCH_RECORDS, ControllerContext, MetadataDecision, Then, Timer
 from streamlog.metadata.image.delta import look_ahead
 from streamlog.metadata.partitions.settle import Settle
 from streamlog.metadata.view import MetadataView
@@ -56,7 +56,7 @@ class _Asked(Struct, frozen=True):
     answer: asyncio.Future[Any] | None  # None: nobody waits
     timer: Timer | None = None  # that has asked
 
-    def is_void(self, timers: Timers) -> bool:
+    def is_void(self, timers: ControllerTimers) -> bool:
         """Whoever asked has gone; or the timer runs anew, because its node was heard from after all."""
         if self.timer is not None and timers.is_running(self.timer):
             return True
@@ -74,7 +74,7 @@ class _Asked(Struct, frozen=True):
 class _Group(Struct):
     """Commands whose records make one command of the quorum, in their order."""
 
-    decided: list[tuple[_Asked, Decision[Any] | StreamlogError]] = field(default_factory=list)
+    decided: list[tuple[_Asked, MetadataDecision[Any] | StreamlogError]] = field(default_factory=list)
     data: list[bytes] = field(default_factory=list)  # encoded batches
     size_bytes: int = 0  # of data; <= BATCH_BYTES_MAX
     record_count: int = 0
@@ -95,7 +95,7 @@ class _Group(Struct):
             asked.refuse(error)
 
 
-class Reign:
+class ControllerTerm:
     """Made when the leadership is ready; `run` once, until it ends."""
 
     def __init__(
@@ -105,7 +105,7 @@ class Reign:
         *,
         quorum: Quorum,
         view: MetadataView,
-        context_of: Callable[[Collection[BrokerId]], Context],
+        context_of: Callable[[Collection[BrokerId]], ControllerContext],
         probe: Probe,
     ) -> None:
         self.term = term
@@ -113,7 +113,7 @@ class Reign:
         self._view = view
         self._context_of = context_of
         self._probe = probe
-        self._timers = Timers(self._timer_due)
+        self._timers = ControllerTimers(self._timer_due)
         self._horizon = Horizon(lambda: view.image.index)
         self._queue: deque[_Asked] = deque()  # to be decided
         self._in_flight: deque[_Group] = deque()  # decided, in the order of their commit
@@ -217,12 +217,12 @@ class Reign:
             self._set_timers(decision)
         return True
 
-    def _context(self) -> Context:
+    def _context(self) -> ControllerContext:
         context = self._context_of(self._timers.sessions)
         horizon = self._horizon.before(asyncio.get_running_loop().time(), context.settings.session_timeout_ms / 1000)
         return replace(context, horizon=horizon)
 
-    def _set_timers(self, decision: Decision[Any]) -> None:
+    def _set_timers(self, decision: MetadataDecision[Any]) -> None:
         for timer in decision.timers:
             self._timers.set(timer)
 
@@ -271,7 +271,7 @@ class Reign:
             self._probe("decision_refused", command=type(asked.command).__name__, reason=str(error))
         asked.refuse(error)
 
-    def _carried_out(self, asked: _Asked, decision: Decision[Any]) -> None:
+    def _carried_out(self, asked: _Asked, decision: MetadataDecision[Any]) -> None:
         if decision.records:
             self._set_timers(decision)
         if decision.then is Then.AGAIN:

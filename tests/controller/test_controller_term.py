@@ -7,19 +7,19 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from streamlog.controller import reign as reigns
+from streamlog.controller import controller_term
 from streamlog.errors import (
     NotControllerError,
     OutcomeUnknownError,
     StaleBrokerEpochError,
     ThrottledError,
 )
-from streamlog.metadata.brokers.liveness import FenceBroker, Heartbeat
+from streamlog.metadata.brokers.liveness import BrokerHeartbeat, FenceBroker
 from streamlog.metadata.brokers.registration import RegisterBroker
 from streamlog.metadata.convert import decode_batch, encode_batch
 from streamlog.metadata.features import METADATA_VERSION_MAX
 from streamlog.metadata.records import MetadataVersion
-from streamlog.metadata.topics.creation import CreateTopics, NewTopic
+from streamlog.metadata.topics.creation import CreatableTopic, CreateTopics
 from streamlog.model import BrokerEpoch, BrokerId
 from streamlog.sim import SimLoop, run
 from tests.metadata.examples import EXAMPLES
@@ -50,22 +50,22 @@ def registration(incarnation: int = 1, node: int = 1) -> RegisterBroker:
     )
 
 
-def heartbeat(rule: Rule, node: int = 1) -> Heartbeat:
+def heartbeat(rule: Rule, node: int = 1) -> BrokerHeartbeat:
     epoch = rule.view.image.brokers[BrokerId(node)].epoch
-    return Heartbeat(broker_id=BrokerId(node), broker_epoch=epoch, applied_index=rule.view.image.index)
+    return BrokerHeartbeat(broker_id=BrokerId(node), broker_epoch=epoch, applied_index=rule.view.image.index)
 
 
 async def join(rule: Rule, *nodes: int) -> None:
     for node in nodes or (1,):
-        await rule.reign.ask(registration(node=node))
-        await rule.reign.ask(heartbeat(rule, node))
+        await rule.term.ask(registration(node=node))
+        await rule.term.ask(heartbeat(rule, node))
 
 
 def topic(name: str) -> CreateTopics:
-    return CreateTopics(topics=(NewTopic(name=name),))
+    return CreateTopics(topics=(CreatableTopic(name=name),))
 
 
-def test_the_first_reign_bootstraps_and_takes_over() -> None:
+def test_the_first_term_bootstraps_and_takes_over() -> None:
     async def story(rule: Rule) -> None:
         await join(rule)
         assert rule.view.image.cluster_id == CLUSTER
@@ -91,7 +91,7 @@ def test_under_load_decisions_share_commands_of_the_quorum() -> None:
         asked = [rule.ask(topic(f"t{number}")) for number in range(100)]
         for _ in range(20):
             await asyncio.sleep(0)
-        assert 1 < rule.quorum.in_flight <= reigns.IN_FLIGHT_MAX
+        assert 1 < rule.quorum.in_flight <= controller_term.IN_FLIGHT_MAX
         rule.quorum.held = False
         rule.quorum.release()
         results = await asyncio.gather(*asked)
@@ -153,7 +153,7 @@ def test_a_lost_leadership_is_told_to_all_who_wait() -> None:
     async def story(rule: Rule) -> None:
         await join(rule)
         rule.quorum.held = True
-        in_flight = [rule.ask(topic(f"t{number}")) for number in range(reigns.IN_FLIGHT_MAX)]
+        in_flight = [rule.ask(topic(f"t{number}")) for number in range(controller_term.IN_FLIGHT_MAX)]
         await asyncio.sleep(1)
         queued = rule.ask(registration(node=2))
         behind = rule.ask(topic("u"))
@@ -166,7 +166,7 @@ def test_a_lost_leadership_is_told_to_all_who_wait() -> None:
             with pytest.raises((NotControllerError, OutcomeUnknownError)):
                 await task
         with pytest.raises(NotControllerError):
-            await rule.reign.ask(topic("v"))
+            await rule.term.ask(topic("v"))
 
     tell(story)
 
@@ -179,7 +179,7 @@ def test_nothing_is_decided_in_another_term() -> None:
         commands = len(rule.quorum.commands)
         rule.quorum.term = type(rule.quorum.term)(2)
         with pytest.raises(NotControllerError):
-            await rule.reign.ask(topic("t"))
+            await rule.term.ask(topic("t"))
         assert isinstance(await rule.ended(), NotControllerError)
         assert len(rule.quorum.commands) == commands
 
@@ -191,11 +191,11 @@ def test_silence_ends_a_session_and_a_heartbeat_renews_it() -> None:
         await join(rule)
         for _ in range(5):
             await asyncio.sleep(2.9)
-            await rule.reign.ask(heartbeat(rule))
+            await rule.term.ask(heartbeat(rule))
         assert not rule.view.image.brokers[NODE].fenced
         await asyncio.sleep(3.1)
         assert rule.view.image.brokers[NODE].fenced
-        await rule.reign.ask(heartbeat(rule))
+        await rule.term.ask(heartbeat(rule))
         assert not rule.view.image.brokers[NODE].fenced
 
     tell(story)
@@ -210,11 +210,11 @@ def test_a_node_whose_image_is_older_than_its_session_is_fenced() -> None:
         await rule.ask(topic("t"))
         for _ in range(5):
             await asyncio.sleep(0.5)
-            assert not (await rule.reign.ask(frozen)).fenced
+            assert not (await rule.term.ask(frozen)).fenced
         await asyncio.sleep(1.5)
-        assert (await rule.reign.ask(frozen)).fenced
+        assert (await rule.term.ask(frozen)).fenced
         assert rule.view.image.brokers[NODE].fenced
-        assert not (await rule.reign.ask(heartbeat(rule))).fenced
+        assert not (await rule.term.ask(heartbeat(rule))).fenced
 
     tell(story)
 
@@ -241,9 +241,7 @@ def test_a_heartbeat_that_waits_beside_the_end_of_its_session_counts() -> None:
 def test_whoever_takes_over_starts_the_sessions_anew() -> None:
     async def story(rule: Rule) -> None:
         await join(rule, 1, 2)
-        await rule.reign.ask(
-            FenceBroker(broker_id=BrokerId(2), broker_epoch=rule.view.image.brokers[BrokerId(2)].epoch)
-        )
+        await rule.term.ask(FenceBroker(broker_id=BrokerId(2), broker_epoch=rule.view.image.brokers[BrokerId(2)].epoch))
         second = rule.another()
         ruling = asyncio.create_task(second.run())
         await second.ask(topic("t"))
@@ -258,8 +256,8 @@ def test_a_refused_command_ends_nothing() -> None:
     async def story(rule: Rule) -> None:
         await join(rule)
         with pytest.raises(StaleBrokerEpochError):
-            await rule.reign.ask(FenceBroker(broker_id=NODE, broker_epoch=BrokerEpoch(99)))
-        assert (await rule.reign.ask(topic("t")))[0].error is None
+            await rule.term.ask(FenceBroker(broker_id=NODE, broker_epoch=BrokerEpoch(99)))
+        assert (await rule.term.ask(topic("t")))[0].error is None
 
     tell(story)
 
@@ -271,11 +269,11 @@ def test_a_full_queue_refuses_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
         await join(rule)
         rule.quorum.held = True
         blocked = []
-        for number in range(reigns.IN_FLIGHT_MAX + 3):
+        for number in range(controller_term.IN_FLIGHT_MAX + 3):
             blocked.append(rule.ask(topic(f"t{number}")))
             await asyncio.sleep(0.1)
         with pytest.raises(ThrottledError):
-            await rule.reign.ask(topic("u"))
+            await rule.term.ask(topic("u"))
         rule.quorum.held = False
         rule.quorum.release()
         await asyncio.gather(*blocked)
@@ -288,7 +286,7 @@ def test_the_command_of_a_caller_that_has_gone_is_not_decided() -> None:
         await join(rule)
         rule.quorum.held = True
         blocked = []
-        for number in range(reigns.IN_FLIGHT_MAX):
+        for number in range(controller_term.IN_FLIGHT_MAX):
             blocked.append(rule.ask(topic(f"t{number}")))
             await asyncio.sleep(0.1)
         gone = rule.ask(topic("gone"))
@@ -298,7 +296,7 @@ def test_the_command_of_a_caller_that_has_gone_is_not_decided() -> None:
         rule.quorum.held = False
         rule.quorum.release()
         await asyncio.gather(*blocked)
-        await rule.reign.ask(topic("last"))
+        await rule.term.ask(topic("last"))
         assert rule.view.image.topic_named("gone") is None
 
     tell(story)
