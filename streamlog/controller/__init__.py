@@ -1,17 +1,19 @@
 """The controller's shell: what makes the pure decisions of streamlog.metadata happen, and a node's way to it.
 
-    active      ActiveController: one a voter; decides while its node leads the quorum
+    active      ActiveController: one per voter; decides while its node leads the quorum
     controller_term
-                one leadership: commands in, decisions looked ahead, committed in order, answered
-    recovery    what nodes say of partitions that nobody leads, and who leads then
-    timers      sessions and the balance check, which die with the leadership
-    settings    the node's settings as the decisions want them
+                one leadership: commands are decided ahead of their commit, committed in order, answered
+    recovery    unclean recovery: queries the replicas of leaderless partitions, has a leader elected
+    timers      sessions and the balance check; they end with the leadership
+    horizon     the metadata index of a session timeout ago
+    clocks      the quorum's clock, from the nodes' heartbeats
+    settings    the node's settings as input of the decisions
     service     streamlog.internal.v1.Controller
-    identity    who is at an address; the second look at a node that may be gone
-    link        ControllerLink: one a node; finds the active controller and asks it
+    identity    which process is at an address; whether a suspected node is gone
+    link        ControllerLink: one per node; finds the active controller and calls it
 
-The controller has no state of its own on any disk: what it knows is the image, and what it does not commit has not
-happened. Sessions are forgotten with a leadership and begin anew with the next (SEMANTICS 8).
+The controller keeps nothing on disk: its state is the image, and a decision that is not committed did not happen.
+Sessions end with a leadership and start again with the next (SEMANTICS 8).
 """
 
 from streamlog.controller.active import ActiveController, RegistrationResponse

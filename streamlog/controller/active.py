@@ -1,14 +1,13 @@
-"""ActiveController: decides for the cluster while its node leads the quorum. One a voter.
+"""ActiveController: decides for the cluster while its node leads the quorum. One per voter.
 
     waiting --leadership is ready--> controller term --leadership lost, or another term--> waiting
 
-Ready means that all that was committed before is applied here, so the image is the truth (controller_term.py says how it goes
-on from there). `run` lives as long as the node does.
+Ready: everything committed in earlier terms is applied here, so the image is current. `run` ends with the node.
 
-A suspicion (a stream to a node broke) is no proof. The controller takes a second look at the node's own address: where
-that refuses, or another process answers, the node is fenced at once; where it is silent, its session decides. The same
-look lets a node that was killed and comes back register at once, in the place of its dead self. Whoever takes over
-looks at all nodes: its predecessor is likely to be dead.
+A broken stream to a node is a suspicion, not a proof. The controller probes the node's own address: if the connection
+is refused or another process answers, the node is fenced at once; if there is no answer, its session decides. The same
+probe lets a killed node that restarts register at once instead of waiting for its old session. A new controller probes
+all nodes, since the previous controller's node probably failed.
 """
 
 from __future__ import annotations
@@ -49,11 +48,11 @@ from streamlog.ports import Clock, Network, Probe, Random
 from streamlog.raft.port import Leadership, Quorum
 
 RETRY_S: Final = 0.1
-"""Before the controller takes over anew in the same term: the quorum refused a command."""
+"""Before the controller takes over again in the same term, after the quorum refused a command."""
 
 
 class RegistrationResponse(Struct, frozen=True, kw_only=True):
-    """The node is registered, and fenced."""
+    """The node is registered; it is still fenced."""
 
     broker_epoch: BrokerEpoch
     session_timeout_ms: int
@@ -87,37 +86,37 @@ class ActiveController:
         self.recovery = UncleanRecovery(
             view=view, network=network, context_of=self._context_of, submit=self._submit, probe=probe
         )
-        self._resolved: tuple[Config, ControllerSettings] | None = None  # what the settings were made of
-        self._looking: dict[tuple[BrokerId, BrokerEpoch], asyncio.Event] = {}  # second looks that go on; set at the end
+        self._resolved: tuple[Config, ControllerSettings] | None = None  # the settings, and the config they are from
+        self._probing: dict[tuple[BrokerId, BrokerEpoch], asyncio.Event] = {}  # probes in progress; set at the end
 
     @property
     def is_active(self) -> bool:
-        return self._current_term is not None and not self._current_term.is_over
+        return self._current_term is not None and not self._current_term.has_ended
 
     @property
-    def hears_leader(self) -> bool:
-        """Whether this node's part of the quorum knows who leads; if not, the node may still meet the controller."""
+    def knows_leader(self) -> bool:
+        """Whether this node's Raft state names a leader. If not, the node may still reach the controller."""
         try:
             return self._quorum.leadership().leader is not None
         except QuorumUnavailableError:
             return False
 
     async def run(self) -> None:
-        """As long as the quorum runs. An InvariantError of a decision ends the node."""
-        ruling: asyncio.Task[None] | None = None
+        """Run until the quorum stops. An InvariantError of a decision stops the node."""
+        leading: asyncio.Task[None] | None = None
         async with asyncio.TaskGroup() as tasks:
             async for leadership in self._quorum.watch_leadership():
-                if ruling is not None:  # its last word is that this node is the controller no more
-                    ruling.cancel()
-                    await asyncio.wait([ruling])
+                if leading is not None:  # at its end it resets the view's controller, so wait for it
+                    leading.cancel()
+                    await asyncio.wait([leading])
                 if not leadership.is_self:
                     self._view.set_controller(leadership.leader, leadership.address)
-                ruling = tasks.create_task(self._rule(leadership)) if leadership.is_ready else None
-            if ruling is not None:
-                ruling.cancel()
+                leading = tasks.create_task(self._lead(leadership)) if leadership.is_ready else None
+            if leading is not None:
+                leading.cancel()
 
-    async def _rule(self, leadership: Leadership) -> None:
-        """Controller terms within one Raft term: more than one where the quorum refuses a command and goes on."""
+    async def _lead(self, leadership: Leadership) -> None:
+        """Run controller terms within one Raft term: several if the quorum refuses a command without an election."""
         while self._is_still(leadership):
             self._current_term = ControllerTerm(
                 leadership.term,
@@ -139,18 +138,18 @@ class ActiveController:
             await asyncio.sleep(RETRY_S)
 
     def _is_still(self, leadership: Leadership) -> bool:
-        """Asked before each controller term, since a cancellation that meets the error of a controller term is lost in its task group."""
+        """Checked before each controller term: a cancellation that coincides with an error is lost in a task group."""
         now = self._quorum.leadership()
         return now.is_ready and now.term == leadership.term
 
     async def _run_term(self, term: ControllerTerm) -> None:
         async with asyncio.TaskGroup() as tasks:
-            looking = tasks.create_task(self._look_around())
+            probing = tasks.create_task(self._probe_all())
             recovering = tasks.create_task(self.recovery.run())
             try:
                 await term.run()
             finally:
-                looking.cancel()
+                probing.cancel()
                 recovering.cancel()
 
     def _context_of(self, sessions: Collection[BrokerId]) -> ControllerContext:
@@ -165,7 +164,7 @@ class ActiveController:
         """The decision's response, once it is committed and applied here.
 
         NotControllerError (`leader`, `address`), ThrottledError: not carried out. OutcomeUnknownError: the leadership
-        was lost meanwhile. And what the decision refuses.
+        was lost meanwhile. Errors of the decision itself.
         """
         self._active_term()
         if isinstance(command, ElectLeaders):
@@ -176,15 +175,15 @@ class ActiveController:
         return await self._active_term().ask(command)
 
     async def heartbeat(self, command: BrokerHeartbeat) -> HeartbeatResponse:
-        """As `submit`, and the node's clock is compared with the others'."""
+        """Like `submit`; also compares the node's clock with the other nodes'."""
         response: HeartbeatResponse = await self.submit(command)
-        self._clocks.hear(command.broker_id, command.clock)
+        self._clocks.report(command.broker_id, command.clock)
         live = frozenset(broker.broker_id for broker in self._view.image.brokers.values() if not broker.fenced)
         skew_max_ms = self._configs.node[node_settings.CLOCK_SKEW_MAX_MS]
         return replace(response, clock=self._clocks.answer(live, skew_max_ms))
 
     async def register(self, command: RegisterBroker) -> RegistrationResponse:
-        """As RegisterBroker, but the session of an incarnation that is gone stands in nobody's way."""
+        """Submit RegisterBroker; the unexpired session of an incarnation that is gone does not block it."""
         try:
             await self.submit(command)
         except DuplicateBrokerIdError:
@@ -202,54 +201,52 @@ class ActiveController:
         )
 
     async def read_index(self) -> RaftIndex:
-        """Of the newest command that anybody, anywhere, can have been told of (a linearizable read).
-        NotControllerError.
-        """
+        """An index at or above every command acknowledged so far (a linearizable read). NotControllerError."""
         self._active_term()
         await self._quorum.read_barrier()
         return self._view.image.index
 
     async def suspect(self, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> bool:
-        """Take a second look at a node, and fence it where it is gone: True, once that is committed.
+        """Probe a node and fence it if its process is gone: True once that is committed.
 
-        Those who suspect the same node at the same time share the look. NotControllerError, OutcomeUnknownError.
+        Concurrent callers share one probe of a node. NotControllerError, OutcomeUnknownError.
         """
         self._active_term()
         key = (broker_id, broker_epoch)
-        while key in self._looking:
-            await self._looking[key].wait()
+        while key in self._probing:
+            await self._probing[key].wait()
         broker = self._view.image.brokers.get(broker_id)
         if broker is None or broker.epoch != broker_epoch:
             return False
         if broker.fenced:
             return True
-        over = self._looking[key] = asyncio.Event()
+        done = self._probing[key] = asyncio.Event()
         try:
-            return await self._look_again(broker)
+            return await self._fence_if_gone(broker)
         finally:
-            del self._looking[key]
-            over.set()
+            del self._probing[key]
+            done.set()
 
-    async def _look_around(self) -> None:
-        """At all nodes that are not fenced, at the same time: those that are silent take as long as they take."""
+    async def _probe_all(self) -> None:
+        """Probe all unfenced nodes concurrently."""
         unfenced = [broker for broker in self._view.image.brokers.values() if not broker.fenced]
-        looks = [self.suspect(broker.broker_id, broker.epoch) for broker in unfenced]
-        for outcome in await asyncio.gather(*looks, return_exceptions=True):
+        probes = [self.suspect(broker.broker_id, broker.epoch) for broker in unfenced]
+        for outcome in await asyncio.gather(*probes, return_exceptions=True):
             if isinstance(outcome, BaseException) and not isinstance(outcome, StreamlogError):
                 raise outcome
 
-    async def _look_again(self, broker: Broker) -> bool:
+    async def _fence_if_gone(self, broker: Broker) -> bool:
         if not await is_gone(self._network, broker):
             return False
         self._probe("broker_gone", broker=broker.broker_id, epoch=broker.epoch)
         try:
             await self.submit(FenceBroker(broker_id=broker.broker_id, broker_epoch=broker.epoch))
         except StaleBrokerEpochError:
-            return False  # it has registered again while we looked
+            return False  # it registered again meanwhile
         return True
 
     async def create_internal_topic(self, name: str) -> TopicId:
-        """Its id, whoever made it. InvalidTopicError, InvalidReplicationFactorError."""
+        """The topic's id, also if it exists already. InvalidTopicError, InvalidReplicationFactorError."""
         try:
             await self.submit(CreateInternalTopic(name=name))
         except TopicAlreadyExistsError:
@@ -261,7 +258,7 @@ class ActiveController:
             known = self._view.controller
             raise NotControllerError(
                 f"node {self._node_id} is not the active controller, "
-                + ("nobody is now" if known is None else f"node {known} is"),
+                + ("and no other is known" if known is None else f"node {known} is"),
                 leader=known,
                 address=self._view.controller_address,
             )

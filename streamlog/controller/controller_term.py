@@ -1,17 +1,17 @@
-"""One leadership of the controller: commands come in, are decided in order, committed, applied, answered.
+"""One leadership of the controller: commands are decided in order, committed, applied, answered.
 
-    asked --decide(command, ahead)--> decided, in a group --submit--> in flight --applied--> timers set, answered
+    queued --decide(command, ahead)--> decided, in a group --submit--> in flight --applied--> timers set, answered
 
-- `ahead` is the image with all decisions in flight applied, so the next command is decided before the last one is
-  committed. While as many groups are in flight as may be, decisions gather, and share the next command of the quorum.
-- An answer waits for all decisions before it, also where nothing had to be written and where it is a refusal: it was
-  decided on an image that does not exist until they are committed.
-- A registration is not looked ahead (its epoch is its index), and what takes over sets the sessions that others are
-  decided by. After these nothing is decided until they are applied.
-- Whatever fails in flight ends the controller term: what was decided after it stood on it. Nothing is decided, either, once the
-  quorum has another term, even if this node leads in that one too.
+- `ahead` is the image with all decisions in flight applied, so a command is decided before the previous one is
+  committed. While IN_FLIGHT_MAX groups are in flight, commands queue up and share the next group.
+- A response waits for all earlier decisions, even if it is an error or wrote no record: it was decided on an image
+  that does not exist until they are committed.
+- A registration is not applied ahead (its epoch is its index), and TakeOver starts the sessions that later decisions
+  read. After either, nothing is decided until it is applied.
+- Any failure in flight ends the controller term, since later decisions depend on the failed one. Nothing is decided
+  once the quorum has another term, even if this node leads that one too.
 
-What is in memory only: sessions, the queue, answers not given. Those who wait are told NotControllerError where their
+In memory only: sessions, the queue, pending responses. At the end, pending callers get NotControllerError if their
 command was not submitted, else OutcomeUnknownError.
 """
 
@@ -41,28 +41,28 @@ from streamlog.ports import Probe
 from streamlog.raft.port import Applied, Quorum
 
 QUEUE_MAX: Final = 4_096
-"""Commands that wait to be decided; more are refused."""
+"""Commands queued for a decision; more are refused."""
 IN_FLIGHT_MAX: Final = 4
-"""Groups that are submitted and not applied. Two keep the quorum's disks busy, the rest is for the way."""
+"""Groups submitted and not yet applied. Two keep the quorum's disks busy, the others cover the network."""
 GROUP_COMMANDS_MAX: Final = 256
-"""Decided without letting go of the loop: some milliseconds."""
+"""Decided without yielding to the event loop: a few milliseconds."""
 
 _ALONE: Final = (Bootstrap, TakeOver, RegisterBroker)
 """Applied before anything else is decided."""
 
 
-class _Asked(Struct, frozen=True):
+class _Pending(Struct, frozen=True):
     command: Command
-    answer: asyncio.Future[Any] | None  # None: nobody waits
-    timer: Timer | None = None  # that has asked
+    answer: asyncio.Future[Any] | None  # None: the command is the controller's own
+    timer: Timer | None = None  # the timer that fired, if it was one
 
     def is_void(self, timers: ControllerTimers) -> bool:
-        """Whoever asked has gone; or the timer runs anew, because its node was heard from after all."""
+        """The caller was cancelled; or the timer was restarted, because a heartbeat arrived after all."""
         if self.timer is not None and timers.is_running(self.timer):
             return True
         return self.answer is not None and self.answer.done()
 
-    def tell(self, response: object) -> None:
+    def respond(self, response: object) -> None:
         if self.answer is not None and not self.answer.done():
             self.answer.set_result(response)
 
@@ -72,15 +72,15 @@ class _Asked(Struct, frozen=True):
 
 
 class _Group(Struct):
-    """Commands whose records make one command of the quorum, in their order."""
+    """Commands whose records are submitted to the quorum as one command, in their order."""
 
-    decided: list[tuple[_Asked, MetadataDecision[Any] | StreamlogError]] = field(default_factory=list)
+    decided: list[tuple[_Pending, MetadataDecision[Any] | StreamlogError]] = field(default_factory=list)
     data: list[bytes] = field(default_factory=list)  # encoded batches
     size_bytes: int = 0  # of data; <= BATCH_BYTES_MAX
     record_count: int = 0
     applied: asyncio.Future[Applied] | None = None  # None: there is nothing to commit
 
-    def has_room(self, data: bytes, record_count: int) -> bool:
+    def fits(self, data: bytes, record_count: int) -> bool:
         return not self.data or (
             self.size_bytes + len(data) <= BATCH_BYTES_MAX and self.record_count + record_count <= BATCH_RECORDS
         )
@@ -91,12 +91,12 @@ class _Group(Struct):
         self.record_count += record_count
 
     def fail(self, error: StreamlogError) -> None:
-        for asked, _ in self.decided:
-            asked.refuse(error)
+        for pending, _ in self.decided:
+            pending.refuse(error)
 
 
 class ControllerTerm:
-    """Made when the leadership is ready; `run` once, until it ends."""
+    """Created when the leadership is ready; `run` is called once."""
 
     def __init__(
         self,
@@ -115,38 +115,38 @@ class ControllerTerm:
         self._probe = probe
         self._timers = ControllerTimers(self._timer_due)
         self._horizon = Horizon(lambda: view.image.index)
-        self._queue: deque[_Asked] = deque()  # to be decided
+        self._queue: deque[_Pending] = deque()  # to be decided
         self._in_flight: deque[_Group] = deque()  # decided, in the order of their commit
-        self._alone = False  # what is in flight must be applied before anything is decided
-        self._ahead = view.image  # with all that is in flight applied
-        self._news = asyncio.Event()  # to decide
-        self._flight_news = asyncio.Event()  # to commit
-        self._over = False
+        self._alone = False  # what is in flight must be applied before the next decision
+        self._ahead = view.image  # with everything in flight applied
+        self._queue_changed = asyncio.Event()
+        self._in_flight_changed = asyncio.Event()
+        self._ended = False
         if not view.image.metadata_version:
-            self._queue.append(_Asked(Bootstrap(cluster_id=cluster_id), None))
-        self._queue.append(_Asked(TakeOver(), None))
-        self._news.set()
+            self._queue.append(_Pending(Bootstrap(cluster_id=cluster_id), None))
+        self._queue.append(_Pending(TakeOver(), None))
+        self._queue_changed.set()
 
     @property
-    def is_over(self) -> bool:
-        return self._over
+    def has_ended(self) -> bool:
+        return self._ended
 
     async def ask(self, command: Command) -> Any:
         """The decision's response, once it is committed and applied here.
 
         The errors of the decision; ThrottledError, NotControllerError: not carried out; OutcomeUnknownError.
         """
-        if self._over:
+        if self._ended:
             raise NotControllerError("the leadership of the quorum has been lost")
         if len(self._queue) >= QUEUE_MAX:
-            raise ThrottledError(f"{QUEUE_MAX} commands wait for the controller", limit=QUEUE_MAX)
+            raise ThrottledError(f"{QUEUE_MAX} commands are queued at the controller already", limit=QUEUE_MAX)
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._queue.append(_Asked(command, answer))
-        self._news.set()
+        self._queue.append(_Pending(command, answer))
+        self._queue_changed.set()
         return await answer
 
     async def run(self) -> None:
-        """Until it is cancelled, or ends by a StreamlogError: the leadership was lost, or the quorum refused."""
+        """Run until cancelled, or until a StreamlogError: the leadership was lost, or the quorum refused a command."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._decide_forever())
@@ -157,14 +157,14 @@ class ControllerTerm:
             self._end()
 
     def _end(self) -> None:
-        self._over = True
+        self._ended = True
         self._timers.stop()
         for group in self._in_flight:
             group.fail(OutcomeUnknownError("the controller lost its leadership before the command was committed"))
             if group.applied is not None:
-                group.applied.add_done_callback(_forgotten)
-        for asked in self._queue:
-            asked.refuse(NotControllerError("the leadership of the quorum has been lost"))
+                group.applied.add_done_callback(_ignore)
+        for pending in self._queue:
+            pending.refuse(NotControllerError("the leadership of the quorum has been lost"))
         self._in_flight.clear()
         self._queue.clear()
 
@@ -172,8 +172,8 @@ class ControllerTerm:
 
     async def _decide_forever(self) -> None:
         while True:
-            await self._news.wait()
-            self._news.clear()
+            await self._queue_changed.wait()
+            self._queue_changed.clear()
             while self._queue and len(self._in_flight) < IN_FLIGHT_MAX and not self._alone:
                 self._check_leadership()
                 self._launch(self._decide_group())
@@ -185,35 +185,35 @@ class ControllerTerm:
             raise NotControllerError("the leadership of the quorum has been lost", leader=now.leader)
 
     def _decide_group(self) -> _Group:
-        """At least one command of the queue."""
+        """Decide at least one queued command."""
         if not self._in_flight:
             self._ahead = self._view.image
         group = _Group()
         while self._queue and len(group.decided) < GROUP_COMMANDS_MAX and not self._alone:
-            asked = self._queue[0]
-            if not asked.is_void(self._timers) and not self._decide(asked, group):
+            pending = self._queue[0]
+            if not pending.is_void(self._timers) and not self._decide(pending, group):
                 break
             self._queue.popleft()
         return group
 
-    def _decide(self, asked: _Asked, group: _Group) -> bool:
-        """False: the group has no room for it."""
+    def _decide(self, pending: _Pending, group: _Group) -> bool:
+        """False: the group is full."""
         try:
-            decision = decide(asked.command, self._ahead, self._context())
+            decision = decide(pending.command, self._ahead, self._context())
             data = encode_batch(decision.records) if decision.records else b""
         except StreamlogError as error:
-            group.decided.append((asked, error))
+            group.decided.append((pending, error))
             return True
-        if not group.has_room(data, len(decision.records)):
+        if not group.fits(data, len(decision.records)):
             return False
-        group.decided.append((asked, decision))
-        self._alone = isinstance(asked.command, _ALONE)
+        group.decided.append((pending, decision))
+        self._alone = isinstance(pending.command, _ALONE)
         if decision.records:
             group.add(data, len(decision.records))
             if not self._alone:
                 self._ahead = look_ahead(self._ahead, decision.records)
         else:
-            # There is nothing to commit: a node that was heard from must not lapse while its answer waits for others.
+            # Nothing to commit: the session of this heartbeat must not expire while the response waits for others.
             self._set_timers(decision)
         return True
 
@@ -228,26 +228,26 @@ class ControllerTerm:
 
     def _launch(self, group: _Group) -> None:
         if group.data:
-            # Batches are messages with one repeated field: joined, they are the batch of all their records.
+            # A batch is a message with one repeated field: concatenated, they parse as one batch of all records.
             try:
                 group.applied = self._quorum.submit(b"".join(group.data))
             except StreamlogError as error:
                 group.fail(error)
                 raise
         self._in_flight.append(group)
-        self._flight_news.set()
+        self._in_flight_changed.set()
 
     # Committing.
 
     async def _commit_forever(self) -> None:
         while True:
-            await self._flight_news.wait()
-            self._flight_news.clear()
+            await self._in_flight_changed.wait()
+            self._in_flight_changed.clear()
             while self._in_flight:
                 await self._commit(self._in_flight[0])
                 self._in_flight.popleft()
                 self._alone = self._alone and bool(self._in_flight)
-                self._news.set()
+                self._queue_changed.set()
 
     async def _commit(self, group: _Group) -> None:
         if group.applied is not None:
@@ -258,39 +258,39 @@ class ControllerTerm:
                 raise
             if self._view.image.index < applied.index:
                 raise InvariantError(
-                    f"command {applied.index} is applied, the image is that of {self._view.image.index}"
+                    f"command {applied.index} is applied, but the image is as of index {self._view.image.index}"
                 )
-        for asked, decision in group.decided:
+        for pending, decision in group.decided:
             if isinstance(decision, StreamlogError):
-                self._refused(asked, decision)
+                self._refused(pending, decision)
             else:
-                self._carried_out(asked, decision)
+                self._carried_out(pending, decision)
 
-    def _refused(self, asked: _Asked, error: StreamlogError) -> None:
-        if asked.answer is None:
-            self._probe("decision_refused", command=type(asked.command).__name__, reason=str(error))
-        asked.refuse(error)
+    def _refused(self, pending: _Pending, error: StreamlogError) -> None:
+        if pending.answer is None:
+            self._probe("decision_refused", command=type(pending.command).__name__, reason=str(error))
+        pending.refuse(error)
 
-    def _carried_out(self, asked: _Asked, decision: MetadataDecision[Any]) -> None:
+    def _carried_out(self, pending: _Pending, decision: MetadataDecision[Any]) -> None:
         if decision.records:
             self._set_timers(decision)
         if decision.then is Then.AGAIN:
-            self._queue.appendleft(asked)
+            self._queue.appendleft(pending)
             return
-        asked.tell(decision.response)
-        if isinstance(asked.command, TakeOver):
+        pending.respond(decision.response)
+        if isinstance(pending.command, TakeOver):
             self._probe("controller_active", term=self.term, brokers=len(self._view.image.brokers))
         if decision.then is Then.SETTLE:
-            self._queue.append(_Asked(Settle(), None))
+            self._queue.append(_Pending(Settle(), None))
 
     def _timer_due(self, timer: Timer) -> None:
-        """Beyond QUEUE_MAX as well: there are no more of them than nodes."""
+        """Not limited by QUEUE_MAX: there are at most as many timers as nodes, plus one."""
         self._probe("controller_timer", timer=type(timer).__name__, broker=getattr(timer, "broker_id", None))
-        self._queue.append(_Asked(command_for(timer), None, timer))
-        self._news.set()
+        self._queue.append(_Pending(command_for(timer), None, timer))
+        self._queue_changed.set()
 
 
-def _forgotten(applied: asyncio.Future[Applied]) -> None:
-    """Nobody waits for it any more, and its error is no news: asyncio would tell it as one that nobody took."""
+def _ignore(applied: asyncio.Future[Applied]) -> None:
+    """Retrieve the error, or asyncio logs "exception was never retrieved"."""
     if not applied.cancelled():
         applied.exception()

@@ -1,4 +1,4 @@
-"""Who is at an address (streamlog.internal.v1.Identification), and the second look at a node that may be gone."""
+"""Which process is at an address (streamlog.internal.v1.Identification), and whether a suspected node is gone."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from streamlog.model import BrokerId
 from streamlog.ports import Network, RpcError
 
 IDENTIFY: Final = "/streamlog.internal.v1.Identification/Identify"
-SECOND_LOOK_S: Final = 1.0
-"""A process that lives answers within milliseconds. One that hangs is left to its session."""
+PROBE_TIMEOUT_S: Final = 1.0
+"""A running process answers within milliseconds. One that hangs is left to its session timeout."""
 _RESPONSE_BYTES_MAX: Final = 16 << 10
 
 
 class Identified(Struct, frozen=True, kw_only=True):
-    """What a process says of itself."""
+    """A process's description of itself."""
 
     node_id: BrokerId
     incarnation_id: bytes
-    cluster_id: str  # empty: it has never met its cluster
+    cluster_id: str  # empty: it has not joined a cluster yet
     voters: str  # as in controller.quorum.voters
 
     @property
     def runs_as_voter(self) -> bool:
-        """It takes part in the quorum's log, or waits to be let in."""
+        """It is a voter, or configured as one and waiting to be added."""
         return any(voter.partition("@")[0].strip() == str(self.node_id) for voter in self.voters.split(","))
 
 
 async def identify(network: Network, where: str, *, timeout_s: float, wait_s: float = 0.0) -> Identified:
-    """`wait_s`: let it wait for a cluster id so long. RpcError; InvalidRequestError where it answers something else."""
+    """`wait_s`: how long it may wait for a cluster id. RpcError; InvalidRequestError if the response is malformed."""
     channel = network.connect(where)
     try:
         request = pb.IdentifyRequest(wait_ms=round(wait_s * 1000)).SerializeToString()
@@ -52,12 +52,12 @@ async def identify(network: Network, where: str, *, timeout_s: float, wait_s: fl
 
 
 async def is_gone(network: Network, broker: Broker) -> bool:
-    """Whether the process that registered so is gone: its address refuses, or another process answers there.
+    """Whether the registered process is gone: its address refuses the connection, or another process answers.
 
-    An address that is silent proves nothing.
+    No answer proves nothing.
     """
     try:
-        found = await identify(network, address(broker.host, broker.port), timeout_s=SECOND_LOOK_S)
+        found = await identify(network, address(broker.host, broker.port), timeout_s=PROBE_TIMEOUT_S)
     except RpcError as error:
         return error.status is Status.UNAVAILABLE
     return found.incarnation_id != broker.incarnation_id

@@ -300,7 +300,7 @@ class ControllerLink:
         """Whether who the controller is is known from whom this node meets. A voter knows it from the quorum, but one
         that was voted out hears nothing of that any more.
         """
-        return self._active is None or not self._active.hears_leader
+        return self._active is None or not self._active.knows_leader
 
     def _channel(self, where: str) -> Channel:
         if where not in self._channels:

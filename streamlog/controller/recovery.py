@@ -1,12 +1,12 @@
-"""Unclean recovery: the nodes are asked how far their replicas reach, and who may lead is decided by that (KIP-966).
+"""Unclean recovery: the state of the replicas' logs is queried, and decides which of them may lead (KIP-966).
 
-    nobody leads some partitions --all live replicas asked--> answers --RecoverPartitions--> elected, or still waiting
-         ^                                                                                        |
-         +------------------ the image has changed, or RETRY_S has passed ------------------------+
+    leaderless partitions --query all live replicas--> answers --RecoverPartitions--> elected, or still waiting
+         ^                                                                                  |
+         +---------------- the image has changed, or RETRY_S has passed --------------------+
 
-One for each controller term. The decision itself is pure (metadata.partitions.recovery) and goes through the quorum like any
-other; where the answers would change nothing, nothing is submitted. Whom a partition waits for is logged when that
-changes. An operator's unclean election asks likewise, once (`answers_for`).
+The decision is pure (metadata.partitions.recovery) and goes through the quorum like any other; nothing is submitted
+if the answers would change nothing. The nodes that partitions wait for are logged when they change. An operator's
+unclean election sends the same query, once (`answers_for`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from streamlog.metadata.decision import BATCH_RECORDS, ControllerContext
 from streamlog.metadata.image.image import MetadataImage
 from streamlog.metadata.image.roles import PartitionKey, Role
 from streamlog.metadata.partitions.leaders import ElectLeaders, RequestedElection
-from streamlog.metadata.partitions.recovery import PartitionAnswers, RecoverPartitions, recover, to_ask, waited_for
+from streamlog.metadata.partitions.recovery import PartitionAnswers, RecoverPartitions, recover, to_query, waited_for
 from streamlog.metadata.partitions.replica_states import ReplicaState
 from streamlog.metadata.records import Replicas
 from streamlog.metadata.view import MetadataView, address
@@ -34,16 +34,16 @@ from streamlog.ports import Network, Probe, RpcError
 
 DESCRIBE: Final = "/streamlog.internal.v1.Replication/DescribeReplicas"
 ANSWER_S: Final = 1.5
-"""A node that lives answers within milliseconds: it reads nothing from its disk."""
+"""A running node answers within milliseconds: it reads nothing from its disk."""
 RETRY_S: Final = 1.0
 """Between two rounds while partitions wait and nothing changes."""
 SETTLE_S: Final = 0.05
-"""After a change of the image: those that come together are answered together."""
+"""After a change of the image, so that changes in quick succession share a round."""
 _RESPONSE_BYTES_MAX: Final = 4 << 20
 
 
 class UncleanRecovery:
-    """`waiting` is how many partitions have no leader that live replicas could prove to be safe."""
+    """`waiting`: the number of leaderless partitions for which the live replicas prove no safe leader."""
 
     def __init__(
         self,
@@ -59,20 +59,20 @@ class UncleanRecovery:
         self._context_of = context_of
         self._submit = submit
         self._probe = probe
-        self._after: PartitionKey | None = None  # asked about last: the next round begins behind it
-        self._told: tuple[int, Replicas] = (0, ())  # what was logged last
+        self._after: PartitionKey | None = None  # the last one queried: the next round starts behind it
+        self._logged: tuple[int, Replicas] = (0, ())
         self.waiting = 0
 
     async def run(self) -> None:
-        """As long as the controller term; ends with what its commands raise when it ends."""
+        """Run for one controller term; raises what `submit` raises when the term ends."""
         while True:
             await self._view.wait_until(lambda image: image.roles.any(Role.LEADERLESS))
             await asyncio.sleep(SETTLE_S)
             image = self._view.image
             await self._round(image)
-            await self._news(self._view.image.index)
+            await self._wait_for_change(self._view.image.index)
 
-    async def _news(self, index: RaftIndex) -> None:
+    async def _wait_for_change(self, index: RaftIndex) -> None:
         try:
             async with asyncio.timeout(RETRY_S):
                 await self._view.wait_until(lambda image: image.index != index)
@@ -80,35 +80,35 @@ class UncleanRecovery:
             pass
 
     async def _round(self, image: MetadataImage) -> None:
-        asked = dict(islice(to_ask(image, self._after), BATCH_RECORDS))
-        self._after = max(asked, default=None)
-        answers = await self._ask(image, asked)
+        partitions = dict(islice(to_query(image, self._after), BATCH_RECORDS))
+        self._after = max(partitions, default=None)
+        answers = await self._query(image, partitions)
         command = RecoverPartitions(answers=answers)
         if recover(command, self._view.image, self._context_of(())).records:
             await self._submit(command)
-        self._tell(answers)
+        self._log_waiting(answers)
 
     async def answers_for(self, command: ElectLeaders) -> ElectLeaders:
-        """The command of an operator with what the nodes say now."""
+        """An operator's command, with the current state of the replicas."""
         if command.type is not RequestedElection.UNCLEAN:
             return command
         image = self._view.image
         wanted = None if command.partitions is None else _keys(command.partitions, image)
-        partitions = ((key, nodes) for key, nodes in to_ask(image) if wanted is None or key in wanted)
-        answers = await self._ask(image, dict(islice(partitions, BATCH_RECORDS)))
+        partitions = ((key, nodes) for key, nodes in to_query(image) if wanted is None or key in wanted)
+        answers = await self._query(image, dict(islice(partitions, BATCH_RECORDS)))
         return ElectLeaders(type=command.type, partitions=command.partitions, dry_run=command.dry_run, answers=answers)
 
-    async def _ask(
+    async def _query(
         self, image: MetadataImage, partitions: Mapping[PartitionKey, Replicas]
     ) -> tuple[PartitionAnswers, ...]:
-        """All nodes at once; who does not answer in time has no row."""
+        """Query all nodes concurrently; one that does not answer in time is missing from the result."""
         by_node: dict[BrokerId, list[PartitionKey]] = {}
         for key, replicas in partitions.items():
             for replica in replicas:
                 by_node.setdefault(replica, []).append(key)
-        told = await asyncio.gather(*(self._describe(image, node, keys) for node, keys in by_node.items()))
+        answers = await asyncio.gather(*(self._describe(image, node, keys) for node, keys in by_node.items()))
         found: dict[PartitionKey, list[ReplicaState]] = {key: [] for key in partitions}
-        for states in told:
+        for states in answers:
             for key, state in states.items():
                 found[key].append(state)
         return tuple(
@@ -131,24 +131,24 @@ class UncleanRecovery:
         finally:
             await channel.close()
 
-    def _tell(self, answers: Iterable[PartitionAnswers]) -> None:
-        """What waits, and for whom, where that has changed."""
+    def _log_waiting(self, answers: Iterable[PartitionAnswers]) -> None:
+        """Log how many partitions wait, and for which nodes, if that has changed."""
         image = self._view.image
         waiting = [one for one in answers if image.topics.get(one.key[0]) is not None]
         waiting = [one for one in waiting if image.partition(one.key).leader == NO_BROKER]
         nodes = {node for one in waiting for node in waited_for(image.partition(one.key), one.states)}
         self.waiting = len(waiting)
-        told = (len(waiting), tuple(sorted(nodes)))
-        if told == self._told:
+        logged = (len(waiting), tuple(sorted(nodes)))
+        if logged == self._logged:
             return
-        self._told = told
+        self._logged = logged
         if waiting:
             topic_id, partition_id = waiting[0].key
             self._probe(
                 "partitions_wait_for_replicas",
                 count=len(waiting),
                 first=f"{image.topics[topic_id].name}-{partition_id}",
-                nodes=list(told[1]),
+                nodes=list(logged[1]),
             )
 
 

@@ -1,6 +1,6 @@
-"""streamlog.internal.v1.Controller: what nodes ask of the active controller. Served by every voter.
+"""streamlog.internal.v1.Controller: the methods that nodes call at the active controller. Served by every voter.
 
-A voter that is not the active controller answers NOT_CONTROLLER, with who is where it knows.
+A voter that is not the active controller answers NOT_CONTROLLER, and names the active one if it knows it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FORWARD_BYTES_MAX: Final = (1 << 20) + 1024
 
 
 class ControllerService:
-    """`admin`: the handlers of streamlog.v1.Admin of this node, by full name; what of them may be forwarded here."""
+    """`admin`: this node's handlers of the streamlog.v1.Admin methods that may be forwarded here, by full name."""
 
     def __init__(self, active: ActiveController, view: MetadataView, admin: Mapping[str, UnaryHandler]) -> None:
         self._active = active

@@ -1,4 +1,4 @@
-"""The node's settings as the controller's decisions want them."""
+"""The node's settings as input of the controller's decisions."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The timers of one leadership: a session for each node that need not be heard from, and the balance check.
+"""The timers of one leadership: a session timeout per node, and the balance check.
 
-A timer that is set again takes the place of the one before. One that is due is told once, and runs no more.
+Setting a timer again replaces it. A timer fires once.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ class ControllerTimers:
 
     @property
     def sessions(self) -> Collection[BrokerId]:
-        """The nodes whose session runs. Changes as they do."""
+        """The nodes whose session runs: a live view."""
         return self._sessions.keys()
 
     def is_running(self, timer: Timer) -> bool:
         return timer.broker_id in self._sessions if isinstance(timer, BrokerSessionTimer) else self._balance is not None
 
     def set(self, wanted: SetControllerTimer) -> None:
-        before = self._taken(wanted.timer)
-        if before is not None:
-            before.cancel()
+        replaced = self._pop(wanted.timer)
+        if replaced is not None:
+            replaced.cancel()
         if wanted.after_ms is None:
             return
         due = partial(self._due, wanted.timer)
@@ -41,7 +41,7 @@ class ControllerTimers:
             self._balance = handle
 
     def stop(self) -> None:
-        """None of them is told of any more."""
+        """None of them fires after this."""
         for handle in self._sessions.values():
             handle.cancel()
         self._sessions.clear()
@@ -49,12 +49,12 @@ class ControllerTimers:
             self._balance.cancel()
             self._balance = None
 
-    def _taken(self, timer: Timer) -> asyncio.TimerHandle | None:
+    def _pop(self, timer: Timer) -> asyncio.TimerHandle | None:
         if isinstance(timer, BrokerSessionTimer):
             return self._sessions.pop(timer.broker_id, None)
         handle, self._balance = self._balance, None
         return handle
 
     def _due(self, timer: Timer) -> None:
-        self._taken(timer)
+        self._pop(timer)
         self._on_due(timer)

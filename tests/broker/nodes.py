@@ -23,7 +23,7 @@ from streamlog.metadata.controller import Command
 from streamlog.metadata.decision import BrokerSessionTimer
 from streamlog.metadata.image.roles import PartitionKey
 from streamlog.metadata.partitions.isr import AlterPartition, IsrProposal, IsrResult, ReportOfflineReplicas
-from streamlog.metadata.partitions.recovery import PartitionAnswers, RecoverPartitions, to_ask
+from streamlog.metadata.partitions.recovery import PartitionAnswers, RecoverPartitions, to_query
 from streamlog.metadata.partitions.replica_states import ReplicaState
 from streamlog.metadata.records import Partition
 from streamlog.metadata.view import MetadataView
@@ -230,7 +230,7 @@ class Cluster:
     def recover(self) -> None:
         """The controller asks the live nodes about partitions that nobody leads."""
         answers = []
-        for key, broker_ids in to_ask(self.controller.image):
+        for key, broker_ids in to_query(self.controller.image):
             states = tuple(state for b in broker_ids if (state := self._state_of(b, key)) is not None)
             leader_epoch = self.controller.image.partition(key).leader_epoch
             answers.append(PartitionAnswers(key=key, leader_epoch=leader_epoch, states=states))

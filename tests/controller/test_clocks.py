@@ -24,7 +24,7 @@ class FakeClock:
 
 def hear(clocks: QuorumClocks, base: int = 7, **offsets: int) -> None:
     for name, offset in offsets.items():
-        clocks.hear(BrokerId(int(name[1:])), ClockReport(base=base, offset_ms=offset))
+        clocks.report(BrokerId(int(name[1:])), ClockReport(base=base, offset_ms=offset))
 
 
 def reference(live: int, **offsets: int) -> int | None:

@@ -263,7 +263,7 @@ def test_a_refused_command_ends_nothing() -> None:
 
 
 def test_a_full_queue_refuses_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reigns, "QUEUE_MAX", 3)
+    monkeypatch.setattr(controller_term, "QUEUE_MAX", 3)
 
     async def story(rule: Rule) -> None:
         await join(rule)

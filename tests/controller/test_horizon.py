@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamlog.controller.horizon import NOTES_MAX, STEP_S, Horizon
+from streamlog.controller.horizon import SAMPLES_MAX, STEP_S, Horizon
 from streamlog.model import RaftIndex
 
 
@@ -32,6 +32,6 @@ def test_it_lags_by_a_step_at_most_where_it_is_asked_often() -> None:
 
 def test_it_remembers_no_more_than_it_must() -> None:
     horizon = Horizon(lambda: RaftIndex(1))
-    for number in range(3 * NOTES_MAX):
+    for number in range(3 * SAMPLES_MAX):
         horizon.before(float(number), 1e9)
-    assert len(horizon._notes) == NOTES_MAX
+    assert len(horizon._samples) == SAMPLES_MAX

@@ -103,7 +103,7 @@ class Deposed:
     """This node's own controller, which has lost its leadership a moment ago."""
 
     is_active = True
-    hears_leader = True
+    knows_leader = True
 
     def __init__(self) -> None:
         self.asked = 0
@@ -198,7 +198,7 @@ def test_a_voter_that_hears_no_leader_knows_whom_it_meets() -> None:
         assert view.controller == 2
 
     active = Deposed()
-    active.hears_leader = False
+    active.knows_leader = False
     tell(network, story, active=active)
 
 

@@ -25,7 +25,7 @@ from streamlog.metadata.image.roles import PartitionKey
 from streamlog.metadata.partitions.isr import AlterPartition, ReportOfflineReplicas
 from streamlog.metadata.partitions.leaders import BalanceLeaders, ElectLeaders, RequestedElection
 from streamlog.metadata.partitions.reassignment import AlterReassignments, PartitionReassignment
-from streamlog.metadata.partitions.recovery import PartitionAnswers, RecoverPartitions, to_ask
+from streamlog.metadata.partitions.recovery import PartitionAnswers, RecoverPartitions, to_query
 from streamlog.metadata.records import ConfigTarget, ConfigTargetType, Partition
 from streamlog.metadata.settings import ControllerSettings
 from streamlog.metadata.topics.creation import CreatableTopic, CreateTopics
@@ -198,7 +198,7 @@ class DataModel:
     def answers(self) -> tuple[PartitionAnswers, ...]:
         """What the live nodes say of the partitions that nobody leads."""
         found = []
-        for key, nodes in to_ask(self.rig.image):
+        for key, nodes in to_query(self.rig.image):
             replicas = self.replicas[key]
             states = tuple(
                 replica_state(

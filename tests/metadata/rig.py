@@ -21,7 +21,7 @@ from streamlog.metadata.features import METADATA_VERSION_MAX
 from streamlog.metadata.image.image import MetadataImage, Topic
 from streamlog.metadata.image.state_machine import MetadataStateMachine
 from streamlog.metadata.partitions.isr import AlterPartition, IsrMember, IsrProposal, IsrResult
-from streamlog.metadata.partitions.recovery import PartitionAnswers, RecoverPartitions, to_ask
+from streamlog.metadata.partitions.recovery import PartitionAnswers, RecoverPartitions, to_query
 from streamlog.metadata.partitions.replica_states import ReplicaState
 from streamlog.metadata.partitions.settle import Settle
 from streamlog.metadata.records import (
@@ -247,7 +247,7 @@ class Rig:
                 leader_epoch=self.image.partition(key).leader_epoch,
                 states=tuple(replica_state(node, 0, 10, broker_epoch=self.epoch(node)) for node in nodes),
             )
-            for key, nodes in to_ask(self.image)
+            for key, nodes in to_query(self.image)
         )
 
     def recover(self, logs: Mapping[int, tuple[int, int]], name: str = "t", partition_id: int = 0, **what: Any) -> None:

@@ -93,7 +93,7 @@ def current_states(answers: PartitionAnswers, image: MetadataImage) -> tuple[Rep
     )
 
 
-def to_ask(image: MetadataImage, after: PartitionKey | None = None) -> Iterator[tuple[PartitionKey, Replicas]]:
+def to_query(image: MetadataImage, after: PartitionKey | None = None) -> Iterator[tuple[PartitionKey, Replicas]]:
     """The partitions that nobody leads, and the replicas on live nodes with sound disks; those behind `after` first."""
     keys = list(image.roles.partitions(Role.LEADERLESS))
     start = 0 if after is None else sum(1 for key in keys if key <= after)

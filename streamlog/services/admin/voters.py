@@ -5,7 +5,7 @@ from __future__ import annotations
 from streamlog.api.convert import cluster
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.api.service import Call
-from streamlog.controller.identity import SECOND_LOOK_S, identify
+from streamlog.controller.identity import PROBE_TIMEOUT_S, identify
 from streamlog.errors import BrokerNotAvailableError, InvalidRequestError, StreamlogError
 from streamlog.metadata.view import MetadataView
 from streamlog.ports import Network, RpcError
@@ -60,7 +60,7 @@ class VoterCommands:
         not answer may be on its way.
         """
         try:
-            found = await identify(self._network, voter.address, timeout_s=SECOND_LOOK_S)
+            found = await identify(self._network, voter.address, timeout_s=PROBE_TIMEOUT_S)
         except (RpcError, StreamlogError):
             return
         if found.node_id != voter.node_id:
