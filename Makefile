@@ -82,6 +82,9 @@ proto: $(STAMP)  ## generate the code for proto/ into the packages that use it
 docs: $(STAMP)  ## write docs/configuration.md from the tables of settings
 	$(BIN)/python tools/generate_config_docs.py
 
+dashboards: $(STAMP)  ## write deploy/grafana/*.json
+	$(BIN)/python tools/generate_dashboards.py
+
 demo: $(STAMP)   ## three nodes, real log lines, a leader killed with -9, and what became of them
 	@$(BIN)/python -m demo
 

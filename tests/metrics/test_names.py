@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 from streamlog.daemon.http.loop_delay import LoopDelay
 from streamlog.metrics import Family, Kind
 from tests.node.kit import Nodes, tell
+from tools import generate_dashboards as dashboards
 
 ROOT = Path(__file__).parent.parent.parent
 PROMETHEUS = ROOT / "deploy" / "prometheus"
@@ -67,3 +69,24 @@ def test_every_alert_has_its_runbook() -> None:
 def test_prometheus_takes_the_files() -> None:
     subprocess.run(["promtool", "check", "rules", *map(str, RULES)], check=True, capture_output=True)
     subprocess.run(["promtool", "check", "config", str(PROMETHEUS / "prometheus.yml")], check=True, capture_output=True)
+
+
+def test_dashboards_name_metrics_and_rules_that_are_there(families: dict[str, Family]) -> None:
+    recorded = set(re.findall(r"- record: (\S+)", (PROMETHEUS / "recording.rules.yml").read_text()))
+    expressions = dashboards.expressions()
+    for expression in expressions:
+        assert set(NAME.findall(expression)) <= series(families), expression
+        assert set(re.findall(r"\bstreamlog:[a-z0-9_:]+", expression)) <= recorded, expression
+    assert len(expressions) > 40
+
+
+def test_dashboards_are_as_generated() -> None:
+    assert dashboards.main(["--check"]) == 0
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (Debian: prometheus)")
+def test_prometheus_takes_the_expressions_of_dashboards(tmp_path: Path) -> None:
+    rules = [{"record": f"test:{number}", "expr": one} for number, one in enumerate(dashboards.expressions())]
+    path = tmp_path / "rules.yml"
+    path.write_text(json.dumps({"groups": [{"name": "dashboards", "rules": rules}]}))
+    subprocess.run(["promtool", "check", "rules", str(path)], check=True, capture_output=True)
