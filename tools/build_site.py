@@ -55,7 +55,9 @@ and the description of the asynchronous ones.
 STYLE: Final = """\
 .md-typeset table:not([class]) { font-size: .64rem; }
 .md-typeset table:not([class]) th { min-width: 0; }
-.md-typeset table:not([class]) td:first-child code { white-space: nowrap; }
+.md-typeset table:not([class]) td:first-child { min-width: 8rem; }
+.md-grid { max-width: 74rem; }
+.md-typeset pre > code { font-size: .66rem; }
 .doc-contents { padding-left: .8rem; border-left: .05rem solid var(--md-default-fg-color--lightest); }
 """
 
@@ -113,9 +115,10 @@ def write_decisions() -> None:
 
 def write_examples() -> None:
     page = PAGES / "examples" / "README.md"
-    lines = [page.read_text()]
-    for source in sorted((ROOT / "examples").glob("*.py")):
-        lines.append(f"## {source.stem}\n\n```python\n{source.read_text()}```\n")
+    text = page.read_text()
+    lines = [text]
+    for name in re.findall(r"\((\w+\.py)\)", text):
+        lines.append(f"## {name}\n\n```python\n{(ROOT / 'examples' / name).read_text()}```\n")
     page.write_text("\n".join(lines))
 
 

@@ -1,8 +1,17 @@
 """streamlogd: one node as a process. Not node code: arguments, signals, files, the real ports.
 
-main          from the arguments to the exit status
-arguments     the command line
-process       what the process asks of the machine: file descriptors
-background    -daemon: detach, pid file, log file
-log_lines     what the node's parts tell, as lines for people
+    main           from the arguments to the exit status
+    arguments      the command line
+    background     -daemon: detach, pid file, log file
+    serving        the node on the real ports, until a signal
+    log_lines      events of the node's parts as lines of the log
+    file_limit     the limit of open files
+    text_file      reads and writes files of settings
+    http/          metrics and health over HTTP
+
+For `streamlogctl local` and tests, clusters of such processes on this machine:
+
+    local_cluster  a cluster in a directory: create, start, stop, kill
+    local_process  processes that are recognized after their starter has ended
+    free_ports     free ports on loopback
 """

@@ -1,4 +1,4 @@
-"""The command line of streamlogd. Kafka's own (kafka-server-start.sh) is understood: `-daemon`, `--override k=v`."""
+"""The command line of streamlogd. It accepts that of kafka-server-start.sh: `-daemon`, `--override k=v`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from msgspec import Struct
 from streamlog.release import RELEASE
 
 _EPILOG = """\
-Without a file, the defaults hold for all but what --override says; node.id has none.
-SIGTERM and Ctrl-C stop the node in good order: leaderships are handed over first. A second one stops it at once.
-Exit status: 0 stopped; 1 a disk, the network or the cluster; 2 arguments or settings; 70 a defect of streamlog itself.
+Without a file, settings have their defaults or the value of --override; node.id has no default.
+SIGTERM and Ctrl-C shut the node down: leaderships are handed over first. A second signal stops it at once.
+Exit status: 0 stopped; 1 disk, network or cluster error; 2 wrong arguments or settings; 70 internal error.
 """
 
 
@@ -24,7 +24,7 @@ class Arguments(Struct, frozen=True, kw_only=True):
 
 
 def parse_arguments(argv: Sequence[str]) -> Arguments:
-    """SystemExit for --help, --version, and for what cannot be understood (status 2)."""
+    """SystemExit for --help, --version, and for invalid arguments (status 2)."""
     parser = argparse.ArgumentParser(
         prog="streamlogd",
         description="Run one node of a streamlog cluster.",
@@ -34,10 +34,10 @@ def parse_arguments(argv: Sequence[str]) -> Arguments:
     )
     parser.add_argument("properties", nargs="?", metavar="server.properties", help="the node's settings")
     parser.add_argument(
-        "--override", action="append", default=[], metavar="name=value", help="a setting that goes before the file's"
+        "--override", action="append", default=[], metavar="name=value", help="a setting that overrides the file's"
     )
     parser.add_argument("-daemon", "--daemon", action="store_true", help="run in the background")
-    parser.add_argument("--print-config", action="store_true", help="show all settings as they hold, and end")
+    parser.add_argument("--print-config", action="store_true", help="print all effective settings and exit")
     parser.add_argument("--version", action="version", version=f"streamlogd {RELEASE}")
     found = parser.parse_args(argv)
     return Arguments(

@@ -1,13 +1,13 @@
-"""-daemon: the node goes on without a terminal, and says in a log file what it would have said there.
+"""-daemon: the node runs without a terminal, and writes to a log file what it would write to the terminal.
 
     streamlogd -daemon --fork--> child --setsid, fork--> the node
           |                                                |
-          +---- waits for one line on a pipe <-------------+   empty: it listens; else why it does not
+          +---- waits for one line on a pipe <-------------+   empty: it listens; else the reason why not
 
-So whoever starts a node in the background is told of a port in use or a locked directory as in the foreground.
+So a start in the background reports a port in use or a locked directory as a start in the foreground does.
 
-Beside the first log directory stand the log (`streamlogd-ID.log`) and the pid file (`streamlogd-ID.pid`), which goes
-when the node has stopped.
+The log (`streamlogd-ID.log`) and the pid file (`streamlogd-ID.pid`) are next to the first log directory; the pid file
+is removed when the node stops.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LINE_BYTES_MAX = 64 << 10
 
 
 class DaemonFiles(Struct, frozen=True):
-    """The files that stand beside a node's first log directory."""
+    """The files next to a node's first log directory."""
 
     log_dir: str
     node_id: int
@@ -40,13 +40,13 @@ class DaemonFiles(Struct, frozen=True):
 
 
 class StartReport:
-    """Who waits to hear how the start went; nobody, in the foreground."""
+    """Sends the outcome of the start to the process that waits for it; without a pipe, in the foreground, to none."""
 
     def __init__(self, pipe: int | None) -> None:
         self._pipe = pipe
 
-    def tell(self, problem: str = "") -> None:
-        """Once; what is told later nobody hears."""
+    def send(self, problem: str = "") -> None:
+        """`problem`: empty if the node listens. Only the first call has an effect."""
         if self._pipe is not None:
             os.write(self._pipe, problem.encode()[:_LINE_BYTES_MAX])
             os.close(self._pipe)
@@ -54,12 +54,12 @@ class StartReport:
 
 
 def detach(log: Path) -> tuple[StartReport, TextIO]:
-    """Go on in the background; the process that was started ends in here, with the status of the start.
+    """Continue in the background; the original process exits in here, with the status of the start.
 
-    OSError where the log file cannot be written.
+    OSError if the log file cannot be written.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    out = open(log, "a", encoding="utf-8", opener=private)  # noqa: SIM115  for the life of the process
+    out = open(log, "a", encoding="utf-8", opener=private)  # noqa: SIM115  open as long as the process runs
     reading, writing = os.pipe()
     if os.fork():
         os.close(writing)
@@ -95,8 +95,8 @@ def write_pid(path: Path) -> None:
 
 
 def remove_pid(path: Path) -> None:
-    """Only this process's own: another node may have taken the directory over. One that cannot be removed stays: it
-    may stand on the disk whose failure ends the node, and the number in it is of no process soon.
+    """Only this process's own: another node may use the directory by now. A file that cannot be removed stays: it may
+    be on the disk whose failure stops the node, and is stale once the process has ended.
     """
     try:
         if path.read_text().strip() == str(os.getpid()):

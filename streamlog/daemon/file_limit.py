@@ -1,4 +1,4 @@
-"""What the process asks of the machine before it begins."""
+"""The limit of open files: raised at the start, checked, and shared between connections and the log."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import resource
 from typing import Final
 
 FILES_WANTED: Final = 65_536
-"""What a node may well need: Kafka recommends 100,000. Below it `file_limit_warning` has something to say."""
+"""Recommended minimum (Kafka recommends 100,000). Below it `file_limit_warning` warns."""
 
 
 def raise_file_limit() -> int:
-    """A segment has four files, a connection one: as many as the machine lets us have. The limit in effect."""
+    """Raise the soft limit to the hard one; a segment has four files, a connection one. Returns the limit in effect."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -18,7 +18,7 @@ def raise_file_limit() -> int:
 
 
 def connections_max(wanted: int | None, file_limit: int) -> int:
-    """`max.connections` as it holds: a quarter of the files, at least, is the log's."""
+    """The effective `max.connections`: at least a quarter of the files is reserved for the log."""
     return min(file_limit - file_limit // 4, wanted or file_limit)
 
 
@@ -28,5 +28,5 @@ def file_limit_warning(file_limit: int) -> str | None:
     return (
         f"this process may open {file_limit} files, {FILES_WANTED} are recommended: a segment has four, a connection "
         f"one. At most {connections_max(None, file_limit)} connections are served. Raise the hard limit: LimitNOFILE "
-        f"of the service, or 'ulimit -Hn {FILES_WANTED}' before it is started"
+        f"of the service, or 'ulimit -Hn {FILES_WANTED}' before the start"
     )

@@ -1,14 +1,14 @@
-"""A cluster of streamlogd processes on this machine, for development: everything about it stands in one directory.
+"""A cluster of streamlogd processes on this machine, for development, in one directory.
 
     DIR/lock                      held while a command works on the cluster
-    DIR/node-1/server.properties  made at the first start, the user's to change afterwards
-    DIR/node-1/streamlogd.log     what the node says
-    DIR/node-1/process            pid and birth of the process that was started (`local_process`)
-    DIR/node-1/data/              the logs
+    DIR/node-1/server.properties  written at the first start, changed only by the user afterwards
+    DIR/node-1/streamlogd.log     the node's log
+    DIR/node-1/process            pid and start time of the node's process (`local_process`)
+    DIR/node-1/data/              the log directory
 
 Settings may hold secrets, logs hold records: folders are 0700 and files 0600, whatever the umask.
 
-The nodes go on when the command that started them ends. Nothing here says whether they serve: ask them.
+The nodes continue to run when the command that started them ends. Whether they serve is not known here: ask them.
 """
 
 from __future__ import annotations
@@ -60,19 +60,19 @@ class LocalNode(Struct, frozen=True):
 
     @property
     def process(self) -> ProcessId | None:
-        """None where it does not run."""
+        """None if it does not run."""
         process = load_process_id(self.process_file)
         return process if process is not None and process.alive else None
 
     @property
     def address(self) -> str:
-        """host:port, of its server.properties. InvalidConfigError."""
+        """host:port from its server.properties. InvalidConfigError."""
         (listener,) = self._config[settings.LISTENERS]
         return str(listener.address)
 
     @property
     def http(self) -> str:
-        """The URL of its metrics and health; empty where it serves none. InvalidConfigError."""
+        """The URL of its metrics and health; empty if it serves none. InvalidConfigError."""
         addresses = self._config[settings.HTTP_LISTENERS]
         return f"http://{addresses[0]}" if addresses else ""
 
@@ -81,7 +81,7 @@ class LocalNode(Struct, frozen=True):
         return load_node(read_properties(str(self.properties))).config
 
     def last_log_line(self) -> str:
-        """The last line of its log that is no warning of a library; empty where there is none."""
+        """Empty if there is none."""
         if not self.log.exists():
             return ""
         with self.log.open("rb") as file:
@@ -91,16 +91,16 @@ class LocalNode(Struct, frozen=True):
 
 
 class LocalCluster:
-    """Of one directory. Several commands at once wait for one another (`locked`)."""
+    """The cluster of one directory. Concurrent commands take turns (`locked`)."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory.absolute()
-        # Of this process, so that they are buried when they have died.
+        # Children of this process, which it has to reap.
         self._children: list[subprocess.Popen[bytes]] = []
 
     @property
     def nodes(self) -> tuple[LocalNode, ...]:
-        """By rising id; those that were ever started here."""
+        """All that were ever started here, by ascending id."""
         if not self.directory.is_dir():
             return ()
         found = [(_FOLDER.fullmatch(folder.name), folder) for folder in self.directory.iterdir()]
@@ -125,8 +125,8 @@ class LocalCluster:
             yield
 
     def create(self, count: int, port: int, overrides: Mapping[str, str]) -> None:
-        """Write the settings of nodes 1 to `count`, listening from `port` on (0: where there is room). Of nodes that
-        are there already nothing is changed; more or fewer than there are is refused.
+        """Write the settings of nodes 1 to `count`, which listen on ports from `port` on (0: on free ones). Existing
+        nodes are not changed; a count other than theirs is refused.
         """
         if not 1 <= count <= NODES_MAX:
             raise InvalidRequestError(f"{count} nodes: 1 to {NODES_MAX} can be started", field="nodes", limit=NODES_MAX)
@@ -134,7 +134,7 @@ class LocalCluster:
             if len(self.nodes) != count:
                 raise InvalidRequestError(
                     f"{self.directory} holds a cluster of {len(self.nodes)} nodes, not of {count}: start it with "
-                    f"--nodes {len(self.nodes)}, or another one with another --dir",
+                    f"--nodes {len(self.nodes)}, or start another cluster with another --dir",
                     field="nodes",
                     limit=len(self.nodes),
                 )
@@ -151,8 +151,8 @@ class LocalCluster:
             write_private(node.properties, _properties({**values, **overrides}))
 
     def start(self, node: LocalNode) -> bool:
-        """False where it runs already. Does not wait until it serves. InvalidRequestError where another process has
-        its port: that one would answer for it.
+        """False if it runs already. Does not wait until it serves. InvalidRequestError if another process listens on
+        its port, which would answer in its place.
         """
         self._reap()
         if node.process is not None:
@@ -178,7 +178,7 @@ class LocalCluster:
         return True
 
     def stop(self, nodes: Sequence[LocalNode], timeout_s: float) -> list[LocalNode]:
-        """In good order, all at once (SIGTERM). Those that have not stopped in time."""
+        """Shut down (SIGTERM) all of them at once. Returns those that have not stopped in time."""
         processes = [(node, node.process) for node in nodes]
         for _, process in processes:
             if process is not None:
@@ -188,11 +188,14 @@ class LocalCluster:
         return slow
 
     def kill(self, node: LocalNode) -> bool:
-        """As kill -9 does, without a word. False where it does not run."""
+        """As kill -9 does. False if it does not run."""
         process = node.process
         killed = process is not None and process.signal(signal.SIGKILL)
         if process is not None and not process.wait_until_exited(_KILL_WAIT_S):
-            raise RequestTimedOutError(f"node {node.node_id}, process {process.pid}, does not die: see what holds it")
+            raise RequestTimedOutError(
+                f"node {node.node_id}, process {process.pid}, has not ended {_KILL_WAIT_S:g} s after SIGKILL: it may "
+                "wait for a disk; see `ps` for its state"
+            )
         self._remove_process_files([node])
         return killed
 
@@ -208,7 +211,8 @@ class LocalCluster:
 def _check_free(host: str, port: int) -> None:
     if not is_free(host, port):
         raise InvalidRequestError(
-            f"another process has {host}:{port}: end it, or give a new cluster another --port", field="port"
+            f"another process listens on {host}:{port}: stop it, or start a new cluster with another --port",
+            field="port",
         )
 
 

@@ -1,9 +1,9 @@
-"""Processes that outlive who started them, remembered so that never a stranger is signalled.
+"""Processes that outlive their starter, identified so that no other process is ever signalled.
 
-A pid alone is not enough: once the process is gone the system gives its number to another. So a process is remembered
-by its pid and its birth (the boot of the machine and the moment in it), and looked up again by both. On Linux the
-signal then goes through a pidfd that was opened before the birth was compared: the number cannot change hands between.
-Elsewhere, the birth is what `ps` says, and a moment remains between looking and signalling.
+A pid alone is not enough: once the process has ended, the kernel may reuse it. So a process is identified by its pid
+and its start time (boot id and clock ticks since boot). On Linux signals go through a pidfd that was opened before the
+start time was compared, so the pid cannot be reused in between. On other systems the start time is that of `ps`, and a
+short race remains.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ class ProcessId(Struct, frozen=True):
 
     @classmethod
     def of(cls, pid: int) -> ProcessId | None:
-        """None where there is no such process any more."""
+        """None if the process has ended."""
         born = _started_at(pid)
         return None if born is None else cls(pid, born)
 
     @property
     def alive(self) -> bool:
-        """Dead and not yet buried by its parent counts as dead."""
+        """False for a zombie too."""
         return _started_at(self.pid) == self.born
 
     def signal(self, number: signal.Signals) -> bool:
-        """False where it is gone. PermissionError."""
+        """False if it has ended. PermissionError."""
         with _pidfd_of(self) as fd:
             if not self.alive:
                 return False
@@ -64,7 +64,7 @@ class ProcessId(Struct, frozen=True):
             return True
 
     def wait_until_exited(self, timeout_s: float) -> bool:
-        """False where it is there still after `timeout_s`."""
+        """False if it still runs after `timeout_s`."""
         deadline = time.monotonic() + timeout_s
         with _pidfd_of(self) as fd:
             if fd is not None and self.alive:
@@ -77,14 +77,14 @@ class ProcessId(Struct, frozen=True):
 
 
 def save_process_id(process: ProcessId, path: Path) -> None:
-    """Whole, or not at all."""
+    """Atomic."""
     partial = path.with_suffix(".partial")
     write_private(partial, json.dumps(asdict(process)) + "\n")
     partial.replace(path)
 
 
 def load_process_id(path: Path) -> ProcessId | None:
-    """None where none was remembered, or what stands there is not ours."""
+    """None if there is no such file, or its content is not ours."""
     try:
         document = json.loads(path.read_text())
         return ProcessId(int(document["pid"]), str(document["born"]))
@@ -94,7 +94,7 @@ def load_process_id(path: Path) -> ProcessId | None:
 
 @contextmanager
 def _pidfd_of(process: ProcessId) -> Iterator[int | None]:
-    """A pidfd of whoever has the pid now; None where there is nobody, or no pidfd."""
+    """A pidfd of the process that has the pid now; None if there is no process, or no pidfd."""
     if not _LINUX:
         yield None
         return
@@ -120,8 +120,8 @@ def _started_at_linux(pid: int) -> str | None:
         return None
     # The name, in parentheses, may hold anything, parentheses too.
     fields = stat[stat.rindex(")") + 1 :].split()
-    # The first thread is a zombie as soon as it has ended; the files, ports and locks go with the last one, which may
-    # be in the middle of an fsync.
+    # The first thread is a zombie as soon as it has ended; files, ports and locks are released with the last thread,
+    # which may be in the middle of an fsync.
     if fields[_STATE] == "X" or (fields[_STATE] == "Z" and int(fields[_NUM_THREADS]) <= 1):
         return None
     return f"{_BOOT_ID.read_text().strip()}/{fields[_STARTTIME]}"

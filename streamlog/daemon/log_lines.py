@@ -1,9 +1,9 @@
-"""What the parts of a node tell their probe, as lines: time, level, node, sentence.
+"""Events of a node's parts (`Probe`) as lines of its log: time, level, node, message.
 
     2026-11-21 18:46:38.123 INFO  node 1: ready at 127.0.0.1:9092, cluster 8tGztbpG8uTo7WvsfDXldw
 
-State changes alone are told, once each, by their owner; nothing on the way of a record. What has no sentence here is
-told by its name and its fields.
+Only state changes are events, each reported once by its owner; nothing on the path of a record. An event without a
+message here is logged by its name and fields.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Final, TextIO
 
 from streamlog.printable import escaped
 
-# Event -> sentence; the fields that a sentence names are put into it, the others are left out.
+# Event -> message; the fields that a message names are filled in, the others are omitted.
 SENTENCES: Final[Mapping[str, str]] = {
     "node_starting": "starting",
     "listening": "listens on {address}, others find it at {advertised}",
-    "cluster_wanted": "has never met its cluster, asks for its id",
-    "cluster_id_drawn": "draws the id of a new cluster: {cluster}",
+    "cluster_wanted": "has no cluster id yet, asks the other nodes for it",
+    "cluster_id_drawn": "generated the id of a new cluster: {cluster}",
     "cluster_joined": "belongs to cluster {cluster}, voters {voters}",
     "quorum_up": "follows the metadata quorum from term {term}, entry {last_index}",
     "controller_active": "is the active controller, term {term}",
-    "controller_inactive": "is not the active controller any more: {reason}",
+    "controller_inactive": "is no longer the active controller: {reason}",
     "registered": "registered with broker epoch {epoch}",
     "registration_waits": "cannot register yet: {reason}",
     "unfenced": "is unfenced, epoch {epoch}",
@@ -31,21 +31,22 @@ SENTENCES: Final[Mapping[str, str]] = {
     "node_ready": "ready at {address}, cluster {cluster}",
     "node_stopped": "closed its logs (clean stop: {clean})",
     "node_stopping": "stopping",
-    "observer_stream_lost": "does not follow the metadata: lost the stream from node {voter} ({reason}), tries another",
-    "quorum_leader_ignored": "does not follow node {peer}, which says that it leads term {term}: none of the voters "
-    "known here ({voters}) names it a voter. If it is one, all these were replaced while this node was down: remove "
-    "its vote, move its metadata directory away, set controller.quorum.voters, start it, and restore its vote",
+    "observer_stream_lost": "does not follow the metadata: lost the stream from node {voter} ({reason}), tries another "
+    "voter",
+    "quorum_leader_ignored": "does not follow node {peer}, which claims to lead term {term}: none of the voters "
+    "known here ({voters}) names it a voter. If it is one, all of these were replaced while this node was down: remove "
+    "this node's vote, move its metadata directory away, set controller.quorum.voters, start it, and restore its vote",
     "observer_stream_found": "follows the metadata again, from node {voter}",
-    "own_vote_missing": "this node has no vote on the metadata: the voters name another directory than its own, "
-    "which was lost or moved. The vote is given back by itself (controller.quorum.voter.restore.enable), or by "
+    "own_vote_missing": "this node has no vote on the metadata: its metadata directory was lost or moved, and is not "
+    "the one that the voters know. The vote is restored automatically (controller.quorum.voter.restore.enable), or by "
     "'streamlogctl cluster restore-voter {voter}'",
     "own_vote_back": "this node votes on the metadata again",
-    "vote_missing": "voter {voter} came back without its metadata directory: it has no vote, and one voter less may be "
-    "lost until it has ('streamlogctl cluster restore-voter {voter}')",
-    "voter_restoring": "gives voter {voter} its vote back: lets it catch up, then replaces its lost directory",
+    "vote_missing": "voter {voter} restarted without its metadata directory: it has no vote, and the quorum tolerates "
+    "one failure less until it has ('streamlogctl cluster restore-voter {voter}')",
+    "voter_restoring": "restores the vote of voter {voter}: lets it catch up, then replaces its lost directory",
     "voter_restored": "voter {voter} votes again, from entry {index} on",
-    "voter_not_restored": "voter {voter} was not given its vote back ({reason}); tried again later",
-    "quorum_peer_dropped": "ended the stream of the quorum from {address}, which says that it is node {peer}: {reason}",
+    "voter_not_restored": "the vote of voter {voter} was not restored ({reason}); will retry",
+    "quorum_peer_dropped": "closed the quorum stream from {address}, which claims to be node {peer}: {reason}",
     "leadership": "the quorum's leader is {leader}, term {term}",
     "suspected": "suspects node {broker}, epoch {epoch}: its stream broke",
     "damage_found": "{partition} is damaged: {path}: position {position}: {reason}; offsets {begin}..{end} are not"
@@ -53,17 +54,17 @@ SENTENCES: Final[Mapping[str, str]] = {
     "damage_repaired": "{partition} is repaired: offsets {begin}..{end} were fetched from node {source}",
     "damage_left": "{partition} cannot be repaired: offsets {begin}..{end}: {reason}",
     "index_rebuilt": "rebuilt {path}: {reason}",
-    "log_differs": "{partition} is not what its leader, node {leader}, has from offset {offset} on: it is damaged here;"
-    " what stands there up to {log_end} is cut and copied again",
-    "call_failed": "a call ended with {error} at {place}: {reason}; this is a bug, please report it",
+    "log_differs": "{partition} differs from its leader's log (node {leader}) from offset {offset} on: it is damaged"
+    " here; offsets up to {log_end} are truncated and fetched again",
+    "call_failed": "a call failed with {error} at {place}: {reason}; this is a bug, please report it",
     "partitions_wait_for_replicas": "{count} partitions have no leader, {first} among them, and wait for the logs of "
-    "nodes {nodes}: start these nodes, or see what would be lost without them: 'streamlogctl partition elect --all "
+    "nodes {nodes}: start these nodes, or list what would be lost without them: 'streamlogctl partition elect --all "
     "--election-type unclean --dry-run'",
-    "replica_state_unanswered": "node {broker} did not say how far its replicas reach: {reason}",
-    "clock_skewed": "the wall clock is {skew_ms} ms ahead of what most nodes agree on (limit {limit_ms} ms): nothing "
-    "is deleted by time, and the quorum's time is used; set the clock, and see why it is not kept by NTP",
-    "clock_near": "the wall clock agrees with the other nodes' again, {skew_ms} ms apart",
-    "broker_gone": "node {broker} is gone, its epoch {epoch} is fenced",
+    "replica_state_unanswered": "node {broker} did not report the log ends of its replicas: {reason}",
+    "clock_skewed": "the wall clock is {skew_ms} ms ahead of the time that most nodes agree on (limit {limit_ms} ms): "
+    "nothing is deleted by time, and the quorum's time is used; set the clock, and check its NTP synchronization",
+    "clock_near": "the wall clock agrees with the other nodes again, {skew_ms} ms apart",
+    "broker_gone": "the session of node {broker} has expired, its epoch {epoch} is fenced",
 }
 WARNINGS: Final = frozenset(
     {
@@ -98,7 +99,7 @@ VALUE_LENGTH_MAX: Final = 500
 
 
 class LogLines:
-    """A probe. Each line is written at once, so that nothing is lost with the process."""
+    """A probe. Each line is flushed at once, so that none is lost if the process is killed."""
 
     def __init__(self, node_id: int, out: TextIO) -> None:
         self._node_id = node_id
@@ -110,8 +111,8 @@ class LogLines:
         self.write(level, _message(event, fields))
 
     def write(self, level: str, text: str) -> None:
-        """What others have sent is in `text`: no control character goes into the log, and lines behind the first (a
-        traceback has some) are indented, so that none looks as if a node had begun it.
+        """`text` may contain what others have sent: control characters are escaped, and lines after the first (of a
+        traceback) are indented, so that none looks like a line of its own.
         """
         text = "\n    ".join(escaped(line) for line in text.rstrip("\n").split("\n"))
         now_s = time.time()
@@ -120,7 +121,7 @@ class LogLines:
             self._out.write(f"{stamp}.{int(now_s * 1000) % 1000:03} {level:5} node {self._node_id}: {text}\n")
             self._out.flush()
         except OSError:
-            self.lost_lines += 1  # its disk is full or has failed; the node does not stop for its log
+            self.lost_lines += 1  # the disk of the log is full or failed, which does not stop the node
 
 
 def _message(event: str, fields: Mapping[str, object]) -> str:
@@ -132,6 +133,6 @@ def _message(event: str, fields: Mapping[str, object]) -> str:
 
 
 def _shown(value: object) -> str:
-    """One line, of a bounded length: reasons quote what others have sent."""
+    """One line of bounded length: reasons quote what others have sent."""
     text = escaped(str(value))
     return text if len(text) <= VALUE_LENGTH_MAX else f"{text[:VALUE_LENGTH_MAX]}…"

@@ -1,9 +1,9 @@
 """streamlogd from its arguments to its exit status.
 
-    arguments, settings --problems: one sentence each, status 2--> detach, where asked --> the real ports --> Node.run
+    arguments, settings --errors: one message each, status 2--> detach, if requested --> the real ports --> Node.run
 
-Refusals that a user can do something about are one sentence. What the node ends by otherwise is logged, with where it
-came from, and the process ends at once: a node that has failed must not be waited for by its own threads.
+Errors that a user can fix are one message. Any other error that stops the node is logged with its traceback, and the
+process exits at once: the exit of a failed node must not wait for its threads.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     for warning in config.warnings:
         sys.stderr.write(f"streamlogd: {escaped(warning)}\n")
     files = DaemonFiles(_log_dirs(config)[0], config.config[settings.NODE_ID])
-    parent, out = StartReport(None), sys.stderr
+    start_report, out = StartReport(None), sys.stderr
     if arguments.daemon:
         try:
-            parent, out = detach(files.log)
+            start_report, out = detach(files.log)
         except OSError as error:
             return _report_problem(f"cannot write {files.log}: {error.strerror}", FAILED)
-    return _run(config, files, parent, out)
+    return _run(config, files, start_report, out)
 
 
 def load(arguments: Arguments) -> Loaded:
@@ -78,13 +78,13 @@ def _check_supported(config: Loaded) -> None:
     (listener,) = config.config[settings.LISTENERS]
     if listener.protocol is not Protocol.PLAINTEXT:
         raise InvalidConfigError(
-            f"{settings.LISTENERS.name}={listener}: this release serves PLAINTEXT alone", field=settings.LISTENERS.name
+            f"{settings.LISTENERS.name}={listener}: this release serves PLAINTEXT only", field=settings.LISTENERS.name
         )
     for name in REFUSED:
         setting = settings.NODE.get(name)
         if setting is not None and config.config[setting] != setting.default:
             raise InvalidConfigError(
-                f"{name}: {NOT_YET[name]} in this release; leave it out to run all the same", field=name
+                f"{name}: {NOT_YET[name]} in this release; remove the setting to run without it", field=name
             )
 
 
@@ -99,38 +99,38 @@ def _report_problem(problem: str, status: int) -> int:
     return status
 
 
-def _run(config: Loaded, files: DaemonFiles, parent: StartReport, out: TextIO) -> int:
+def _run(config: Loaded, files: DaemonFiles, start_report: StartReport, out: TextIO) -> int:
     keep_large_blocks()
     file_limit = raise_file_limit()
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what it would say is told by the node, in a sentence
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the node reports such errors itself
     lines = LogLines(config.config[settings.NODE_ID], out)
     try:
-        # What the node needs is loaded here: an argument in error, or --help, is told without it.
+        # The node's modules are loaded here: --help and errors in arguments do not need them.
         from streamlog.daemon.serving import serve
         from streamlog.ports.system import run
 
-        run(serve(config, files, parent, lines, file_limit))
+        run(serve(config, files, start_report, lines, file_limit))
     except (StreamlogError, OSError) as error:
         problem = _message(error)
         lines.write("ERROR", f"stopped: {problem}")
-        parent.tell(problem)
+        start_report.send(problem)
         _exit(FAILED, files, out)
-    except BaseException as error:  # noqa: BLE001  told and ended with, whatever it is
-        lines.write("ERROR", f"stopped by a defect: {error!r}\n{_traceback_tail(error)}")
-        parent.tell(f"stopped by a defect: {error!r}")
+    except BaseException as error:  # noqa: BLE001  logged, then the process exits
+        lines.write("ERROR", f"stopped by an internal error: {error!r}\n{_traceback_tail(error)}")
+        start_report.send(f"stopped by an internal error: {error!r}")
         _exit(INTERNAL_ERROR, files, out)
     return STOPPED
 
 
 def _traceback_tail(error: BaseException) -> str:
-    """Where it was raised: of many lines (groups of tasks, one error behind the other) the last."""
+    """The last lines of its traceback, which is long for nested groups and chained errors."""
     lines = "".join(traceback.format_exception(error)).splitlines(keepends=True)
     left_out = len(lines) - TRACEBACK_LINES_MAX
     return "".join(lines if left_out <= 0 else [f"... {left_out} lines before ...\n", *lines[left_out:]])
 
 
 def _exit(status: int, files: DaemonFiles, out: TextIO) -> None:
-    """At once, whatever else fails: a thread may hang in a disk that does not answer."""
+    """Exit at once, whatever else fails: a thread may hang on a disk that does not respond."""
     try:
         remove_pid(files.pid)
         out.flush()

@@ -30,11 +30,13 @@ from streamlog.ports.system import SystemClock, ThreadWorkers, system_random
 
 INTERRUPTED: Final = 130
 IDLE_S: Final = 10.0
-"""Of the node's own connections, before one without a call is closed: each costs pings, and what it needs it makes."""
+"""The node's own connections are closed after so long without a call: they cost pings, and are remade when needed."""
 
 
-async def serve(config: Loaded, files: DaemonFiles, parent: StartReport, lines: LogLines, file_limit: int) -> None:
-    """What `Node.run` raises."""
+async def serve(
+    config: Loaded, files: DaemonFiles, start_report: StartReport, lines: LogLines, file_limit: int
+) -> None:
+    """Run the node until it stops. Raises what `Node.run` raises."""
     warning = file_limit_warning(file_limit)
     if warning is not None:
         lines.write("WARN", warning)
@@ -51,7 +53,7 @@ async def serve(config: Loaded, files: DaemonFiles, parent: StartReport, lines: 
         clock=SystemClock(),
         random=system_random(),
         workers=workers,
-        probe=_make_probe(parent, files, lines),
+        probe=_make_probe(start_report, files, lines),
     )
     node = Node(config, ports)
     nodes.append(node)
@@ -69,7 +71,7 @@ async def serve(config: Loaded, files: DaemonFiles, parent: StartReport, lines: 
 
 @asynccontextmanager
 async def _http(node: Node, config: Loaded, lines: LogLines) -> AsyncIterator[None]:
-    """Metrics and health beside the node. A node that cannot serve them goes on without: records come first."""
+    """Serve metrics and health. A node that cannot do so runs without: records come first."""
     sockets = _http_sockets(config, lines)
     if not sockets:
         yield
@@ -98,7 +100,7 @@ def _http_sockets(config: Loaded, lines: LogLines) -> list[socket.socket]:
         except OSError as error:
             lines.write(
                 "WARN",
-                f"serves no metrics at http://{address} ({error.strerror}): free the port, or set http.listeners",
+                f"cannot serve metrics at http://{address} ({error.strerror}): free the port, or set http.listeners",
             )
             continue
         port = one.getsockname()[1]
@@ -108,7 +110,7 @@ def _http_sockets(config: Loaded, lines: LogLines) -> list[socket.socket]:
 
 
 def _grpc_settings(config: Loaded, file_limit: int) -> GrpcSettings:
-    """A message has to hold what a client may send, and what nodes send each other (4 MiB)."""
+    """The message limit covers requests of clients and messages between nodes (4 MiB)."""
     wanted = config.config[settings.SOCKET_REQUEST_MAX_BYTES]
     connections = connections_max(config.config[settings.MAX_CONNECTIONS], file_limit)
     per_address = config.config[settings.MAX_CONNECTIONS_PER_IP] or connections // 2
@@ -121,8 +123,8 @@ def _grpc_settings(config: Loaded, file_limit: int) -> GrpcSettings:
     )
 
 
-def _make_probe(parent: StartReport, files: DaemonFiles, lines: LogLines) -> Probe:
-    """The log, and whoever started the process."""
+def _make_probe(start_report: StartReport, files: DaemonFiles, lines: LogLines) -> Probe:
+    """Writes events to the log; reports to the starting process once the node listens."""
 
     def probe(event: str, /, **fields: object) -> None:
         lines(event, **fields)
@@ -131,7 +133,7 @@ def _make_probe(parent: StartReport, files: DaemonFiles, lines: LogLines) -> Pro
                 write_pid(files.pid)
             except OSError as error:
                 lines.write("WARN", f"no pid file: {error}")
-            parent.tell()
+            start_report.send()
 
     return probe
 

@@ -1,7 +1,7 @@
-"""Reads a file that a user names as text: settings, a plan. What else may stand under the name is refused in a
-sentence, whatever its size: a log, a disk image, /dev/zero.
+"""Reads text files that a user names: settings, a plan. Anything else under that name (a log, a disk image, /dev/zero)
+is refused with a message, whatever its size.
 
-A FIFO is read like a file, for shells make one of `<(...)`; no more of it is read than may be in a file.
+A FIFO is read like a file, since shells make one of `<(...)`, up to the maximum size of a file.
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ def read_properties(path: str) -> PropertiesFile:
 
 
 def read_text(path: str, *, bytes_max: int) -> str:
-    """InvalidConfigError where it is longer or no text in UTF-8; OSError."""
+    """InvalidConfigError if it is longer or not UTF-8 text; OSError."""
     with open(path, "rb", buffering=0) as file:
         data = bytearray()
-        # In pieces: a FIFO gives what is in it, a device as much as it is asked for.
+        # In pieces: a FIFO returns what is in it, a device as much as is requested.
         while len(data) <= bytes_max and (piece := file.read(min(1 << 16, bytes_max + 1 - len(data)))):
             data += piece
     if len(data) > bytes_max:
         raise InvalidConfigError(
-            f"{path} has more than {bytes_max} bytes: it is no such file, name another one", field=path, limit=bytes_max
+            f"{path} has more than {bytes_max} bytes, too many for this kind of file: name another one",
+            field=path,
+            limit=bytes_max,
         )
     nul = data.find(b"\0")
     try:
@@ -43,17 +45,17 @@ def read_text(path: str, *, bytes_max: int) -> str:
 
 
 def write_private(path: str | os.PathLike[str], text: str) -> None:
-    """The whole content; nobody but its owner reads it."""
+    """Write the whole file, readable by its owner only."""
     with open(path, "w", encoding="utf-8", opener=private) as file:
         file.write(text)
 
 
 def private(path: str, flags: int) -> int:
-    """An opener for `open`: a file that is made, or was here before, is its owner's alone (0600)."""
+    """An opener for `open`: the file, new or not, gets mode 0600."""
     descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
     os.fchmod(descriptor, 0o600)
     return descriptor
 
 
 def _no_text(path: str, why: str) -> InvalidConfigError:
-    return InvalidConfigError(f"{path} is no text file: {why}", field=path)
+    return InvalidConfigError(f"{path} is not a text file: {why}", field=path)

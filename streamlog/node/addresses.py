@@ -1,4 +1,4 @@
-"""Where a node listens, where others find it, who votes: what the settings say, as the other parts want it."""
+"""Addresses and voters from a node's settings: where it listens, what it advertises, who votes."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ EVERY: Final = "0.0.0.0"
 
 
 def listen_address(config: Config) -> str:
-    """`host:port`; port 0: the system chooses."""
+    """`host:port`; port 0: the kernel chooses."""
     (listener,) = config[settings.LISTENERS]
     return str(Address(EVERY, listener.address.port) if not listener.address.host else listener.address)
 
 
 def advertised_address(config: Config, bound: str) -> Address:
-    """What others are told. `bound`: where the server listens."""
+    """The address that clients and other nodes use. `bound`: where the server listens."""
     (listener,) = config[settings.ADVERTISED_LISTENERS] or config[settings.LISTENERS]
     return Address(listener.address.host, listener.address.port or int(bound.rpartition(":")[2]))
 
 
 def configured_voters(config: Config, node_id: BrokerId, advertised: Address) -> VoterSet:
-    """`controller.quorum.voters`; this node alone, where neither these nor bootstrap servers are set; else empty."""
+    """`controller.quorum.voters`; if it is not set: empty with bootstrap servers, this node alone without."""
     voters = config[settings.CONTROLLER_QUORUM_VOTERS]
     if voters:
         return VoterSet.of(Voter(node_id=voter.node_id, address=str(voter.address)) for voter in voters)

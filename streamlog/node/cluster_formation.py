@@ -1,16 +1,16 @@
 """How a node learns the id of its cluster, without a format step, so that two clusters can never form from one.
 
-    the log directories have it            it is that
-    another voter tells it                 it is taken, made durable, and told from then on
-    the voter with the lowest id           asks the others; when a majority of the voters, itself included, has answered
-                                           that it has none, it draws one
-    all others                             wait until somebody tells it
+    the log directories have an id         that one is used
+    another voter answers with an id       it is made durable, and served from then on
+    the voter with the lowest node id      asks the other voters; when a majority, itself included, has answered that it
+                                           has none, it generates one
+    all other nodes                        wait until a voter answers with an id
 
-A majority of an existing cluster has its id. So a voter that hears "none" from a majority is not in a cluster that has
-ever committed anything, and as there is one lowest id, one voter draws. It tells the id when it is durable with it: one
-that was drawn and forgotten by a crash was never told.
+A majority of an existing cluster has its id. So a voter that gets "none" from a majority is not in a cluster that has
+ever committed anything, and as there is one lowest node id, one voter generates. It serves the id only once it is
+durable: an id that was generated and lost in a crash was never served.
 
-A node without a vote asks the voters, or `controller.quorum.bootstrap.servers`, who tell it the voters as well.
+A node without a vote asks the voters, or `controller.quorum.bootstrap.servers`, which answer with the voters as well.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from streamlog.storage.files.meta_properties import new_id
 
 IDENTIFY_TIMEOUT_S: Final = 0.5
 IDENTIFY_WAIT_S: Final = 2.0
-"""How long who waits for an id lets the other side hold the call."""
+"""A node that waits for an id lets the other side hold the call for so long."""
 WAIT_MS_MAX: Final = 10_000
 PAUSE_S: Final = (0.03, 0.3)
-"""Between two attempts to reach a node: the first, doubled up to the longest."""
+"""Between two attempts to reach a node: the first pause, which is doubled up to the longest."""
 
 
 class IdentificationService:
-    """Who this process is. Owned by the node, served from its first moment."""
+    """Answers who this process is: node id, incarnation, cluster. Owned by the node, served from its start."""
 
     def __init__(self, node_id: BrokerId, incarnation_id: bytes) -> None:
         self._node_id = node_id
@@ -47,7 +47,7 @@ class IdentificationService:
         self._known = asyncio.Event()
 
     def set_cluster(self, cluster_id: str, voters: VoterSet) -> None:
-        """From here on it is told. It must be durable."""
+        """Serve the id from now on. It must be durable."""
         self._cluster_id = cluster_id
         self._voters = str(voters)
         self._known.set()
@@ -84,33 +84,35 @@ class ClusterFormation:
         self._probe = probe
 
     async def as_voter(self, voters: VoterSet) -> str:
-        """The id, told or drawn: the caller makes it durable. InconsistentClusterError where two are told."""
+        """The id, learned or generated: the caller makes it durable. InconsistentClusterError where there are two."""
         others = [voter for voter in voters if voter.node_id != self._node_id]
         if self._node_id == voters.voters[0].node_id:
             return await self._generate_unless_known(others, voters.majority)
         return (await self._first_known([voter.address for voter in others])).cluster_id
 
     async def as_observer(self, addresses: Sequence[str]) -> Identified:
-        """What the first node says that knows its cluster."""
+        """The answer of the first node that knows its cluster."""
         return await self._first_known(addresses)
 
     async def _generate_unless_known(self, others: Sequence[Voter], majority: int) -> str:
         pause = _Pause(self._random)
         while True:
             answers = await asyncio.gather(*(self._try(voter.address) for voter in others))
-            # An answer of somebody else (a voter's address that was given away) counts for nothing.
+            # An answer of another node, which has a voter's old address, does not count.
             valid = [
                 answer
                 for voter, answer in zip(others, answers, strict=True)
                 if answer is not None and answer.node_id == voter.node_id
             ]
-            told = sorted({answer.cluster_id for answer in valid if answer.cluster_id})
-            if len(told) > 1:
+            known = sorted({answer.cluster_id for answer in valid if answer.cluster_id})
+            if len(known) > 1:
                 raise InconsistentClusterError(
-                    f"the voters belong to different clusters: {', '.join(told)}", field="controller.quorum.voters"
+                    f"the voters belong to different clusters: {', '.join(known)}; remove the ones that do not belong"
+                    " to this cluster from controller.quorum.voters",
+                    field="controller.quorum.voters",
                 )
-            if told:
-                return told[0]
+            if known:
+                return known[0]
             if 1 + len(valid) >= majority:
                 cluster_id = new_id(self._random)
                 self._probe("cluster_id_drawn", cluster=cluster_id, answered=len(valid))
@@ -151,7 +153,7 @@ class ClusterFormation:
 
 
 class _Found(Exception):
-    """Ends the others of a group."""
+    """Cancels the other tasks of the group."""
 
 
 class _Pause:

@@ -1,10 +1,10 @@
-"""The replicas of a node, the streams between nodes, and the services of clients: one part of the node.
+"""The replicas of a node, the streams between nodes, and the services for clients.
 
-    open      the logs are there, recovered; no metadata is needed
-    run       replicas follow the metadata, streams are served and kept, ISR changes go to the controller
-    close     logs synced and closed
+    open      opens and recovers the logs; no metadata is needed
+    run       replicas follow the metadata, streams are served and kept open, ISR changes go to the controller
+    close     syncs and closes the logs
 
-A failure in any of them is a failure of the node, but that of one log directory among several.
+A failure of any of them stops the node, except that of one log directory among several.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class DataPlane:
             ports,
             lambda: clock.may_delete_by_time,
         )
-        self._peers = Peers(view, ports.network)  # for calls of clients that concern other nodes
+        self._peers = Peers(view, ports.network)  # for clients' calls that go on to other nodes
         self._groups = GroupCoordinator(self.replicas, view, configs, ports.clock, ports.probe)
         self._producer_ids = ProducerIdAllocator(link)
         self._local_markers = LocalMarkers(self.replicas, self._groups)
@@ -120,11 +120,11 @@ class DataPlane:
 
     @property
     def clean_epoch(self) -> BrokerEpoch | None:
-        """After `open`: of the clean stop before this start."""
+        """After `open`: the broker epoch of the clean stop before this start; None: the stop was not clean."""
         return self.replicas.clean_epoch
 
     async def run(self) -> None:
-        """For ever; StorageError when the last log directory has failed."""
+        """Runs until cancelled; StorageError when the last log directory has failed."""
         stop = self._configs.listen(self._on_configs)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -169,7 +169,7 @@ class DataPlane:
         )
 
     async def close(self, broker_epoch: BrokerEpoch | None) -> None:
-        """After `run` has ended. With a broker epoch the stop is a clean one."""
+        """After `run` has ended. With a broker epoch the log directories are marked as cleanly stopped."""
         await self._peers.close()
         await self.replicas.close(broker_epoch)
 
@@ -181,6 +181,6 @@ class DataPlane:
 
 
 def directory_ids(directories: LogDirectories) -> tuple[bytes, ...]:
-    """As the metadata has them: 16 bytes each, ascending."""
+    """In the form of the metadata: 16 bytes each, ascending."""
     texts = [directory.meta.directory_id for directory in directories]
     return tuple(sorted(base64.urlsafe_b64decode(f"{text}==") for text in texts))

@@ -1,4 +1,4 @@
-"""What handlers raise that they must not: which of it ends the node, and how often the rest is reported."""
+"""Unexpected errors of handlers: which of them stop the node, and how often the others are reported."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from streamlog.errors import InvariantError
 
 INTERVAL_S: Final = 60.0
 PLACES_MAX: Final = 1_000
-"""Places in the code that are remembered: there are not as many."""
+"""Lines of code that are remembered, more than can raise."""
 
 
 def is_invariant(error: BaseException) -> bool:
-    """Whether it says, alone or in a group, that this node's own state is not what it must be."""
+    """Whether it, or an error of its group, says that an invariant of this node's own state is broken."""
     if isinstance(error, BaseExceptionGroup):
         return any(is_invariant(one) for one in error.exceptions)
     return isinstance(error, InvariantError | AssertionError)
@@ -22,11 +22,11 @@ class FailedCalls:
     """Owned by the node."""
 
     def __init__(self) -> None:
-        self.count = 0  # since the start
+        self.count = 0  # since the node's start
         self._reported_s: dict[str, float] = {}
 
     def line(self, error: BaseException, now_s: float) -> str | None:
-        """The place where it was raised, if it is to be reported now."""
+        """Where in the code it was raised, if it is to be reported now; at most once a minute for each place."""
         self.count += 1
         place = _place(error)
         if now_s - self._reported_s.get(place, -INTERVAL_S) < INTERVAL_S or len(self._reported_s) >= PLACES_MAX:

@@ -1,7 +1,8 @@
-"""The node's one listener from its first moment: every method has its name there before there is who answers it.
+"""Routes the calls of the node's one listener, which knows every method before its handler exists.
 
-A node listens before it knows its cluster (others ask it for the cluster's id, `forming`), and what serves most methods
-is made after. Until then, and once the node has stopped, they end with UNAVAILABLE: the caller tries another node.
+A node listens before it knows its cluster (other nodes ask it for the cluster's id, `cluster_formation`); most services
+are made later. Until their handlers are connected, and once the node has stopped, calls end with UNAVAILABLE, and the
+caller tries another node.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from streamlog.ports import CallInfo, RpcError, Stream, StreamHandler, UnaryHand
 
 
 class MethodRouter:
-    """Names are given when it is made, handlers when they are there."""
+    """Gets the methods' names when it is made, their handlers by `connect`."""
 
     def __init__(self, unary: Iterable[str], streaming: Iterable[str], meter: CallMeter) -> None:
-        """Full names of the methods. `meter` counts their calls."""
+        """`unary`, `streaming`: full names of the methods. `meter` counts their calls."""
         self._meter = meter
         self._unary: dict[str, UnaryHandler] = dict.fromkeys(unary, _unavailable)
         self._streaming: dict[str, StreamHandler] = dict.fromkeys(streaming, _unavailable_stream)
@@ -31,7 +32,7 @@ class MethodRouter:
         return {name: self._meter.stream(name, self._route_stream(name)) for name in self._streaming}
 
     def connect(self, services: Iterable[Service]) -> None:
-        """From now on they answer. InvariantError for a method that has no name here."""
+        """Serve these from now on. InvariantError for a method that is not among the names."""
         served = list(services)
         self.connect_handlers(unary_handlers(served), stream_handlers(served))
 
@@ -43,11 +44,11 @@ class MethodRouter:
         self._streaming.update(streaming)
 
     def unserved(self) -> list[str]:
-        """Methods that nobody answers, sorted."""
+        """Methods without a handler, sorted."""
         idle = [name for name, handler in self._unary.items() if handler is _unavailable]
         return sorted(idle + [name for name, handler in self._streaming.items() if handler is _unavailable_stream])
 
-    # A handler is called with each call anew, so that it may change; nothing is awaited in between.
+    # The handler is looked up for each call, since it may change; nothing is awaited in between.
 
     def _route_unary(self, name: str) -> UnaryHandler:
         handlers = self._unary
@@ -67,8 +68,8 @@ class MethodRouter:
 
 
 async def _unavailable(request: bytes, info: CallInfo) -> bytes:
-    raise RpcError(Status.UNAVAILABLE, "the node is starting or stopping: try another one")
+    raise RpcError(Status.UNAVAILABLE, "the node is starting or stopping: try another node")
 
 
 async def _unavailable_stream(stream: Stream, info: CallInfo) -> None:
-    raise RpcError(Status.UNAVAILABLE, "the node is starting or stopping: try another one")
+    raise RpcError(Status.UNAVAILABLE, "the node is starting or stopping: try another node")

@@ -1,20 +1,20 @@
 """Node: one node of a cluster, from its first lock to its last sync.
 
-    1  lock and check the log directories                   refused: another process, another node's or cluster's
+    1  lock and check the log directories; refused where they belong to another process, node or cluster
     2  listen; before step 7 only Identification and health are served, other calls end with UNAVAILABLE
     3  learn the cluster's id (cluster_formation), make it durable
     4  follow the metadata (quorum_member); meanwhile the logs are opened and recovered
     5  register, and apply the registration
     6  run the replicas, connect the services
-    7  say that it can serve: unfenced, healthy, ready
+    7  report that it can serve: unfenced, healthy, ready
 
-    stopping: not healthy any more; controlled shutdown; the quorum's leadership handed over; replicas ended; the
+    stopping: health set to NOT_SERVING; controlled shutdown; the quorum's leadership transferred; replicas stopped; the
     listener closed; logs synced, and the mark of a clean stop written last.
 
-`stop` before it is ready drops what was begun: a start may be cut anywhere, by `stop` as by a crash.
+`stop` before the node is ready cancels the start: a start may be interrupted anywhere, by `stop` as by a crash.
 
-The node is fail-stop. What ends any of its tasks ends the node: `run` raises it, nothing is marked as clean, and
-whoever runs the node ends the process. A handler that raises what it must not counts as one (`fail`).
+The node is fail-stop. An error of any of its tasks stops it: `run` raises the error, no log directory is marked as
+clean, and the caller ends the process. A handler that finds a broken invariant stops the node too (`call_failed`).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from streamlog.raft.voters import VoterSet, parse_voters
 from streamlog.storage.directories.directories import LogDirectories
 
 CLOSE_GRACE_S: Final = 0.25
-"""For calls that are being answered when the listener closes. Streams have no end of their own, and are cut."""
+"""For unary calls in progress when the listener closes. Streams would not end by themselves, and are cancelled."""
 
 
 class Node:
@@ -62,7 +62,7 @@ class Node:
     def __init__(self, config: Loaded, ports: Ports) -> None:
         """InvalidConfigError."""
         self._ports = ports
-        self._config = config.config  # as it was at the start
+        self._config = config.config  # of the start
         self._node_id = BrokerId(config.config[settings.NODE_ID])
         self._incarnation_id = ports.random.getrandbits(128).to_bytes(16, "big")
         self._view = MetadataView()
@@ -87,7 +87,7 @@ class Node:
         self._ready = asyncio.Event()
         self._failure: BaseException | None = None
         self._failed_calls = FailedCalls()
-        # Written into the log directories when they are closed; None: the stop is not a clean one.
+        # Written into the log directories when they are closed; None: not a clean stop.
         self._clean_epoch: BrokerEpoch | None = None
 
     @property
@@ -96,7 +96,7 @@ class Node:
 
     @property
     def address(self) -> str:
-        """`host:port` where others find it. Empty until it listens."""
+        """The advertised `host:port`. Empty until the node listens."""
         return "" if self._address is None else str(self._address)
 
     @property
@@ -110,7 +110,7 @@ class Node:
 
     @property
     def controller(self) -> ActiveController | None:
-        """The node's own; None before it takes part, and where it has no vote."""
+        """The node's own; None before the node has joined the quorum, and on observers."""
         return None if self._member is None else self._member.active
 
     @property
@@ -119,21 +119,21 @@ class Node:
 
     @property
     def has_lost_vote(self) -> bool:
-        """It is a voter by name, and its directory is not the one that votes."""
+        """The node is configured as a voter, but its metadata directory is not the one that has the vote."""
         return self._member is not None and self._node_id in self._member.without_vote()
 
     async def wait_until_ready(self) -> None:
-        """Until it serves. For ever where it does not get there: watch `run` beside it."""
+        """Until the node serves. A failed start does not end this wait: watch `run` beside it."""
         await self._ready.wait()
 
     def unserved(self) -> list[str]:
-        """Methods that nobody answers now."""
+        """Methods that have no handler now."""
         return self._router.unserved()
 
-    # Life.
+    # Running.
 
     async def run(self) -> None:
-        """Until `stop`; or raises what ended the node."""
+        """Until `stop`; raises the error that stopped the node."""
         if self._failure is None and not self._stopping.is_set():
             self._main_task = asyncio.create_task(self._run_node())  # sim: awaited below
             try:
@@ -144,24 +144,24 @@ class Node:
             raise _first(self._failure)
 
     def stop(self) -> None:
-        """Let `run` end in good order."""
+        """Shut down: `run` returns when that is done."""
         self._stopping.set()
         if self._main_task is not None and not self._ready.is_set():
             self._main_task.cancel()
 
     def fail(self, error: BaseException) -> None:
-        """Something that belongs to the node has failed: it ends at once."""
+        """A part of the node has failed: stop at once."""
         if self._failure is None:
             self._failure = error
         if self._main_task is not None:
             self._main_task.cancel()
 
     def call_failed(self, error: BaseException) -> None:
-        """A handler raised what it must not: for `on_crash` of the network, which has ended the call.
+        """A handler raised an unexpected error: for `on_crash` of the network, which has ended the call.
 
-        What was sent cannot break an invariant of this node's own state: where one is broken, the node stops, since a
-        wrong log is worse than a stopped one. Anything else is a bug in how a request is read or answered: it costs
-        that call, and a line in the log, at most one a minute for each place in the code.
+        No request can break an invariant of this node's own state: where one is broken, the node stops, since a wrong
+        log is worse than a stopped one. Any other error is a bug in how a request is read or answered: it fails that
+        call, and is logged, at most once a minute for each place in the code.
         """
         if is_invariant(error):
             self.fail(error)
@@ -212,7 +212,7 @@ class Node:
         return self._config[log_settings.LOG_DIRS] or self._config[log_settings.LOG_DIR]
 
     async def _listen(self) -> Server:
-        """OSError where the address cannot be had."""
+        """OSError where the address cannot be bound."""
         clock = self._ports.clock
         self._router.connect([self._identity.service(clock), self._health.service(clock)])
         address = listen_address(self._config)
@@ -228,7 +228,7 @@ class Node:
         return server
 
     async def _join(self, directories: LogDirectories) -> VoterSet:
-        """Know the cluster's id, and those who vote on its metadata."""
+        """Learn the cluster's id and its voters."""
         assert self._address is not None
         voters = configured_voters(self._config, self._node_id, self._address)
         cluster_id = directories.cluster_id
@@ -246,8 +246,8 @@ class Node:
         formation = ClusterFormation(self._node_id, network=ports.network, random=ports.random, probe=ports.probe)
         if voters.get(self._node_id) is not None:
             return cluster_id or await formation.as_voter(voters), voters
-        told = await formation.as_observer(addresses_of(voters) or bootstrap_addresses(self._config))
-        return cluster_id or told.cluster_id, voters if voters.voters else parse_voters(told.voters)
+        found = await formation.as_observer(addresses_of(voters) or bootstrap_addresses(self._config))
+        return cluster_id or found.cluster_id, voters if voters.voters else parse_voters(found.voters)
 
     def _make_member(self, voters: VoterSet) -> QuorumMember:
         owner = Owner(cluster_id=self._cluster_id, node_id=self._node_id, voters=voters)
@@ -272,7 +272,7 @@ class Node:
         )
 
     async def _run_member(self, member: QuorumMember, link: ControllerLink, directories: LogDirectories) -> None:
-        """From the quorum to the end of the node."""
+        """From joining the quorum to the end of the node."""
         self._plane = plane = DataPlane(
             self._node_id,
             self._cluster_id,
@@ -306,14 +306,14 @@ class Node:
         self._clean_epoch = registration.broker_epoch
 
     async def _close_logs(self, directories: LogDirectories) -> None:
-        """Those who served and wrote have ended."""
+        """After all tasks that serve or write have ended."""
         if self._plane is not None and self._failure is None:
             await self._plane.close(self._clean_epoch)
         else:
             await directories.close()
 
     def _serve_controller(self, member: QuorumMember, services: Sequence[Service]) -> None:
-        """Needed by all nodes, before this one is a member of the cluster."""
+        """Before this node has registered: all nodes need the controller's service."""
         if member.active is not None:
             admin = next(service for service in services if service.name == served_methods.ADMIN)
             controller = ControllerService(member.active, self._view, admin.unary())
@@ -366,7 +366,7 @@ class Node:
 
 
 def _first(error: BaseException) -> BaseException:
-    """What went wrong first, without the groups that the tasks have put around it."""
+    """The first error of nested groups."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

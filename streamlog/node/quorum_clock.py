@@ -1,15 +1,15 @@
 """A node's clock, compared with the quorum's (streamlog.controller.clocks).
 
-    unknown    not compared yet, or most nodes do not agree: wall time is the node's own, nothing is deleted by time
+    unknown    not compared yet, or no majority of nodes agrees: wall time is the node's own, nothing is deleted by time
     near       within `clock.skew.max.ms`: wall time is the node's own
-    skewed     beyond it: wall time is the quorum's, nothing is deleted by time, and a warning says so
+    skewed     beyond it: wall time is the quorum's, nothing is deleted by time, a warning is logged
 
-The comparison is kept as a point on the monotonic clock, so the skew is known at every moment, and a step of the wall
-clock is seen when it happens and not with the next heartbeat. It is wrong by half of a round trip at most; a heartbeat
-that took longer than the bound compares nothing.
+The comparison is stored as a point on the monotonic clock, so the skew is known at every moment, and a step of the wall
+clock is noticed at once and not with the next heartbeat. Its error is at most half of a round trip; a heartbeat that
+took longer than the bound is not used.
 
-It is a Clock: the replicas, coordinators and services of a node stamp, check and expire by it. So a node whose clock is
-wrong neither refuses records for their timestamps nor stamps wrong ones.
+It is a Clock: the replicas, coordinators and services of a node use it for timestamps, checks and expiry. So a node
+whose wall clock is wrong neither refuses records for their timestamps nor writes wrong ones.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from streamlog.ports import Clock, Probe
 
 
 class QuorumClock:
-    """One a node. Attributes are numbers for its metrics."""
+    """One a node."""
 
     def __init__(self, own: Clock, *, skew_max_ms: Callable[[], int], probe: Probe) -> None:
         self._own = own
@@ -30,8 +30,8 @@ class QuorumClock:
         self._probe = probe
         self._base: tuple[int, float] | None = None  # the controller's, and its time in ms at monotonic 0
         self._quorum_ms: float | None = None  # the quorum's time in ms at monotonic 0
-        self._skewed = False  # as it was logged last
-        self.skews: Mapping[BrokerId, int] = {}  # of the nodes, as the controller knows them
+        self._skewed = False  # as last logged
+        self.skews: Mapping[BrokerId, int] = {}  # of all nodes, as the controller knows them
 
     def monotonic(self) -> float:
         return self._own.monotonic()
@@ -61,7 +61,7 @@ class QuorumClock:
         return ClockReport(base=base, offset_ms=round(self._own.wall_ms() - self._now(base_ms)))
 
     def heartbeat_answered(self, sent_s: float, answer: ClockAnswer | None) -> None:
-        """A heartbeat that was sent at `sent_s` has been answered just now."""
+        """A heartbeat that was sent at `sent_s` has just been answered."""
         now_s = self._own.monotonic()
         if answer is None or (now_s - sent_s) * 1000 > self._skew_max_ms():
             return

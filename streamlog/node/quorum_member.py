@@ -1,10 +1,10 @@
 """How a node follows the metadata: as a voter of the quorum, or as an observer of it.
 
-Both feed the node's view. A voter may become the active controller; an observer has none, and says so.
+Both feed the node's view. A voter may become the active controller; an observer never does, and refuses its commands.
 
-A voter that hears of no leader may have been voted out, or not have been let in yet, and nobody tells it so: it follows
-as an observer until it hears of one. So whoever is taken the vote goes on as a broker, and whoever is started to become
-a voter can be one before. What comes twice is passed over by the state machine.
+A voter without a leader may have been removed, or not been added yet, and is not notified of that: it follows as an
+observer until it learns of a leader. So a removed voter continues as a broker, and a node that is started to become a
+voter is a broker before. The state machine ignores what it receives twice.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from streamlog.raft.settings import QuorumSettings
 from streamlog.raft.voters import Voter, VoterSet
 
 DIRECTORY: Final = "__cluster_metadata"
-"""Below metadata.log.dir, or the first log directory. No partition's directory is called so: it has no number."""
+"""In metadata.log.dir, or the first log directory. No partition's directory has this name: those end in a number."""
 TRANSFER_TIMEOUT_S: Final = 1.0
 LEADERLESS_S: Final = 2.0
-"""Without a leader: longer than elections take."""
+"""Time without a leader before a voter observes: longer than an election takes."""
 
 
 class QuorumMember(Protocol):
-    """What the node runs of the quorum, and what its services ask."""
+    """The node's part in the quorum: what the node runs, and what its services call."""
 
     @property
     def active(self) -> ActiveController | None: ...
@@ -81,7 +81,7 @@ class VoterMember:
         self._raft = RaftNode(config, view.machine, ports)
         self._up = False
         self._running: asyncio.Task[None] | None = None
-        self._observer: Observer | None = None  # while it hears of no leader
+        self._observer: Observer | None = None  # while there is no leader
         self.active: ActiveController = ActiveController(
             owner.node_id,
             owner.cluster_id,
@@ -95,7 +95,7 @@ class VoterMember:
         )
 
     async def run(self) -> None:
-        """Until `stop`, or an error that ends the node."""
+        """Until `stop`, or an error that stops the node."""
         async with asyncio.TaskGroup() as tasks:
             self._running = tasks.create_task(self._raft.run())
             await self._raft.wait_until_up()
@@ -128,14 +128,14 @@ class VoterMember:
                 self._observer = None
 
     async def stop(self) -> None:
-        """Hand over the leadership, then end `run` in good order."""
+        """Transfer the leadership, then end `run`."""
         if self._up and self._raft.leadership().is_self and len(self._raft.voters()) > 1:
             await self._raft.transfer_leadership()
             try:
                 async with asyncio.timeout(TRANSFER_TIMEOUT_S):
                     await self._view.wait_for_controller_change()
             except TimeoutError:
-                pass  # nobody is there to take it
+                pass  # no other voter took it
         self._raft.stop()
         if self._running is not None:
             await asyncio.wait([self._running])
@@ -148,15 +148,15 @@ class VoterMember:
         return max(self._raft.applied_index, self._view.image.index)
 
     def leadership(self) -> Leadership:
-        """One that hears nothing of the quorum, for it was voted out, knows the controller as an observer does."""
+        """A removed voter knows the controller as an observer does."""
         known = self._raft.leadership()
         if known.leader is None and self._observer is not None:
             return replace(known, leader=self._view.controller, address=self._view.controller_address)
         return known
 
     def voters(self) -> VoterSet:
-        told = None if self._observer is None else self._observer.told_voters
-        return told or (self._raft.voters() if self._up else self._owner.voters)
+        observed = None if self._observer is None else self._observer.told_voters
+        return observed or (self._raft.voters() if self._up else self._owner.voters)
 
     def held(self) -> Mapping[BrokerId, RaftIndex]:
         return self._raft.held() if self._up else {}
@@ -187,7 +187,7 @@ class ObserverMember:
         await self._observer.run()
 
     async def stop(self) -> None:
-        """There is nothing to save."""
+        """Nothing to hand over or to save."""
 
     def streaming_handlers(self) -> Mapping[str, StreamHandler]:
         return {}
@@ -197,7 +197,7 @@ class ObserverMember:
         return self._observer.applied_index
 
     def leadership(self) -> Leadership:
-        """As far as the node has met the controller; the term is not known here."""
+        """The controller as the node last knew it; the term is unknown here."""
         view = self._view
         return Leadership(
             term=RaftTerm(0),
@@ -214,7 +214,7 @@ class ObserverMember:
         return {}
 
     def without_vote(self) -> Collection[BrokerId]:
-        """The voters see each other's directories, an observer does not."""
+        """Unknown here: only voters learn each other's directory ids."""
         return ()
 
     async def add_voter(self, voter: Voter) -> RaftIndex:
@@ -231,7 +231,8 @@ class ObserverMember:
 
     def _not_controller(self) -> NotControllerError:
         return NotControllerError(
-            "this node has no vote, and never is the controller",
+            "this node is an observer of the metadata quorum and cannot be the controller: send the command to the "
+            "controller",
             leader=self._view.controller,
             address=self._view.controller_address,
         )

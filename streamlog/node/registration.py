@@ -1,11 +1,11 @@
 """A node's standing in the cluster: it registers, heartbeats, is unfenced, and shuts down (SEMANTICS 8).
 
-    unregistered --register--> fenced --serving, caught up--> unfenced --told to stop--> leaving --leads nothing--> left
+    unregistered --register--> fenced --serving, caught up--> unfenced --shut_down--> leaving --leads nothing--> left
          ^                        |                              |
          +---- the controller knows another registration, or none ----+
 
-Owned by the node; what it knows is in memory alone. The broker epoch of a clean stop is written by the log directories,
-whose mark it goes into, and handed in at the next start.
+Owned by the node; its state is in memory only. The broker epoch of a clean stop is part of the clean-stop mark in the
+log directories, and is passed in at the next start.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from streamlog.node.quorum_clock import QuorumClock
 from streamlog.ports import Probe, Random, RpcError
 
 REGISTER_TIMEOUT_S: Final = 2.0
-"""Of one call; it is repeated."""
+"""Of one call, which is retried."""
 REGISTER_RETRY_S: Final = 0.25
-"""A node whose id another process has asks again after so long."""
+"""Pause before another attempt, where another process is registered under the node's id."""
 FAST_HEARTBEAT_S: Final = 0.1
-"""Between two heartbeats of a node that waits to be let go, or to be unfenced."""
+"""Heartbeat interval of a node that waits to be unfenced, or to leave."""
 
 
 class BrokerRegistration:
@@ -57,7 +57,7 @@ class BrokerRegistration:
         random: Random,
         probe: Probe,
     ) -> None:
-        self._request = request  # with which the next registration is asked for
+        self._request = request  # of the next registration
         self._link = link
         self._view = view
         self._config = config
@@ -65,8 +65,8 @@ class BrokerRegistration:
         self._random = random
         self._probe = probe
         self._epoch: BrokerEpoch | None = None
-        self._serving = False  # the node has said that it can
-        self._unfenced = False  # as the controller said last
+        self._serving = False  # the node can serve
+        self._unfenced = False  # as the controller answered last
         self._leaving = False
         self._left = asyncio.Event()
         self._unanswered_since: float | None = None  # no controller has answered since then
@@ -74,7 +74,7 @@ class BrokerRegistration:
 
     @property
     def broker_epoch(self) -> BrokerEpoch | None:
-        """Of the present registration; None before the first."""
+        """Of the current registration; None before the first."""
         return self._epoch
 
     @property
@@ -82,10 +82,10 @@ class BrokerRegistration:
         return self._unfenced
 
     async def register(self) -> BrokerEpoch:
-        """Until it is done, or `initial.broker.registration.timeout.ms` is over.
+        """Retries until `initial.broker.registration.timeout.ms` has passed.
 
-        InconsistentClusterError, UnsupportedVersionError, InvalidRequestError; DuplicateBrokerIdError and
-        QuorumUnavailableError when the time is over.
+        InconsistentClusterError, UnsupportedVersionError, InvalidRequestError at once; DuplicateBrokerIdError and
+        QuorumUnavailableError at the end of that time.
         """
         config = self._config()
         deadline = self._clock.monotonic() + config[settings.INITIAL_BROKER_REGISTRATION_TIMEOUT_MS] / 1000
@@ -100,13 +100,13 @@ class BrokerRegistration:
                 continue
             self._epoch = self._link.broker_epoch = done.broker_epoch
             self._unfenced = False
-            # Were this registration lost, the one after it would not be that of a clean stop.
+            # A registration after this one would not follow a clean stop.
             self._request = replace(self._request, previous_broker_epoch=EPOCH_FROM_INDEX)
             self._probe("registered", broker=self._request.broker_id, epoch=done.broker_epoch)
             return done.broker_epoch
 
     async def run(self) -> None:
-        """Heartbeats, for ever. What `register` raises."""
+        """Sends heartbeats, for ever. Raises what `register` raises."""
         while True:
             self._wake.clear()
             await self._send_heartbeat()
@@ -119,16 +119,16 @@ class BrokerRegistration:
                 pass
 
     async def serve(self) -> None:
-        """The node can serve now: until it is unfenced, and its own image shows it."""
+        """The node can serve now: waits until it is unfenced, and its own image shows that."""
         self._serving = True
         self._wake.set()
         await self._view.wait_until(self._shows_unfenced)
 
     async def shut_down(self, timeout_s: float) -> bool:
-        """Controlled shutdown: True once nothing depends on this node any more.
+        """Controlled shutdown: True once this node leads no partition.
 
-        False when the time is over, or no controller has answered for `broker.session.timeout.ms`: the node is the
-        last one, or cut off, and nobody could take over.
+        False after `timeout_s`, or when no controller has answered for `broker.session.timeout.ms`: the node is the
+        last one or disconnected, so no other node could take over.
         """
         self._leaving = True
         self._wake.set()

@@ -1,4 +1,4 @@
-"""The methods that a node serves, by the proto files: their names are there before whoever answers them."""
+"""The methods that a node serves, from the proto files: their names are known before their handlers exist."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ REFLECTION: Final = (
 
 
 def client_services() -> list[str]:
-    """Full names of the services of clients: whose health is told."""
+    """Full names of the services for clients, whose health is served."""
     return [service.full_name for file in CLIENT_FILES for service in file.services_by_name.values()]
 
 

@@ -1,7 +1,7 @@
-"""Broken streams are told to the active controller, which takes a second look at the node at their other end.
+"""Reports broken streams to the active controller, which then probes the node at their other end.
 
-Those that serve or follow streams find out first that a node has died; the controller finds out by its silence, some
-seconds later. What is told is a suspicion of one registration: a node that has come back meanwhile is not meant.
+The nodes at the other end of a stream notice first that a node has failed; the controller would notice when its session
+expires, some seconds later. A report names one registration: a node that has restarted meanwhile is not affected.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ class Suspicions:
         self._link = link
         self._view = view
         self._probe = probe
-        self._suspected: dict[BrokerId, BrokerEpoch] = {}  # to be told; no more than there are nodes
-        self._news = asyncio.Event()
+        self._suspected: dict[BrokerId, BrokerEpoch] = {}  # to be reported; at most one a node
+        self._reports = asyncio.Event()
 
     def suspect(self, broker_id: BrokerId) -> None:
-        """A stream that had worked broke. Synchronous; nothing where the node is fenced already."""
+        """A working stream to the node broke. Returns at once; does nothing where the node is fenced already."""
         broker = self._view.image.brokers.get(broker_id)
         if broker is not None and not broker.fenced:
             self._suspected[broker_id] = broker.epoch
-            self._news.set()
+            self._reports.set()
 
     async def run(self) -> None:
-        """For ever. Told one after the other: they share the controller's second look."""
+        """For ever. One report at a time, since they share the controller's probe."""
         while True:
-            await self._news.wait()
-            self._news.clear()
+            await self._reports.wait()
+            self._reports.clear()
             while self._suspected:
                 broker_id, epoch = self._suspected.popitem()
                 self._probe("suspected", broker=broker_id, epoch=epoch)
                 try:
                     await self._link.suspect(broker_id, epoch)
                 except (StreamlogError, RpcError) as error:
-                    # Its session will tell.
+                    # The controller will notice by the expired session.
                     self._probe("suspicion_untold", broker=broker_id, reason=str(error))

@@ -108,7 +108,7 @@ def test_a_port_that_is_taken_is_named_and_nothing_is_made(local: Local) -> None
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         said = refused(local("start", "--nodes", "1", "--port", str(port)))
-    assert said.startswith(f"Error: another process has 127.0.0.1:{port}: ")
+    assert said.startswith(f"Error: another process listens on 127.0.0.1:{port}: ")
     assert "--port" in said
 
 
@@ -116,7 +116,7 @@ def test_the_nodes_of_another_cluster_are_not_taken_for_its_own(local: Local, tm
     servers = local("start", "--nodes", "1", "--port", "0").stdout.rpartition(":")[2].strip()
     other = str(tmp_path / "other")
     said = refused(CliRunner().invoke(main, ["local", "start", "--nodes", "1", "--port", servers, "--dir", other]))
-    assert f"another process has 127.0.0.1:{servers}" in said
+    assert f"another process listens on 127.0.0.1:{servers}" in said
     assert LocalCluster(Path(other)).nodes == ()
 
 

@@ -95,7 +95,7 @@ class TestRefusals:
             "ssl.truststore.location=/t.pem",
         )
         assert main([path]) == USAGE_ERROR
-        assert "PLAINTEXT alone" in capsys.readouterr().err
+        assert "PLAINTEXT only" in capsys.readouterr().err
 
 
 def test_print_config_can_be_loaded_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -271,7 +271,7 @@ class TestSettingsThatAreNoFileOfSettings:
     def test_no_text(self, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, why: str) -> None:
         path = tmp_path / "server.properties"
         path.write_bytes(content)
-        assert f"is no text file: {why}" in self.refused(path, capsys)
+        assert f"is not a text file: {why}" in self.refused(path, capsys)
 
     def test_a_directory(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert "Is a directory" in self.refused(tmp_path, capsys)

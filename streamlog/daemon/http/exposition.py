@@ -1,4 +1,4 @@
-"""Families as Prometheus reads them: its text format, or OpenMetrics where the scraper asks for that."""
+"""Renders families in Prometheus's text format, or as OpenMetrics if the scraper accepts that."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class _Given(Collector):
 
 
 def render(families: Iterable[Family], accept: str) -> tuple[bytes, str]:
-    """The page and its content type. `accept`: the header of the request. Numbers of the process (CPU seconds, RSS,
-    open files, garbage collections) are added.
+    """The page and its content type. `accept`: the request's header. Metrics of the process (CPU seconds, RSS, open
+    files, garbage collections) are added.
     """
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Given([_metric(family) for family in families]))

@@ -1,13 +1,13 @@
 """The HTTP listener of a node: /metrics, /healthz, /readyz, /version.
 
     GET /metrics   everything, for Prometheus
-    GET /healthz   200 while the node's event loop answers within a second, else 503: restart it
-    GET /readyz    200 while the node serves clients (and a warning, where it has lost its vote on the metadata), else
-                   503: send it no requests
+    GET /healthz   200 while the node's event loop responds within a second, else 503: restart it
+    GET /readyz    200 while the node serves clients (with a warning if it has lost its vote on the metadata), else 503:
+                   send it no requests
     GET /version   release, node id, cluster id
 
-Bounds: CONNECTIONS_MAX connections at a time (the next ones get 503), IDLE_S for a connection that says nothing,
-REQUEST_BYTES_MAX for a request's headers. No request body is read.
+Limits: CONNECTIONS_MAX connections at a time (more get 503), IDLE_S for an idle connection, REQUEST_BYTES_MAX for a
+request's headers. Request bodies are not read.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ CONNECTIONS_MAX: Final = 64
 IDLE_S: Final = 15
 REQUEST_BYTES_MAX: Final = 16 << 10
 COLLECT_TIMEOUT_S: Final = 10.0
-"""How long a scrape waits for the node's event loop."""
+"""A scrape waits for the node's event loop for so long."""
 LOOP_TIMEOUT_S: Final = 1.0
 CACHE_S: Final = 1.0
-"""For so long a collection is good for further scrapes."""
+"""A collection is reused for further scrapes for so long."""
 STOP_S: Final = 5.0
 
 TEXT: Final = "text/plain; charset=utf-8"
 JSON: Final = "application/json"
 LOST_VOTE: Final = (
     b"ready\n"
-    b"warning: this voter lost its metadata directory and has no vote until it is given back "
+    b"warning: this voter lost its metadata directory and has no vote until it is restored "
     b"(streamlogctl cluster restore-voter)\n"
 )
 
@@ -54,20 +54,20 @@ Collect = Callable[[], Awaitable[list[Family]]]
 
 
 def open_socket(address: Address) -> socket.socket:
-    """OSError where the address cannot be had."""
+    """OSError if the address cannot be bound."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     return socket.create_server((address.host, address.port), family=family, backlog=CONNECTIONS_MAX)
 
 
 class HttpListener:
-    """Made on the node's loop; its thread lives from `start` to `stop`."""
+    """Made on the node's loop; its thread runs from `start` to `stop`."""
 
     def __init__(self, node: Node, collect: Collect, sockets: Sequence[socket.socket]) -> None:
-        """`collect` is called on the loop that this is made on."""
-        self._routes_app = HttpRoutes(node, collect, asyncio.get_running_loop())
+        """`collect` is called on the loop on which this is made."""
+        self._routes = HttpRoutes(node, collect, asyncio.get_running_loop())
         self._sockets = list(sockets)
         config = uvicorn.Config(
-            self._routes_app,
+            self._routes,
             http=_Connection,
             loop="asyncio",
             ws="none",
@@ -89,7 +89,7 @@ class HttpListener:
         self._thread.start()
 
     async def stop(self) -> None:
-        """Ends the thread; gives up after STOP_S: the process ends anyway."""
+        """Stops the thread; gives up after STOP_S, since the process ends anyway."""
         self._server.should_exit = True
         await asyncio.to_thread(self._thread.join, STOP_S)
         for one in self._sockets:
@@ -97,15 +97,15 @@ class HttpListener:
 
 
 class _Connection(H11Protocol):
-    """Closed also where no whole request has come IDLE_S after it was opened."""
+    """Also closed if no complete request has arrived IDLE_S after it was opened."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # its own annotation
         super().connection_made(transport)
-        self.loop.call_later(IDLE_S, self._close_if_silent, transport)
+        self.loop.call_later(IDLE_S, self._close_if_idle, transport)
 
-    def _close_if_silent(self, transport: asyncio.Transport) -> None:
-        has_asked: object = self.cycle  # of its first request
-        if has_asked is None and not transport.is_closing():
+    def _close_if_idle(self, transport: asyncio.Transport) -> None:
+        has_request: object = self.cycle  # made with the first request
+        if has_request is None and not transport.is_closing():
             transport.close()
 
 
@@ -118,7 +118,7 @@ class HttpRoutes:
         self._node_loop = node_loop
         self._families: list[Family] = []
         self._collected_s = -CACHE_S
-        self._collecting: asyncio.Lock | None = None  # made on the loop that it is used on
+        self._collecting: asyncio.Lock | None = None  # made on the loop that uses it
         self._routes: dict[str, Callable[[str], Awaitable[Response]]] = {
             "/metrics": self._metrics,
             "/healthz": self._healthz,
@@ -144,9 +144,9 @@ class HttpRoutes:
     async def _respond(self, scope: Scope) -> Response:
         route = self._routes.get(scope["path"])
         if route is None:
-            return 404, TEXT, f"There is no such page; there are {', '.join(self._routes)}.\n".encode()
+            return 404, TEXT, f"no such page; these exist: {', '.join(self._routes)}\n".encode()
         if scope["method"] not in ("GET", "HEAD"):
-            return 405, TEXT, b"Only GET and HEAD are served here.\n"
+            return 405, TEXT, b"only GET and HEAD are allowed\n"
         accept = b",".join(value for name, value in scope["headers"] if name == b"accept")
         return await route(accept.decode("latin-1"))
 
@@ -154,7 +154,7 @@ class HttpRoutes:
         try:
             families = await self._fresh_families()
         except TimeoutError:
-            return 503, TEXT, f"The node's event loop has not answered within {COLLECT_TIMEOUT_S:g} s.\n".encode()
+            return 503, TEXT, f"the node's event loop has not responded within {COLLECT_TIMEOUT_S:g} s\n".encode()
         page, content_type = render(families, accept)
         return 200, content_type, page
 
@@ -168,14 +168,14 @@ class HttpRoutes:
             return self._families
 
     async def _on_node(self, work: Callable[[], Awaitable[Any]], timeout_s: float) -> Any:
-        """On the node's loop. TimeoutError."""
+        """Run `work` on the node's loop. TimeoutError."""
 
         async def call() -> Any:
             return await work()
 
         try:
             future = asyncio.run_coroutine_threadsafe(call(), self._node_loop)
-        except RuntimeError:  # the loop is closed: the process is about to end
+        except RuntimeError:  # the loop is closed: the process is about to exit
             raise TimeoutError from None
         async with asyncio.timeout(timeout_s):
             return await asyncio.wrap_future(future)
@@ -187,13 +187,13 @@ class HttpRoutes:
         try:
             await self._on_node(nothing, LOOP_TIMEOUT_S)
         except TimeoutError:
-            return 503, TEXT, f"The node's event loop has not answered within {LOOP_TIMEOUT_S:g} s.\n".encode()
+            return 503, TEXT, f"the node's event loop has not responded within {LOOP_TIMEOUT_S:g} s\n".encode()
         return 200, TEXT, b"ok\n"
 
     async def _readyz(self, _: str) -> Response:
         if self._node.is_ready:
             return 200, TEXT, LOST_VOTE if self._node.has_lost_vote else b"ready\n"
-        return 503, TEXT, b"The node is starting or stopping.\n"
+        return 503, TEXT, b"the node is starting or stopping\n"
 
     async def _version(self, _: str) -> Response:
         document = {"version": RELEASE, "node_id": self._node.node_id, "cluster_id": self._node.cluster_id}

@@ -1,4 +1,4 @@
-"""How late the node's event loop is: the first sign of a node that has too much to do, or of one that blocks."""
+"""How late the node's event loop runs its timers: the first sign of an overloaded node, or of blocking code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ INTERVAL_S: Final = 0.25
 
 
 class LoopDelay:
-    """`run` is a task on the loop that is measured."""
+    """`run` must be a task of the measured loop."""
 
     def __init__(self) -> None:
         self._delays_s = Histogram()

@@ -1,9 +1,9 @@
-"""What a node says about itself when it is scraped: `NodeMetrics.collect` gathers it from the owners of the state.
+"""The metrics of a node: `NodeMetrics.collect` gathers them from the owners of the state at each scrape.
 
-Nothing here counts on its own but calls (`calls`) and changes of the metadata (`changes`): everything else reads what
-brokers, coordinators and the quorum keep anyway, at the moment of the scrape, on the event loop. A scrape yields to
-the loop between its parts and after every few hundred partitions, so it never holds up the data path for longer than a
-fraction of a millisecond.
+Only calls (`calls`) and changes of the metadata (`changes`) are counted here: everything else is read from brokers,
+coordinators and the quorum at the moment of the scrape, on the event loop. A scrape yields to the loop between its
+parts and after every few hundred partitions, so it never blocks the data path for longer than a fraction of a
+millisecond.
 
     calls          requests, errors, latency and open streams by method
     partitions     replicas on this node: offsets, sizes, ISR, lag of followers; traffic by topic

@@ -1,6 +1,6 @@
-"""Every call to the node, counted at the one place that all of them pass: the switchboard.
+"""Counts every call to the node, in the method router, through which all of them go.
 
-A unary call has a latency; a stream has a beginning and an end, and is counted while it is open.
+A unary call has a latency; a stream is counted while it is open.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Handler = Callable[[Input, CallInfo], Awaitable[Answer]]
 
 
 class MethodCalls:
-    """Of one method, such as `/streamlog.v1.Batches/Fetch`."""
+    """The numbers of one method, such as `/streamlog.v1.Batches/Fetch`."""
 
     __slots__ = ("errors", "latency_s", "open", "started")
 
@@ -27,11 +27,11 @@ class MethodCalls:
         self.started = 0
         self.open = 0
         self.errors: dict[str, int] = {}  # by gRPC status
-        self.latency_s = Histogram()  # of calls that have ended, well or not
+        self.latency_s = Histogram()  # of ended calls, failed ones too
 
 
 class CallMeter:
-    """Owned by the node. Methods are known from the start: a metric of a method that nobody has called is 0."""
+    """Owned by the node. Methods are known from the start: the metrics of one that was never called are 0."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -39,7 +39,7 @@ class CallMeter:
         self._streams: dict[str, MethodCalls] = {}
 
     def unary(self, method: str, handler: Handler[Input, Answer]) -> Handler[Input, Answer]:
-        """The same handler, counted."""
+        """The handler, with its calls counted."""
         return self._counted(self._unary.setdefault(method, MethodCalls()), handler)
 
     def stream(self, method: str, handler: Handler[Input, Answer]) -> Handler[Input, Answer]:

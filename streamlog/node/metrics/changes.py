@@ -1,4 +1,4 @@
-"""What the metadata log says happens to partitions: ISRs that shrink and grow, leaders that change.
+"""Counts what happens to partitions by the metadata log: ISRs that shrink and grow, leaders that change.
 
 ISR changes are counted by the partition's leader, elections by the active controller, so that the sum over all nodes
 counts each one once.
@@ -15,7 +15,7 @@ from streamlog.model import NO_BROKER, BrokerId
 
 
 class MetadataChanges:
-    """A listener of the node's view, for as long as the node lives."""
+    """A listener of the node's view, as long as the node runs."""
 
     def __init__(self, me: BrokerId, view: MetadataView) -> None:
         self._me = me
@@ -27,7 +27,7 @@ class MetadataChanges:
         view.listen(self._on_metadata)
 
     def _on_metadata(self, image: MetadataImage, delta: MetadataDelta | None) -> None:
-        if delta is None:  # a snapshot: what happened in between is not known
+        if delta is None:  # a snapshot: the changes in between are unknown
             return
         is_controller = self._view.controller == self._me
         for _, differences in delta.changed_topics():

@@ -50,7 +50,7 @@ def disk_families(fs: FileSystem, directories: LogDirectories) -> list[Family]:
 
 
 def _space(fs: FileSystem, directory: LogDirectory) -> tuple[int, int] | None:
-    """Total and free bytes; None where the file system does not say. A scrape takes no directory offline."""
+    """Total and free bytes; None on an error. A scrape takes no directory offline."""
     try:
         return fs.total_bytes(directory.path), fs.free_bytes(directory.path)
     except OSError:

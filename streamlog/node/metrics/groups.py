@@ -1,7 +1,7 @@
 """Consumer groups that this node coordinates.
 
-The lag of a partition that another node leads is not known here: `deploy/prometheus` has a recording rule that joins
-the committed offset with the leader's high watermark.
+The lag of a partition that another node leads is unknown here: a recording rule of `deploy/prometheus` joins the
+committed offset with the leader's high watermark.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from streamlog.storage.directories.directories import LogDirectories
 
 
 class Sources(Struct, frozen=True, kw_only=True):
-    """What is there once the node takes part in its cluster."""
+    """Owners of state that exist once the node has joined its cluster."""
 
     member: QuorumMember
     replicas: Replicas
@@ -36,7 +36,7 @@ class Sources(Struct, frozen=True, kw_only=True):
 
 
 class NodeMetrics:
-    """Owned by the node, from its first moment: before it is ready there is less to say."""
+    """Owned by the node, from its start: before it is ready there are fewer metrics."""
 
     def __init__(self, me: BrokerId, view: MetadataView, ports: Ports, is_ready: Callable[[], bool]) -> None:
         self._me = me
@@ -48,7 +48,7 @@ class NodeMetrics:
         self.sources: Sources | None = None
 
     async def collect(self, *, per_partition: bool = True) -> list[Family]:
-        """`per_partition`: whether with series of single partitions."""
+        """`per_partition`: whether to include series of single partitions."""
         families = [
             info("streamlog_build_info", "Release of this node.", {"version": RELEASE, "node_id": str(self._me)}),
             gauge("streamlog_ready", "1 while this node serves clients.", single(int(self._is_ready()))),

@@ -1,4 +1,4 @@
-"""Replicas on this node, partition by partition, and what clients write and read by topic."""
+"""Replicas on this node by partition, and the traffic of clients by topic."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streamlog.broker.table.replicas import Replicas
 from streamlog.metrics.families import Family, Labels, Sample, counter, gauge, single
 
 PARTITIONS_AT_ONCE: Final = 128
-"""Read between two turns of the event loop: about a quarter of a millisecond."""
+"""Collected before the scrape yields to the event loop: about a quarter of a millisecond."""
 
 
 async def partition_families(replicas: Replicas, *, per_partition: bool) -> list[Family]:
@@ -31,7 +31,7 @@ async def _in_turns(replicas: Replicas) -> AsyncIterator[Replica]:
 
 
 class _Table:
-    """Of one scrape."""
+    """The samples of one scrape."""
 
     def __init__(self) -> None:
         self.replicas = self.leaders = self.under_replicated = self.under_min_isr = self.at_min_isr = self.offline = 0

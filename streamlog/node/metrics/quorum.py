@@ -45,7 +45,7 @@ def quorum_families(member: QuorumMember, view: MetadataView, me: BrokerId) -> l
 
 
 def _cluster(image: MetadataImage) -> list[Family]:
-    """Of the whole cluster: on the active controller alone, so that sums are right."""
+    """Of the whole cluster: on the active controller only, so that sums over nodes are right."""
     brokers = [broker for _, broker in image.brokers.items()]
     active = sum(broker.active for broker in brokers)
     return [

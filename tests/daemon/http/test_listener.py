@@ -104,7 +104,7 @@ def test_a_loop_that_does_not_answer_is_said(monkeypatch: pytest.MonkeyPatch) ->
 
     def test(get: Get) -> None:
         page = get("/metrics")
-        assert (page.status, page.body) == (503, b"The node's event loop has not answered within 0.05 s.\n")
+        assert (page.status, page.body) == (503, b"the node's event loop has not responded within 0.05 s\n")
 
     served(test, stuck)
 
@@ -174,7 +174,7 @@ def test_a_node_serves_them_where_it_is_told(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", port)):
         cluster.start(node)
         wait_for(node.log, "ready at")
-        assert "serves no metrics" in node.log.read_text()
+        assert "cannot serve metrics" in node.log.read_text()
         assert not cluster.stop([node], 30)
     node.log.write_text("")
     cluster.start(node)
