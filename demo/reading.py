@@ -9,9 +9,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from streamlog.client.consumer.assigned_consumer import EARLIEST
 from streamlog.client.consumer.async_consumer import AsyncConsumer
 from streamlog.client.consumer.consumer_records import ConsumerRecord
+from streamlog.client.consumer.start_positions import EARLIEST
 
 READ_TIMEOUT_S: Final = 10.0
 

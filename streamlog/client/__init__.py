@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from streamlog.client.admin.async_admin import AsyncAdmin
     from streamlog.client.admin.sync_admin import Admin
-    from streamlog.client.consumer.assigned_consumer import EARLIEST, LATEST
     from streamlog.client.consumer.async_consumer import AsyncConsumer
     from streamlog.client.consumer.consumer_records import ConsumerBatch, ConsumerRecord
     from streamlog.client.consumer.offset_finder import AtTime
+    from streamlog.client.consumer.start_positions import EARLIEST, LATEST
     from streamlog.client.consumer.sync_consumer import Consumer
     from streamlog.client.groups.group_offsets import OffsetAndMetadata
     from streamlog.client.producer.async_producer import AsyncProducer
@@ -64,8 +64,8 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "EARLIEST": "consumer.assigned_consumer",
-    "LATEST": "consumer.assigned_consumer",
+    "EARLIEST": "consumer.start_positions",
+    "LATEST": "consumer.start_positions",
     "Admin": "admin.sync_admin",
     "AppendedRange": "producer.producer_batch",
     "AsyncAdmin": "admin.async_admin",

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from streamlog.client.consumer.assigned_consumer import EARLIEST, LATEST
 from streamlog.client.consumer.async_consumer import AsyncConsumer
 from streamlog.client.consumer.offset_finder import AtTime
+from streamlog.client.consumer.start_positions import EARLIEST, LATEST
 from streamlog.errors import (
     ClientClosedError,
     CorruptBatchError,
@@ -256,7 +256,7 @@ def test_a_truncated_log_is_noticed() -> None:
             log.truncate(30)
             stage.cluster.move(log, 1)
             fill(stage.cluster, log, [b"other %d" % number for number in range(40)])
-            with pytest.raises(LogTruncatedError, match=r"truncated at offset 30, and 50 was to be read next"):
+            with pytest.raises(LogTruncatedError, match=r"truncated to offset 30, below the position 50"):
                 await strict.poll(timeout_s=30)
             assert await take(lenient, 40) == log.values()[30:]
             strict.seek(T0, 30)

@@ -271,7 +271,7 @@ def test_assignment_by_hand_with_a_group() -> None:
             async with stage.consumer(stage.ports) as consumer:
                 await consumer.assign([T0])
                 assert await take(consumer, 4) == [(0, at) for at in range(4)]
-                with pytest.raises(InvalidRequestError, match="assigned by hand"):
+                with pytest.raises(InvalidRequestError, match="assigned with assign"):
                     consumer.subscribe(["t"])
             assert await stage.committed() == [4, None]
             async with stage.consumer(stage.ports) as consumer:

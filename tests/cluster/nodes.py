@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Sequence
 from typing import Final
 
 from streamlog.client.admin.async_admin import AsyncAdmin
-from streamlog.client.consumer.assigned_consumer import EARLIEST
 from streamlog.client.consumer.async_consumer import AsyncConsumer
+from streamlog.client.consumer.start_positions import EARLIEST
 from streamlog.client.producer.async_producer import AsyncProducer
 from streamlog.client.producer.producer_batch import RecordFuture
 from streamlog.config import Loaded, PropertiesFile, load_node

@@ -10,8 +10,8 @@ from typing import Final
 from streamlog.api import calls
 from streamlog.api.pb import common_pb2
 from streamlog.api.pb import records_pb2 as pb
-from streamlog.client.consumer.assigned_consumer import EARLIEST
 from streamlog.client.consumer.async_consumer import AsyncConsumer
+from streamlog.client.consumer.start_positions import EARLIEST
 from streamlog.errors import ProducerFencedError, StreamlogError
 from streamlog.model import TopicPartition
 from streamlog.ports import Ports

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Iterator
 from typing import Final
 
-from streamlog.client.consumer.assigned_consumer import EARLIEST
 from streamlog.client.consumer.async_consumer import AsyncConsumer
+from streamlog.client.consumer.start_positions import EARLIEST
 from streamlog.coordinator.transactions import TRANSACTIONS_TOPIC
 from streamlog.groups.placement import partition_of
 from streamlog.model import PartitionId, TopicPartition

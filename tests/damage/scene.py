@@ -14,8 +14,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from streamlog.client.admin.async_admin import AsyncAdmin
-from streamlog.client.consumer.assigned_consumer import EARLIEST
 from streamlog.client.consumer.async_consumer import AsyncConsumer
+from streamlog.client.consumer.start_positions import EARLIEST
 from streamlog.client.producer.async_producer import AsyncProducer
 from streamlog.errors import DamagedFileError, StreamlogError
 from streamlog.metadata.image.image import MetadataImage

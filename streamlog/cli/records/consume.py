@@ -27,10 +27,10 @@ from streamlog.cli.common.nouns import key_values, one_name, topic_argument
 from streamlog.cli.common.session import check_reachable, finish, telling_warnings
 from streamlog.cli.common.target import Target, cluster_options
 from streamlog.cli.records.output_format import OutputFormat, json_lines
-from streamlog.client.consumer.assigned_consumer import EARLIEST, LATEST, Start
 from streamlog.client.consumer.async_consumer import AsyncConsumer
 from streamlog.client.consumer.consumer_records import ConsumerBatch
 from streamlog.client.consumer.offset_finder import AtTime
+from streamlog.client.consumer.start_positions import EARLIEST, LATEST, Start
 from streamlog.model import INT32_MAX, Offset, PartitionId, TopicPartition
 from streamlog.printable import escaped_json
 from streamlog.records.decode import Fields

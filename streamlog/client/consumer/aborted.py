@@ -1,7 +1,7 @@
-"""What a reader of committed records leaves out of the batches that it is given: those of aborted transactions.
+"""Which fetched batches a read_committed reader skips: those of aborted transactions.
 
-The node tells with the batches which transactions in their range were aborted, by producer and first offset. From that
-offset on the producer's transactional batches are passed over, up to its abort marker, as Kafka's consumer does.
+The leader sends, with the batches, the aborted transactions in their range, by producer and first offset. From that
+offset on the producer's transactional batches are skipped, up to its abort marker, as Kafka's consumer does.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from streamlog.ports import Buffer
 from streamlog.records import BatchHeader, EndTransactionMarker, decode_batch, decode_control
 
 
-class Aborted:
-    """Of one partition, read onwards; `clear` it to go elsewhere."""
+class AbortedTransactions:
+    """Of one partition that is read forwards; `clear` it before a seek."""
 
     __slots__ = ("_aborting", "_starts")
 
     def __init__(self) -> None:
         self._starts: list[tuple[int, int]] = []  # (first offset, producer id), a heap
-        self._aborting: set[int] = set()  # producers whose transaction is being passed over
+        self._aborting: set[int] = set()  # producers whose transaction is being skipped
 
     def clear(self) -> None:
         self._starts.clear()
         self._aborting.clear()
 
     def add(self, aborted: Iterable[tuple[int, int]]) -> None:
-        """(first offset, producer id) of each that the next batches are of. One that goes on is told again."""
+        """(first offset, producer id) of each in the range of the next batches. One may be added again."""
         for start in aborted:
             heapq.heappush(self._starts, start)
 
-    def passes_over(self, data: Buffer, position: int, header: BatchHeader) -> bool:
-        """Whether the batch here, the next one, is none of committed records. A control batch never is.
+    def skips(self, data: Buffer, position: int, header: BatchHeader) -> bool:
+        """Whether the batch here, the next one, is to be skipped: a control batch, or one of an aborted transaction.
 
-        What `decode_batch` raises, of a control batch.
+        Raises what `decode_batch` raises of a control batch.
         """
         while self._starts and self._starts[0][0] <= header.last_offset:
             self._aborting.add(heapq.heappop(self._starts)[1])
@@ -44,7 +44,7 @@ class Aborted:
         return header.is_transactional and header.producer_id in self._aborting
 
     def on_unreadable(self, header: BatchHeader) -> None:
-        """A control batch that cannot be decoded is passed over: whatever it said, its producer's transaction ended."""
+        """A control batch that cannot be decoded was skipped: commit or abort, it ended its producer's transaction."""
         self._aborting.discard(header.producer_id)
 
     def _on_control(self, data: Buffer, position: int, header: BatchHeader) -> None:

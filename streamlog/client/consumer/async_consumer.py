@@ -1,148 +1,100 @@
-"""The consumer: partitions that its user names, or those that its group gives it.
+"""The consumer: partitions that its user assigns, or those that its group assigns.
 
     async with AsyncConsumer(bootstrap_servers="127.0.0.1:9092", group_id="billing") as consumer:
         consumer.subscribe(["orders"])
         async for record in consumer:
             ...
 
-    assign       partitions, from where is said. With a group.id it begins where the group has committed, and can commit
+    AsyncConsumer --has--> AssignedReader   reads partitions
+                  '-has--> ConsumerGroup    with a group.id: the membership, committed offsets
+
+    assign       partitions, and where to start. With a group.id it starts at the committed offsets, and can commit
                  while the group has no members
-    subscribe    topics by name or by pattern: membership in the group (`consumer_membership`), to which the
-                 coordinator assigns partitions (`rebalancing`). Starts at the committed offsets, else as
-                 auto.offset.reset says
+    subscribe    topics by name or by pattern: membership in the group, whose coordinator assigns the partitions. Starts
+                 at the committed offsets, else as auto.offset.reset says
 
-What is committed automatically is what was processed: handed out, and then more asked for. So whoever ends by an error
-reads again what he was at (at least once); `close`, or the end of `async with` without an error, counts as asking for
-more. What a commit without arguments commits is all that was handed out, as in Kafka.
+Three ways to read, which may be mixed; each record is returned once:
 
-Heartbeats go on behind, however long a handler takes, unless it blocks the event loop (the synchronous consumer has a
-thread of its own for them). One that takes longer than max.poll.interval.ms is told so at four fifths of it; then the
-member leaves, and joins again by its next poll.
+    async for record in consumer    one by one
+    poll(max_records)               a list of them
+    poll_batch(), batches()         as they were written, undecoded: for speed, columns for Arrow
+
+Automatic commits cover what was processed: records that were returned before the last poll. So a program that ends by
+an error reads its last records again (at least once); `close`, or the end of `async with` without an error, counts as a
+poll. A commit without arguments covers all records that were returned, as in Kafka.
+
+Heartbeats continue in the background, however long a handler takes, unless it blocks the event loop (the synchronous
+consumer has a thread of its own for them). A warning is logged at four fifths of max.poll.interval.ms without a poll;
+at max.poll.interval.ms the member leaves the group, and joins again at its next poll.
+
+States: not started -> open (`start`, or `async with`) -> closed. Owned by one event loop, used by one task at a time;
+nothing is durable.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Final
+from typing import Final, Self
 
+from streamlog.client import settings as client_config
 from streamlog.client.connection.client_ports import ClientPorts
-from streamlog.client.connection.coordinator import Coordinator
-from streamlog.client.consumer.assigned_consumer import AssignedConsumer, Partition, Start, as_partition
-from streamlog.client.consumer.consumer_records import ConsumerRecord
+from streamlog.client.consumer.assigned_reader import AssignedReader
+from streamlog.client.consumer.consumer_records import ConsumerBatch, ConsumerRecord
+from streamlog.client.consumer.corrupt_batches import CorruptBatches
+from streamlog.client.consumer.offset_finder import AtTime, Bound, OffsetAndTimestamp
 from streamlog.client.consumer.partition_reader import PartitionReader
-from streamlog.client.groups.consumer_membership import ConsumerMembership, MembershipRules, MembershipState
-from streamlog.client.groups.group_offsets import GroupOffsets, OffsetAndMetadata
-from streamlog.client.groups.poll_watch import PollWatch
-from streamlog.client.groups.rebalancing import Listener, Listeners, RebalanceRules, Rebalancing, no_offset
-from streamlog.config import client_settings
+from streamlog.client.consumer.start_positions import EARLIEST, LATEST, Partition, Start, as_partition
+from streamlog.client.groups.consumer_group import ConsumerGroup, ToCommit
+from streamlog.client.groups.group_offsets import OffsetAndMetadata
+from streamlog.client.groups.rebalancing import Listener, Listeners
 from streamlog.config import consumer_settings as consuming
-from streamlog.errors import (
-    InvalidConfigError,
-    InvalidRequestError,
-    StreamlogError,
-    UnknownTopicOrPartitionError,
-)
-from streamlog.model import LeaderEpoch, Offset, TopicPartition
-
-_log: Final = logging.getLogger(__name__)
+from streamlog.config import load_consumer
+from streamlog.errors import InvalidConfigError, RequestTimedOutError
+from streamlog.model import NO_OFFSET, Offset, TopicPartition
 
 CLOSE_S: Final = 30.0
-"""Kafka's bound on the commit and the leave at the end."""
-_LEAVE_S: Final = 5.0
-"""After it the end of the stream says the same, or the session does."""
-_UNKNOWN_TOPIC_RETRY_S: Final = 1.0
+"""Kafka's bound on the last commit and the leave."""
 
-# An offset, with what is to be kept with it; or the offset alone.
-ToCommit = Mapping[Partition, OffsetAndMetadata | int]
+_new_record: Final = tuple.__new__
 
 
-class AsyncConsumer(AssignedConsumer):
-    """Settings by Kafka's names: `max_poll_records=100`, or `{"max.poll.records": 100}`; InvalidConfigError tells all
-    that is wrong.
+class AsyncConsumer:
+    """Settings by Kafka's names: `max_poll_records=100`, or `{"max.poll.records": 100}`. InvalidConfigError names
+    everything that is wrong with them.
     """
 
     def __init__(
         self, config: Mapping[str, object] | None = None, *, ports: ClientPorts | None = None, **settings: object
     ) -> None:
-        """`ports`: of a simulation; None: the real world."""
-        super().__init__(config, ports=ports, **settings)
-        group = self._config[consuming.GROUP_ID]
-        self._group: str | None = group
-        self._auto_commits = group is not None and self._config[consuming.ENABLE_AUTO_COMMIT]
-        self._tracks = self._auto_commits
-        self._topics: tuple[str, ...] = ()
-        self._pattern = ""
-        self._committed: dict[TopicPartition, Offset] = {}  # by this consumer, since it reads the partition
+        """`ports`: of a simulation; None: the real ones."""
+        loaded = self._config = client_config.loaded(load_consumer, config, settings)
+        corrupt = CorruptBatches(skip=loaded[consuming.ON_CORRUPT_BATCH] == "skip")
+        self._reader = AssignedReader(loaded, ports, corrupt)
+        self._group: ConsumerGroup | None = None  # None also before the start
+        self._max_poll_records = loaded[consuming.MAX_POLL_RECORDS]
+        self._polls = 0  # how often the user has polled
+        self._polling = False  # a poll is waiting
 
-    # Life.
+    # Lifecycle.
 
-    def _prepare(self) -> None:
-        if self._group is None:
-            return
-        config = self._config
-        self._coordinator = Coordinator(
-            self._group,
-            self._connections,
-            self._ports.clock,
-            self._backoff,
-            request_timeout_s=config[client_settings.REQUEST_TIMEOUT_MS] / 1000,
-        )
-        self._member = ConsumerMembership(
-            self._coordinator, self._connections, self._backoff, self._member_rules(), self._on_news
-        )
-        self._offsets = GroupOffsets(self._coordinator, self._backoff, self._member.committer)
-        rules = RebalanceRules(
-            group=self._group,
-            reset=config[consuming.AUTO_OFFSET_RESET],
-            api_timeout_s=self._api_timeout_s,
-            commits=self._commits_before_giving_up,
-        )
-        self._rebalancing = Rebalancing(
-            self._member, self._offsets, self._fetcher, self._backoff, rules, self._before_giving_up, self._on_news
-        )
-        self._watch = PollWatch(config[consuming.MAX_POLL_INTERVAL_MS] / 1000, self._group, self._member)
-
-    _serving_epoch = 0
-    """Of a node that is a member for somebody else."""
-
-    def _member_rules(self) -> MembershipRules:
-        config = self._config
-        session = consuming.SESSION_TIMEOUT_MS
-        return MembershipRules(
-            member_id=f"{self._ports.random.getrandbits(128):032x}",
-            instance_id=config[consuming.GROUP_INSTANCE_ID] or "",
-            client_id=config[client_settings.CLIENT_ID][:200],
-            assignor=config[consuming.GROUP_REMOTE_ASSIGNOR] or "",
-            rack=config[consuming.CLIENT_RACK],
-            rebalance_timeout_ms=config[consuming.MAX_POLL_INTERVAL_MS],
-            session_timeout_ms=config[session] if config.is_given(session) else 0,
-            heartbeat_interval_s=config[consuming.HEARTBEAT_INTERVAL_MS] / 1000,
-            serving_epoch=self._serving_epoch,
-        )
-
-    def _work(self) -> list[Coroutine[Any, Any, None]]:
-        work = super()._work()
-        if self._group is not None:
-            work += [self._member.run(), self._watch.run(self._activity)]
-        if self._auto_commits:
-            work.append(self._commit_now_and_then())
-        return work
+    async def start(self) -> Self:
+        """Start in the background; `async with` does it. Does not wait for a connection."""
+        reader, group_id = self._reader, self._config[consuming.GROUP_ID]
+        reader.open()
+        self._fetcher, self._loop = reader.fetcher, reader.loop
+        if group_id is not None:
+            self._group = ConsumerGroup(group_id, reader, activity=self._activity)
+        reader.run_in_background(() if self._group is None else self._group.work())
+        return self
 
     def _activity(self) -> tuple[int, bool]:
-        """How often somebody has asked for records, and whether he still waits for some."""
         return self._polls, self._polling
 
-    @property
-    def _commits_before_giving_up(self) -> bool:
-        return self._auto_commits
-
-    async def _before_giving_up(self, partitions: Iterable[TopicPartition]) -> None:
-        """Nothing more of these is handed out. Raises nothing."""
-        await self._commit_quietly(partitions)
+    async def __aenter__(self) -> Self:
+        return await self.start()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -150,40 +102,26 @@ class AsyncConsumer(AssignedConsumer):
         await self._close(CLOSE_S, processed=error is None)
 
     async def close(self, *, timeout_s: float = CLOSE_S) -> None:
-        """Commit what was handed out (enable.auto.commit), leave the group at once. Idempotent."""
+        """Commit the records that were returned (enable.auto.commit), and leave the group. Idempotent."""
         await self._close(timeout_s, processed=True)
 
     async def _close(self, timeout_s: float, *, processed: bool) -> None:
-        """`processed`: what was handed out last is."""
-        if self._state != "open" or self._crash is not None or self._group is None:
-            await super().close()
-            return
-        if processed:
-            self._in_flight.clear()
+        """`processed`: the records in flight are."""
         try:
-            async with asyncio.timeout(timeout_s):
-                await self._leave()
-        except TimeoutError:
-            _log.warning("group %s: closed without the last commit: %g s are over", self._group, timeout_s)
+            if self._group is not None and self._reader.is_running:
+                await self._group.close(timeout_s, processed=processed)
         finally:
-            await self._rebalancing.drop()
-            await super().close()
+            await self._reader.close()
 
-    async def _leave(self) -> None:
-        if self._member.owned:
-            await self._rebalancing.give_up_all()
-        elif self._auto_commits:
-            await self._commit_quietly(self._fetcher.readers)
-        await self._rebalancing.drop()
-        await self._member.leave(timeout_s=_LEAVE_S)
-
-    def _require_group(self) -> str:
-        self._check_open()
+    def _required_group(self) -> ConsumerGroup:
+        self._reader.check_open()
         if self._group is None:
-            raise InvalidConfigError("the consumer has no group.id", field=consuming.GROUP_ID.name)
+            raise InvalidConfigError(
+                "the consumer has no group: set group.id to subscribe or to commit", field=consuming.GROUP_ID.name
+            )
         return self._group
 
-    # What is read.
+    # Subscription.
 
     def subscribe(
         self,
@@ -194,55 +132,37 @@ class AsyncConsumer(AssignedConsumer):
         on_revoked: Listener | None = None,
         on_lost: Listener | None = None,
     ) -> None:
-        """Be a member of the group that reads these topics, those by name and those whose whole name matches `pattern`
-        (RE2); in the place of what was subscribed to before. Returns at once; polls tell what is refused.
+        """Join the group for these topics: those by name, and those whose whole name matches `pattern` (RE2). Replaces
+        the previous subscription. Returns at once; polls raise what the coordinator refuses.
 
-        The functions get a list of partitions, may be coroutine functions, and are called while this consumer polls or
-        closes: `on_assigned` before anything of them is handed out, `on_revoked` while they are still this member's,
-        `on_lost` when they may be another's already (None: as on_revoked).
+        The listeners get a list of partitions, may be coroutine functions, and are called while this consumer polls or
+        closes: `on_assigned` before the first record is returned, `on_revoked` while the partitions are still this
+        member's, `on_lost` when they may be another's already (None: `on_revoked` is called).
         """
-        self._require_group()
-        names = (topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics))
-        expression = pattern.pattern if isinstance(pattern, re.Pattern) else pattern or ""
-        if not names and not expression:
-            raise InvalidRequestError("name topics, or a pattern, or both", field="topics")
-        if self._fetcher.readers and not self._subscribed:
-            raise InvalidRequestError(
-                "partitions are assigned by hand: subscribe with another consumer", field="topics"
-            )
-        self._topics, self._pattern = names, expression
-        self._rebalancing.listeners = Listeners(on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost)
-        self._member.subscribe(names, expression)
+        listeners = Listeners(on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost)
+        self._required_group().subscribe(topics, pattern, listeners)
 
     async def unsubscribe(self) -> None:
-        """Leave the group, and read nothing more. What was handed out counts as processed."""
-        if self._subscribed:
-            self._check_open()
-            self._in_flight.clear()
-            await self._leave()
-            self._topics, self._pattern = (), ""
-            self._committed.clear()
-
-    @property
-    def _subscribed(self) -> bool:
-        return bool(self._topics or self._pattern)
+        """Leave the group, and read nothing more. The records that were returned count as processed."""
+        if self._group is not None:
+            await self._group.unsubscribe()
 
     @property
     def subscription(self) -> tuple[str, ...]:
         """The topics by name."""
-        return self._topics
+        return () if self._group is None else self._group.topics
 
     @property
     def member_id(self) -> str | None:
-        """None: no member now."""
-        member = None if self._group is None else self._member.who()
-        return None if member is None else member.member_id
+        """None: not a member now."""
+        return None if self._group is None else self._group.member_id
 
     @property
     def member_epoch(self) -> int | None:
-        """As the coordinator said last; None: no member now."""
-        member = None if self._group is None else self._member.who()
-        return None if member is None else member.member_epoch
+        """As the coordinator said last; None: not a member now."""
+        return None if self._group is None else self._group.member_epoch
+
+    # Assignment.
 
     async def assign(
         self,
@@ -252,168 +172,272 @@ class AsyncConsumer(AssignedConsumer):
         ends: Mapping[Partition, int] | None = None,
     ) -> None:
         """Read these partitions and no others; a mapping gives each its start. Without a start (None), those that are
-        read already go on where they are, and others begin where the group has committed, or as auto.offset.reset says.
+        read already continue, and others start where the group has committed, or as auto.offset.reset says.
 
         `ends`: one past the last offset wanted of a partition. The batch that reaches it is the last that is fetched.
 
-        UnknownTopicOrPartitionError for what is not there, RequestTimedOutError (default.api.timeout.ms).
+        UnknownTopicOrPartitionError for what does not exist, RequestTimedOutError (default.api.timeout.ms).
         """
-        self._check_open()
-        if self._subscribed:
-            raise InvalidRequestError("the consumer is subscribed: unsubscribe first", field="partitions")
+        self._reader.check_open()
         given = dict(partitions) if isinstance(partitions, Mapping) else dict.fromkeys(partitions, start)
         starts = {as_partition(one): at for one, at in given.items()}
-        new = [one for one, at in starts.items() if at is None and one not in self._fetcher.readers]
-        committed: dict[TopicPartition, OffsetAndMetadata | None] = {}
-        if self._group is not None and new:
-            committed = await self._offsets.fetch(new, stable=True, timeout_s=self._api_timeout_s)
-        self._in_flight.clear()
-        gone = [one for one in self._fetcher.readers if one not in starts]
-        if gone and self._auto_commits:
-            await self._commit_quietly(gone)
-        begins = {one: at if at is not None else _offset(committed.get(one)) for one, at in starts.items()}
-        await super().assign(begins, ends=ends)
-        for one, at in committed.items():
-            reader = self._fetcher.readers[one]
-            if at is not None and at.leader_epoch is not None:
-                self._fetcher.move(reader, at.offset, at.leader_epoch)
-            elif at is None and self._config[consuming.AUTO_OFFSET_RESET].strategy == "none":
-                self._fetcher.fail(reader, no_offset(self._require_group(), one))
+        if self._group is None:
+            await self._reader.assign(starts, ends)
+        else:
+            await self._group.assign(starts, ends)
 
-    # What is committed.
+    async def assign_topics(self, topics: Iterable[str], *, start: Start | None = None) -> None:
+        """Read all partitions that these topics have now. As `assign`."""
+        names = list(topics)
+        counts = [await self.partition_count(topic) for topic in names]
+        await self.assign(
+            [(topic, number) for topic, count in zip(names, counts, strict=True) for number in range(count)],
+            start=start,
+        )
+
+    @property
+    def assignment(self) -> tuple[TopicPartition, ...]:
+        """In the order of their assignment."""
+        self._reader.check_open()
+        return tuple(self._fetcher.readers)
+
+    async def partition_count(self, topic: str) -> int:
+        """UnknownTopicOrPartitionError, RequestTimedOutError."""
+        return await self._reader.partition_count(topic)
+
+    # Positions.
+
+    def seek(self, partition: Partition, to: Start, *, leader_epoch: int | None = None) -> None:
+        """Continue from there. `leader_epoch`, with an offset: of the record before it, where it is known; by it a
+        truncation of the log is detected (KIP-320).
+        """
+        self._reader.seek(partition, to, leader_epoch)
+
+    async def position(self, partition: Partition, *, timeout_s: float | None = None) -> Offset:
+        """The offset of the next record to be returned; waits until it is known. The error of the partition, if it
+        has one; RequestTimedOutError.
+        """
+        return await self._reader.position(partition, timeout_s)
+
+    def lag(self, partition: Partition) -> int | None:
+        """Records up to the end of the partition as of the last fetch; None: nothing was fetched yet. Sends nothing."""
+        return self._reader.lag(partition)
+
+    @property
+    def corrupt_batches_skipped(self) -> int:
+        """Batches that could not be decoded and were skipped, since the consumer was made (on.corrupt.batch)."""
+        return self._reader.corrupt.skipped_count
+
+    def pause(self, partitions: Iterable[Partition]) -> None:
+        """Return nothing of these until `resume`; what was prefetched is fetched again then."""
+        for partition in partitions:
+            self._fetcher.pause(self._reader.reader(partition))
+
+    def resume(self, partitions: Iterable[Partition]) -> None:
+        """Undo `pause`."""
+        for partition in partitions:
+            self._fetcher.resume(self._reader.reader(partition))
+
+    async def beginning_offsets(
+        self, partitions: Iterable[Partition], *, timeout_s: float | None = None
+    ) -> dict[TopicPartition, Offset]:
+        """The first offsets that can be read, of any partitions. UnknownTopicOrPartitionError, RequestTimedOutError."""
+        return await self._bounds(partitions, EARLIEST, timeout_s)
+
+    async def end_offsets(
+        self, partitions: Iterable[Partition], *, timeout_s: float | None = None
+    ) -> dict[TopicPartition, Offset]:
+        """One past the last offsets that can be read. As `beginning_offsets`."""
+        return await self._bounds(partitions, LATEST, timeout_s)
+
+    async def offsets_for_times(
+        self, times: Mapping[Partition, int], *, timeout_s: float | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record of each time (ms since 1970) or later; None: there is none. As `beginning_offsets`."""
+        specs = {as_partition(one): AtTime(timestamp_ms) for one, timestamp_ms in times.items()}
+        found = await self._reader.find_offsets(specs, timeout_s)
+        return {one: None if at.offset == NO_OFFSET else at for one, at in found.items()}
+
+    async def _bounds(
+        self, partitions: Iterable[Partition], bound: Bound, timeout_s: float | None
+    ) -> dict[TopicPartition, Offset]:
+        found = await self._reader.find_offsets({as_partition(one): bound for one in partitions}, timeout_s)
+        return {one: at.offset for one, at in found.items()}
+
+    # Reading.
+
+    async def poll(self, max_records: int | None = None, *, timeout_s: float | None = 0.0) -> list[ConsumerRecord]:
+        """Up to `max_records` (None: max.poll.records); waits up to `timeout_s` (None: without limit) for the first.
+
+        The error of a partition is raised when no records are left to return; CorruptBatchError when its batch is next,
+        and again until the partition is sought beyond it (on.corrupt.batch=skip does so by itself).
+        """
+        wanted = self._max_poll_records if max_records is None else max_records
+        deadline, left_s = 0.0, timeout_s
+        if timeout_s:
+            self._reader.check_open()
+            deadline = self._loop.time() + timeout_s
+        while True:
+            await self._wait_until_ready(left_s)
+            if not self._fetcher.ready:
+                return []
+            # Empty where all that was left of a batch had been returned.
+            records = self._reader.take(wanted)
+            if records or wanted < 1:
+                return records
+            if timeout_s:
+                left_s = max(0.0, deadline - self._loop.time())
+
+    def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+        return self._records()
+
+    async def _records(self) -> AsyncIterator[ConsumerRecord]:
+        source = self._reader
+        in_flight = source.in_flight
+        while True:
+            await self._wait_until_ready(None)
+            reader = next(iter(self._fetcher.ready))
+            head = (reader.partition.topic, int(reader.partition.partition))
+            epoch, tracks = reader.epoch, source.tracks_in_flight
+            fields, generation = source.fields(reader), reader.generation
+            for each in fields:
+                if tracks:
+                    in_flight[reader.partition] = Offset(each[0]), epoch
+                    self._polls += 1
+                    epoch = reader.epoch
+                reader.position = Offset(each[0] + 1)
+                yield _new_record(ConsumerRecord, head + each)
+                if reader.generation != generation or reader.fields is not fields or source.interrupted:
+                    break  # sought, paused or revoked meanwhile, or about to be revoked
+            else:
+                source.finish(reader)
+
+    async def poll_batch(self, *, timeout_s: float | None = 0.0) -> ConsumerBatch | None:
+        """The next batch as a whole, or what is left of it; None: there was none in time. Errors as `poll`."""
+        while True:
+            await self._wait_until_ready(timeout_s)
+            if not self._fetcher.ready:
+                return None
+            batch = self._reader.take_batch()
+            if batch is not None:
+                return batch
+
+    async def poll_batches(
+        self, ends: Mapping[Partition, int], *, bytes_max: int, timeout_s: float
+    ) -> list[ConsumerBatch]:
+        """What was fetched of the records before `ends`, which name all partitions that are assigned: about bytes_max
+        at most, as it was written, so a partition's last batch may go beyond its end. Empty: all ends are reached.
+
+        Waits while there is nothing; RequestTimedOutError after `timeout_s`. Errors as `poll`.
+        """
+        left = _Unread([(self._reader.reader(partition), end) for partition, end in ends.items()])
+        deadline = self._loop.time() + timeout_s
+        found: list[ConsumerBatch] = []
+        size = 0
+        while size < bytes_max and left.readers():
+            ready = bool(self._fetcher.ready)
+            if not ready and found:
+                break
+            before, left_s = left.positions(), deadline - self._loop.time()
+            if not ready and left_s <= 0:
+                reader, end = left.readers()[0]
+                raise RequestTimedOutError(
+                    f"{reader.partition}: no record at offset {reader.position} was fetched within {timeout_s:g} s;"
+                    f" records up to offset {end} were expected"
+                )
+            batch = await self._next_batch(left_s)
+            if batch is not None and batch.first_offset < left.ends[batch.topic, batch.partition]:
+                found.append(batch)
+                size += batch.header.size_bytes
+            if left.positions() != before:
+                deadline = self._loop.time() + timeout_s
+        return found
+
+    async def _next_batch(self, timeout_s: float) -> ConsumerBatch | None:
+        """As `poll_batch`; None also when the position has moved."""
+        if not self._fetcher.ready:
+            self._reader.check_open()
+            (self._group or self._reader).raise_error()
+            await asyncio.wait([self._fetcher.next_change()], timeout=timeout_s)
+        return await self.poll_batch() if self._fetcher.ready else None
+
+    async def batches(self) -> AsyncIterator[ConsumerBatch]:
+        """All batches, without end."""
+        while True:
+            batch = await self.poll_batch(timeout_s=None)
+            if batch is not None:
+                yield batch
+
+    def _hand_back(self, firsts: Mapping[TopicPartition, Offset], at: ConsumerRecord | None) -> None:
+        """For the synchronous consumer: `AssignedReader.hand_back`."""
+        self._reader.hand_back(firsts, at)
+
+    async def _wait_until_ready(self, timeout_s: float | None) -> None:
+        """Until records are ready, or the timeout. Raises the error of a partition, if one has any."""
+        source, group = self._reader, self._group
+        source.check_open()
+        source.in_flight.clear()
+        self._polls += 1
+        self._polling = True
+        try:
+            if group is not None:
+                await group.settle()
+            if not self._fetcher.ready:
+                await self._wait_for_fetch(timeout_s)
+        finally:
+            self._polling = False
+
+    async def _wait_for_fetch(self, timeout_s: float | None) -> None:
+        source, group, fetcher = self._reader, self._group, self._fetcher
+        begin, timed_out = self._loop.time(), False
+        while not fetcher.ready:
+            (group or source).raise_error()
+            if timed_out:
+                return
+            left_s = None if timeout_s is None else max(0.0, begin + timeout_s - self._loop.time())
+            await asyncio.wait([fetcher.next_change()], timeout=left_s)
+            source.check_open()
+            if group is not None:
+                await group.settle()
+            timed_out = timeout_s is not None and self._loop.time() >= begin + timeout_s
+
+    # Commits.
 
     async def commit(self, offsets: ToCommit | ConsumerRecord | None = None, *, timeout_s: float | None = None) -> None:
-        """Until it is replicated. None: all that was handed out; a record: that one, and all before it in its
-        partition; a mapping: as it says, the next offset to read of each partition.
+        """Commit, and wait until the commit is replicated. None: all records that were returned; a record: that one,
+        and all before it in its partition; a mapping: for each partition the next offset to read.
 
-        UnknownMemberIdError and IllegalGenerationError where this member was put out: what it reads is another's now.
-        RequestTimedOutError. Of several partitions the error of the first that was refused; the others are committed.
+        UnknownMemberIdError and IllegalGenerationError where this member was removed from the group: its partitions are
+        another member's now. RequestTimedOutError. Of several partitions the error of the first that was refused; the
+        others are committed.
         """
-        self._require_group()
-        await self._commit(self._to_commit(offsets), self._api_timeout_s if timeout_s is None else timeout_s)
-
-    async def _commit(self, wanted: Mapping[TopicPartition, OffsetAndMetadata], timeout_s: float) -> None:
-        if not wanted:
-            return
-        refused = await self._offsets.commit(wanted, timeout_s=timeout_s)
-        self._keep({one: at for one, at in wanted.items() if one not in refused})
-        for partition, error in refused.items():
-            raise error.restored(f"{partition}: {error.message}", error.details)
+        await self._required_group().commit(offsets, timeout_s)
 
     async def _commit_before(self, firsts: Mapping[TopicPartition, Offset], timeout_s: float | None) -> None:
-        """As `commit`, for whoever has not handed out these and what follows them."""
-        wanted = dict(self._to_commit(None))
-        wanted.update({one: OffsetAndMetadata(at) for one, at in firsts.items() if one in wanted})
-        await self._commit(wanted, self._api_timeout_s if timeout_s is None else timeout_s)
+        """For the synchronous consumer: `ConsumerGroup.commit_before`."""
+        await self._required_group().commit_before(firsts, timeout_s)
 
     def commit_async(self, offsets: ToCommit | ConsumerRecord | None = None) -> asyncio.Task[None]:
-        """As `commit`, of what was handed out until now, without waiting. Commits go out in their order."""
-        self._require_group()
-        work = self._commit(self._to_commit(offsets), self._api_timeout_s)
-        return asyncio.ensure_future(work)  # sim: its end is the caller's to hear of
+        """As `commit`, of what was returned until now, without waiting. Commits are sent in their order."""
+        return self._required_group().commit_async(offsets)
 
     async def committed(
         self, partitions: Iterable[Partition], *, timeout_s: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed; None: nothing. RequestTimedOutError."""
-        self._require_group()
-        wanted = [as_partition(one) for one in partitions]
-        patience_s = self._api_timeout_s if timeout_s is None else timeout_s
-        return await self._offsets.fetch(wanted, stable=True, timeout_s=patience_s) if wanted else {}
-
-    def _to_commit(self, offsets: ToCommit | ConsumerRecord | None) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        if offsets is None:
-            return self._positions(self._fetcher.readers)
-        if isinstance(offsets, ConsumerRecord):
-            offsets = {(offsets.topic, offsets.partition): offsets.offset + 1}
-        found = {}
-        for given, at in offsets.items():
-            partition = as_partition(given)
-            found[partition] = at if isinstance(at, OffsetAndMetadata) else self._with_epoch(partition, Offset(at))
-        return found
-
-    def _with_epoch(self, partition: TopicPartition, offset: Offset) -> OffsetAndMetadata:
-        """The epoch of the record before is known at the position alone."""
-        if offset < 0:
-            raise InvalidRequestError(f"offset {offset}: offsets count from 0", field="offset", limit=0)
-        reader = self._fetcher.readers.get(partition)
-        at_position = reader is not None and reader.position == offset
-        return OffsetAndMetadata(offset, reader.epoch if reader is not None and at_position else None)
-
-    def _positions(
-        self, partitions: Iterable[TopicPartition], *, processed: bool = False
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """`processed`: without what is in flight."""
-        found: dict[TopicPartition, OffsetAndMetadata] = {}
-        for partition in partitions:
-            reader = self._fetcher.readers.get(partition)
-            if reader is None or reader.position is None:
-                continue
-            at: tuple[Offset, LeaderEpoch | None] = reader.position, reader.epoch
-            if processed:
-                at = self._in_flight.get(partition, at)
-            found[partition] = OffsetAndMetadata(*at)
-        return found
-
-    def _keep(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        self._committed.update({one: at.offset for one, at in committed.items()})
-
-    async def _commit_now_and_then(self) -> None:
-        while True:
-            await asyncio.sleep(self._config[consuming.AUTO_COMMIT_INTERVAL_MS] / 1000)
-            if not self._subscribed or self._member.state is MembershipState.JOINED:
-                await self._commit_quietly(self._fetcher.readers)
-
-    async def _commit_quietly(self, partitions: Iterable[TopicPartition]) -> None:
-        """What was processed of these since the last time. Nobody waits for an error: what is not committed is read
-        again by whoever comes next.
-        """
-        positions = self._positions(partitions, processed=True)
-        wanted = {one: at for one, at in positions.items() if self._committed.get(one) != at.offset}
-        if not wanted:
-            return
-        try:
-            refused = await self._offsets.commit(wanted, timeout_s=self._api_timeout_s)
-        except StreamlogError as error:
-            _log.warning("group %s: %d offsets were not committed: %s", self._group, len(wanted), error)
-            return
-        self._keep({one: at for one, at in wanted.items() if one not in refused})
-        for one, why in refused.items():
-            _log.warning("group %s: the offset of %s was not committed: %s", self._group, one, why)
-
-    # At a poll.
-
-    def _on_news(self) -> None:
-        self._interrupted = True
-        self._fetcher.wake()
-
-    async def _settle(self) -> None:
-        if self._group is None or not self._interrupted:
-            return
-        self._interrupted = False
-        owned = self._member.owned
-        try:
-            await self._rebalancing.settle()
-        except BaseException:
-            self._interrupted = True  # what was not done is to be done by the next poll
-            raise
-        if self._member.owned != owned:
-            self._committed = {one: at for one, at in self._committed.items() if one in self._member.owned}
-
-    def _on_error(self, reader: PartitionReader, error: StreamlogError) -> None:
-        """A topic that is being deleted is taken away in a moment, and is no error of who subscribed to it."""
-        if self._subscribed and isinstance(error, UnknownTopicOrPartitionError):
-            if not reader.retrying:
-                reader.retrying = True
-                self._loop.call_later(_UNKNOWN_TOPIC_RETRY_S, self._again, reader)
-            return
-        super()._on_error(reader, error)
-
-    def _again(self, reader: PartitionReader) -> None:
-        reader.retrying = False
-        if reader.error is not None and self._fetcher.readers.get(reader.partition) is reader:
-            self._fetcher.try_again(reader)
+        """The committed offsets of the group; None: none. RequestTimedOutError."""
+        return await self._required_group().committed(partitions, timeout_s)
 
 
-def _offset(committed: OffsetAndMetadata | None) -> Offset | None:
-    return None if committed is None else committed.offset
+class _Unread:
+    """What `poll_batches` has still to read: each partition's reader, and where it ends."""
+
+    def __init__(self, wanted: list[tuple[PartitionReader, int]]) -> None:
+        self._wanted = wanted
+        self.ends = {(reader.partition.topic, reader.partition.partition): end for reader, end in wanted}
+
+    def readers(self) -> list[tuple[PartitionReader, int]]:
+        """Those that are not at their end."""
+        return [(reader, end) for reader, end in self._wanted if reader.position is None or reader.position < end]
+
+    def positions(self) -> list[int | None]:
+        return [reader.position for reader, _ in self._wanted]

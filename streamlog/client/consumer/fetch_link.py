@@ -1,10 +1,10 @@
-"""The stream of fetched batches from one node, for all partitions of a consumer that it leads.
+"""The fetch stream from one node, for all partitions of a consumer that the node leads.
 
-    add(reader), remove(reader) --> changes --FetchStream--> parts of partitions --> Fetching
+    add(reader), remove(reader) --> changes --FetchStream--> parts of partitions --> FetchListener
 
-The stream begins when there is something to read and is begun anew, after a back-off, when it breaks. Each addition has
-a correlation id, so what was sent before a seek is told from what was sent after it. What comes in is not read faster
-than the consumer's buffer takes it, and then the node does not send.
+The stream is opened when there is a partition to read, and again, after a back-off, when it breaks. Each addition has a
+correlation id, so parts that were sent before a seek are ignored. Responses are received only while the consumer's
+buffer has space, which holds up the node by flow control.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from streamlog.ports import Buffer
 _METHOD: Final = "streamlog.v1.Batches/FetchStream"
 
 
-class Fetching(Protocol):
-    """Whom a link tells: the consumer's fetcher."""
+class FetchListener(Protocol):
+    """Notified by a link: the consumer's fetcher."""
 
     def on_part(self, reader: PartitionReader, part: pb.FetchedPartition, batches: Buffer) -> None: ...
 
     def on_broken(self, link: FetchLink, error: StreamlogError) -> None:
-        """The stream broke; it will be begun anew with all that is read on it."""
+        """The stream broke; it will be opened again, for the same partitions."""
         ...
 
-    async def wait_until_room(self) -> None:
+    async def wait_until_space(self) -> None:
         """In the consumer's buffer."""
         ...
 
@@ -45,7 +45,7 @@ class FetchLink:
         self,
         address: str,
         connections: Connections,
-        fetching: Fetching,
+        listener: FetchListener,
         settings: pb.FetchSettings,
         bytes_max: int,
         backoff: Backoff,
@@ -53,30 +53,30 @@ class FetchLink:
         """`bytes_max`: of one partition in one response."""
         self.address = address
         self._connections = connections
-        self._fetching = fetching
+        self._listener = listener
         self._settings = settings
         self._bytes_max = bytes_max
         self._backoff = backoff
         self._loop = asyncio.get_running_loop()
         self._readers: dict[TopicPartition, PartitionReader] = {}
-        self._changes: dict[TopicPartition, None] = {}  # to be told to the node
-        self._news = asyncio.Event()
+        self._changes: dict[TopicPartition, None] = {}  # to be sent to the node
+        self._changed = asyncio.Event()
 
     def add(self, reader: PartitionReader) -> None:
-        """Read it from its fetch offset on."""
+        """Fetch it from its fetch offset on."""
         reader.link = self
-        reader.correlation = self._fetching.next_correlation()
+        reader.correlation = self._listener.next_correlation()
         self._readers[reader.partition] = reader
         self._change(reader.partition)
 
     def remove(self, reader: PartitionReader) -> None:
-        """Read it no more."""
+        """Stop fetching it."""
         reader.link = None
         self.ended(reader)
         self._change(reader.partition)
 
     def ended(self, reader: PartitionReader) -> None:
-        """The node reads it no more."""
+        """The node has stopped sending it."""
         if self._readers.get(reader.partition) is reader:
             del self._readers[reader.partition]
         if reader.link is self:
@@ -84,22 +84,22 @@ class FetchLink:
 
     def _change(self, partition: TopicPartition) -> None:
         self._changes[partition] = None
-        self._news.set()
+        self._changed.set()
 
     async def run(self) -> None:
         """Until it is cancelled."""
         failures = 0
         while True:
             while not self._readers:
-                self._news.clear()
-                await self._news.wait()
+                self._changed.clear()
+                await self._changed.wait()
             began = self._loop.time()
             try:
                 await self._stream()
-                error: StreamlogError = NetworkError(f"{self.address} has ended the stream")
+                error: StreamlogError = NetworkError(f"{self.address} has closed the fetch stream")
             except StreamlogError as broken:
                 error = broken
-            self._fetching.on_broken(self, error)
+            self._listener.on_broken(self, error)
             failures = 1 if self._loop.time() - began > 1.0 else failures + 1
             await self._backoff.wait(failures)
 
@@ -119,13 +119,13 @@ class FetchLink:
                 await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _send(self, stream: calls.CallStream[list[fetched.Fetched]]) -> None:
-        """All that is read here, then what changes."""
+        """All partitions of this link, then the changes."""
         self._changes = dict.fromkeys(self._readers)
         for reader in self._readers.values():
-            reader.correlation = self._fetching.next_correlation()
+            reader.correlation = self._listener.next_correlation()
         settings: pb.FetchSettings | None = self._settings
         while True:
-            self._news.clear()
+            self._changed.clear()
             if self._changes:
                 changes, self._changes = self._changes, {}
                 request = pb.FetchStreamRequest(settings=settings)
@@ -134,13 +134,13 @@ class FetchLink:
                 await stream.send(request)
                 settings = None
             else:
-                await self._news.wait()
+                await self._changed.wait()
 
     def _put(self, request: pb.FetchStreamRequest, partition: TopicPartition) -> None:
         reader = self._readers.get(partition)
         if reader is None:
-            gone = request.remove.add()
-            gone.topic, gone.partition = partition.topic, partition.partition
+            removed = request.remove.add()
+            removed.topic, removed.partition = partition.topic, partition.partition
             return
         part = request.add.add()
         part.topic, part.partition = partition.topic, partition.partition
@@ -156,11 +156,11 @@ class FetchLink:
 
     async def _receive(self, stream: calls.CallStream[list[fetched.Fetched]]) -> None:
         while True:
-            await self._fetching.wait_until_room()
-            answer = await stream.recv()
-            if answer is None:
+            await self._listener.wait_until_space()
+            response = await stream.recv()
+            if response is None:
                 return
-            for part, batches in answer:
+            for part, batches in response:
                 reader = self._readers.get(TopicPartition(part.topic, PartitionId(part.partition)))
                 if reader is not None and reader.correlation == part.correlation_id:
-                    self._fetching.on_part(reader, part, batches)
+                    self._listener.on_part(reader, part, batches)

@@ -1,13 +1,13 @@
-"""Where each partition of a consumer is read, and what is done when it cannot be.
+"""Prefetching: from which leader each partition of a consumer is fetched, and what follows an error.
 
-    assigned --locate--> position --route--> link to the leader --parts--> buffered --> handed out by the consumer
+    assigned --locate--> position --route--> link to the leader --parts--> buffered --> taken by the consumer
                             ^                      |
                             |__ out of range, log truncated: auto.offset.reset
-                                                   |__ NOT_LEADER, broken stream ...: again, here or at another leader
+                                                   |__ NOT_LEADER, broken stream: retried, here or at the new leader
 
-A leader that moves is followed; the user sees an error only where nothing but he can help: a topic that is not there,
-an offset out of range or a truncated log with auto.offset.reset=none, a damaged batch. It is told at each poll until
-the partition is sought or assigned anew.
+A leader that moves is followed. The user gets only errors that need a decision: an unknown topic, an offset out of
+range or a truncated log with auto.offset.reset=none, a corrupt batch. Polls raise such an error until the partition is
+sought or assigned again.
 
 The buffer is fetch.max.bytes for all partitions together; a paused partition holds nothing in it.
 """
@@ -28,6 +28,7 @@ from streamlog.client.connection.connections import Connections
 from streamlog.client.connection.metadata import MetadataCache
 from streamlog.client.consumer.corrupt_batches import CorruptBatches, corrupt_batch
 from streamlog.client.consumer.fetch_link import FetchLink
+from streamlog.client.consumer.log_truncation import position_after_truncation
 from streamlog.client.consumer.offset_finder import AtTime, Bound, OffsetAndTimestamp, OffsetFinder, OffsetSpec
 from streamlog.client.consumer.partition_reader import PartitionReader
 from streamlog.config.offset_reset import BY_DURATION, AutoOffsetReset
@@ -44,9 +45,9 @@ from streamlog.errors import (
 from streamlog.model import NO_OFFSET, LeaderEpoch, Offset, TopicPartition
 from streamlog.ports import Buffer, Clock
 
-# How long one attempt to find positions may take before it is begun anew; there is no end to the attempts.
+# Timeout of one attempt to find positions; attempts are repeated without limit.
 _LOCATE_S: Final = 60.0
-# So often a node is asked again that cannot read its own log: it may be mended, or another node may lead.
+# Retries of a fetch whose leader cannot read its own log: it may be repaired meanwhile, or another node may lead.
 _CORRUPT_READS_MAX: Final = 8
 
 
@@ -79,18 +80,18 @@ class Fetcher:
         self._corrupt = corrupt
         self._loop = asyncio.get_running_loop()
         self.readers: dict[TopicPartition, PartitionReader] = {}
-        self.ready: dict[PartitionReader, None] = {}  # those that have something to hand out, in turn
+        self.ready: dict[PartitionReader, None] = {}  # those with a batch to take, in turn
         self._links: dict[str, FetchLink] = {}
         self._buffered_bytes = 0
-        self._room = asyncio.Event()
-        self._news: list[asyncio.Future[None]] = []  # of those who wait for records, errors or positions
+        self._has_space = asyncio.Event()  # in the buffer
+        self._waiters: list[asyncio.Future[None]] = []  # for records, errors or positions
         self._correlations = itertools.count(1)
         self._spawn: Callable[[Coroutine[Any, Any, None]], object] | None = None
         self._unlocated = asyncio.Event()
         metadata.listen(self._on_metadata)
 
     async def run(self) -> None:
-        """Until it is cancelled. What fails in here is a bug, and is raised."""
+        """Until it is cancelled. An exception in here is a bug, and is raised."""
         async with asyncio.TaskGroup() as tasks:
             self._spawn = tasks.create_task
             for link in self._links.values():
@@ -104,8 +105,8 @@ class Fetcher:
         starts: dict[TopicPartition, OffsetSpec | Offset | None],
         ends: Mapping[TopicPartition, Offset] | None = None,
     ) -> None:
-        """Read these, and no others. None: as auto.offset.reset says. Those that are read already go on where they are
-        unless a start is given.
+        """Read these, and no others. None: those that are read already continue, others start as auto.offset.reset
+        says.
         """
         for partition in [one for one in self.readers if one not in starts]:
             reader = self.readers.pop(partition)
@@ -148,13 +149,13 @@ class Fetcher:
         self._route(reader)
 
     def hold(self, reader: PartitionReader) -> None:
-        """Hand out nothing of it any more: it is being given up."""
+        """Return no more of its records: it is being revoked."""
         reader.held = True
         self._leave(reader)
         self._changed(reader, reader.rewind)
 
     def try_again(self, reader: PartitionReader) -> None:
-        """As if it had no error."""
+        """Read on as if it had no error."""
         start = reader.start
         if start is not None:
             self.move(reader, start)
@@ -177,13 +178,13 @@ class Fetcher:
                 self.fail(reader, why or _no_start(reader.partition))
 
     def fail(self, reader: PartitionReader, error: StreamlogError) -> None:
-        """It stands until it is sought or assigned anew."""
+        """Stop reading it until it is sought or assigned again."""
         self._leave(reader)
         self._changed(reader, lambda: reader.fail(error))
         self.wake()
 
     def _changed(self, reader: PartitionReader, change: Callable[[], object]) -> None:
-        """What the change drops leaves the buffer."""
+        """Make a change, and account for what it drops from the buffer."""
         before = reader.buffered_bytes
         change()
         self._count(reader.buffered_bytes - before)
@@ -207,8 +208,8 @@ class Fetcher:
                 spawn(self._locate(topic, readers))
 
     async def _locate(self, topic: str, readers: list[PartitionReader]) -> None:
-        """Find the positions of those that have none; begin to read the others. Goes on until it is done or of no use:
-        a reader that was sought meanwhile, which its generation tells, has nothing to do with the answer.
+        """Find the positions of those that have none; start to read the others. Repeats until all are found. A reader
+        that was sought meanwhile, as its generation shows, ignores the result.
         """
         asked = {reader.partition: (reader, reader.generation) for reader in readers}
 
@@ -233,7 +234,7 @@ class Fetcher:
             timed = [partition for partition, place in places.items() if isinstance(place, AtTime)]
             try:
                 await self._metadata.look_up([topic], timeout_s=_LOCATE_S)
-                # The ends are asked first, so that no record of that time can come between the two answers.
+                # The ends are looked up first: a record of that time that arrives between the two lookups is not lost.
                 ends |= await self._finder.find(dict.fromkeys(timed, Bound.LATEST), timeout_s=_LOCATE_S)
                 await self._finder.find(places, timeout_s=_LOCATE_S, on_found=on_found)
             except StreamlogError as error:
@@ -257,7 +258,7 @@ class Fetcher:
                 self._route(reader)
 
     def _route(self, reader: PartitionReader) -> None:
-        """Read it where its leader is, if it can be read."""
+        """Fetch it from its leader, if it can be fetched."""
         if not reader.wants_data or self.readers.get(reader.partition) is not reader:
             return
         leader = self._metadata.leader(reader.partition)
@@ -289,7 +290,7 @@ class Fetcher:
     def on_broken(self, link: FetchLink, error: StreamlogError) -> None:
         self._metadata.refresh()
 
-    # What comes in.
+    # Fetched parts.
 
     def on_part(self, reader: PartitionReader, part: pb.FetchedPartition, batches: Buffer) -> None:
         """`part`: all but the batches."""
@@ -318,22 +319,22 @@ class Fetcher:
             ),
         )
         if reader.error is not None:
-            self._leave(reader)  # what comes before the batch that cannot be read is handed out first
+            self._leave(reader)  # the error is raised after the batches before it were taken
         if reader.at_end and reader.link is not None:
             reader.link.ended(reader)
         if reader.batches:
             self.ready[reader] = None
-        self.wake()  # where there is nothing to hand out the position has moved all the same
+        self.wake()  # the position may have moved even if there is no batch
 
     def _on_error(self, reader: PartitionReader, error: StreamlogError) -> None:
-        """The node reads it no further."""
+        """The node has stopped sending it."""
         link = reader.link
         if link is not None:
             link.ended(reader)
         if isinstance(error, OffsetOutOfRangeError):
             self._on_out_of_range(reader, error)
         elif isinstance(error, DamagedFileError) and reader.batches:
-            # What was fetched before the damage is good: it is handed out first, and then the node is asked again.
+            # The batches before the damage are intact: they are taken first, then the fetch is retried.
             self._loop.call_later(self._backoff.delay_s(1), self._again, reader, reader.generation)
         elif not error.retriable and error.details.get("retriable") is not True:
             self.fail(reader, error)
@@ -353,67 +354,65 @@ class Fetcher:
 
     def _on_out_of_range(self, reader: PartitionReader, error: StreamlogError) -> None:
         if reader.batches:
-            # What was fetched before is still good. It is asked for again when that has been handed out.
+            # What was fetched before is still valid: it is taken first, then the fetch is retried.
             reader.fetch_offset, reader.fetch_epoch = reader.batches[-1].next_offset, reader.fetch_epoch
             self._loop.call_later(self._backoff.delay_s(1), self._again, reader, reader.generation)
             return
         self._reset(reader, OffsetOutOfRangeError(error.message, **error.details))
 
     def _on_diverging(self, reader: PartitionReader, end: pb.EpochEnd) -> None:
-        """The log is another one since (KIP-320): what was read beyond `end` is not in it any more."""
+        """The leader's log has diverged from what was read (`log_truncation`)."""
         if reader.link is not None:
             reader.link.ended(reader)
-        position = reader.position
-        if end.end_offset < 0:
-            self._reset(reader, _truncated(reader.partition, position, end.end_offset))
+        if reader.position is None:
             return
-        if position is not None and end.end_offset < position and self._rules.reset.strategy == "none":
-            self.fail(reader, _truncated(reader.partition, position, end.end_offset))
+        may_go_back = self._rules.reset.strategy != "none"
+        try:
+            position = position_after_truncation(
+                reader.partition,
+                reader.position,
+                end,
+                may_go_back=may_go_back,
+                remedy="seek to an offset of your choice, or set auto.offset.reset",
+            )
+        except LogTruncatedError as error:
+            self._reset(reader, error)
             return
         epoch = LeaderEpoch(end.leader_epoch) if end.leader_epoch >= 0 else None
-        self._changed(reader, lambda: reader.truncate(Offset(end.end_offset), epoch))
+        self._changed(reader, lambda: reader.truncate(position, epoch))
         self._route(reader)
 
-    # The buffer, and who waits.
+    # The buffer, and what waits for a change.
 
-    def handed_out(self, size: int) -> None:
+    def taken(self, size: int) -> None:
         self._count(-size)
 
     def _count(self, size: int) -> None:
         self._buffered_bytes += size
         if self._buffered_bytes < self._rules.buffer_bytes:
-            self._room.set()
+            self._has_space.set()
         else:
-            self._room.clear()
+            self._has_space.clear()
 
-    async def wait_until_room(self) -> None:
+    async def wait_until_space(self) -> None:
+        """In the buffer."""
         while self._buffered_bytes >= self._rules.buffer_bytes:
-            await self._room.wait()
+            await self._has_space.wait()
 
-    def news(self) -> asyncio.Future[None]:
-        """Done when there is something to hand out or to tell."""
+    def next_change(self) -> asyncio.Future[None]:
+        """Done when there are records, errors or positions to look at."""
         future: asyncio.Future[None] = self._loop.create_future()
-        self._news.append(future)
+        self._waiters.append(future)
         return future
 
     def wake(self) -> None:
-        waiting, self._news = self._news, []
-        for future in waiting:
+        waiters, self._waiters = self._waiters, []
+        for future in waiters:
             if not future.done():
                 future.set_result(None)
 
 
 def _no_start(partition: TopicPartition) -> StreamlogError:
     return InvalidRequestError(
-        f"{partition}: where to begin? auto.offset.reset is none, and no start was given", field="start"
-    )
-
-
-def _truncated(partition: TopicPartition, position: Offset | None, end: int) -> StreamlogError:
-    return LogTruncatedError(
-        f"{partition}: the log was truncated at offset {end}, and {position} was to be read next: seek to go on",
-        topic=partition.topic,
-        partition=partition.partition,
-        offset=position,
-        log_end=end,
+        f"{partition} has no start position, because auto.offset.reset is none: give a start, or seek", field="start"
     )

@@ -1,14 +1,14 @@
-"""One partition as a consumer reads it: the position, and what was fetched ahead of it.
+"""One partition as a consumer reads it: the position, and the batches prefetched beyond it.
 
-    locating: no position yet    --ListOffsets-->    reading    --pause, error-->    standing
+    locating: no position yet    --ListOffsets-->    reading    --pause, error-->    stopped
 
-    position <= first offset of `batches` ... <= fetch_offset      (position: next to hand out; fetch_offset: to fetch)
+    position <= first offset of `batches` ... <= fetch_offset      (position: next to return; fetch_offset: to fetch)
 
-With each offset goes the leader epoch of the record before it, so that the leader can tell when that record is no
-longer in its log (KIP-320).
+Each offset is kept with the leader epoch of the record before it, by which the leader detects that its log has diverged
+(`log_truncation`).
 
-A reader of committed records passes over aborted transactions (`aborted`). Control batches are never handed out. At a
-batch that cannot be decoded it stops, or passes over it (`corrupt_batches`).
+Control batches are never returned, nor, with read_committed, those of aborted transactions (`aborted`). A batch that
+cannot be decoded is an error, or skipped (`corrupt_batches`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from streamlog.client.connection.metadata import Leader
-from streamlog.client.consumer.aborted import Aborted
+from streamlog.client.consumer.aborted import AbortedTransactions
 from streamlog.client.consumer.consumer_records import ConsumerBatch
 from streamlog.client.consumer.corrupt_batches import UNREADABLE, CorruptBatches, corrupt_batch
 from streamlog.client.consumer.offset_finder import OffsetSpec
@@ -54,22 +54,22 @@ class PartitionReader:
         self.fetch_offset = NO_OFFSET
         self.fetch_epoch: LeaderEpoch | None = None
         self.batches: deque[ConsumerBatch] = deque()
-        self.fields: Iterator[Fields] | None = None  # of batches[0], where part of it was handed out
+        self.fields: Iterator[Fields] | None = None  # of batches[0], where part of it was returned
         self.buffered_bytes = 0
         self.paused = False
-        self.held = False  # it is being given up, and read no more
-        self.error: StreamlogError | None = None  # told until it is sought, or assigned anew
+        self.held = False  # it is being revoked, and no longer read
+        self.error: StreamlogError | None = None  # raised until it is sought, or assigned again
         self.retrying = False  # in spite of its error
-        self.generation = 0  # counts seeks: what was asked before one does not count after it
-        self.asked_generation = -1  # as of the last search for its position
-        self.correlation = 0  # of what is being fetched
+        self.generation = 0  # counts seeks: results of requests made before a seek are ignored after it
+        self.asked_generation = -1  # as of the last lookup of its position
+        self.correlation = 0  # of the fetch under way
         self.link: ReaderLink | None = None
         self.leader: Leader | None = None  # as of the last request
         self.failures = 0
-        self.high_watermark = NO_OFFSET  # as last told; NO_OFFSET: not yet
+        self.high_watermark = NO_OFFSET  # as of the last fetch; NO_OFFSET: none yet
         self.last_stable_offset = NO_OFFSET
         self.log_start = NO_OFFSET
-        self._aborted = Aborted()
+        self._aborted = AbortedTransactions()
 
     @property
     def wants_data(self) -> bool:
@@ -78,11 +78,11 @@ class PartitionReader:
 
     @property
     def at_end(self) -> bool:
-        """All that is wanted of it was fetched."""
+        """All offsets that are wanted have been fetched."""
         return self.end is not None and self.fetch_offset >= self.end
 
     def locate(self, start: OffsetSpec) -> None:
-        """Find its position anew."""
+        """Look its position up again."""
         self._drop(None, None)
         self.start = start
 
@@ -92,7 +92,7 @@ class PartitionReader:
         self.start = None
 
     def rewind(self) -> None:
-        """Forget what was fetched ahead."""
+        """Drop what was prefetched."""
         if self.position is not None:
             self._drop(self.position, self.epoch)
 
@@ -110,8 +110,7 @@ class PartitionReader:
         self.generation += 1
         self._aborted.clear()
 
-    # What comes in.
-
+    # Fetched batches.
     def add(
         self,
         data: Buffer,
@@ -121,8 +120,8 @@ class PartitionReader:
         check_crcs: bool,
         corrupt: CorruptBatches,
     ) -> int:
-        """Batches from `fetch_offset` on; returns their bytes. Where one cannot be read at all, `error` stands, to be
-        reported when those before it have been handed out.
+        """Add batches from `fetch_offset` on; returns their bytes. Where one cannot be read at all, `error` is set; it
+        is raised when those before it have been returned.
         """
         before = self.buffered_bytes
         self._aborted.add(aborted)
@@ -131,10 +130,10 @@ class PartitionReader:
                 if header.next_offset <= self.fetch_offset:
                     continue
                 if read_committed:
-                    passed_over = self._passes_over(data, at, header, check_crcs=check_crcs, corrupt=corrupt)
+                    skipped = self._skips(data, at, header, check_crcs=check_crcs, corrupt=corrupt)
                 else:
-                    passed_over = header.is_control
-                if not passed_over:
+                    skipped = header.is_control
+                if not skipped:
                     first = Offset(max(self.fetch_offset, header.base_offset))
                     batch = ConsumerBatch(
                         self.partition, data, at, header, first=first, check=check_crcs, corrupt=corrupt
@@ -151,14 +150,12 @@ class PartitionReader:
             self.position, self.epoch = self.fetch_offset, self.fetch_epoch
         return self.buffered_bytes - before
 
-    def _passes_over(
-        self, data: Buffer, at: int, header: BatchHeader, *, check_crcs: bool, corrupt: CorruptBatches
-    ) -> bool:
-        """As `Aborted.passes_over`. CorruptBatchError of a control batch that cannot be decoded."""
+    def _skips(self, data: Buffer, at: int, header: BatchHeader, *, check_crcs: bool, corrupt: CorruptBatches) -> bool:
+        """As `AbortedTransactions.skips`. CorruptBatchError of a control batch that cannot be decoded."""
         try:
             if check_crcs and header.is_control:
                 check_crc(data, at, header)
-            return self._aborted.passes_over(data, at, header)
+            return self._aborted.skips(data, at, header)
         except UNREADABLE as error:
             found = corrupt_batch(self.partition, header.base_offset, header.next_offset, error)
             if not corrupt.skips(found):
@@ -166,10 +163,10 @@ class PartitionReader:
             self._aborted.on_unreadable(header)
             return True
 
-    # What goes out.
+    # Returned batches.
 
     def finish(self) -> int:
-        """The first batch has been handed out; its bytes."""
+        """Remove the first batch, which has been returned; its bytes."""
         batch = self.batches.popleft()
         self.fields = None
         self.epoch = batch.header.leader_epoch
@@ -179,10 +176,9 @@ class PartitionReader:
         self.buffered_bytes -= batch.header.size_bytes
         return batch.header.size_bytes
 
-    def truncate(self, end: Offset, epoch: LeaderEpoch | None) -> None:
-        """The log ends there where it was read: go back."""
-        if self.position is not None:
-            if end < self.position:
-                self._drop(end, epoch)
-            else:
-                self.rewind()
+    def truncate(self, position: Offset, epoch: LeaderEpoch | None) -> None:
+        """Read again from `position`, which is not after the present one; the log has been truncated there."""
+        if position == self.position:
+            self.rewind()
+        else:
+            self._drop(position, epoch)

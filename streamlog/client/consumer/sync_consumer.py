@@ -21,9 +21,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from streamlog.client.connection.sync_loop import Begun, LoopThread, blocking, on_loop
-from streamlog.client.consumer.assigned_consumer import Partition, Start, as_partition
-from streamlog.client.consumer.async_consumer import CLOSE_S, AsyncConsumer, ToCommit
+from streamlog.client.consumer.async_consumer import CLOSE_S, AsyncConsumer
 from streamlog.client.consumer.consumer_records import ConsumerBatch, ConsumerRecord
+from streamlog.client.consumer.start_positions import Partition, Start, as_partition
+from streamlog.client.groups.consumer_group import ToCommit
 from streamlog.client.groups.rebalancing import Listener
 from streamlog.client.settings import merged
 from streamlog.model import Offset, TopicPartition

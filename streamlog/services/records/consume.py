@@ -1,6 +1,7 @@
 """Consume: a member of a group without a client library. The node is the member, on behalf of the client's stream.
 
-    first message --> Membership: the Python client's consumer, on this node's ports, so any node serves any group
+    first message --> ConsumeMember: the reader and the group of the Python client, on this node's ports: any node serves
+                      any group
     records       --> as many as there are credits for
     revoked       --> nothing more is sent; given up when all that was sent is acknowledged, released, or time is over
     acknowledged  --> committed, one commit at a time, and told
@@ -26,11 +27,16 @@ from streamlog.api.convert.subscribe import partition_status, received_record
 from streamlog.api.pb import common_pb2
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.api.service import Call, Requests, Responses
+from streamlog.client import settings as client_config
 from streamlog.client.connection.backoff import Backoff
-from streamlog.client.consumer.async_consumer import AsyncConsumer
+from streamlog.client.consumer.assigned_reader import AssignedReader
 from streamlog.client.consumer.consumer_records import ConsumerBatch
 from streamlog.client.consumer.corrupt_batches import CorruptBatches
+from streamlog.client.consumer.partition_reader import PartitionReader
+from streamlog.client.groups.consumer_group import ConsumerGroup, ToCommit
 from streamlog.client.groups.group_offsets import OffsetAndMetadata
+from streamlog.client.groups.rebalancing import Listeners
+from streamlog.config import load_consumer
 from streamlog.errors import CorruptBatchError, InvalidRequestError, StreamlogError
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId, LeaderEpoch, Offset, PartitionId, TopicPartition
@@ -79,19 +85,18 @@ class ConsumeHandler:
         return ",".join(address for address in addresses if address is not None)
 
 
-class ConsumeMember(AsyncConsumer):
-    """A consumer whose records are somebody else's to process: it gives up partitions when that one has."""
+class ConsumeMember:
+    """A member whose records are processed by a client: it gives up partitions when the client has."""
 
     def __init__(
         self,
         wanted: ConsumeJoin,
         servers: str,
         ports: Ports,
-        give_up: Callable[[Sequence[TopicPartition]], Coroutine[Any, Any, None]],
+        give_up: Callable[[Iterable[TopicPartition]], Coroutine[Any, Any, None]],
         serving_epoch: int = 0,
     ) -> None:
-        """`serving_epoch`: this node's broker epoch. When it has gone, so has the member."""
-        self._serving_epoch = serving_epoch
+        """`serving_epoch`: this node's broker epoch. When the node fails, the member is removed."""
         session_ms = wanted.session_timeout_ms
         optional = {
             "group.instance.id": wanted.instance_id,
@@ -100,7 +105,8 @@ class ConsumeMember(AsyncConsumer):
             "session.timeout.ms": session_ms,
             "heartbeat.interval.ms": min(_HEARTBEAT_MS, max(1, session_ms // 3)) if session_ms else 0,
         }
-        super().__init__(
+        config = client_config.loaded(
+            load_consumer,
             {
                 "bootstrap.servers": servers,
                 "group.id": wanted.group,
@@ -113,16 +119,51 @@ class ConsumeMember(AsyncConsumer):
                 "on.corrupt.batch": "skip" if wanted.skip_corrupt else "fail",
                 **{name: value for name, value in optional.items() if value},
             },
-            ports=ports,
+            {},
         )
+        self._name = wanted.group
         self._give_up = give_up
-        self._heard = 0
-        self.idle = True  # nothing is with the client, so it cannot be too slow
+        self._serving_epoch = serving_epoch
+        self._skipped: list[CorruptBatchError] = []  # reported to the client, not in this node's log
+        corrupt = CorruptBatches(skip=wanted.skip_corrupt, report=self._skipped.append)
+        self._reader = AssignedReader(config, ports, corrupt)
+        self._activity = 0
+        self.idle = True  # the client has no records to process, so it cannot be too slow
 
-    def _corrupt_batches(self, *, skip: bool) -> CorruptBatches:
-        """The client is told, not this node's log."""
-        self._skipped: list[CorruptBatchError] = []
-        return CorruptBatches(skip=skip, report=self._skipped.append)
+    def start(self, wanted: ConsumeJoin, listeners: Listeners) -> None:
+        """Join the group."""
+        self._reader.open()
+        self._group = ConsumerGroup(
+            self._name,
+            self._reader,
+            activity=lambda: (self._activity, self.idle),
+            before_revoke=self._give_up,
+            serving_epoch=self._serving_epoch,
+        )
+        self._reader.run_in_background(self._group.work())
+        self._group.subscribe(wanted.topics, wanted.pattern or None, listeners)
+
+    async def close(self, timeout_s: float) -> None:
+        """Leave the group."""
+        try:
+            if self._reader.is_running:
+                await self._group.close(timeout_s, processed=True)
+        finally:
+            await self._reader.close()
+
+    @property
+    def member_id(self) -> str | None:
+        """None: not a member now."""
+        return self._group.member_id
+
+    @property
+    def member_epoch(self) -> int | None:
+        """None: not a member now."""
+        return self._group.member_epoch
+
+    def reader(self, partition: TopicPartition) -> PartitionReader | None:
+        """None: not assigned now."""
+        return self._reader.fetcher.readers.get(partition)
 
     def take_skipped(self) -> list[CorruptBatchError]:
         """Those since the last time."""
@@ -130,40 +171,35 @@ class ConsumeMember(AsyncConsumer):
         return taken
 
     def wake(self) -> None:
-        """`next_batch` shall look again."""
-        self._fetcher.wake()
+        """`next_batch` looks again."""
+        self._reader.fetcher.wake()
 
-    def heard(self) -> None:
-        """The client lives."""
-        self._heard += 1
+    def on_activity(self) -> None:
+        """A message of the client was received."""
+        self._activity += 1
 
     async def next_batch(self, wanted: Callable[[], bool]) -> ConsumerBatch | None:
-        """When it is there, and wanted; meanwhile partitions come and go. None: look again. What the coordinator
-        refuses, what a partition cannot be read for.
+        """When it is ready, and wanted; meanwhile partitions are assigned and revoked. None: look again. Raises what
+        the coordinator refuses, and the error of a partition.
         """
-        self._check_open()
-        await self._settle()
-        if self._fetcher.ready:
+        reader, group = self._reader, self._group
+        reader.check_open()
+        await group.settle()
+        if reader.fetcher.ready:
             if wanted():
-                return await self.poll_batch()
+                reader.in_flight.clear()
+                return reader.take_batch()
         else:
-            for reader in self._fetcher.readers.values():
-                if reader.error is not None:
-                    self._on_error(reader, reader.error)
-        news = self._fetcher.news()
-        if not self._interrupted:
-            await news
+            group.raise_error()
+        change = reader.fetcher.next_change()
+        if not reader.interrupted:
+            await change
         return None
 
-    def _activity(self) -> tuple[int, bool]:
-        return self._heard, self.idle
-
-    @property
-    def _commits_before_giving_up(self) -> bool:
-        return True
-
-    async def _before_giving_up(self, partitions: Iterable[TopicPartition]) -> None:
-        await self._give_up(list(partitions))
+    async def commit(self, offsets: ToCommit) -> None:
+        """As AsyncConsumer.commit."""
+        self._reader.check_open()
+        await self._group.commit(offsets)
 
 
 class _Stream:
@@ -187,15 +223,9 @@ class _Stream:
 
     async def serve(self, member: ConsumeMember, up: ConsumeUp, requests: Requests[pb.ConsumeRequest]) -> None:
         self._member = member
-        await member.start()
+        listeners = Listeners(on_assigned=self._on_assigned, on_revoked=self._on_revoked, on_lost=self._on_lost)
         try:
-            member.subscribe(
-                self._wanted.topics,
-                pattern=self._wanted.pattern or None,
-                on_assigned=self._on_assigned,
-                on_revoked=self._on_revoked,
-                on_lost=self._on_lost,
-            )
+            member.start(self._wanted, listeners)
             self._take(up)
             async with asyncio.TaskGroup() as tasks:
                 others = [tasks.create_task(self._send_records()), tasks.create_task(self._keep_committing())]
@@ -205,7 +235,7 @@ class _Stream:
         finally:
             self._has_gone = True
             self._progress.set()
-            await member.close(timeout_s=_END_S)
+            await member.close(_END_S)
 
     # -- up
 
@@ -227,7 +257,7 @@ class _Stream:
                 limit=convert.CREDITS_MAX,
             )
         self._released.update((one, None) for one in up.released if one in self._revoked)
-        self._member.heard()
+        self._member.on_activity()
         self._member.idle = self._sent.is_idle
         self._acknowledged.set()
         self._progress.set()
@@ -284,11 +314,11 @@ class _Stream:
         """The place behind it is committed, unless something before it is still to be acknowledged."""
         partition = TopicPartition(skipped.topic, PartitionId(skipped.partition))
         following = Offset(skipped.next_offset or 0)
-        if partition not in self._member.assignment:
+        if self._member.reader(partition) is None:
             return
         self._sent.skip(partition, following)
         self._acknowledged.set()
-        reader = self._member._fetcher.readers.get(partition)
+        reader = self._member.reader(partition)
         end = following if reader is None else reader.high_watermark
         news = partition_status(
             partition,
@@ -302,7 +332,7 @@ class _Stream:
         await self._send(pb.ConsumeResponse(records=news))
 
     def _records(self, partition: TopicPartition, batch: ConsumerBatch, some: Sequence[Fields]) -> pb.PartitionRecords:
-        reader = self._member._fetcher.readers.get(partition)
+        reader = self._member.reader(partition)
         end = Offset(0) if reader is None else reader.high_watermark
         news = partition_status(
             partition,
@@ -320,8 +350,9 @@ class _Stream:
     async def _on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
         await self._send(pb.ConsumeResponse(assigned=_partitions(partitions)))
 
-    async def give_up(self, partitions: Sequence[TopicPartition]) -> None:
+    async def give_up(self, given_up: Iterable[TopicPartition]) -> None:
         """Until the client has done with these, and what it has acknowledged is committed."""
+        partitions = list(given_up)
         self._drop(partitions)
         self._revoked.update(dict.fromkeys(partitions))
         if not self._has_gone:

@@ -19,6 +19,7 @@ from streamlog.api.pb import records_pb2 as pb
 from streamlog.api.requests import OffsetPlace
 from streamlog.api.service import Responses
 from streamlog.client.consumer.corrupt_batches import UNREADABLE, corrupt_batch
+from streamlog.client.consumer.log_truncation import position_after_truncation
 from streamlog.errors import (
     CorruptMessageError,
     LogTruncatedError,
@@ -119,22 +120,14 @@ class SubscribeDelivery:
                 await self._finish(partition, error, responses)
 
     def _truncate(self, partition: SubscribedPartition, end: batches_pb2.EpochEnd) -> None:
-        """The log has another history since (KIP-320): what was read at `end` and beyond is no longer in it.
-
-        LogTruncatedError where the common end is unknown, or where the client did not allow records to be read again.
-        """
-        position = partition.position or Offset(0)
-        not_allowed = self._query.offset_reset is OffsetResetPolicy.NONE and end.end_offset < position
-        if end.end_offset < 0 or not_allowed:
-            raise LogTruncatedError(
-                f"{partition.topic_partition}: the log was truncated to offset {end.end_offset}, below the position "
-                f"{position}: subscribe again from a position of your choice, or set offset_reset",
-                topic=partition.topic_partition.topic,
-                partition=partition.topic_partition.partition,
-                offset=position,
-                log_end=end.end_offset,
-            )
-        partition.position = min(position, Offset(end.end_offset))
+        """The leader's log has diverged from what was read (`log_truncation`). LogTruncatedError."""
+        partition.position = position_after_truncation(
+            partition.topic_partition,
+            partition.position or Offset(0),
+            end,
+            may_go_back=self._query.offset_reset is not OffsetResetPolicy.NONE,
+            remedy="subscribe again from a position of your choice, or set offset_reset",
+        )
         partition.leader_epoch = LeaderEpoch(end.leader_epoch)
         self._placement.unplace(partition)
 
@@ -168,9 +161,7 @@ class SubscribeDelivery:
             try:
                 if committed and header.is_control:
                     check_crc(batches, position, header)
-                passed_over = (
-                    partition.aborted.passes_over(batches, position, header) if committed else header.is_control
-                )
+                passed_over = partition.aborted.skips(batches, position, header) if committed else header.is_control
                 records = iter(()) if passed_over else await self._decode(batches, position, header)
             except UNREADABLE as error:
                 await self._skip(partition, header, error, responses)

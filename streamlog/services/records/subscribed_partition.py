@@ -12,7 +12,7 @@ from streamlog.api.fetched import Fetched
 from streamlog.api.pb import batches_pb2, common_pb2
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.api.requests import OffsetPlace
-from streamlog.client.consumer.aborted import Aborted
+from streamlog.client.consumer.aborted import AbortedTransactions
 from streamlog.errors import CorruptBatchError, StreamlogError, UnknownTopicIdError
 from streamlog.model import NO_BROKER, NO_LEADER_EPOCH, LeaderEpoch, Offset, TopicId, TopicPartition
 from streamlog.records.decode import Fields
@@ -42,7 +42,7 @@ class SubscribedPartition:
         self.readable_end = Offset(0)
         self.log_start = Offset(0)
         self.sent_generation = 0  # of the records that were sent last
-        self.aborted = Aborted()  # transactions of that generation; for READ_COMMITTED
+        self.aborted = AbortedTransactions()  # transactions of that generation; for READ_COMMITTED
 
     @property
     def end_reached(self) -> bool:
