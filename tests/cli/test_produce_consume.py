@@ -159,7 +159,7 @@ def test_a_batch_that_cannot_be_decoded(cluster: InProcessCluster) -> None:
     assert done.returncode == 1
     assert done.stdout == b"before\n"
     assert b"bad-batch-0: the batch at offset 1 cannot be decoded: gzip: " in done.stderr
-    assert b"go on at offset 2" in done.stderr
+    assert b"seek to offset 2" in done.stderr
     assert b"--on-corrupt-batch skip" in done.stderr
     assert b"Traceback" not in done.stderr
     done = run(cluster, "consume", "bad-batch", "--partition", "0", "--offset", "2", "--until-end")

@@ -361,7 +361,7 @@ def test_a_batch_that_cannot_be_decoded_is_an_error_at_each_poll_and_fetched_no_
                 error = caught.value
                 assert (error.topic, error.partition, error.offset, error.next_offset) == ("t", 0, 1, 2)
                 assert not error.retriable
-                assert "go on at offset 2" in error.message
+                assert "seek to offset 2" in error.message
             assert await consumer.position(T0) == 1
             consumer.seek(T0, 2)
             assert await take(consumer, 1) == [b"after"]
@@ -453,7 +453,7 @@ def test_bytes_that_are_no_batch_at_all_are_an_error_behind_what_is_sound() -> N
             await consumer.assign([T0])
             assert await take(consumer, 1) == [b"before"]
             for _ in range(2):
-                with pytest.raises(CorruptBatchError, match=r"offset 1 .* not known") as caught:
+                with pytest.raises(CorruptBatchError, match=r"offset 1 .* is unknown") as caught:
                     await consumer.poll(timeout_s=5)
                 assert caught.value.next_offset is None
 

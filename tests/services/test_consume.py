@@ -344,7 +344,7 @@ def test_what_is_refused() -> None:
                 await client.until(lambda: False)
         async with consuming(stage) as client:
             await client.join(group="g2", offset_reset=pb.OFFSET_RESET_NONE, credits=1)
-            with pytest.raises(StreamlogError, match="group 'g2' has committed nothing of t-"):
+            with pytest.raises(StreamlogError, match="group 'g2' has no committed offset of t-"):
                 await client.until(lambda: False)
 
     tell(story)

@@ -1,7 +1,7 @@
-"""What a consumer hands out: records, or whole batches for those who are in a hurry.
+"""What a consumer returns: records, or whole batches, which are faster.
 
-A batch is unpacked when it is first looked into. Records before the position (the first batch of a fetch may begin
-before the offset asked for) are left out.
+A batch is decompressed and decoded when its records are first read. Records before the position are left out: the first
+batch of a fetch may begin before the offset that was requested.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class ConsumerRecord(NamedTuple):
-    """One record, and where it stands. Times are ms since 1970; a key or value of None is null."""
+    """One record, and its position. Times are ms since 1970; a key or value of None is null."""
 
     topic: str
     partition: int
@@ -45,7 +45,7 @@ class ConsumerRecord(NamedTuple):
 
 
 class ConsumerBatch:
-    """The records of one batch, from the consumer's position on; at least one, unless compaction took them all."""
+    """The records of one batch, from the consumer's position on; at least one, unless compaction removed them all."""
 
     def __init__(
         self,
@@ -58,11 +58,11 @@ class ConsumerBatch:
         check: bool,
         corrupt: CorruptBatches | None = None,
     ) -> None:
-        """`first`: the position. `corrupt`: what is done if it cannot be decoded; None: it is an error."""
+        """`first`: the position. `corrupt`: whether it is skipped if it cannot be decoded; None: it is an error."""
         self.topic = partition.topic
         self.partition = partition.partition
         self.header = header
-        self._where = partition
+        self._topic_partition = partition
         self._data = data
         self._at = at
         self._first = first
@@ -71,7 +71,7 @@ class ConsumerBatch:
 
     @property
     def next_offset(self) -> Offset:
-        """Where reading goes on after it."""
+        """Where reading continues after it."""
         return self.header.next_offset
 
     @property
@@ -82,7 +82,13 @@ class ConsumerBatch:
     def from_offset(self, first: Offset) -> ConsumerBatch:
         """The same from a later offset on."""
         return ConsumerBatch(
-            self._where, self._data, self._at, self.header, first=first, check=self._check, corrupt=self._corrupt
+            self._topic_partition,
+            self._data,
+            self._at,
+            self.header,
+            first=first,
+            check=self._check,
+            corrupt=self._corrupt,
         )
 
     @property
@@ -90,9 +96,9 @@ class ConsumerBatch:
         return self.header.timestamp_type
 
     def fields(self) -> Iterator[Fields]:
-        """(offset, timestamp, key, value, headers) each: the fastest way to all of them, one by one.
+        """(offset, timestamp, key, value, headers) of each record: the fastest way to all of them, one by one.
 
-        CorruptBatchError; with on.corrupt.batch=skip nothing instead.
+        CorruptBatchError; with on.corrupt.batch=skip the iterator is empty instead.
         """
         fields = self._checked(iter_fields)
         if fields is None:
@@ -132,8 +138,7 @@ class ConsumerBatch:
                 self._check = False
             return decode(self._data, self._at)
         except UNREADABLE as error:
-            # Where in the response it stood means nothing to anybody.
-            found = corrupt_batch(self._where, self.header.base_offset, self.next_offset, error)
+            found = corrupt_batch(self._topic_partition, self.header.base_offset, self.next_offset, error)
             if self._corrupt is not None and self._corrupt.skips(found):
                 return None
             raise found from error

@@ -1,4 +1,4 @@
-"""A consumer's settings as its parts go by them."""
+"""A consumer's settings, in the form that its parts use."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from streamlog.config import Config
 from streamlog.config import consumer_settings as consuming
 from streamlog.model import IsolationLevel
 
-# A node sends responses of about this size; more at once only makes them wait for one another.
+# The target size of a response; larger ones only make the next one wait longer.
 _RESPONSE_BYTES: Final = 1 << 20
-# What gRPC takes where nobody has said otherwise.
-_STOCK_RECEIVE_BYTES: Final = 4 << 20
+# gRPC's default limit on a received message.
+_DEFAULT_RECEIVE_BYTES: Final = 4 << 20
 
 
 def isolation_of(config: Config) -> IsolationLevel:
@@ -23,7 +23,7 @@ def isolation_of(config: Config) -> IsolationLevel:
 
 
 def fetch_rules(config: Config, *, own_ports: bool) -> FetchRules:
-    """`own_ports`: the consumer has made its connections itself, so it knows what they take."""
+    """`own_ports`: the consumer has made its connections itself, so it knows their limit on a received message."""
     isolation = isolation_of(config)
     response_bytes = min(_RESPONSE_BYTES, config[consuming.FETCH_MAX_BYTES])
     return FetchRules(
@@ -32,7 +32,7 @@ def fetch_rules(config: Config, *, own_ports: bool) -> FetchRules:
             bytes_min=max(1, min(config[consuming.FETCH_MIN_BYTES], response_bytes)),
             wait_ms_max=config[consuming.FETCH_MAX_WAIT_MS],
             response_bytes_max=response_bytes,
-            receive_bytes_max=RECEIVE_BYTES_MAX if own_ports else _STOCK_RECEIVE_BYTES,
+            receive_bytes_max=RECEIVE_BYTES_MAX if own_ports else _DEFAULT_RECEIVE_BYTES,
         ),
         partition_bytes_max=config[consuming.MAX_PARTITION_FETCH_BYTES],
         buffer_bytes=config[consuming.FETCH_MAX_BYTES],

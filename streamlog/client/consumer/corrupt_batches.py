@@ -1,10 +1,10 @@
 """Stored batches that cannot be decoded: what a consumer reports, and which of them it has skipped.
 
-Leaders refuse such batches (`record.validation.enable`), but old logs may hold some, so do topics that trust their
-producers, and disks damage what was sound. `on.corrupt.batch`:
+Leaders refuse such batches (`record.validation.enable`), but logs written before, and topics that are not validated,
+may contain some, and disks damage intact ones. `on.corrupt.batch`:
 
-    fail    CorruptBatchError, which names the batch and the offset behind it; reading stands until it is sought
-    skip    the batch is passed over, counted, and reported once
+    fail    CorruptBatchError, which names the batch and the offset after it; reading stops until it is sought
+    skip    the batch is skipped, counted, and reported once
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ UNREADABLE: Final = (
     MessageTooLargeError,
     UnsupportedCompressionError,
 )
-"""What `records.decode` and `check_crc` raise of a batch."""
+"""What `records.decode` and `check_crc` raise for a corrupt batch."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -37,12 +37,12 @@ _log: Final = logging.getLogger(__name__)
 def corrupt_batch(
     partition: TopicPartition, offset: Offset, next_offset: Offset | None, why: StreamlogError
 ) -> CorruptBatchError:
-    """`next_offset`: behind the batch; None where its header does not say."""
+    """`next_offset`: after the batch; None where its header cannot be read."""
     reason = why.reason if isinstance(why, CorruptMessageError) else why.message
     if next_offset is None:
-        remedy = "where the next batch begins is not known"
+        remedy = "the offset of the next batch is unknown, seek to a later offset"
     else:
-        remedy = f"to step over it go on at offset {next_offset}, or skip such batches with on.corrupt.batch=skip"
+        remedy = f"to skip it, seek to offset {next_offset}, or set on.corrupt.batch=skip"
     return CorruptBatchError(
         f"{partition}: the batch at offset {offset} cannot be decoded: {reason}; {remedy}",
         topic=partition.topic,
@@ -54,17 +54,17 @@ def corrupt_batch(
 
 
 class CorruptBatches:
-    """Of one consumer, which is used by one thread at a time."""
+    """The skipped batches of one consumer, which is used by one thread at a time."""
 
     def __init__(self, *, skip: bool, report: Callable[[CorruptBatchError], None] | None = None) -> None:
-        """`report`: of each that is skipped, once; None: a warning in the log."""
+        """`report`: called once for each batch that is skipped; None: a warning in the log."""
         self._skip = skip
         self._report = report or _warn
-        self._last: dict[TopicPartition, int] = {}  # the one skipped last: it may be read several times
+        self._last: dict[TopicPartition, int] = {}  # the offset skipped last: it may be read several times
         self.skipped_count = 0
 
     def skips(self, error: CorruptBatchError) -> bool:
-        """Whether the batch is to be passed over; the caller raises the error otherwise."""
+        """Whether the batch is to be skipped; if not, the caller raises the error."""
         if not self._skip or error.next_offset is None:
             return False
         partition = TopicPartition(error.topic, PartitionId(error.partition))
@@ -77,7 +77,7 @@ class CorruptBatches:
 
 def _warn(error: CorruptBatchError) -> None:
     _log.warning(
-        "%s-%d: the batch at offset %d cannot be decoded and is skipped, reading goes on at offset %s"
+        "%s-%d: the batch at offset %d cannot be decoded and is skipped, reading continues at offset %s"
         " (on.corrupt.batch=skip): %s",
         error.topic,
         error.partition,

@@ -1,4 +1,4 @@
-"""Offsets by place or by time, asked of whoever leads the partitions; leaders that move are followed.
+"""Offsets by bound or by time, looked up at the leaders of the partitions; leaders that move are followed.
 
 OffsetSpec: EARLIEST | LATEST | AtTime(ms) --ListOffsets to each leader--> OffsetAndTimestamp(offset, timestamp, epoch)
 """
@@ -28,7 +28,7 @@ ISOLATION: Final = {
     IsolationLevel.READ_UNCOMMITTED: common_pb2.ISOLATION_LEVEL_READ_UNCOMMITTED,
     IsolationLevel.READ_COMMITTED: common_pb2.ISOLATION_LEVEL_READ_COMMITTED,
 }
-# Of one partition, named in an error; others are counted.
+# So many partitions are named in an error.
 _NAMED_MAX: Final = 5
 
 
@@ -74,68 +74,68 @@ class OffsetFinder:
 
     async def find(
         self,
-        places: Mapping[TopicPartition, OffsetSpec],
+        specs: Mapping[TopicPartition, OffsetSpec],
         *,
         timeout_s: float,
         on_found: Callable[[TopicPartition, OffsetAndTimestamp], None] | None = None,
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
-        """`on_found` is told of each as soon as it is there. RequestTimedOutError; UnknownTopicOrPartitionError and
-        whatever else is not retriable.
+        """`on_found` is called for each as soon as it is found. RequestTimedOutError; UnknownTopicOrPartitionError and
+        other errors that are not retriable.
         """
         deadline = self._clock.monotonic() + timeout_s
-        await self._metadata.look_up([partition.topic for partition in places], timeout_s=timeout_s)
-        for partition in places:
+        await self._metadata.look_up([partition.topic for partition in specs], timeout_s=timeout_s)
+        for partition in specs:
             self._metadata.check(partition)
         found: dict[TopicPartition, OffsetAndTimestamp] = {}
         attempt = 0
         while True:
             known = len(found)
-            trouble = await self._ask_leaders({p: at for p, at in places.items() if p not in found}, found, deadline)
+            problem = await self._query_leaders({p: at for p, at in specs.items() if p not in found}, found, deadline)
             if on_found is not None:
                 for partition in list(found)[known:]:
                     on_found(partition, found[partition])
             left_s = deadline - self._clock.monotonic()
-            if trouble is None:
+            if problem is None:
                 return found
             if left_s <= 0:
-                missing = [str(partition) for partition in places if partition not in found]
+                missing = [str(partition) for partition in specs if partition not in found]
                 named = ", ".join(missing[:_NAMED_MAX]) + (", ..." if len(missing) > _NAMED_MAX else "")
-                raise RequestTimedOutError(f"the offsets of {named} were not found within {timeout_s:g} s: {trouble}")
+                raise RequestTimedOutError(f"the offsets of {named} were not found within {timeout_s:g} s: {problem}")
             attempt += 1
             await self._backoff.wait(attempt, left_s=left_s)
 
-    async def _ask_leaders(
+    async def _query_leaders(
         self,
-        places: Mapping[TopicPartition, OffsetSpec],
+        specs: Mapping[TopicPartition, OffsetSpec],
         found: dict[TopicPartition, OffsetAndTimestamp],
         deadline: float,
     ) -> StreamlogError | str | None:
-        """Put what is found into `found`; what was in the way of the others, None where there are none."""
+        """Add what is found to `found`; returns why others were not found, None where all were."""
         by_address: dict[str, list[tuple[TopicPartition, OffsetSpec, Leader]]] = {}
-        trouble: StreamlogError | str | None = None
-        for partition, place in places.items():
+        problem: StreamlogError | str | None = None
+        for partition, spec in specs.items():
             leader = self._metadata.leader(partition)
             if leader is None:
-                trouble = f"{partition} has no leader that is known"
+                problem = f"{partition} has no known leader"
                 self._metadata.refresh()
             else:
-                by_address.setdefault(leader.address, []).append((partition, place, leader))
+                by_address.setdefault(leader.address, []).append((partition, spec, leader))
         timeout_s = min(self._request_timeout_s, max(1e-3, deadline - self._clock.monotonic()))
-        asking = [self._ask(address, queries, found, timeout_s) for address, queries in by_address.items()]
-        for one in await asyncio.gather(*asking):
-            trouble = one or trouble
-        return trouble
+        lookups = [self._query(address, queries, found, timeout_s) for address, queries in by_address.items()]
+        for one in await asyncio.gather(*lookups):
+            problem = one or problem
+        return problem
 
-    async def _ask(
+    async def _query(
         self,
         address: str,
         queries: Iterable[tuple[TopicPartition, OffsetSpec, Leader]],
         found: dict[TopicPartition, OffsetAndTimestamp],
         timeout_s: float,
     ) -> StreamlogError | None:
-        asked = list(queries)
+        queries = list(queries)
         request = pb.ListOffsetsRequest(
-            queries=[_query(*query) for query in asked], isolation_level=ISOLATION[self._isolation]
+            queries=[_message(*query) for query in queries], isolation_level=ISOLATION[self._isolation]
         )
         try:
             response = await self._connections.ask(LIST_OFFSETS, request, address=address, timeout_s=timeout_s)
@@ -144,18 +144,18 @@ class OffsetFinder:
                 raise
             self._metadata.refresh()
             return error
-        trouble: StreamlogError | None = None
-        for (partition, _, _), answer in zip(asked, response.offsets, strict=False):
-            if answer.HasField("error"):
-                trouble = from_message(answer.error)
-                self._on_error(partition, trouble)
+        problem: StreamlogError | None = None
+        for (partition, _, _), result in zip(queries, response.offsets, strict=False):
+            if result.HasField("error"):
+                problem = from_message(result.error)
+                self._on_error(partition, problem)
             else:
                 found[partition] = OffsetAndTimestamp(
-                    offset=Offset(answer.offset),
-                    timestamp_ms=answer.timestamp_ms,
-                    leader_epoch=LeaderEpoch(answer.leader_epoch),
+                    offset=Offset(result.offset),
+                    timestamp_ms=result.timestamp_ms,
+                    leader_epoch=LeaderEpoch(result.leader_epoch),
                 )
-        return trouble
+        return problem
 
     def _on_error(self, partition: TopicPartition, error: StreamlogError) -> None:
         if not error.retriable:
@@ -165,9 +165,9 @@ class OffsetFinder:
         self._metadata.refresh()
 
 
-def _query(partition: TopicPartition, place: OffsetSpec, leader: Leader) -> pb.OffsetQuery:
+def _message(partition: TopicPartition, spec: OffsetSpec, leader: Leader) -> pb.OffsetQuery:
     query = pb.OffsetQuery(topic=partition.topic, partition=partition.partition, leader_epoch=leader.epoch)
-    match place:
+    match spec:
         case Bound.EARLIEST:
             query.bound = common_pb2.OFFSET_BOUND_EARLIEST
         case Bound.LATEST:

@@ -5,9 +5,9 @@
         for record in consumer:
             print(record.offset, record.value)
 
-Thin: AsyncConsumer does the work, on a thread of its own, so heartbeats go on however long a handler takes. A loop over
-the consumer takes max.poll.records at a time; those that it has taken and not handed out yet are kept here, count as
-not read, and are the next that `poll` gives. The functions given to `subscribe` are called in the thread that polls.
+A thin layer: AsyncConsumer does the work on a thread of its own, so heartbeats continue however long a handler takes. A
+loop over the consumer takes max.poll.records at a time; those that it has taken and not returned yet are kept here,
+count as not read, and are the next that `poll` returns. Listeners are called in the thread that polls.
 
 One thread at a time.
 """
@@ -31,7 +31,7 @@ from streamlog.model import Offset, TopicPartition
 
 
 class Consumer:
-    """Settings as of AsyncConsumer. Open from the moment that it is made; `close` it, or use `with`."""
+    """Settings as for AsyncConsumer. Open as soon as it is made; `close` it, or use `with`."""
 
     def __init__(
         self, config: Mapping[str, object] | None = None, *, thread: LoopThread | None = None, **settings: object
@@ -40,7 +40,7 @@ class Consumer:
         self._client = AsyncConsumer(merged(config, settings))
         self._thread = thread or LoopThread("streamlog-consumer")
         self._thread.call(self._client.start())
-        self._ahead: deque[ConsumerRecord] = deque()  # taken for a loop, not handed out
+        self._ahead: deque[ConsumerRecord] = deque()  # taken for a loop, not returned yet
         self._at: ConsumerRecord | None = None  # what a loop is at
 
     def __enter__(self) -> Self:
@@ -65,8 +65,7 @@ class Consumer:
         finally:
             self._thread.close()
 
-    # What is read, and where.
-
+    # Assignment and positions.
     def assign(
         self,
         partitions: Iterable[Partition] | Mapping[Partition, Start | None],
@@ -95,9 +94,9 @@ class Consumer:
 
     def position(self, partition: Partition, *, timeout_s: float | None = None) -> Offset:
         """As of AsyncConsumer."""
-        asked = as_partition(partition)
+        wanted = as_partition(partition)
         for record in self._ahead:
-            if (record.topic, record.partition) == (asked.topic, asked.partition):
+            if (record.topic, record.partition) == (wanted.topic, wanted.partition):
                 return record.offset
         return self._thread.call(self._client.position(partition, timeout_s=timeout_s))
 
@@ -115,7 +114,7 @@ class Consumer:
         on_revoked: Listener | None = None,
         on_lost: Listener | None = None,
     ) -> None:
-        """As of AsyncConsumer; the functions are plain ones."""
+        """As of AsyncConsumer; the listeners are plain functions."""
         self._thread.run(
             self._client.subscribe,
             topics,
@@ -129,10 +128,10 @@ class Consumer:
         if listener is None:
             return None
 
-        async def told(partitions: Sequence[TopicPartition]) -> None:
+        async def call(partitions: Sequence[TopicPartition]) -> None:
             await self._thread.in_front(listener, partitions)
 
-        return told
+        return call
 
     def unsubscribe(self) -> None:
         """As of AsyncConsumer."""
@@ -146,7 +145,7 @@ class Consumer:
 
     @property
     def member_id(self) -> str | None:
-        """None: no member now."""
+        """None: not a member now."""
         return self._thread.run(lambda: self._client.member_id)
 
     @property
@@ -181,14 +180,14 @@ class Consumer:
     offsets_for_times = blocking(AsyncConsumer.offsets_for_times)
 
     def _firsts(self) -> dict[TopicPartition, Offset]:
-        """Of each partition of which something was taken and not handed out."""
+        """The first record of each partition that was taken and not returned yet."""
         firsts: dict[TopicPartition, Offset] = {}
         for record in self._ahead:
             firsts.setdefault(as_partition((record.topic, record.partition)), record.offset)
         return firsts
 
     def _give_back(self) -> None:
-        """What was taken for a loop is read again."""
+        """Records that were taken for a loop are to be read again."""
         if self._ahead or self._at is not None:
             self._thread.run(self._client._hand_back, self._firsts(), self._at)
             self._ahead.clear()
@@ -204,7 +203,7 @@ class Consumer:
         return self._thread.call_in_front(self._client.poll(max_records, timeout_s=timeout_s))
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
-        """For ever."""
+        """All records, without end."""
         while True:
             self._at = None
             if not self._ahead:
@@ -226,7 +225,7 @@ class Consumer:
         return self._thread.call_in_front(self._client.poll_batches(ends, bytes_max=bytes_max, timeout_s=timeout_s))
 
     def batches(self) -> Iterator[ConsumerBatch]:
-        """For ever."""
+        """All batches, without end."""
         while True:
             batch = self.poll_batch(timeout_s=None)
             if batch is not None:

@@ -129,7 +129,7 @@ class ConsumerGroup:
         except TimeoutError:
             _log.warning("group %s: closed without the last commit, which took more than %g s", self.name, timeout_s)
         finally:
-            await self._rebalancing.drop()
+            await self._rebalancing.cancel()
 
     # Membership.
 
@@ -159,10 +159,10 @@ class ConsumerGroup:
 
     async def _leave(self) -> None:
         if self.membership.owned:
-            await self._rebalancing.give_up_all()
+            await self._rebalancing.revoke_all()
         elif self._auto_commits:
             await self.commit_processed(self._fetcher.readers)
-        await self._rebalancing.drop()
+        await self._rebalancing.cancel()
         await self.membership.leave(timeout_s=_LEAVE_S)
 
     @property

@@ -1,7 +1,7 @@
-"""What a group has committed, and commits (SEMANTICS 10): asked of its coordinator, wherever that is.
+"""Committed offsets of a group (SEMANTICS 10): committed and fetched at its coordinator.
 
-The offset is the next one to read. A consumer's commits go one after another, so that a late one never sets an earlier
-one back; each names the member's epoch as it is when it is sent.
+The offset is the next one to read. A consumer's commits are sent one after another, so that a late one never overwrites
+a newer one; each names the member's epoch at the time it is sent.
 """
 
 from __future__ import annotations
@@ -23,16 +23,15 @@ from streamlog.model import LeaderEpoch, Offset, PartitionId, TopicPartition
 
 COMMIT: Final = calls.unary("streamlog.v1.Groups/CommitOffsets", pb.CommitOffsetsResponse)
 FETCH: Final = calls.unary("streamlog.v1.Groups/FetchOffsets", pb.FetchOffsetsResponse)
-# As many partitions as one request takes.
-_AT_ONCE: Final = 10_000
+_PARTITIONS_PER_REQUEST: Final = 10_000
 
 
 class OffsetAndMetadata(Struct, frozen=True):
-    """A place in a partition, as a group remembers it."""
+    """The committed offset of a partition."""
 
     offset: Offset  # the next one to read
-    leader_epoch: LeaderEpoch | None = None  # of the record before; None: not known
-    metadata: str = ""  # free to use, 4,096 bytes at most
+    leader_epoch: LeaderEpoch | None = None  # of the record before it; None: unknown
+    metadata: str = ""  # the user's own, 4,096 bytes at most
     commit_timestamp_ms: int | None = None  # as fetched; None: not fetched
 
 
@@ -45,7 +44,7 @@ class GroupOffsets:
         backoff: Backoff,
         committer: Callable[[], Callable[[], pb.GroupMember | None]] = lambda: lambda: None,
     ) -> None:
-        """`committer`: for each commit, who makes it; None: nobody's member, who is refused while the group has any."""
+        """`committer`: for each commit, the member that makes it; None: not a member, refused while the group has any."""
         self._coordinator = coordinator
         self._backoff = backoff
         self._committer = committer
@@ -54,15 +53,15 @@ class GroupOffsets:
     async def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, timeout_s: float
     ) -> dict[TopicPartition, StreamlogError]:
-        """Those that were refused: the others are committed. Raises what refuses all of them: UnknownMemberIdError,
-        IllegalGenerationError, GroupNotEmptyError; RequestTimedOutError.
+        """Returns the partitions that were refused; the others are committed. Raises what refuses all of them:
+        UnknownMemberIdError, IllegalGenerationError, GroupNotEmptyError; RequestTimedOutError.
         """
         refused: dict[TopicPartition, StreamlogError] = {}
         who = self._committer()
         async with self._turn:
             wanted = list(offsets.items())
-            for at in range(0, len(wanted), _AT_ONCE):
-                refused |= await self._commit(wanted[at : at + _AT_ONCE], who, timeout_s)
+            for at in range(0, len(wanted), _PARTITIONS_PER_REQUEST):
+                refused |= await self._commit(wanted[at : at + _PARTITIONS_PER_REQUEST], who, timeout_s)
         return refused
 
     async def _commit(
@@ -86,15 +85,15 @@ class GroupOffsets:
     async def fetch(
         self, partitions: Iterable[TopicPartition] | None = None, *, stable: bool = False, timeout_s: float
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """None: nothing is committed. `partitions` None: all that the group has committed. `stable`: waits until no
-        transaction is open that commits any of them. RequestTimedOutError.
+        """None: no offset is committed. `partitions` None: all that have one. `stable`: wait until no open transaction
+        commits any of them. RequestTimedOutError.
         """
         wanted = None if partitions is None else list(partitions)
         if wanted is None:
             return await self._fetch([], timeout_s, stable=stable)
         found: dict[TopicPartition, OffsetAndMetadata | None] = {}
-        for at in range(0, len(wanted), _AT_ONCE):
-            found |= await self._fetch(wanted[at : at + _AT_ONCE], timeout_s, stable=stable)
+        for at in range(0, len(wanted), _PARTITIONS_PER_REQUEST):
+            found |= await self._fetch(wanted[at : at + _PARTITIONS_PER_REQUEST], timeout_s, stable=stable)
         return found
 
     async def _fetch(
@@ -117,7 +116,9 @@ class GroupOffsets:
                 if not error.retriable:
                     raise error
             if left_s <= 0:
-                message = f"offsets of group {self._coordinator.group!r} were not found within {timeout_s:g} s"
+                message = (
+                    f"the committed offsets of group {self._coordinator.group!r} were not fetched in {timeout_s:g} s"
+                )
                 raise RequestTimedOutError(f"{message}: {errors[0]}")
             attempt += 1
             await self._backoff.wait(attempt, left_s=left_s)

@@ -1,9 +1,9 @@
-"""max.poll.interval.ms: a member that does not ask for more is told, and then leaves, so that others read on.
+"""max.poll.interval.ms: a member that does not poll is warned about, then leaves, so that others read its partitions.
 
-    in a poll, or asked just now --> fine --4/5 of the interval--> warned --all of it--> lost, until the next poll
+    polling, or polled just now --> fine --4/5 of the interval--> warned --the interval--> lost, until the next poll
 
-It looks a few times in the interval, so that a record costs nothing; never too early, and late by no more than one
-look.
+Polls are counted, and the count is checked several times in the interval, so a poll costs nothing. A member leaves never
+early, and late by at most one check.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from streamlog.errors import MaxPollIntervalError
 
 _log: Final = logging.getLogger(__name__)
 
-_LOOKS: Final = 20  # in the interval
+_CHECKS: Final = 20  # in the interval
 _WARN_AT: Final = 0.8
 
 
@@ -31,11 +31,11 @@ class PollWatch:
         self._member = member
 
     async def run(self, polls: Callable[[], tuple[int, bool]]) -> None:
-        """`polls`: how often somebody has asked for records, and whether he still waits. Until it is cancelled."""
+        """`polls`: how often the user has polled, and whether a poll is waiting now. Until it is cancelled."""
         loop = asyncio.get_running_loop()
         before, since, warned = -1, loop.time(), False
         while True:
-            await asyncio.sleep(self._interval_s / _LOOKS)
+            await asyncio.sleep(self._interval_s / _CHECKS)
             count, polling = polls()
             if count != before or polling or self._member.state is not MembershipState.JOINED:
                 before, since, warned = count, loop.time(), False
@@ -47,12 +47,15 @@ class PollWatch:
                 warned = True
                 left_s = self._interval_s - waited_s
                 _log.warning(
-                    "group %s: no poll for %.3g s; in %.3g s this member leaves", self._group, waited_s, left_s
+                    "group %s: no poll for %.3g s; this member leaves the group in %.3g s (max.poll.interval.ms)",
+                    self._group,
+                    waited_s,
+                    left_s,
                 )
 
     def _error(self, waited_s: float) -> MaxPollIntervalError:
         return MaxPollIntervalError(
-            f"nobody has asked for records for {waited_s:.3g} s: raise max.poll.interval.ms, or lower max.poll.records",
+            f"the consumer has not polled for {waited_s:.3g} s: raise max.poll.interval.ms, or lower max.poll.records",
             field="max.poll.interval.ms",
             limit=round(self._interval_s * 1000),
         )

@@ -1,15 +1,15 @@
-"""What the coordinator assigns becomes what the consumer reads, step by step, at its user's polls.
+"""What the coordinator assigns becomes what the consumer reads, step by step, at the user's polls.
 
-    assignment lacks what is owned --poll--> held: nothing of it is handed out --positions committed-->
-                                   --poll--> on_revoked, dropped, told to the coordinator
-    assignment has more            --------> committed offsets fetched --poll--> read from there, on_assigned
-    lost                           --poll--> on_lost, all dropped, joins again
+    owned, not assigned  --poll--> held: no records are returned --positions committed--> --poll--> on_revoked, dropped,
+                                   reported to the coordinator
+    assigned, not owned  --poll--> committed offsets fetched --poll--> owned, read from there, on_assigned
+    lost                 --poll--> on_lost, all dropped, joins again
 
-Who polls has processed what he got before; so what is held has nothing in flight, and only then it is committed and
-given up. Network work goes on behind (a poll of 0 s must not wait for it), partitions that stay are read meanwhile; the
-user's functions are called by polls alone, and waited for.
+A poll means that the records returned before it are processed: partitions that are held have none in flight, so their
+positions can be committed, and then they are revoked. Network calls run in the background (a poll of 0 s must not wait
+for them), and partitions that stay are read meanwhile; the user's listeners are called, and awaited, by polls only.
 
-What was fetched for an assignment that has changed since does not count: another member may have committed meanwhile.
+Committed offsets that were fetched for an older assignment are ignored: another member may have committed meanwhile.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from streamlog.model import TopicPartition
 
 _log: Final = logging.getLogger(__name__)
 
-# Told which partitions; may be a coroutine function.
+# Called with the partitions; may be a coroutine function.
 Listener: TypeAlias = Callable[[Sequence[TopicPartition]], Awaitable[object] | object]
 Committed: TypeAlias = dict[TopicPartition, OffsetAndMetadata | None]
 
 
 class Listeners(Struct, frozen=True, kw_only=True):
-    """The user's functions, called while he polls or closes."""
+    """The user's functions, called while the consumer polls or closes."""
 
-    on_assigned: Listener | None = None  # after it was assigned, before anything is handed out: the place for seeks
-    on_revoked: Listener | None = None  # while it is still the member's: the place for commits
-    on_lost: Listener | None = None  # it may be another's already. None: on_revoked is called
+    on_assigned: Listener | None = None  # after they were assigned, before the first record is returned: may seek
+    on_revoked: Listener | None = None  # while they are still this member's: may commit
+    on_lost: Listener | None = None  # they may be another member's already. None: on_revoked is called
 
 
 class RebalanceRules(Struct, frozen=True, kw_only=True):
     group: str
     reset: AutoOffsetReset
     api_timeout_s: float
-    commits: bool  # positions, before partitions are given up
+    commits: bool  # positions, before partitions are revoked
 
 
 class Rebalancing:
@@ -65,7 +65,7 @@ class Rebalancing:
         commit: Callable[[Iterable[TopicPartition]], Coroutine[Any, Any, None]],
         on_progress: Callable[[], None],
     ) -> None:
-        """`commit` the positions of these, raising nothing; `on_progress`: `settle` has something to do."""
+        """`commit`: the positions of these partitions; raises nothing. `on_progress`: `settle` has something to do."""
         self._member = member
         self._offsets = offsets
         self._fetcher = fetcher
@@ -78,8 +78,8 @@ class Rebalancing:
         self._adding: tuple[int, asyncio.Future[Committed]] | None = None  # under which version of the assignment
 
     async def settle(self) -> None:
-        """As far as it goes without waiting for the network. What the user's functions raise; what the coordinator
-        refuses for good.
+        """As far as it goes without waiting for the network. Raises what the user's listeners raise, and a permanent
+        error of the coordinator.
         """
         member = self._member
         while True:
@@ -91,8 +91,8 @@ class Rebalancing:
                 if not self._revoking[1].done():
                     return
                 await self._finish_revoking(*self._revoking)
-            elif gone := _missing(member.owned, member.assignment):
-                self._begin_revoking(gone)
+            elif revoked := _missing(member.owned, member.assignment):
+                self._begin_revoking(revoked)
             elif new := _missing(member.assignment, member.owned):
                 if self._adding is None or self._adding[0] != member.version:
                     self._begin_adding(new)
@@ -103,76 +103,76 @@ class Rebalancing:
             else:
                 return
 
-    async def give_up_all(self) -> None:
-        """The end of the membership: on_revoked for everything, after the commit."""
-        await self.drop()
+    async def revoke_all(self) -> None:
+        """At the end of the membership: on_revoked for all partitions, after the commit."""
+        await self.cancel()
         if self._member.state in (MembershipState.LOST, MembershipState.FAILED):
             await self._forget_all()
         elif self._member.owned:
-            gone = dict(self._member.owned)
-            self._hold(gone)
+            revoked = dict(self._member.owned)
+            self._hold(revoked)
             if self._rules.commits:
-                await self._commit(gone)
-            await self._tell(self.listeners.on_revoked, gone)
-            self._drop(gone)
+                await self._commit(revoked)
+            await self._call(self.listeners.on_revoked, revoked)
+            self._drop(revoked)
 
-    async def drop(self) -> None:
-        """Whatever goes on behind ends."""
-        going = [work[1] for work in (self._revoking, self._adding) if work is not None]
+    async def cancel(self) -> None:
+        """Cancel what runs in the background."""
+        running = [work[1] for work in (self._revoking, self._adding) if work is not None]
         self._revoking = self._adding = None
-        for future in going:
+        for future in running:
             future.cancel()
-        if going:
-            await asyncio.gather(*going, return_exceptions=True)
+        if running:
+            await asyncio.gather(*running, return_exceptions=True)
 
-    # What is to go.
+    # Revoked partitions.
 
-    def _begin_revoking(self, gone: Assignment) -> None:
-        self._hold(gone)
-        work = self._commit(gone) if self._rules.commits else _nothing()
-        self._revoking = gone, self._behind(work)
+    def _begin_revoking(self, revoked: Assignment) -> None:
+        self._hold(revoked)
+        work = self._commit(revoked) if self._rules.commits else _nothing()
+        self._revoking = revoked, self._in_background(work)
 
-    async def _finish_revoking(self, gone: Assignment, committed: asyncio.Future[None]) -> None:
+    async def _finish_revoking(self, revoked: Assignment, committed: asyncio.Future[None]) -> None:
         self._revoking = None
         committed.result()
-        await self._tell(self.listeners.on_revoked, gone)
-        self._drop(gone)
+        await self._call(self.listeners.on_revoked, revoked)
+        self._drop(revoked)
 
-    def _hold(self, gone: Iterable[TopicPartition]) -> None:
-        for partition in gone:
+    def _hold(self, revoked: Iterable[TopicPartition]) -> None:
+        for partition in revoked:
             reader = self._fetcher.readers.get(partition)
             if reader is not None:
                 self._fetcher.hold(reader)
 
-    def _drop(self, gone: Assignment) -> None:
-        self._fetcher.assign({one: None for one in self._fetcher.readers if one not in gone})
+    def _drop(self, revoked: Assignment) -> None:
+        self._fetcher.assign({one: None for one in self._fetcher.readers if one not in revoked})
         owned = self._member.owned
-        self._member.own({one: topic_id for one, topic_id in owned.items() if gone.get(one) != topic_id})
+        self._member.own({one: topic_id for one, topic_id in owned.items() if revoked.get(one) != topic_id})
 
     async def _lose(self) -> None:
-        await self.drop()
-        _log.warning("group %s: all partitions are lost: %s", self._rules.group, self._member.error)
+        await self.cancel()
+        _log.warning("group %s: this member has lost all its partitions: %s", self._rules.group, self._member.error)
         await self._forget_all()
         self._member.rejoin()
 
     async def _fail(self) -> None:
-        await self.drop()
+        await self.cancel()
         await self._forget_all()
         error = self._member.error
-        assert error is not None, "it failed of something"
+        assert error is not None, "a failed membership has an error"
         raise error.restored(error.message, error.details)
 
     async def _forget_all(self) -> None:
-        gone, self._member.owned = self._member.owned, {}
+        lost, self._member.owned = self._member.owned, {}
         self._fetcher.assign({})
-        await self._tell(self.listeners.on_lost or self.listeners.on_revoked, gone)
+        await self._call(self.listeners.on_lost or self.listeners.on_revoked, lost)
 
-    # What is new.
+    # New partitions.
 
     def _begin_adding(self, new: Assignment) -> None:
         if self._adding is not None:
             self._adding[1].cancel()
-        self._adding = self._member.version, self._behind(self._find(list(new)))
+        self._adding = self._member.version, self._in_background(self._find(list(new)))
 
     async def _find(self, partitions: list[TopicPartition]) -> Committed:
         attempt = 0
@@ -180,7 +180,7 @@ class Rebalancing:
             try:
                 return await self._offsets.fetch(partitions, stable=True, timeout_s=self._rules.api_timeout_s)
             except StreamlogError as error:
-                # One that is fenced hears of it by its heartbeat, and then this is of no use any more.
+                # A fenced member learns that from its heartbeat, which cancels this.
                 if not error.retriable and not isinstance(error, FENCED):
                     raise
                 attempt += 1
@@ -190,11 +190,11 @@ class Rebalancing:
         self._adding = None
         committed = finding.result()
         self._member.own({**self._member.owned, **new})
-        places = {one: at.offset for one in new if (at := committed.get(one)) is not None}
-        self._fetcher.assign({**dict.fromkeys(self._fetcher.readers), **{one: places.get(one) for one in new}})
+        offsets = {one: at.offset for one in new if (at := committed.get(one)) is not None}
+        self._fetcher.assign({**dict.fromkeys(self._fetcher.readers), **{one: offsets.get(one) for one in new}})
         for one in new:
             self._start(one, committed.get(one))
-        await self._tell(self.listeners.on_assigned, new)
+        await self._call(self.listeners.on_assigned, new)
 
     def _start(self, partition: TopicPartition, committed: OffsetAndMetadata | None) -> None:
         reader, group = self._fetcher.readers[partition], self._rules.group
@@ -204,27 +204,25 @@ class Rebalancing:
         elif self._rules.reset.strategy == "none":
             self._fetcher.fail(reader, no_offset(group, partition))
         else:
-            _log.info("group %s has committed nothing of %s: begins at %s", group, partition, self._rules.reset)
+            _log.info("group %s has no committed offset of %s: starts at %s", group, partition, self._rules.reset)
 
-    # Behind, and in front.
-
-    def _behind(self, work: Coroutine[Any, Any, Any]) -> asyncio.Future[Any]:
-        future = asyncio.ensure_future(work)  # sim: awaited by `settle` or `drop`
+    def _in_background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Future[Any]:
+        future = asyncio.ensure_future(work)  # sim: awaited by `settle` or `cancel`
         future.add_done_callback(lambda _future: self._on_progress())
         return future
 
-    async def _tell(self, listener: Listener | None, partitions: Iterable[TopicPartition]) -> None:
-        told = sorted(partitions)
-        if listener is not None and told:
-            answer = listener(told)
-            if inspect.isawaitable(answer):
-                await answer
+    async def _call(self, listener: Listener | None, partitions: Iterable[TopicPartition]) -> None:
+        ordered = sorted(partitions)
+        if listener is not None and ordered:
+            result = listener(ordered)
+            if inspect.isawaitable(result):
+                await result
 
 
 def no_offset(group: str, partition: TopicPartition) -> StreamlogError:
     return NoOffsetForPartitionError(
-        f"group {group!r} has committed nothing of {partition}, or it has expired, and auto.offset.reset is none: seek "
-        "to begin",
+        f"group {group!r} has no committed offset of {partition} (none was committed, or it has expired), and"
+        " auto.offset.reset is none: seek to an offset, or set auto.offset.reset",
         group=group,
         topic=partition.topic,
         partition=partition.partition,
