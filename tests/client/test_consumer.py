@@ -402,7 +402,9 @@ def test_it_is_skipped_by_choice_and_reported_once(name: str, way: str, caplog: 
             assert await consumer.position(T0) == 6
         reports = [record.getMessage() for record in caplog.records if "is skipped" in record.getMessage()]
         assert len(reports) == 3
-        assert reports[0].startswith("t-0: the batch at offset 1 cannot be decoded and is skipped, reading goes on at")
+        assert reports[0].startswith(
+            "t-0: the batch at offset 1 cannot be decoded and is skipped, reading continues at"
+        )
 
     play(story)
 

@@ -45,13 +45,13 @@ def test_what_it_is_about_to_read_it_does_not_disown() -> None:
     """
     coordinator = Mock()
     coordinator.group = "g"
-    member = ConsumerMembership(coordinator, Mock(), Mock(), RULES, on_news=Mock())
+    member = ConsumerMembership(coordinator, Mock(), Mock(), RULES, on_change=Mock())
     member.subscribe(["t"], "")
-    member._on_answer(assigned(2, 3))
+    member._on_response(assigned(2, 3))
     assert named(member, first=True) == [2, 3]
     member.own({**one(2), **one(3)})
     assert named(member) is None  # as before
-    member._on_answer(assigned(2))
+    member._on_response(assigned(2))
     assert named(member, first=True) == [2, 3]  # it still reads both
     member.own(one(2))
     assert named(member) == [2]
@@ -60,8 +60,8 @@ def test_what_it_is_about_to_read_it_does_not_disown() -> None:
 def test_what_is_asked_back_before_it_was_read_is_given_back_at_once() -> None:
     coordinator = Mock()
     coordinator.group = "g"
-    member = ConsumerMembership(coordinator, Mock(), Mock(), RULES, on_news=Mock())
+    member = ConsumerMembership(coordinator, Mock(), Mock(), RULES, on_change=Mock())
     member.subscribe(["t"], "")
-    member._on_answer(assigned(2, 3))
-    member._on_answer(assigned(2))
+    member._on_response(assigned(2, 3))
+    member._on_response(assigned(2))
     assert named(member) == [2]

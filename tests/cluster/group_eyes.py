@@ -24,7 +24,7 @@ def looking(watch: GroupWatch) -> Iterator[None]:
     with ExitStack() as stack:
         for owner, name, tell in (
             (ConsumerMembership, "_heartbeat", watch.beats),
-            (ConsumerMembership, "_on_answer", watch.answered),
+            (ConsumerMembership, "_on_response", watch.answered),
             (ConsumerMembership, "own", watch.owns),
             (ConsumerMembership, "rejoin", watch.owns),
             (ConsumerMembership, "_forget", watch.membership_over),

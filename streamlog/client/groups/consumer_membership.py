@@ -1,20 +1,20 @@
-"""One member of a group, as the coordinator sees it: joined, heard of, told what it may own (SEMANTICS 9, KIP-848).
+"""A consumer's membership of its group: joining, heartbeats, the assignment, leaving (SEMANTICS 9, KIP-848).
 
-    out  --subscribe--> joining --epoch--> member --fenced, stuck--> lost --rejoin (by a poll)--> joining
-     ^___________________ leave ______________|       any --refused for good--> failed --subscribe--> joining
+    unsubscribed --subscribe--> joining --epoch--> joined --fenced, no poll--> lost --rejoin (by a poll)--> joining
+          ^_____________________ leave ______________|      any --permanent error--> failed --subscribe--> joining
 
-A stream to the coordinator for as long as there is something to be a member of. Heartbeats go one at a time, each
-answered: by the interval, on a hint of the coordinator, and when there is something to tell. The first of each stream
-tells everything, so a coordinator that has moved, or an answer that was lost, changes nothing.
+A stream to the coordinator is open while the consumer is subscribed. Heartbeats are sent one at a time, each after the
+response to the previous one: at the interval, at a hint of the coordinator, and when something has changed. The first
+heartbeat of each stream carries everything, so a coordinator that moves, or a lost response, does no harm.
 
-    assignment    what the coordinator says that the member may own
-    owned         what the consumer has (`own`): it lags behind until the consumer has given up or begun
+    assignment    what the coordinator has assigned to the member
+    owned         what the consumer reads (`own`): follows the assignment when partitions are revoked or added
 
-What is to be given up is told only by `own`, that is when nobody reads it any more. What an assignment takes away
-again before the consumer has begun with it is told at once.
+Revoked partitions are reported by `own`, that is when they are no longer read. Partitions that are revoked before the
+consumer has started to read them are reported at once.
 
-A member that is lost does not join again by itself: the consumer has to forget first what it had, which it does when
-its user asks for records. So one that is stuck holds nothing.
+A member that is lost does not join again by itself: the consumer has to drop its partitions first, which it does at its
+next poll. So a stuck consumer owns nothing.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from streamlog.model import PartitionId, TopicId, TopicPartition
 _METHOD: Final = "streamlog.v1.Groups/GroupMembership"
 _JOIN: Final = 0
 _LEAVE: Final = -1
-_LEAVE_FOR_A_MOMENT: Final = -2
-# How long an answer may take before somebody is asked whether the coordinator is still the same one.
-_DOUBT_S: Final = 3.0
+_LEAVE_TEMPORARILY: Final = -2
+# After so long without a response any node is queried for the present coordinator.
+_SILENCE_S: Final = 3.0
 _LASTED_S: Final = 1.0  # a stream that ends sooner counts as one more failure
-_FIND_S: Final = 60.0  # then the search begins anew; there is no end to it
+_FIND_S: Final = 60.0  # timeout of one lookup, which is repeated without limit
 FENCED: Final = (UnknownMemberIdError, IllegalGenerationError)
 
 Assignment = Mapping[TopicPartition, TopicId]
@@ -60,7 +60,7 @@ class MembershipState(enum.Enum):
     FAILED = "failed"
 
 
-_ALIVE: Final = (MembershipState.JOINING, MembershipState.JOINED)
+_ACTIVE: Final = (MembershipState.JOINING, MembershipState.JOINED)
 
 
 class MembershipRules(Struct, frozen=True, kw_only=True):
@@ -72,11 +72,11 @@ class MembershipRules(Struct, frozen=True, kw_only=True):
     rebalance_timeout_ms: int
     session_timeout_ms: int  # 0: the node's default
     heartbeat_interval_s: float
-    serving_epoch: int = 0  # broker epoch of the node that is the member for a client's stream; 0: nobody's
+    serving_epoch: int = 0  # broker epoch of the node that is the member on behalf of a client; 0: the consumer is
 
 
 class ConsumerMembership:
-    """`run` is a task of the consumer; everything else is called by it."""
+    """`run` is a background task of the consumer; the other methods are called by the consumer."""
 
     def __init__(
         self,
@@ -84,35 +84,34 @@ class ConsumerMembership:
         connections: Connections,
         backoff: Backoff,
         rules: MembershipRules,
-        on_news: Callable[[], None],
+        on_change: Callable[[], None],
     ) -> None:
-        """`on_news`: the assignment has changed, or all is lost, or it failed."""
+        """`on_change`: the assignment has changed, or the membership is lost or has failed."""
         self._coordinator = coordinator
         self._connections = connections
         self._backoff = backoff
         self._rules = rules
-        self._on_news = on_news
+        self._on_change = on_change
         self.state = MembershipState.UNSUBSCRIBED
         self.epoch = _JOIN
         self.assignment: Assignment = {}
-        self.version = 0  # of the assignment: what was found out under another one does not count
+        self.version = 0  # of the assignment: results of work for another version are ignored
         self.owned: Assignment = {}
-        self._life = 0  # counts memberships
+        self._generation = 0  # counts memberships
         self.error: StreamlogError | None = None  # why it is lost or failed
         self._subscription = pb.GroupSubscription()
         self._leaving: asyncio.Future[None] | None = None
-        self._tell_owned = False
-        self._tell_subscription = False
+        self._owned_changed = False  # the next heartbeat reports it
+        self._subscription_changed = False
         self._changed = asyncio.Event()  # the state, for `run`
-        self._due = asyncio.Event()  # a heartbeat is wanted before its time
+        self._due = asyncio.Event()  # a heartbeat before the interval has elapsed
         self._answered = asyncio.Event()
-        self._asked_to_join = False  # and was not answered yet
+        self._is_join_pending = False
         self._interval_s = rules.heartbeat_interval_s
 
-    # What the consumer says.
-
+    # Called by the consumer.
     def subscribe(self, topics: Iterable[str], pattern: str) -> None:
-        """Join, or change what is subscribed to."""
+        """Join, or change the subscription."""
         rules = self._rules
         self._subscription = pb.GroupSubscription(
             topics=sorted(set(topics)),
@@ -122,33 +121,33 @@ class ConsumerMembership:
             rebalance_timeout_ms=rules.rebalance_timeout_ms,
             session_timeout_ms=rules.session_timeout_ms,
         )
-        self._tell_subscription = True
+        self._subscription_changed = True
         self._due.set()
         if self.state in (MembershipState.UNSUBSCRIBED, MembershipState.FAILED):
             self._turn(MembershipState.JOINING)
 
     def own(self, partitions: Assignment) -> None:
-        """All that the consumer has now."""
+        """All partitions that the consumer reads now."""
         if not _within(self.owned, partitions):
-            self._tell_owned = True
+            self._owned_changed = True
             self._due.set()
         self.owned = dict(partitions)
 
     def lose(self, error: StreamlogError) -> None:
-        """It is no member any more, or shall be none; whoever waits for its partitions gets them."""
+        """The member was removed from the group, or is to leave; its partitions go to other members."""
         self._forget()
         self.error = error
         self._turn(MembershipState.LOST)
-        self._on_news()
+        self._on_change()
 
     def rejoin(self) -> None:
-        """All that was owned is forgotten."""
+        """Join again; the consumer has dropped its partitions."""
         self.owned = {}
         self._turn(MembershipState.JOINING)
 
     async def leave(self, *, timeout_s: float) -> None:
-        """Until the coordinator knows, or the time is over; then the end of the stream tells it."""
-        if self.state is MembershipState.JOINED or self._asked_to_join:
+        """Leave, and wait for the response; after the timeout the end of the stream says the same."""
+        if self.state is MembershipState.JOINED or self._is_join_pending:
             self._leaving = asyncio.get_running_loop().create_future()
             self._due.set()
             await asyncio.wait([self._leaving], timeout=timeout_s)
@@ -158,32 +157,33 @@ class ConsumerMembership:
         self._turn(MembershipState.UNSUBSCRIBED)
 
     def who(self) -> pb.GroupMember | None:
-        """None: no member now."""
+        """None: not a member now."""
         if self.state is not MembershipState.JOINED:
             return None
         return pb.GroupMember(member_id=self._rules.member_id, member_epoch=self.epoch)
 
     def committer(self) -> Callable[[], pb.GroupMember | None]:
-        """Who commits what is known now, to be asked for each attempt. Nobody's member, if it is subscribed to nothing.
+        """Names the member for each attempt of a commit; None while nothing is subscribed to.
 
-        UnknownMemberIdError once this membership is over: in the next one another member may have read on meanwhile.
+        UnknownMemberIdError once this membership has ended: another member may have read on meanwhile.
         """
-        life, out = self._life, self.state is MembershipState.UNSUBSCRIBED
+        generation, unsubscribed = self._generation, self.state is MembershipState.UNSUBSCRIBED
 
         def who() -> pb.GroupMember | None:
-            if out and self.state is MembershipState.UNSUBSCRIBED:
+            if unsubscribed and self.state is MembershipState.UNSUBSCRIBED:
                 return None
             member = self.who()
-            if member is None or life != self._life:
+            if member is None or generation != self._generation:
                 raise UnknownMemberIdError(
-                    f"the consumer is no member of group {self._coordinator.group!r} now: what it had is another's"
+                    f"the consumer is no longer a member of group {self._coordinator.group!r}, and its partitions may"
+                    " be another member's: poll to join again"
                 )
             return member
 
         return who
 
     def _forget(self) -> None:
-        self._life += 1
+        self._generation += 1
         self.epoch = _JOIN
         self.assignment = {}
         self.version += 1
@@ -200,40 +200,40 @@ class ConsumerMembership:
         failures = 0
         while True:
             self._changed.clear()
-            if self.state not in _ALIVE:
+            if self.state not in _ACTIVE:
                 await self._changed.wait()
                 continue
             began = loop.time()
-            error = await self._live_until_out(self._life)
+            error = await self._stream_until_left(self._generation)
             failures = 1 if loop.time() - began > _LASTED_S else failures + 1
             if error is not None and not (self._on_error(error) and failures == 1):
                 await self._backoff.wait(failures)
 
-    async def _live_until_out(self, life: int) -> StreamlogError | None:
-        """What ended the stream; None: this membership is over."""
-        stream = asyncio.ensure_future(self._live(life))  # sim: awaited below
-        out = asyncio.ensure_future(self._until_out(life))  # sim: awaited below
+    async def _stream_until_left(self, generation: int) -> StreamlogError | None:
+        """What ended the stream; None: this membership has ended."""
+        stream = asyncio.ensure_future(self._run_stream(generation))  # sim: awaited below
+        left = asyncio.ensure_future(self._wait_until_left(generation))  # sim: awaited below
         try:
-            await asyncio.wait({stream, out}, return_when=asyncio.FIRST_COMPLETED)
-            return None if out.done() or life != self._life else stream.result()
+            await asyncio.wait({stream, left}, return_when=asyncio.FIRST_COMPLETED)
+            return None if left.done() or generation != self._generation else stream.result()
         finally:
-            self._asked_to_join = False
+            self._is_join_pending = False
             stream.cancel()
-            out.cancel()
-            await asyncio.gather(stream, out, return_exceptions=True)
+            left.cancel()
+            await asyncio.gather(stream, left, return_exceptions=True)
 
-    async def _until_out(self, life: int) -> None:
-        while self.state in _ALIVE and life == self._life:
+    async def _wait_until_left(self, generation: int) -> None:
+        while self.state in _ACTIVE and generation == self._generation:
             self._changed.clear()
             await self._changed.wait()
 
-    async def _live(self, life: int) -> StreamlogError:
-        """One stream, to its end; why it has ended."""
+    async def _run_stream(self, generation: int) -> StreamlogError:
+        """One stream, to its end; returns why it has ended."""
         try:
             address = await self._coordinator.find(timeout_s=_FIND_S)
             channel = self._connections.channel(address)
             async with calls.stream(channel, _METHOD, pb.GroupMembershipResponse) as stream:
-                works = (self._receive(stream, life), self._keep_beating(stream, address))
+                works = (self._receive(stream, generation), self._send_heartbeats(stream, address))
                 tasks = [asyncio.ensure_future(work) for work in works]  # sim: awaited below
                 try:
                     done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -246,10 +246,10 @@ class ConsumerMembership:
                     await asyncio.gather(*tasks, return_exceptions=True)
         except StreamlogError as error:
             return error
-        return NetworkError("the coordinator has ended the stream")
+        return NetworkError("the coordinator has closed the group stream")
 
     def _on_error(self, error: StreamlogError) -> bool:
-        """True: go on at once."""
+        """Whether to continue without a back-off."""
         if self._leaving is not None and (not error.retriable or self.epoch == _JOIN):
             self._left()
             return True
@@ -263,7 +263,7 @@ class ConsumerMembership:
             self._forget()
             self.error = error
             self._turn(MembershipState.FAILED)
-            self._on_news()
+            self._on_change()
             return True
         return self._coordinator.learn(error)
 
@@ -272,15 +272,15 @@ class ConsumerMembership:
             self._leaving.set_result(None)
         self._turn(MembershipState.UNSUBSCRIBED)
 
-    async def _receive(self, stream: calls.CallStream[pb.GroupMembershipResponse], life: int) -> None:
-        while (response := await stream.recv()) is not None and life == self._life:
+    async def _receive(self, stream: calls.CallStream[pb.GroupMembershipResponse], generation: int) -> None:
+        while (response := await stream.recv()) is not None and generation == self._generation:
             if response.HasField("heartbeat"):
-                self._on_answer(response.heartbeat)
+                self._on_response(response.heartbeat)
                 self._answered.set()
             else:
                 self._due.set()
 
-    async def _keep_beating(self, stream: calls.CallStream[pb.GroupMembershipResponse], address: str) -> None:
+    async def _send_heartbeats(self, stream: calls.CallStream[pb.GroupMembershipResponse], address: str) -> None:
         """Until it has left."""
         first = True
         while True:
@@ -288,23 +288,25 @@ class ConsumerMembership:
             self._answered.clear()
             request = self._heartbeat(first=first)
             first = False
-            self._asked_to_join = request.member_epoch == _JOIN
+            self._is_join_pending = request.member_epoch == _JOIN
             await stream.send(pb.GroupMembershipRequest(heartbeat=request))
-            await self._until_answered(address)
+            await self._wait_until_answered(address)
             if request.member_epoch < _JOIN:
                 self._left()
                 return
             await _wait(self._due, self._interval_s)
 
-    async def _until_answered(self, address: str) -> None:
-        """A coordinator on a machine that has gone does not say so; one that is only slow shall not be left."""
-        while not await _wait(self._answered, _DOUBT_S):
+    async def _wait_until_answered(self, address: str) -> None:
+        """A coordinator whose machine failed does not close the stream: while it is silent, any node is queried for the
+        present coordinator. A slow coordinator is waited for.
+        """
+        while not await _wait(self._answered, _SILENCE_S):
             try:
-                now = await self._coordinator.ask_for_it(timeout_s=_DOUBT_S)
+                now = await self._coordinator.ask_for_it(timeout_s=_SILENCE_S)
             except StreamlogError:
                 continue
             if now != address:
-                raise NetworkError(f"{now} coordinates the group now")
+                raise NetworkError(f"{now} is the coordinator of the group now, not {address}")
 
     def _heartbeat(self, *, first: bool) -> pb.GroupHeartbeatRequest:
         """`first`: of a stream."""
@@ -318,25 +320,25 @@ class ConsumerMembership:
             serving_epoch=rules.serving_epoch,
         )
         if self._leaving is not None and self.epoch > _JOIN:
-            request.member_epoch = _LEAVE_FOR_A_MOMENT if rules.instance_id else _LEAVE
+            request.member_epoch = _LEAVE_TEMPORARILY if rules.instance_id else _LEAVE
             return request
-        if first or self._tell_subscription:
+        if first or self._subscription_changed:
             request.subscription.CopyFrom(self._subscription)
-        if self.epoch > _JOIN and (first or self._tell_owned):
-            # What it has been assigned it may begin to read at any moment, without asking again.
+        if self.epoch > _JOIN and (first or self._owned_changed):
+            # Assigned partitions count as owned: the consumer may start to read them at any moment.
             request.owned.CopyFrom(_message({**self.assignment, **self.owned}))
-        self._tell_subscription = self._tell_owned = False
+        self._subscription_changed = self._owned_changed = False
         return request
 
-    def _on_answer(self, answer: pb.GroupHeartbeatResponse) -> None:
-        if answer.member_epoch < _JOIN or self.state not in _ALIVE:
+    def _on_response(self, response: pb.GroupHeartbeatResponse) -> None:
+        if response.member_epoch < _JOIN or self.state not in _ACTIVE:
             return
-        self._asked_to_join = False
-        self.epoch = answer.member_epoch
+        self._is_join_pending = False
+        self.epoch = response.member_epoch
         self.state = MembershipState.JOINED
-        self._interval_s = min(answer.heartbeat_interval_ms / 1000, self._rules.heartbeat_interval_s)
-        if answer.HasField("assignment"):
-            self._on_assignment(_partitions(answer.assignment))
+        self._interval_s = min(response.heartbeat_interval_ms / 1000, self._rules.heartbeat_interval_s)
+        if response.HasField("assignment"):
+            self._on_assignment(_partitions(response.assignment))
 
     def _on_assignment(self, assignment: Assignment) -> None:
         before, self.assignment = self.assignment, assignment
@@ -344,13 +346,13 @@ class ConsumerMembership:
             return
         self.version += 1
         if not _within(before, assignment) and _within(self.owned, assignment):
-            self._tell_owned = True  # it was asked back before anybody had begun to read it
+            self._owned_changed = True  # revoked before the consumer had started to read it
             self._due.set()
-        self._on_news()
+        self._on_change()
 
 
 async def _wait(event: asyncio.Event, timeout_s: float) -> bool:
-    """Whether it came in time."""
+    """Whether it was set in time."""
     try:
         async with asyncio.timeout(timeout_s):
             await event.wait()
@@ -360,12 +362,12 @@ async def _wait(event: asyncio.Event, timeout_s: float) -> bool:
 
 
 def _within(some: Assignment, others: Assignment) -> bool:
-    """A topic that was made anew is another one under its name."""
+    """Compared with topic ids: a topic that was deleted and created again is another one."""
     return all(others.get(partition) == topic_id for partition, topic_id in some.items())
 
 
 def _partitions(message: pb.MemberPartitions) -> Assignment:
-    """Those of a topic that is being deleted have no name any more, and nobody can read them."""
+    """Without those of a topic that is being deleted: they have no name any more, and cannot be read."""
     return {
         TopicPartition(topic.topic, PartitionId(number)): TopicId(topic.topic_id)
         for topic in message.topics

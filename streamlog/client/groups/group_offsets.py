@@ -44,7 +44,7 @@ class GroupOffsets:
         backoff: Backoff,
         committer: Callable[[], Callable[[], pb.GroupMember | None]] = lambda: lambda: None,
     ) -> None:
-        """`committer`: for each commit, the member that makes it; None: not a member, refused while the group has any."""
+        """`committer`: the member that makes a commit; None: not a member, refused while the group has members."""
         self._coordinator = coordinator
         self._backoff = backoff
         self._committer = committer
@@ -116,9 +116,7 @@ class GroupOffsets:
                 if not error.retriable:
                     raise error
             if left_s <= 0:
-                message = (
-                    f"the committed offsets of group {self._coordinator.group!r} were not fetched in {timeout_s:g} s"
-                )
+                message = f"offsets of group {self._coordinator.group!r} were not fetched within {timeout_s:g} s"
                 raise RequestTimedOutError(f"{message}: {errors[0]}")
             attempt += 1
             await self._backoff.wait(attempt, left_s=left_s)

@@ -2,8 +2,8 @@
 
     polling, or polled just now --> fine --4/5 of the interval--> warned --the interval--> lost, until the next poll
 
-Polls are counted, and the count is checked several times in the interval, so a poll costs nothing. A member leaves never
-early, and late by at most one check.
+Polls are counted, and the count is checked several times in the interval, so a poll costs nothing. A member never
+leaves early, and at most one check late.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Consume: a member of a group without a client library. The node is the member, on behalf of the client's stream.
 
-    first message --> ConsumeMember: the reader and the group of the Python client, on this node's ports: any node serves
-                      any group
+    first message --> ConsumeMember: the Python client's reader and group on this node's ports; any node serves it
     records       --> as many as there are credits for
     revoked       --> nothing more is sent; given up when all that was sent is acknowledged, released, or time is over
     acknowledged  --> committed, one commit at a time, and told
