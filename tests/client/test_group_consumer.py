@@ -330,7 +330,7 @@ def test_what_is_refused() -> None:
                 assert list(consumer.assignment) == []
                 await consumer.assign([T0])
             async with AsyncConsumer(ports=stage.ports, bootstrap_servers=stage.bootstrap) as alone:
-                with pytest.raises(InvalidConfigError, match=r"no group\.id"):
+                with pytest.raises(InvalidConfigError, match=r"set group\.id"):
                     alone.subscribe(["t"])
 
         await stage.client.spawn(work())
