@@ -1,4 +1,4 @@
-"""How a node is reached, as nodes tell it."""
+"""The address of a node, from a message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long to wait before something is tried again: twice as long each time, up to a bound (KIP-580)."""
+"""How long to wait before a retry: twice as long each time, up to a bound (KIP-580)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Final
 
 from streamlog.ports import Random
 
-# By how much a wait may differ, so that clients which failed together do not come back together. Kafka's.
+# Clients that failed together do not retry together. Kafka's value.
 JITTER: Final = 0.2
-# 2^30 first waits are beyond any bound.
+# 2^30 times the first wait is beyond any bound.
 DOUBLINGS_MAX: Final = 30
 
 

@@ -1,4 +1,4 @@
-"""What a client needs of the world: the ports of a node but the disk. The real ones, and those that it is given."""
+"""The ports of a client: those of a node without the disk. Programs use the real ones, simulations their own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streamlog.ports.grpc_adapter.network import GrpcNetwork
 from streamlog.ports.grpc_adapter.settings import GrpcSettings
 from streamlog.ports.system import SystemClock, ThreadWorkers, system_random
 
-# The largest message that a client takes: a batch comes whole, however large the topic lets it be.
+# The largest message that a client receives: a batch is sent whole, and a topic may allow large ones.
 RECEIVE_BYTES_MAX: Final = 64 << 20
 
 
@@ -35,7 +35,7 @@ class ClientPorts(Protocol):
 
 
 class RealPorts(Struct, frozen=True, kw_only=True):
-    """Close them at the end, on the loop on which they were made."""
+    """To be closed on the loop on which they were made."""
 
     network: GrpcNetwork
     clock: SystemClock
@@ -51,7 +51,8 @@ def real_ports(config: Config) -> RealPorts:
     """InvalidConfigError."""
     if config[client_settings.SECURITY_PROTOCOL] != SecurityProtocol.PLAINTEXT.value:
         raise InvalidConfigError(
-            "security.protocol=SSL: this release of the client speaks PLAINTEXT alone", field="security.protocol"
+            "security.protocol=SSL is not supported by this release of the client: set PLAINTEXT",
+            field="security.protocol",
         )
     settings = GrpcSettings(
         message_bytes_max=RECEIVE_BYTES_MAX,
@@ -70,5 +71,5 @@ def real_ports(config: Config) -> RealPorts:
 
 
 def _no_server(error: Exception) -> None:
-    """A client serves nothing, so no handler of its own can fail."""
+    """A client serves no methods, so no handler can fail."""
     raise error

@@ -1,8 +1,8 @@
-"""The ways to the nodes: one channel an address, and a turn for those who do not care which node answers.
+"""The connections of one client: a channel for each address, and round robin for calls that any node answers.
 
-The bootstrap list is where a client begins; once it has heard which nodes are alive (`learn`), it asks those, and the
-bootstrap list again when none is left. Channels are made when first asked for and stay until `close`: their transport
-connects, and connects again, by itself, and lets idle connections go.
+A client starts with the bootstrap list; once it knows the active nodes (`learn`) it calls these, and the bootstrap list
+in turn. Channels are opened on first use and stay open until `close`: their transport connects, reconnects, and closes
+idle connections by itself.
 
 Owned by one client; nothing here is durable.
 """
@@ -17,7 +17,7 @@ from streamlog.client.connection.backoff import Backoff
 from streamlog.errors import ClientClosedError, NetworkError, RequestTimedOutError, StreamlogError
 from streamlog.ports import Channel, Clock, Network, Random
 
-# How long a node may take that is only one of several which could answer.
+# Timeout of one attempt where other nodes could answer as well.
 ONE_NODE_TIMEOUT_S: Final = 5.0
 
 
@@ -31,14 +31,14 @@ class Connections:
         *,
         backoff: Backoff | None = None,
     ) -> None:
-        """`bootstrap`: addresses, `host:port`; empty where whoever owns this will `learn` them before it asks."""
+        """`bootstrap`: addresses, `host:port`; empty where the owner calls `learn` before the first request."""
         self._network = network
         self._clock = clock
         self._bootstrap = tuple(bootstrap)
         self._backoff = backoff or Backoff(random)
         self._channels: dict[str, Channel] = {}
-        self._live: tuple[str, ...] = ()
-        # Clients begin at different nodes, so that not all of them lean on the first of the list.
+        self._active: tuple[str, ...] = ()
+        # Clients start at different nodes, so that not all of them use the first of the list.
         self._turn = random.randrange(1 << 16)
         self._closed = False
 
@@ -47,7 +47,7 @@ class Connections:
         return self._bootstrap
 
     def channel(self, address: str) -> Channel:
-        """To one node; the same as long as this lives. ClientClosedError."""
+        """To one node; always the same one. ClientClosedError."""
         if self._closed:
             raise ClientClosedError("the client is closed")
         channel = self._channels.get(address)
@@ -56,44 +56,45 @@ class Connections:
         return channel
 
     def learn(self, addresses: Iterable[str]) -> None:
-        """All nodes that are alive; none: as before."""
-        self._live = tuple(addresses) or self._live
+        """All active nodes; an empty list changes nothing."""
+        self._active = tuple(addresses) or self._active
 
     def next_address(self) -> str:
-        """A node to ask, another one each time. NetworkError where none is known."""
-        # The bootstrap list has its turn too: all nodes that were alive may have moved since.
-        known = self._live + tuple(one for one in self._bootstrap if one not in self._live)
+        """A node to call, another one each time. NetworkError where none is known."""
+        # The bootstrap list has its turn too: all nodes that were active may have moved since.
+        known = self._active + tuple(one for one in self._bootstrap if one not in self._active)
         if not known:
-            raise NetworkError("no node is known: bootstrap.servers is empty")
+            raise NetworkError("no node is known: set bootstrap.servers")
         self._turn += 1
         return known[self._turn % len(known)]
 
     async def ask(self, call: UnaryCall[Response], request: Message, *, address: str, timeout_s: float) -> Response:
-        """One node. StreamlogError."""
+        """Call one node. StreamlogError."""
         return await call(self.channel(address), request, timeout_s=timeout_s)
 
     async def ask_any(self, call: UnaryCall[Response], request: Message, *, timeout_s: float) -> Response:
-        """One node after the other until one answers; what it answers, an error too, is the answer.
+        """Call one node after the other until one answers, with a response or with an error.
 
         For requests that may be carried out twice: a node may have done so before its connection broke.
-        RequestTimedOutError after `timeout_s`, which tells the last node's trouble.
+        RequestTimedOutError after `timeout_s`, with the error of the last node.
         """
         deadline = self._clock.monotonic() + timeout_s
-        trouble: StreamlogError | None = None
+        last_error: StreamlogError | None = None
         attempt = 0
         while (left_s := deadline - self._clock.monotonic()) > 0:
             address = self.next_address()
             try:
                 return await self.ask(call, request, address=address, timeout_s=min(left_s, ONE_NODE_TIMEOUT_S))
             except (NetworkError, RequestTimedOutError) as error:
-                trouble = error
+                last_error = error
             attempt += 1
-            if attempt % max(1, len(self._live) or len(self._bootstrap)) == 0:
+            if attempt % max(1, len(self._active) or len(self._bootstrap)) == 0:
                 await self._backoff.wait(attempt, left_s=deadline - self._clock.monotonic())
-        raise RequestTimedOutError(f"no node answered within {timeout_s:.3g} s" + (f": {trouble}" if trouble else ""))
+        reason = f": {last_error}" if last_error else ""
+        raise RequestTimedOutError(f"no node answered within {timeout_s:.3g} s{reason}")
 
     async def close(self) -> None:
-        """Calls that go on end. Idempotent."""
+        """Calls under way fail. Idempotent."""
         self._closed = True
         channels, self._channels = list(self._channels.values()), {}
         for channel in channels:

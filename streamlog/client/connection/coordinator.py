@@ -1,9 +1,9 @@
-"""The way to a group's coordinator: asked for once, followed when it moves.
+"""Calls to a group's coordinator: looked up once, followed when it moves.
 
-    (unknown) --FindCoordinator of any node--> an address --NOT_COORDINATOR with an address--> another address
+    (unknown) --FindCoordinator at any node--> an address --NOT_COORDINATOR with an address--> another address
         ^______ NOT_COORDINATOR without one, no coordinator yet, a broken connection ______|
 
-COORDINATOR_LOAD_IN_PROGRESS: the address is right, and answers in a moment.
+COORDINATOR_LOAD_IN_PROGRESS: the address is right; the call is retried there.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FIND: Final = unary("streamlog.v1.Groups/FindCoordinator", pb.FindCoordinatorRe
 
 
 class Coordinator:
-    """Of one group; any number of calls at a time."""
+    """The coordinator of one group; for any number of concurrent calls."""
 
     def __init__(
         self, group: str, connections: Connections, clock: Clock, backoff: Backoff, *, request_timeout_s: float
@@ -41,40 +41,42 @@ class Coordinator:
         self._connections = connections
         self._clock = clock
         self._backoff = backoff
-        # A coordinator whose machine has gone does not say so: after this it is asked for anew.
+        # A coordinator whose machine failed does not answer: after this it is looked up again.
         self._attempt_s = min(request_timeout_s, ONE_NODE_TIMEOUT_S)
         self._address: str | None = None
 
     async def find(self, *, timeout_s: float) -> str:
-        """Its address, as known or as any node says. RequestTimedOutError, and what is not retriable."""
+        """Its address, as known or from any node. RequestTimedOutError, and errors that are not retriable."""
         deadline = self._clock.monotonic() + timeout_s
         attempt = 0
         while self._address is None:
             try:
-                self._address = await self.ask_for_it(timeout_s=max(0.001, deadline - self._clock.monotonic()))
+                self._address = await self.look_up(timeout_s=max(0.001, deadline - self._clock.monotonic()))
             except StreamlogError as error:
                 attempt += 1
                 left_s = deadline - self._clock.monotonic()
                 if not error.retriable:
                     raise
                 if left_s <= 0:
-                    raise self._too_late(timeout_s, error) from error
+                    raise self._timed_out(timeout_s, error) from error
                 await self._backoff.wait(attempt, left_s=left_s)
         return self._address
 
-    async def ask_for_it(self, *, timeout_s: float) -> str:
-        """What a node says now; nothing is kept. StreamlogError, CoordinatorNotAvailableError among them."""
+    async def look_up(self, *, timeout_s: float) -> str:
+        """The address that a node returns now; it is not kept. StreamlogError, CoordinatorNotAvailableError among them."""
         request = pb.FindCoordinatorRequest(groups=[self.group])
         response = await self._connections.ask_any(_FIND, request, timeout_s=timeout_s)
         if len(response.coordinators) != 1:
-            raise UnknownServerError("a node answers with other groups than it was asked for")
+            raise UnknownServerError(
+                f"a node returned {len(response.coordinators)} coordinators for one group, {self.group!r}"
+            )
         (found,) = response.coordinators
         if found.HasField("error"):
             raise from_message(found.error)
         return address_of(found.node)
 
     def learn(self, error: StreamlogError) -> bool:
-        """From what went wrong with it. True: ask again at once, for it is known where."""
+        """Take note of a failed call. Whether the new coordinator is known, and can be called at once."""
         if isinstance(error, CoordinatorLoadInProgressError):
             return False
         before, self._address = self._address, None
@@ -87,8 +89,8 @@ class Coordinator:
     async def ask(
         self, call: UnaryCall[Response], make_request: Callable[[], Message], *, timeout_s: float
     ) -> Response:
-        """`make_request`: for each attempt, since a member's epoch may rise meanwhile. The request may be carried out
-        twice. RequestTimedOutError, and what is not retriable.
+        """Call the coordinator, with retries. `make_request`: called for each attempt, since a member's epoch may rise
+        meanwhile. The request may be carried out twice. RequestTimedOutError, and errors that are not retriable.
         """
         deadline = self._clock.monotonic() + timeout_s
         attempt = 0
@@ -105,11 +107,11 @@ class Coordinator:
                 if not error.retriable:
                     raise
                 if left_s <= 0:
-                    raise self._too_late(timeout_s, error) from error
+                    raise self._timed_out(timeout_s, error) from error
                 attempt += 1
                 if not self.learn(error) or attempt > 1:
                     await self._backoff.wait(attempt, left_s=left_s)
 
-    def _too_late(self, timeout_s: float, error: StreamlogError) -> StreamlogError:
+    def _timed_out(self, timeout_s: float, error: StreamlogError) -> StreamlogError:
         message = f"the coordinator of group {self.group!r} did not answer within {timeout_s:.3g} s"
         return RequestTimedOutError(f"{message}: {error}")

@@ -16,6 +16,7 @@ from streamlog.api import calls, fetched
 from streamlog.api.pb import batches_pb2 as pb
 from streamlog.client.connection.backoff import Backoff
 from streamlog.client.connection.connections import Connections
+from streamlog.client.connection.until_one_ends import run_until_one_ends
 from streamlog.client.consumer.partition_reader import PartitionReader
 from streamlog.errors import NetworkError, StreamlogError
 from streamlog.model import PartitionId, TopicPartition
@@ -106,17 +107,7 @@ class FetchLink:
     async def _stream(self) -> None:
         channel = self._connections.channel(self.address)
         async with calls.decoded_stream(channel, _METHOD, fetched.decode) as stream:
-            works = (self._receive(stream), self._send(stream))
-            tasks = [asyncio.ensure_future(work) for work in works]  # sim: awaited below
-            try:
-                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                for task in tasks:
-                    if task in done:
-                        task.result()
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+            await run_until_one_ends(self._receive(stream), self._send(stream))
 
     async def _send(self, stream: calls.CallStream[list[fetched.Fetched]]) -> None:
         """All partitions of this link, then the changes."""

@@ -31,6 +31,7 @@ from streamlog.api.pb import groups_pb2 as pb
 from streamlog.client.connection.backoff import Backoff
 from streamlog.client.connection.connections import Connections
 from streamlog.client.connection.coordinator import Coordinator
+from streamlog.client.connection.until_one_ends import run_until_one_ends
 from streamlog.errors import (
     IllegalGenerationError,
     NetworkError,
@@ -233,17 +234,7 @@ class ConsumerMembership:
             address = await self._coordinator.find(timeout_s=_FIND_S)
             channel = self._connections.channel(address)
             async with calls.stream(channel, _METHOD, pb.GroupMembershipResponse) as stream:
-                works = (self._receive(stream, generation), self._send_heartbeats(stream, address))
-                tasks = [asyncio.ensure_future(work) for work in works]  # sim: awaited below
-                try:
-                    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                    for task in tasks:
-                        if task in done:
-                            task.result()
-                finally:
-                    for task in tasks:
-                        task.cancel()
-                    await asyncio.gather(*tasks, return_exceptions=True)
+                await run_until_one_ends(self._receive(stream, generation), self._send_heartbeats(stream, address))
         except StreamlogError as error:
             return error
         return NetworkError("the coordinator has closed the group stream")
@@ -302,7 +293,7 @@ class ConsumerMembership:
         """
         while not await _wait(self._answered, _SILENCE_S):
             try:
-                now = await self._coordinator.ask_for_it(timeout_s=_SILENCE_S)
+                now = await self._coordinator.look_up(timeout_s=_SILENCE_S)
             except StreamlogError:
                 continue
             if now != address:

@@ -24,6 +24,7 @@ from streamlog.api.pb import batches_pb2 as pb
 from streamlog.api.pb import common_pb2
 from streamlog.client.connection.backoff import Backoff
 from streamlog.client.connection.connections import Connections
+from streamlog.client.connection.until_one_ends import run_until_one_ends
 from streamlog.client.producer.partition_queue import PartitionQueue
 from streamlog.client.producer.wire_batch import Encoding, WireBatch
 from streamlog.errors import NetworkError, RequestTimedOutError, StreamlogError
@@ -177,17 +178,7 @@ class ProduceLink:
     async def _stream(self) -> None:
         channel = self._connections.channel(self.address)
         async with calls.stream(channel, _METHOD, pb.ProduceStreamResponse) as stream:
-            works = (self._receive(stream), self._send(stream), self._watch())
-            tasks = [asyncio.ensure_future(work) for work in works]  # sim: awaited below
-            try:
-                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                for task in tasks:
-                    if task in done:
-                        task.result()
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+            await run_until_one_ends(self._receive(stream), self._send(stream), self._watch())
 
     # Sending.
 
