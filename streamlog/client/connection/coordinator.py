@@ -63,7 +63,7 @@ class Coordinator:
         return self._address
 
     async def look_up(self, *, timeout_s: float) -> str:
-        """The address that a node returns now; it is not kept. StreamlogError, CoordinatorNotAvailableError among them."""
+        """The present address, from any node; it is not kept. StreamlogError (CoordinatorNotAvailableError)."""
         request = pb.FindCoordinatorRequest(groups=[self.group])
         response = await self._connections.ask_any(_FIND, request, timeout_s=timeout_s)
         if len(response.coordinators) != 1:
