@@ -104,11 +104,13 @@ def _exercise(control: str, servers: str, python: str) -> None:
 
 # In the environment that is tried: what no command does.
 _PROGRAM: Final = """
+import faulthandler
 import sys
 import grpc
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 from streamlog.client import Consumer, Producer
+faulthandler.dump_traceback_later(100, exit=True)  # a step that hangs says where
 servers = sys.argv[1]
 with Producer(bootstrap_servers=servers, transactional_id="lowest") as producer:
     producer.init_transactions()

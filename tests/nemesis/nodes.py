@@ -121,11 +121,11 @@ class Node:
         return False
 
     def is_sound_stop(self) -> bool:
-        """Whether it ended as SIGTERM should end it: with status 0, or at once where it had not come to a word yet."""
+        """Whether it ended as SIGTERM should end it: with status 0, or at once where it had not begun to listen."""
         if self.status == 0:
             return True
         text = self.log.read_text(errors="replace")
-        return self.status == -signal.SIGTERM and len(text.rpartition("---- start")[2].splitlines()) <= 1
+        return self.status == -signal.SIGTERM and "listens on" not in text.rpartition("---- start")[2]
 
     def last_log_line(self, lines: int = 3) -> str:
         text = self.log.read_text(errors="replace") if self.log.exists() else ""

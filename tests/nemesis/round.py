@@ -246,7 +246,7 @@ class Round:
         replicas: list[Replica] = []
         stopped = await asyncio.gather(*(node.stop() for node in nodes.all))
         for node, in_order in zip(nodes.all, stopped, strict=True):
-            if not in_order or node.status != 0:
+            if not in_order or not node.is_sound_stop():
                 wrong(
                     "stop", f"node {node.node_id} stopped by SIGTERM with status {node.status}: {node.last_log_line()}"
                 )
