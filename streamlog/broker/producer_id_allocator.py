@@ -6,10 +6,18 @@ A node that restarts asks for a new block and leaves the rest of the old one unu
 from __future__ import annotations
 
 import asyncio
+from typing import Protocol
 
-from streamlog.broker.collaborators import ProducerIdSource
 from streamlog.errors import InvariantError
 from streamlog.model import ProducerId
+
+
+class ProducerIdSource(Protocol):
+    """The active controller."""
+
+    async def allocate_producer_ids(self) -> tuple[ProducerId, int]:
+        """A block for this node alone: first, count. StreamlogError."""
+        ...
 
 
 class ProducerIdAllocator:

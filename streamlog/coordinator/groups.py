@@ -130,8 +130,8 @@ class GroupCoordinator:
         shard = self._shards.of(command.group)
         shard.log.check()
         replica = shard.log.replica
-        with replica.verification(producer_id, producer_epoch) as guard:
-            await replica.allow(guard, partial(verify, replica.partition), wait_s)
+        confirm = partial(verify, replica.partition)
+        async with replica.appends.verifications.verified(producer_id, producer_epoch, confirm, wait_s) as guard:
             return await shard.commit_in_transaction(command, guard)
 
     async def end_transaction(self, one: PartitionMarker) -> None:

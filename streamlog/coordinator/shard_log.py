@@ -147,7 +147,7 @@ class ShardLog:
         for builder in self._builders(records):
             try:
                 batch = builder.build(BatchFields() if guard is None else self._fields(guard))
-                self._last = self.replica.append_own(batch, acks=Acks.ALL, guard=guard)
+                self._last = self.replica.appends.append_encoded(batch, Acks.ALL, guard)
             except StreamlogError as error:
                 if begun:  # the state must be made from the log anew
                     self._failure = error
@@ -178,10 +178,10 @@ class ShardLog:
         opens_next: bool,
     ) -> bool:
         """End a transaction in this log, to be replayed in the same step. False: it has ended so before. Raises what
-        `check` and `LeaderReplica.append_marker` raise.
+        `check` and `TransactionMarkers.append` raise.
         """
         self.check()
-        appended = self.replica.append_marker(
+        appended = self.replica.markers.append(
             producer_id, producer_epoch, coordinator_epoch, commit=commit, opens_next=opens_next
         )
         self._last = appended
@@ -209,15 +209,15 @@ class ShardLog:
         except StreamlogError as error:
             raise _unavailable(error) from error
 
-    # -- the partition's leader tells (broker.Watcher)
+    # -- from the partition's leader (ReplicaWatcher)
 
-    def on_appended(self, replica: LeaderReplica, appended: Appended) -> None:
+    def on_appended(self, appended: Appended) -> None:
         """Its own."""
 
-    def on_readable(self, replica: LeaderReplica) -> None:
+    def on_readable(self) -> None:
         """`wait_for` tells whom it concerns."""
 
-    def on_ended(self, replica: LeaderReplica, error: StreamlogError) -> None:
+    def on_ended(self, error: StreamlogError) -> None:
         self._ended.set()
 
 

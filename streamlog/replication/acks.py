@@ -15,7 +15,7 @@ from streamlog.model import Offset
 
 
 class AckWaiters:
-    """Owned by the partition's leader. In order of their ends; a caller that gave up is passed over."""
+    """Owned by the partition's leader. In order of their end offsets; a cancelled waiter is skipped."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[Offset, int, asyncio.Future[None]]] = []

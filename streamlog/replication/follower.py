@@ -1,11 +1,11 @@
 """A partition on a follower (SEMANTICS 1, 2). One object for each leader epoch that is followed.
 
     begin --position--> following --batches--> following
-                            |---differs at------> truncate to there, begin again, and name more batches
-                            |---diverging epoch---> truncate to what both have, begin again
-                            |---out of range------> below the leader's start: restart there; above its end: truncate
+                            |---differs at-------> truncate to there, begin again, and name more batches
+                            |---diverging epoch--> truncate to the common history, begin again
+                            |---out of range-----> below the leader's start: restart there; above its end: truncate
 
-Truncation goes by epochs, never by the high watermark: what is above it may be committed elsewhere already (KIP-101).
+Truncation is by epochs, never by the high watermark: records above it may be committed already (KIP-101).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from streamlog.replication.replica_log import ReplicaLog
 
 
 class FetchPosition(NamedTuple):
-    """Where a follower wants to go on."""
+    """Where a follower continues."""
 
     fetch_offset: Offset  # its log end
     last_epoch: LeaderEpoch  # of its last record; -1: its log is empty
@@ -30,7 +30,7 @@ class FetchPosition(NamedTuple):
 
 
 class PartitionFollower:
-    """Owned by the node's partition table; its methods are called one after the other, never at once."""
+    """Owned by the node's partition table; its methods never run concurrently."""
 
     def __init__(self, log: ReplicaLog, leader_epoch: LeaderEpoch, *, high_watermark: Offset) -> None:
         self._log = log
@@ -39,9 +39,7 @@ class PartitionFollower:
 
     @property
     def high_watermark(self) -> Offset:
-        """min(the leader's, own end); never falls but with a truncation below it, which only an unclean election can
-        ask for.
-        """
+        """min(the leader's, own end). Falls only with a truncation below it, which only an unclean election causes."""
         return self._high_watermark
 
     def position(self) -> FetchPosition:
@@ -49,9 +47,9 @@ class PartitionFollower:
         return FetchPosition(log.log_end_offset, log.last_record_epoch, log.ackable_end, log.log_start_offset)
 
     def on_batches(self, batches: Buffer, leader_high_watermark: Offset, leader_log_start: Offset) -> None:
-        """Append what came (perhaps nothing) and follow the leader's facts.
+        """Append what was received (perhaps nothing), and take over the leader's high watermark and log start.
 
-        Raises CorruptMessageError (ask again under another slot), ThrottledError (wait for the disk), StorageError.
+        Raises CorruptMessageError (fetch again under another slot), ThrottledError (wait for the disk), StorageError.
         """
         if len(batches):
             self._log.append_as_follower(batches)
@@ -61,8 +59,8 @@ class PartitionFollower:
             self._log.advance_log_start(leader_log_start)
 
     def straddles(self, batches: Buffer) -> bool:
-        """Whether the log is empty and begins inside of the first batch that came: where the leader's log starts in
-        the middle of a batch (delete-records), a follower that restarts there gets that batch whole.
+        """Whether the log is empty and begins inside the first received batch: if the leader's log starts in the
+        middle of a batch (delete-records), a follower that restarts there gets the whole batch.
         """
         log = self._log
         if log.log_start_offset != log.log_end_offset or len(batches) < HEADER_SIZE:
@@ -74,12 +72,12 @@ class PartitionFollower:
         return header.base_offset < log.log_end_offset <= header.last_offset
 
     async def on_straddling(self, batches: Buffer, leader_high_watermark: Offset, leader_log_start: Offset) -> None:
-        """As `on_batches`, for batches that straddle the empty log's beginning: it begins where they do."""
+        """As `on_batches`, for batches that straddle the empty log's start: the log starts where they do."""
         await self._log.restart_at(Offset(read_header(batches, 0).base_offset))
         self.on_batches(batches, leader_high_watermark, leader_log_start)
 
     async def on_diverging(self, leader_epoch: LeaderEpoch, leader_end: Offset) -> None:
-        """The leader's largest epoch at or below ours, and where it ends there: cut to what both logs have."""
+        """The leader's largest epoch at or below ours, and where it ends there: truncate to the common history."""
         ours = self._log.end_offset_for(leader_epoch)
         if ours.epoch == leader_epoch:
             target = min(ours.end_offset, leader_end)
@@ -90,13 +88,13 @@ class PartitionFollower:
         await self._truncate(Offset(max(target, self._log.log_start_offset)))
 
     async def on_differing(self, offset: Offset) -> None:
-        """The leader has compared our last batches: from `offset` on they are not its own. What was there was damaged
-        on our disk, and below the high watermark the leader has what was acknowledged.
+        """The leader has compared our last batches: they differ from `offset` on. Ours are damaged on disk; the leader
+        has all that was acknowledged.
         """
         await self._truncate(Offset(max(offset, self._log.log_start_offset)))
 
     async def on_out_of_range(self, leader_start: Offset, leader_end: Offset) -> None:
-        """The leader has not got what we want next."""
+        """The leader's log does not have the next offset."""
         if self._log.log_end_offset < leader_start:
             await self._log.restart_at(leader_start)
             self._high_watermark = leader_start

@@ -1,13 +1,13 @@
 """The in-sync replicas of a partition, as its leader knows and changes them (SEMANTICS 3, KIP-497).
 
     committed --propose(larger or smaller set)--> pending --accepted--> committed, under the next partition epoch
-                                                     |---refused, and known not to have happened--> committed
+                                                     |---refused, certainly not carried out--> committed
                                                      |---outcome unknown--> still pending: proposed again
-    any    --a newer partition epoch from the metadata--> committed, with what the metadata says
+    any    --a newer partition epoch in the metadata--> committed, with the ISR of the metadata
 
-One proposal is in flight at most. While it is pending, `maximal` (the committed ISR plus those who would join) governs
-the high watermark, because the quorum may have decided already: a smaller set would acknowledge too early. `committed`
-governs what counts against `min.insync.replicas`, because a larger one may never come.
+At most one proposal is in flight. While it is pending, `maximal` (the committed ISR plus those who would join)
+determines the high watermark, because the quorum may have accepted already: a smaller set would acknowledge too early.
+`committed` counts against `min.insync.replicas`, because the larger set may never be accepted.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from streamlog.model import BrokerId, LeaderEpoch
 
 
 class ProposedIsr(Struct, frozen=True, kw_only=True):
-    """AlterPartition: what the leader asks of the quorum."""
+    """AlterPartition, as the leader proposes it to the quorum."""
 
     leader_epoch: LeaderEpoch
-    partition_epoch: int  # that it builds on; another one by then: INVALID_UPDATE_VERSION
-    isr: tuple[BrokerId, ...]  # rising
+    partition_epoch: int  # that it is based on; if it has changed: INVALID_UPDATE_VERSION
+    isr: tuple[BrokerId, ...]  # ascending
 
 
 class Isr:
-    """Owned by the partition's leader. Sets are tuples of rising ids: nothing depends on a set's order."""
+    """Owned by the partition's leader. Sets are tuples of ascending ids: nothing depends on a set's order."""
 
     def __init__(self, committed: tuple[BrokerId, ...], leader_epoch: LeaderEpoch, partition_epoch: int) -> None:
         self._committed = tuple(sorted(committed))
@@ -53,7 +53,7 @@ class Isr:
         return tuple(sorted({*self._committed, *self._pending.isr}))
 
     def propose(self, isr: tuple[BrokerId, ...]) -> ProposedIsr | None:
-        """Ask for this set; None where one is pending already or nothing would change."""
+        """Propose this set; None where a proposal is pending or nothing would change."""
         wanted = tuple(sorted(isr))
         if self._pending is not None or wanted == self._committed:
             return None
@@ -61,13 +61,13 @@ class Isr:
         return self._pending
 
     def accepted(self, isr: tuple[BrokerId, ...], partition_epoch: int) -> None:
-        """The quorum's answer, or the metadata: whichever comes first; the other changes nothing."""
+        """By the quorum's response or the metadata, whichever comes first; the second changes nothing."""
         if partition_epoch > self._partition_epoch:
             self._committed = tuple(sorted(isr))
             self._partition_epoch = partition_epoch
             self._pending = None
 
     def refused(self, proposal: ProposedIsr) -> None:
-        """It has not happened and will not: the quorum said so."""
+        """By the quorum: it was not and will not be carried out."""
         if self._pending is proposal:
             self._pending = None

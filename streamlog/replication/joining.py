@@ -1,13 +1,12 @@
-"""Whether the end of a follower's log is what the leader has at the same offsets (I20): pure, both ends as values.
+"""Whether the end of a follower's log equals the leader's at the same offsets (I20): pure, both ends as values.
 
-Epochs tell where two histories part (KIP-101). They say nothing of a replica whose bytes have changed on its disk: the
-bytes in front of a batch's CRC hold its base offset and its epoch, and with another base offset the log ends somewhere
-else, or at the same place with a hole in it. So a follower names its last batches, and the leader compares. What comes
-out is the offset from which on the follower must fetch again; behind it nothing is believed.
+Epochs show where two histories diverge (KIP-101). They do not detect bytes that changed on a replica's disk: a batch's
+base offset and epoch stand before its CRC, and with another base offset the log ends elsewhere, or at the same offset
+with a hole in it. So a follower names its last batches, and the leader compares them. The result is the offset from
+which the follower must fetch again; nothing after it is trusted.
 
-Replicas of a log that compaction has been at are cleaned each in its own time: a batch that one has and the other has
-not may have been cleaned away, and one that both have may have fewer records here than there. Of such logs only what
-cleaning never changes is compared.
+Replicas of a compacted log are compacted independently: a batch that only one of them has may have been compacted away,
+and a batch that both have may have fewer records in one. Of such logs only what compaction never changes is compared.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ def first_difference(
     has_gaps: bool,
 ) -> Offset | None:
     """Where the follower's log differs; None: nowhere. `theirs` are its last batches and reach to `fetch_offset`,
-    `ours` all that the leader has at these offsets. `log_start`: the leader's. `has_gaps`: compaction has been
-    at one of them.
+    `ours` all that the leader has at these offsets. `log_start`: the leader's. `has_gaps`: one of the logs has been
+    compacted.
     """
     if not theirs:
         return None
     at = {held.base_offset: held for held in ours}
-    end: Offset | None = None  # of the batch before, which is the leader's as well
+    end: Offset | None = None  # of the previous batch, which equals the leader's
     for held in theirs:
         if end is not None and held.base_offset != end and (held.base_offset < end or not has_gaps):
             return end

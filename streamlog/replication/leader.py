@@ -1,28 +1,26 @@
-"""A partition on its leader (SEMANTICS 1, 3, 5). One object a leadership: it is dropped, with `resign`, at its end.
+"""A partition on its leader (SEMANTICS 1, 3, 5). One object a leadership; `resign` ends it.
 
 What it counts:
 
     own end          the log's ackable end
-    a follower's     the ackable end that it reported last in this leadership; nothing before its first report
-    high watermark   min over the maximal ISR; stands while |ISR| < min.insync.replicas; never falls
+    a follower's     the ackable end that it reported last in this leadership; 0 before its first report
+    high watermark   min over the maximal ISR; unchanged while |ISR| < min.insync.replicas; never falls
 
-What a follower is, and what moves it:
+The states of a follower:
 
-    out of the ISR --its end >= high watermark and >= the start of this leader epoch, and it may be in--> proposed
-    in the ISR     --behind, and not caught up for replica.lag.time.max.ms, or fenced-------------------> proposed out
-    in the ISR     --behind, and following nobody for GONE_MAX_MS---------------------------------------> proposed out
+    out of the ISR --its end >= high watermark and >= the start of this leader epoch, and it may join--> proposed in
+    in the ISR     --behind, and not caught up for replica.lag.time.max.ms, or fenced------------------> proposed out
+    in the ISR     --behind, and without a stream for GONE_MAX_MS--------------------------------------> proposed out
 
 Caught up means that its end reached what the leader's end was at its previous report: a follower that keeps pace with
 a busy leader is never quite at the end, and need not be. One that is at the end is caught up until the next append,
-however long ago it reported: its time begins there (`on_appended`).
+however long ago it reported: its lag time starts there (`on_appended`).
 
-A follower whose stream broke is not asked to wait for as long as a slow one: nothing that it could be doing brings it
-nearer. It has several times what making the connection again takes at most, and a stream that is there again within
-that time changes nothing. A follower that has not followed in
-this leadership yet is a slow one: it has to learn who leads first.
+A follower whose stream broke gets less time than a slow one: it cannot make progress. GONE_MAX_MS is several times the
+longest reconnect, and a stream that is back within that time changes nothing. A follower that has not followed in this
+leadership yet counts as a slow one: it has to learn of the new leader first.
 
-`next_due_ms` says when the ISR has to be looked at again, so that nobody stays in it for longer because of how seldom
-it is looked at.
+`next_due_ms` is when the ISR must be reviewed next, so that the review's interval does not prolong a membership.
 """
 
 from __future__ import annotations
@@ -50,11 +48,11 @@ from streamlog.replication.isr import Isr, ProposedIsr
 from streamlog.replication.replica_log import ReplicaLog
 
 GONE_MAX_MS: Final = 3_000
-"""For a follower whose stream broke; it tries again each second or sooner."""
+"""For a follower whose stream broke; it reconnects each second or sooner."""
 
 
 class LeaderTerm(Struct, frozen=True, kw_only=True):
-    """What the metadata says of a partition when this node is made its leader."""
+    """A partition's metadata when this node becomes its leader."""
 
     partition: TopicPartition
     me: BrokerId
@@ -67,13 +65,13 @@ class LeaderTerm(Struct, frozen=True, kw_only=True):
 
 
 class _Follower(Struct):
-    """What is known of one follower in this leadership."""
+    """One follower, in this leadership."""
 
     ackable_end: Offset | None  # None: it has not reported yet
     caught_up_ms: int  # when its end last equalled the leader's
     reported_ms: int
     leader_end_then: Offset  # the leader's end at its last report
-    gone_ms: int | None = None  # since when it has followed nobody here; None: it does, or has not yet
+    gone_ms: int | None = None  # since when it has no stream; None: it has one, or has not had one yet
 
 
 class PartitionLeader:
@@ -128,7 +126,7 @@ class PartitionLeader:
         return len(self._acks)
 
     def lags(self) -> list[tuple[BrokerId, int]]:
-        """Records that each follower has not confirmed; of one that has not reported, the whole log."""
+        """Records that each follower has not acknowledged; for one that has not reported, the whole log."""
         end, start = self._log.log_end_offset, self._log.log_start_offset
         return [
             (broker, end - (start if follower.ackable_end is None else follower.ackable_end))
@@ -148,13 +146,13 @@ class PartitionLeader:
     def append(
         self, buffer: Buffer, batches: Sequence[tuple[int, BatchHeader]], now_ms: int, *, acks_all: bool
     ) -> Appended:
-        """Append validated batches. With acks=all too few in sync refuses before anything is written.
+        """Append validated batches. With acks=all and too few replicas in sync nothing is written.
 
         Raises NotEnoughReplicasError, and what `Log.append_as_leader` raises.
         """
         if acks_all and not self._enough_replicas:
             raise NotEnoughReplicasError(
-                f"{self._term.partition}: {len(self._isr.committed)} replicas in sync, {self.min_isr} are needed",
+                f"{self._term.partition}: {len(self._isr.committed)} replicas in sync, {self.min_isr} needed",
                 field="min.insync.replicas",
                 limit=self.min_isr,
             )
@@ -163,7 +161,7 @@ class PartitionLeader:
     def wait_for(self, end_offset: Offset) -> asyncio.Future[None]:
         """Done when the high watermark reaches `end_offset` (acks=all); see `acks` for its errors."""
         if self._resigned:
-            raise InvariantError(f"{self._term.partition}: no leader any more")
+            raise InvariantError(f"{self._term.partition}: this leadership has ended")
         future = self._acks.add(end_offset)
         self._settle()
         return future
@@ -176,24 +174,24 @@ class PartitionLeader:
         return self._high_watermark
 
     def check_epoch(self, leader_epoch: LeaderEpoch) -> None:
-        """A follower's or client's belief: FENCED_LEADER_EPOCH below ours, UNKNOWN_LEADER_EPOCH above."""
+        """The epoch that a follower or client knows: FENCED_LEADER_EPOCH below ours, UNKNOWN_LEADER_EPOCH above."""
         ours = self._term.leader_epoch
         if leader_epoch < ours:
             raise FencedLeaderEpochError(
-                f"{self._term.partition}: leader epoch {leader_epoch} is over, {ours} has begun",
+                f"{self._term.partition}: stale leader epoch {leader_epoch}; current is {ours}",
                 field="leader_epoch",
                 limit=ours,
             )
         if leader_epoch > ours:
             raise UnknownLeaderEpochError(
-                f"{self._term.partition}: leader epoch {leader_epoch} is not known here yet, {ours} is",
+                f"{self._term.partition}: leader epoch {leader_epoch} is unknown here; current is {ours}",
                 field="leader_epoch",
                 limit=ours,
             )
 
     def divergence(self, last_epoch: LeaderEpoch, fetch_offset: Offset) -> EpochEnd | None:
-        """Where the log of a follower that wants to go on at `fetch_offset`, its last record being of `last_epoch`,
-        leaves this one; None where it is a beginning of it (KIP-595's check, SEMANTICS 2).
+        """Where the log of a follower that continues at `fetch_offset`, its last record being of `last_epoch`, diverges
+        from this one; None where it is a prefix of it (KIP-595's check, SEMANTICS 2).
 
         A follower whose log is empty (last epoch -1) diverges nowhere.
         """
@@ -205,7 +203,7 @@ class PartitionLeader:
     def on_position(self, broker: BrokerId, ackable_end: Offset, now_ms: int) -> Offset:
         """A follower reports its ackable end. Returns the current high watermark. InvalidRequestError.
 
-        A position is told on a slot whose beginning was checked by `divergence`, so it speaks of this log's records.
+        `divergence` was checked when the slot began, so the position refers to this log's records.
         """
         follower = self._followers.get(broker)
         if follower is None or not 0 <= ackable_end <= self._log.log_end_offset:
@@ -226,20 +224,20 @@ class PartitionLeader:
         return self._high_watermark
 
     def on_appended(self, first_offset: Offset, now_ms: Callable[[], int]) -> None:
-        """The log has grown from `first_offset` on: who was at its end has been caught up until now."""
+        """The log has grown from `first_offset` on: followers that were at its end have been caught up until now."""
         for follower in self._followers.values():
             if follower.ackable_end == first_offset:
                 follower.caught_up_ms = now_ms()
 
     def on_gone(self, broker: BrokerId, now_ms: int) -> None:
-        """The follower's stream is over. Its next position says that it is back."""
+        """The follower's stream has closed. Its next position shows that it is back."""
         follower = self._followers.get(broker)
         if follower is not None and follower.gone_ms is None:
             follower.gone_ms = now_ms
 
     def on_differing(self, broker: BrokerId, now_ms: int) -> None:
-        """The follower's log is not this one: what it has told does not count, and it is out of the ISR at once. It
-        cuts what differs, copies it again, and comes back as one that has lagged.
+        """The follower's log differs from this one: its position does not count, and it leaves the ISR at once. It
+        truncates what differs, copies it again, and rejoins as a follower that has lagged.
         """
         follower = self._followers.get(broker)
         if follower is not None:
@@ -247,13 +245,13 @@ class PartitionLeader:
             follower.caught_up_ms = now_ms - self._term.lag_max_ms - 1
 
     def forget_position(self, broker: BrokerId) -> None:
-        """A follower outside of the ISR has registered anew since it told its position: it may have lost its log."""
+        """A follower outside of the ISR has re-registered since it reported its position: it may have lost its log."""
         follower = self._followers.get(broker)
         if follower is not None and broker not in self._isr.committed:
             follower.ackable_end = None
 
     def _advance(self) -> None:
-        """Compute the high watermark anew (SEMANTICS 1)."""
+        """Recompute the high watermark (SEMANTICS 1)."""
         if self._enough_replicas:
             ends = [self._end_of(broker) for broker in self._isr.maximal]
             lowest = min(ends)
@@ -273,8 +271,8 @@ class PartitionLeader:
     # -- the ISR
 
     def propose_isr(self, now_ms: int) -> ProposedIsr | None:
-        """What to ask of the quorum now: out with who lags, in with who has caught up. Call it when a follower has
-        reported, and at `next_due_ms`. None: nothing, or a proposal is in flight.
+        """The ISR to propose now: without followers that lag, with those that have caught up. To be called when a
+        follower has reported, and at `next_due_ms`. None: no change, or a proposal is in flight.
         """
         if self._resigned or self._isr.pending is not None:
             return None
@@ -285,7 +283,7 @@ class PartitionLeader:
 
     def next_due_ms(self) -> int | None:
         """When a member of the ISR will have been behind for too long, if nothing changes until then; None: none will,
-        or a proposal is in flight, whose answer brings the next look.
+        or a proposal is in flight, and its result is followed by a review.
         """
         if self._resigned or self._isr.pending is not None:
             return None
@@ -297,10 +295,10 @@ class PartitionLeader:
         return out_at_ms is not None and now_ms > out_at_ms
 
     def _out_at_ms(self, broker: BrokerId) -> int | None:
-        """After when it is too long behind; None: it is at the end."""
+        """From when on it is behind for too long; None: it is at the end."""
         follower, term = self._followers.get(broker), self._term
         if follower is None:
-            return 0  # no replica any more
+            return 0  # not a replica any more
         if follower.ackable_end is not None and follower.ackable_end >= self._log.log_end_offset:
             return None
         out_at_ms = follower.caught_up_ms + term.lag_max_ms
@@ -313,12 +311,12 @@ class PartitionLeader:
         return end is not None and end >= self._high_watermark and end >= self._epoch_start and self._may_join(broker)
 
     def on_isr(self, isr: tuple[BrokerId, ...], partition_epoch: int) -> None:
-        """The quorum's answer to a proposal, or the metadata's word."""
+        """By the quorum's result of a proposal, or by the metadata."""
         self._isr.accepted(isr, partition_epoch)
         self._advance()
 
     def on_refused(self, proposal: ProposedIsr) -> None:
-        """The quorum refused it (INELIGIBLE_REPLICA, INVALID_UPDATE_VERSION): it has not happened."""
+        """The quorum refused it (INELIGIBLE_REPLICA, INVALID_UPDATE_VERSION): the ISR is unchanged."""
         self._isr.refused(proposal)
         self._advance()
 
@@ -336,7 +334,7 @@ class PartitionLeader:
     # -- the end
 
     def resign(self) -> None:
-        """Another leader, or none: who waits is told that the outcome is not known."""
+        """Another leader, or none: for waiting producers the outcome is unknown."""
         self._resigned = True
         self._acks.fail_all(
             OutcomeUnknownError(f"{self._term.partition}: the leader changed before the records were acknowledged")

@@ -1,4 +1,4 @@
-"""What replication needs of a log. `storage.log.Log` is one; tests may bring another."""
+"""What replication needs of a log. `storage.log.log.Log` is one; tests have another."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ReplicaLog(Protocol):
         ...
 
     def assign_epoch(self, epoch: LeaderEpoch) -> None:
-        """A leader begins at the log's end."""
+        """A leadership begins at the log's end."""
         ...
 
     def append_as_leader(

@@ -16,6 +16,7 @@ from streamlog.api.pb import (
     transactions_pb2,
 )
 from streamlog.api.service import Method, Service
+from streamlog.broker.append.admission import QueuedBytes
 from streamlog.client.connection.backoff import Backoff
 from streamlog.config.node_settings import (
     MAX_CONCURRENT_CALLS,
@@ -49,7 +50,7 @@ from streamlog.services.batches.producer_ids import InitProducerId
 from streamlog.services.batches.service import BatchesService
 from streamlog.services.batches.transaction_verification import Openings, Verifier
 from streamlog.services.batches.watch_metadata import WatchMetadata
-from streamlog.services.common.admission import CallSlots, QueuedBytes
+from streamlog.services.common.admission import CallSlots
 from streamlog.services.common.auto_create import AutoCreate
 from streamlog.services.common.collaborators import (
     CommandSubmitter,

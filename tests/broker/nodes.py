@@ -35,6 +35,7 @@ from streamlog.sim import run as run_simulation
 from streamlog.sim.world import Host, World
 from streamlog.storage.directories.directories import LogDirectories
 from streamlog.storage.log.log import Log
+from tests.broker.rig import append_to
 from tests.metadata.rig import CLUSTER
 from tests.metadata.rig import Rig as Controller
 from tests.storage.batches import batch
@@ -280,7 +281,7 @@ class Cluster:
 
         async def producing() -> Offset:
             replica = node.leader(partition)
-            appended = replica.append(batch(values), acks=Acks.ALL)
+            appended = append_to(replica, batch(values), Acks.ALL)
             await replica.wait_for(appended)
             return appended.first_offset
 

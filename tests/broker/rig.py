@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar, cast
 
 from msgspec import Struct, field
 
+from streamlog.broker.append.admission import QueuedBytes
 from streamlog.broker.following.follower_replica import FollowerReplica
 from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.broker.table.replicas import Replicas
@@ -42,8 +43,11 @@ from streamlog.model import (
     IsolationLevel,
     Offset,
     PartitionId,
+    ProducerEpoch,
+    ProducerId,
     RaftIndex,
     TopicId,
+    TopicPartition,
 )
 from streamlog.ports import Network, Ports
 from streamlog.records import decode_batch
@@ -85,22 +89,52 @@ class FakeController(Struct):
 class Recorder(Struct):
     """A watcher that notes what it is told."""
 
+    replica: LeaderReplica
     heard: list[str] = field(default_factory=list)
     appended: bytes = b""
     error: StreamlogError | None = None
 
     __hash__ = object.__hash__
 
-    def on_appended(self, replica: LeaderReplica, appended: Appended) -> None:
+    def on_appended(self, appended: Appended) -> None:
         self.heard.append(f"appended {appended.first_offset}..{appended.next_offset}")
         self.appended += b"".join(bytes(buffer) for buffer in appended.buffers)
 
-    def on_readable(self, replica: LeaderReplica) -> None:
-        self.heard.append(f"readable {replica.log_start_offset}..{replica.high_watermark}")
+    def on_readable(self) -> None:
+        self.heard.append(f"readable {self.replica.log_start_offset}..{self.replica.high_watermark}")
 
-    def on_ended(self, replica: LeaderReplica, error: StreamlogError) -> None:
+    def on_ended(self, error: StreamlogError) -> None:
         self.heard.append("ended")
         self.error = error
+
+
+QUEUED = QueuedBytes(1 << 30)
+
+
+class Opening(Struct):
+    """The coordinator of a transaction, as `AppendPipeline` calls it."""
+
+    answer: Callable[[], Awaitable[None]]
+    wait_s: float = 5.0
+
+    async def confirm(self, producer_id: ProducerId, producer_epoch: ProducerEpoch, partition: TopicPartition) -> None:
+        await self.answer()
+
+
+def append_to(leader: LeaderReplica, data: bytes, acks: Acks = Acks.LEADER) -> Appended:
+    """An append that must not suspend."""
+    call = leader.appends.append(data, acks, QUEUED)
+    try:
+        call.send(None)
+    except StopIteration as done:
+        appended: Appended = done.value
+        return appended
+    call.close()
+    raise SuspendedError
+
+
+class SuspendedError(Exception):
+    """The call has to wait."""
 
 
 def topic_id(number: int) -> TopicId:
@@ -248,14 +282,14 @@ class Rig:
         return found
 
     def append(self, *values: bytes, acks: Acks = Acks.LEADER, name: str = "t") -> Appended:
-        return self.do(lambda: self.leader(name).append(batch(values), acks=acks))
+        return self.do(lambda: append_to(self.leader(name), batch(values), acks))
 
     def produce(self, *values: bytes, name: str = "t") -> Appended:
         """acks=all, to its acknowledgement."""
 
         async def producing() -> Appended:
             leader = self.leader(name)
-            appended = leader.append(batch(values), acks=Acks.ALL)
+            appended = append_to(leader, batch(values), Acks.ALL)
             await leader.wait_for(appended)
             return appended
 

@@ -10,8 +10,8 @@ import pytest
 from streamlog.broker.append.held_markers import HOLD_S
 from streamlog.errors import NotLeaderError
 from streamlog.model import Acks, Appended, ProducerEpoch
-from tests.broker.rig import Rig
-from tests.broker.test_transactions import PID, WAIT_S, begin, transactional
+from tests.broker.rig import QUEUED, Opening, Rig
+from tests.broker.test_transactions import PID, begin, transactional
 
 
 class Holding:
@@ -22,7 +22,7 @@ class Holding:
         self.asked = 0
 
     def mark(self, epoch: int = 1) -> asyncio.Task[Appended]:
-        return asyncio.ensure_future(self.leader.append_marker_with_next(PID, ProducerEpoch(epoch), 0, commit=True))
+        return asyncio.ensure_future(self.leader.markers.append_with_next(PID, ProducerEpoch(epoch), 0, commit=True))
 
     async def held(self) -> asyncio.Task[Appended]:
         marking = self.mark()
@@ -35,7 +35,7 @@ class Holding:
             self.asked += 1
 
         data = transactional(b"b", epoch=epoch)
-        return await self.leader.append_verified(data, acks=Acks.LEADER, verify=count, wait_s=WAIT_S)
+        return await self.leader.appends.append(data, Acks.LEADER, QUEUED, Opening(count))
 
 
 def hold(rig: Rig, story: Callable[[Holding], Awaitable[None]]) -> None:
@@ -87,7 +87,7 @@ def test_what_comes_of_a_producer_comes_behind_its_held_marker(leading: Rig) -> 
 
     async def story(scene: Holding) -> None:
         marking = await scene.held()
-        abort = scene.leader.append_marker(PID, ProducerEpoch(2), 0, commit=False)
+        abort = scene.leader.markers.append(PID, ProducerEpoch(2), 0, commit=False)
         assert ((await marking).first_offset, abort.first_offset) == (1, 2)
         await asyncio.sleep(2 * HOLD_S)
         assert scene.leader.log_end_offset == 3
@@ -98,7 +98,7 @@ def test_what_comes_of_a_producer_comes_behind_its_held_marker(leading: Rig) -> 
 def test_what_a_held_marker_grants_can_be_taken_back(leading: Rig) -> None:
     async def story(scene: Holding) -> None:
         marking = await scene.held()
-        assert not scene.leader.take_back(PID, ProducerEpoch(1))
+        assert not scene.leader.markers.revoke_grant(PID, ProducerEpoch(1))
         assert (await marking).first_offset == 1
         await scene.send(1)
         assert scene.asked == 1

@@ -11,6 +11,7 @@ from crc32c import crc32c
 
 from streamlog.api.requests import OffsetPlace
 from streamlog.broker.append.preparation import INLINE_BYTES_MAX
+from streamlog.broker.leading.offset_lookup import offset_for
 from streamlog.errors import (
     CorruptMessageError,
     InvalidRecordError,
@@ -26,9 +27,21 @@ from streamlog.errors import (
 )
 from streamlog.model import Acks, LeaderEpoch, Offset, PartitionId
 from streamlog.records import BatchFields, Codec, codec_of, decode_batch, encode_batch, read_header
-from streamlog.records.columnar import ManyHeadersError
 from streamlog.records.header import CRC_POSITION, CRC_START, HEADER_SIZE
-from tests.broker.rig import ME, OTHER, P0, THIRD, UNCOMMITTED, Recorder, Rig, topic_id, values_in
+from tests.broker.rig import (
+    ME,
+    OTHER,
+    P0,
+    QUEUED,
+    THIRD,
+    UNCOMMITTED,
+    Recorder,
+    Rig,
+    SuspendedError,
+    append_to,
+    topic_id,
+    values_in,
+)
 from tests.cli.legacy_logs import CODECS, RECORDS, messages
 from tests.storage.batches import batch
 
@@ -47,7 +60,7 @@ def test_acks_all_waits_for_the_sync_of_the_only_replica(rig: Rig) -> None:
 def test_watchers_hear_of_bytes_then_of_the_high_watermark_then_of_the_end(rig: Rig) -> None:
     rig.create()
     rig.rest()
-    watcher = Recorder()
+    watcher = Recorder(rig.leader())
     rig.leader().watch(watcher)
     rig.produce(b"a")
     assert watcher.heard == ["appended 0..1", "readable 0..1"]
@@ -97,7 +110,7 @@ def test_another_isr_within_the_leadership_lets_producers_on(rig: Rig) -> None:
     rig.create(replicas=(ME, OTHER))
     rig.rest()
     leader = rig.leader()
-    waiting = rig.do(lambda: leader.wait_for(leader.append(batch([b"a"]), acks=Acks.ALL)))
+    waiting = rig.do(lambda: leader.wait_for(append_to(leader, batch([b"a"]), Acks.ALL)))
     rig.rest()
     assert not waiting.done()
     rig.change(isr=(ME,))
@@ -178,33 +191,34 @@ def test_the_end_of_a_leadership_leaves_the_outcome_open(rig: Rig) -> None:
     late = rig.do(lambda: leader.wait_for(appended))
     assert isinstance(late.exception(), OutcomeUnknownError)
     with pytest.raises(NotLeaderError):
-        rig.do(lambda: leader.append(batch([b"b"]), acks=Acks.LEADER))
+        rig.do(lambda: append_to(leader, batch([b"b"]), Acks.LEADER))
 
 
 def test_retries_get_their_first_offsets_and_gaps_are_refused(rig: Rig) -> None:
     rig.create()
     rig.rest()
-    leader, watcher = rig.leader(), Recorder()
+    leader = rig.leader()
+    watcher = Recorder(leader)
     first = batch([b"a", b"b"], producer=(9, 0, 0))
-    assert rig.do(lambda: leader.append(first, acks=Acks.ALL)).first_offset == 0
+    assert rig.do(lambda: append_to(leader, first, Acks.ALL)).first_offset == 0
     leader.watch(watcher)
-    again = rig.do(lambda: leader.append(first, acks=Acks.ALL))
+    again = rig.do(lambda: append_to(leader, first, Acks.ALL))
     assert (again.first_offset, again.next_offset, again.duplicate) == (0, 2, True)
     assert watcher.heard == []
     with pytest.raises(OutOfOrderSequenceError):
-        rig.do(lambda: leader.append(batch([b"c"], producer=(9, 0, 7)), acks=Acks.ALL))
+        rig.do(lambda: append_to(leader, batch([b"c"], producer=(9, 0, 7)), Acks.ALL))
 
 
 def test_producers_are_known_to_the_next_leader(rig: Rig) -> None:
     rig.create(replicas=(ME, OTHER))
     rig.rest()
     sent = batch([b"a"], producer=(9, 0, 0))
-    rig.do(lambda: rig.leader().append(sent, acks=Acks.LEADER))
+    rig.do(lambda: append_to(rig.leader(), sent, Acks.LEADER))
     rig.crash()
     rig.rest()
     rig.change(leader=ME)
     rig.rest()
-    assert rig.do(lambda: rig.leader().append(sent, acks=Acks.LEADER)).duplicate
+    assert rig.do(lambda: append_to(rig.leader(), sent, Acks.LEADER)).duplicate
 
 
 def test_bad_input_is_refused_and_nothing_is_written(rig: Rig) -> None:
@@ -219,12 +233,12 @@ def test_bad_input_is_refused_and_nothing_is_written(rig: Rig) -> None:
         (good[:-1] + b"\xff", CorruptMessageError),
         (batch([bytes(1000)]), MessageTooLargeError),
     ):
-        assert not leader.needs_workers(data)
+        assert not leader.appends.needs_worker(data)
         with pytest.raises(error):
-            rig.do(partial(leader.append, data, acks=Acks.ALL))
+            rig.do(partial(append_to, leader, data, Acks.ALL))
     assert leader.log_end_offset == 0
     rig.configure("max.message.bytes", "2000")
-    rig.do(lambda: leader.append(batch([bytes(1000)]), acks=Acks.ALL))
+    rig.do(lambda: append_to(leader, batch([bytes(1000)]), Acks.ALL))
 
 
 @pytest.mark.parametrize("size", [10, 1_200_000])
@@ -234,18 +248,14 @@ def test_batches_that_no_reader_could_decode_are_refused(rig: Rig, size: int) ->
     leader = rig.leader()
     garbled = poisoned(size)
     is_large = size > INLINE_BYTES_MAX
-    assert leader.needs_workers(garbled) == is_large
+    assert leader.appends.needs_worker(garbled) == is_large
 
-    def append() -> object:
-        return rig.machine.run(leader.append_slow(garbled, acks=Acks.LEADER)) if is_large else rig.do(at_once)
-
-    at_once = partial(leader.append, garbled, acks=Acks.LEADER)
     with pytest.raises(InvalidRecordError):
-        append()
+        rig.machine.run(leader.appends.append(garbled, Acks.LEADER, QUEUED))
     assert leader.log_end_offset == 0
     rig.configure("record.validation.enable", "false")
-    assert not leader.needs_workers(garbled)
-    rig.do(at_once)
+    assert not leader.appends.needs_worker(garbled)
+    rig.do(lambda: append_to(leader, garbled))
     assert leader.log_end_offset == 1
 
 
@@ -279,8 +289,8 @@ def test_large_batches_are_checked_off_the_loop(rig: Rig, values: list[bytes], c
     rig.rest()
     leader = rig.leader()
     data = encode_batch(values, timestamps=1, fields=BatchFields(codec=codec))
-    assert leader.needs_workers(data) == is_work
-    rig.machine.run(leader.append_slow(data, acks=Acks.LEADER))
+    assert leader.appends.needs_worker(data) == is_work
+    rig.machine.run(leader.appends.append(data, Acks.LEADER, QUEUED))
     assert leader.log_end_offset == len(values)
 
 
@@ -291,11 +301,11 @@ def test_many_headers_are_checked_off_the_loop(rig: Rig, count: int) -> None:
     leader = rig.leader()
     headers = [tuple(("", b"") for _ in range(20_000 // count))] * count
     data = encode_batch([b""] * count, None, headers, timestamps=1)
-    assert not leader.needs_workers(data)
-    with pytest.raises(ManyHeadersError):
-        rig.do(lambda: leader.append(data, acks=Acks.LEADER))
+    assert not leader.appends.needs_worker(data)
+    with pytest.raises(SuspendedError):
+        rig.do(lambda: append_to(leader, data))
     assert leader.log_end_offset == 0
-    rig.machine.run(leader.append_slow(data, acks=Acks.LEADER))
+    rig.machine.run(leader.appends.append(data, Acks.LEADER, QUEUED))
     assert leader.log_end_offset == count
 
 
@@ -306,9 +316,9 @@ def test_a_stream_that_lies_about_its_size_is_no_work_for_the_loop(rig: Rig) -> 
     packed = bytearray(encode_batch([bytes(300_000)], timestamps=1, fields=BatchFields(codec=Codec.GZIP)))
     packed[-4:] = b"\x09\0\0\0"
     struct.pack_into(">I", packed, CRC_POSITION, crc32c(packed[CRC_START:]))
-    assert not leader.needs_workers(bytes(packed))
+    assert not leader.appends.needs_worker(bytes(packed))
     with pytest.raises(InvalidRecordError, match="more than the 9 bytes"):
-        rig.do(lambda: leader.append(bytes(packed), acks=Acks.LEADER))
+        rig.do(lambda: append_to(leader, bytes(packed), Acks.LEADER))
 
 
 def test_offsets_outside_the_log_are_refused_with_both_ends(rig: Rig) -> None:
@@ -326,12 +336,12 @@ def test_places_and_times(rig: Rig) -> None:
     rig.rest()
     for index in range(3):
         data = batch([b"v"], timestamp=1000 + 10 * index)
-        rig.do(partial(rig.leader().append, data, acks=Acks.LEADER))
+        rig.do(partial(append_to, rig.leader(), data, Acks.LEADER))
     rig.rest()
     leader = rig.leader()
 
     def offset_of(place: OffsetPlace | int) -> tuple[int, int]:
-        found = rig.machine.run(leader.offset_for(place, UNCOMMITTED))
+        found = rig.machine.run(offset_for(leader, place, UNCOMMITTED))
         return found.offset, found.timestamp_ms
 
     assert offset_of(OffsetPlace.EARLIEST) == (0, -1)
@@ -349,7 +359,7 @@ def test_kip_207_a_new_leader_waits_before_it_tells_the_end(rig: Rig) -> None:
     leader = rig.leader()
 
     async def latest() -> int:
-        return (await leader.offset_for(OffsetPlace.LATEST, UNCOMMITTED)).offset
+        return (await offset_for(leader, OffsetPlace.LATEST, UNCOMMITTED)).offset
 
     async def asking() -> tuple[bool, int]:
         asked = asyncio.get_running_loop().create_task(latest())
@@ -384,11 +394,11 @@ def test_compacted_topics_refuse_records_without_a_key(rig: Rig) -> None:
     with pytest.raises(InvalidRecordError):
         rig.append(b"a")
     packed = encode_batch([b"v", b"w"], [b"k", None], timestamps=1, fields=BatchFields(codec=Codec.ZSTD))
-    assert leader.needs_workers(packed)
+    assert leader.appends.needs_worker(packed)
     with pytest.raises(InvalidRecordError):
-        rig.machine.run(leader.append_slow(packed, acks=Acks.ALL))
+        rig.machine.run(leader.appends.append(packed, Acks.ALL, QUEUED))
     keyed = encode_batch([b"v"], [b"k"], timestamps=1, fields=BatchFields(codec=Codec.ZSTD))
-    assert rig.machine.run(leader.append_slow(keyed, acks=Acks.ALL)).first_offset == 0
+    assert rig.machine.run(leader.appends.append(keyed, Acks.ALL, QUEUED)).first_offset == 0
 
 
 def test_a_topic_with_a_codec_of_its_own_packs_anew(rig: Rig) -> None:
@@ -396,8 +406,8 @@ def test_a_topic_with_a_codec_of_its_own_packs_anew(rig: Rig) -> None:
     rig.rest()
     leader = rig.leader()
     plain = batch([b"a" * 100, b"b" * 100], producer=(5, 0, 0))
-    assert leader.needs_workers(plain)
-    rig.machine.run(leader.append_slow(plain, acks=Acks.ALL))
+    assert leader.appends.needs_worker(plain)
+    rig.machine.run(leader.appends.append(plain, Acks.ALL, QUEUED))
     rig.rest()
     data = rig.read()
     header = read_header(data, 0)
@@ -405,9 +415,11 @@ def test_a_topic_with_a_codec_of_its_own_packs_anew(rig: Rig) -> None:
     assert (header.producer_id, header.base_sequence, header.record_count) == (5, 0, 2)
     assert values_in(data) == [b"a" * 100, b"b" * 100]
     rig.configure("compression.type", "uncompressed")
-    assert not leader.needs_workers(plain)
+    assert not leader.appends.needs_worker(plain)
     rig.machine.run(
-        leader.append_slow(encode_batch([b"c"], timestamps=1, fields=BatchFields(codec=Codec.GZIP)), acks=Acks.ALL)
+        leader.appends.append(
+            encode_batch([b"c"], timestamps=1, fields=BatchFields(codec=Codec.GZIP)), Acks.ALL, QUEUED
+        )
     )
     rig.rest()
     assert codec_of(read_header(rig.read(2), 0).attributes) is Codec.NONE
@@ -420,17 +432,17 @@ def test_legacy_messages_are_converted(rig: Rig, magic: int, codec: str) -> None
     rig.rest()
     leader = rig.leader()
     sent = messages(magic, codec, 0)
-    assert leader.needs_workers(sent)
-    appended = rig.machine.run(leader.append_slow(sent, acks=Acks.ALL))
+    assert leader.appends.needs_worker(sent)
+    appended = rig.machine.run(leader.appends.append(sent, Acks.ALL, QUEUED))
     assert (appended.first_offset, appended.next_offset) == (0, len(RECORDS))
     rig.rest()
     stored = decode_batch(rig.read())
     assert [(record.key, record.value) for record in stored] == list(RECORDS)
     assert codec_of(read_header(rig.read(), 0).attributes) is Codec(CODECS[codec])
     with pytest.raises(CorruptMessageError):
-        rig.machine.run(leader.append_slow(sent[:-1], acks=Acks.ALL))
+        rig.machine.run(leader.appends.append(sent[:-1], Acks.ALL, QUEUED))
     with pytest.raises(CorruptMessageError):
-        rig.machine.run(leader.append_slow(sent + batch([b"new"]), acks=Acks.ALL))
+        rig.machine.run(leader.appends.append(sent + batch([b"new"]), Acks.ALL, QUEUED))
 
 
 def test_slow_appends_are_not_overtaken(rig: Rig) -> None:
@@ -441,11 +453,11 @@ def test_slow_appends_are_not_overtaken(rig: Rig) -> None:
     async def producing() -> list[int]:
         slow = batch([b"slow"])
         fast = encode_batch([b"fast"], timestamps=1, fields=BatchFields(codec=Codec.ZSTD))
-        assert not leader.needs_workers(fast)
-        first = asyncio.get_running_loop().create_task(leader.append_slow(slow, acks=Acks.ALL))
+        assert not leader.appends.needs_worker(fast)
+        first = asyncio.get_running_loop().create_task(leader.appends.append(slow, Acks.ALL, QUEUED))
         await asyncio.sleep(0)
-        assert leader.needs_workers(fast)
-        second = asyncio.get_running_loop().create_task(leader.append_slow(fast, acks=Acks.ALL))
+        assert leader.appends.needs_worker(fast)
+        second = asyncio.get_running_loop().create_task(leader.appends.append(fast, Acks.ALL, QUEUED))
         return [(await first).first_offset, (await second).first_offset]
 
     assert rig.machine.run(producing()) == [0, 1]
@@ -457,7 +469,7 @@ def test_a_leadership_that_ends_while_the_workers_work_appends_nothing(rig: Rig)
     leader = rig.leader()
 
     async def producing() -> None:
-        slow = asyncio.get_running_loop().create_task(leader.append_slow(batch([b"a"]), acks=Acks.LEADER))
+        slow = asyncio.get_running_loop().create_task(leader.appends.append(batch([b"a"]), Acks.LEADER, QUEUED))
         await asyncio.sleep(0)
         leader.end(NotLeaderError("gone"))
         await slow

@@ -42,7 +42,8 @@ def test_a_new_topic_gets_a_log_with_its_id(rig: Rig) -> None:
 def test_a_topic_deleted_is_renamed_and_removed_later(rig: Rig) -> None:
     rig.create()
     rig.rest()
-    leader, watcher = rig.leader(), Recorder()
+    leader = rig.leader()
+    watcher = Recorder(leader)
     leader.watch(watcher)
     rig.delete()
     assert isinstance(watcher.error, UnknownTopicOrPartitionError)
@@ -338,7 +339,8 @@ def test_the_files_of_a_deleted_topic_stay_as_long_as_its_own_settings_say(
 def test_retention_stops_at_the_high_watermark_and_tells_readers(rig: Rig) -> None:
     rig.create(replicas=(ME, OTHER), configs={"retention.ms": "1000"})
     rig.rest()
-    leader, watcher = rig.leader(), Recorder()
+    leader = rig.leader()
+    watcher = Recorder(leader)
     rig.append(b"old")
     rig.rest(700)
     assert leader.log_start_offset == 0  # not replicated: not deleted

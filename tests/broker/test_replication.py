@@ -15,11 +15,12 @@ from streamlog.errors import (
     StaleBrokerEpochError,
     StreamlogError,
 )
-from streamlog.model import Acks, BrokerEpoch, BrokerId, Offset
+from streamlog.model import BrokerEpoch, BrokerId, Offset
 from streamlog.ports import RpcError
 from streamlog.replication.leader import GONE_MAX_MS
 from streamlog.sim.disk import DiskFaults
 from tests.broker.nodes import LAG_MAX_MS, Cluster, tell
+from tests.broker.rig import append_to
 from tests.metadata.rig import CLUSTER
 from tests.storage.batches import batch
 
@@ -50,7 +51,7 @@ def append_alone(cluster: Cluster, node_id: int, *values: bytes) -> None:
     """acks=1, on whoever thinks that it leads."""
 
     async def appending() -> None:
-        cluster.nodes[node_id].leader().append(batch(values), acks=Acks.LEADER)
+        append_to(cluster.nodes[node_id].leader(), batch(values))
 
     cluster.host(node_id).spawn(appending())
 

@@ -8,6 +8,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from streamlog.api.requests import OffsetPlace
+from streamlog.broker.append.verification import transactional_header
+from streamlog.broker.leading.leader_replica import LeaderReplica
+from streamlog.broker.leading.offset_lookup import offset_for
 from streamlog.broker.table.open_transactions import open_transactions
 from streamlog.errors import (
     ConcurrentTransactionsError,
@@ -21,7 +24,7 @@ from streamlog.errors import (
 from streamlog.model import Acks, Appended, IsolationLevel, Offset, ProducerEpoch, ProducerId
 from streamlog.records import decode_batch, scan_headers
 from streamlog.records.header import TRANSACTIONAL_BIT
-from tests.broker.rig import ME, OTHER, THIRD, UNCOMMITTED, Recorder, Rig
+from tests.broker.rig import ME, OTHER, QUEUED, THIRD, UNCOMMITTED, Opening, Recorder, Rig, append_to
 from tests.storage.batches import batch
 
 COMMITTED = IsolationLevel.READ_COMMITTED
@@ -30,10 +33,6 @@ PID = ProducerId(7)
 
 def transactional(*values: bytes, epoch: int = 0, sequence: int = 0, pid: int = PID) -> bytes:
     return batch(values, producer=(pid, epoch, sequence), attributes=TRANSACTIONAL_BIT)
-
-
-WAIT_S = 5.0
-"""For a marker."""
 
 
 async def confirmed() -> None:
@@ -45,17 +44,19 @@ def begin(rig: Rig, *values: bytes, epoch: int = 0, sequence: int = 0, pid: int 
     data = transactional(*values, epoch=epoch, sequence=sequence, pid=pid)
 
     async def sending() -> Appended:
-        leader = rig.leader()
-        if leader.needs_verification(data):
-            return await leader.append_verified(data, acks=Acks.LEADER, verify=confirmed, wait_s=WAIT_S)
-        return leader.append(data, acks=Acks.LEADER)
+        return await rig.leader().appends.append(data, Acks.LEADER, QUEUED, Opening(confirmed))
 
     return rig.machine.run(sending())
 
 
+def needs_verification(leader: LeaderReplica, data: bytes) -> bool:
+    header = transactional_header(data)
+    return header is not None and leader.appends.verifications.is_needed(header)
+
+
 def mark(rig: Rig, epoch: int, *, commit: bool, coordinator_epoch: int = 0, pid: int = PID) -> Appended:
     def marking() -> Appended:
-        return rig.leader().append_marker(ProducerId(pid), ProducerEpoch(epoch), coordinator_epoch, commit=commit)
+        return rig.leader().markers.append(ProducerId(pid), ProducerEpoch(epoch), coordinator_epoch, commit=commit)
 
     return rig.do(marking)
 
@@ -115,7 +116,7 @@ def test_a_marker_counts_once_all_in_sync_have_it(rig: Rig) -> None:
     leader = rig.leader()
     rig.do(lambda: leader.on_position(OTHER, Offset(1)))
     assert (leader.high_watermark, leader.last_stable_offset) == (1, 0)
-    watcher = Recorder()
+    watcher = Recorder(leader)
     rig.do(lambda: leader.watch(watcher))
     rig.do(lambda: leader.on_position(OTHER, Offset(2)))
     assert leader.last_stable_offset == 2
@@ -128,7 +129,7 @@ def test_the_latest_offset_is_the_last_stable_one_for_committed_readers(leading:
     begin(rig, b"b")
     rig.rest()
     for isolation, end in ((COMMITTED, 1), (UNCOMMITTED, 2)):
-        found = rig.machine.run(rig.leader().offset_for(OffsetPlace.LATEST, isolation))
+        found = rig.machine.run(offset_for(rig.leader(), OffsetPlace.LATEST, isolation))
         assert found.offset == end
 
 
@@ -144,7 +145,7 @@ def test_a_follower_knows_the_last_stable_offset_and_leads_on_with_it(rig: Rig) 
     rig.rest()
     rig.do(lambda: rig.leader().on_position(OTHER, Offset(2)))
     assert rig.leader().last_stable_offset == 1
-    assert not rig.leader().needs_verification(transactional(b"c", sequence=1))
+    assert not needs_verification(rig.leader(), transactional(b"c", sequence=1))
 
 
 def test_who_holds_the_last_stable_offset_and_since_when(leading: Rig) -> None:
@@ -196,32 +197,32 @@ def test_a_marker_is_not_written_where_too_few_are_in_sync(rig: Rig) -> None:
 
 
 def append(rig: Rig, data: bytes) -> Appended:
-    return rig.do(lambda: rig.leader().append(data, acks=Acks.LEADER))
+    return rig.do(lambda: append_to(rig.leader(), data))
 
 
 def test_a_batch_that_opens_a_transaction_without_verification_is_refused(leading: Rig) -> None:
     rig = leading
     first, second = transactional(b"a"), transactional(b"b", sequence=1)
-    assert rig.leader().needs_verification(first)
+    assert needs_verification(rig.leader(), first)
     with pytest.raises(InvalidTransactionStateError, match="coordinator"):
         append(rig, first)
     begin(rig, b"a")
-    assert not rig.leader().needs_verification(second)
+    assert not needs_verification(rig.leader(), second)
     append(rig, second)
     mark(rig, 1, commit=True)
-    assert rig.leader().needs_verification(transactional(b"c", epoch=1))
+    assert needs_verification(rig.leader(), transactional(b"c", epoch=1))
 
 
 def test_plain_batches_need_none(leading: Rig) -> None:
     leader = leading.leader()
     for data in (batch([b"a"]), batch([b"a"], producer=(7, 0, 0)), b"", b"short", bytes(61), b"\xff" * 100):
-        assert not leader.needs_verification(data)
+        assert not needs_verification(leader, data)
 
 
 def verified(rig: Rig, meanwhile: Callable[[], Awaitable[None]], *, epoch: int = 0) -> Appended:
     async def sending() -> Appended:
         data = transactional(b"a", epoch=epoch)
-        return await rig.leader().append_verified(data, acks=Acks.LEADER, verify=meanwhile, wait_s=WAIT_S)
+        return await rig.leader().appends.append(data, Acks.LEADER, QUEUED, Opening(meanwhile))
 
     return rig.machine.run(sending())
 
@@ -231,7 +232,7 @@ def test_a_marker_in_between_takes_the_guard_back(leading: Rig) -> None:
     rig = leading
 
     async def ends() -> None:
-        rig.leader().append_marker(PID, ProducerEpoch(1), 0, commit=False)
+        rig.leader().markers.append(PID, ProducerEpoch(1), 0, commit=False)
 
     with pytest.raises(InvalidTransactionStateError, match="coordinator"):
         verified(rig, ends)
@@ -243,7 +244,7 @@ def test_the_marker_of_the_transaction_before_leaves_the_guard_of_the_next_one(l
     rig = leading
 
     async def ends_the_one_before() -> None:
-        rig.leader().append_marker(PID, ProducerEpoch(1), 0, commit=False)
+        rig.leader().markers.append(PID, ProducerEpoch(1), 0, commit=False)
 
     verified(rig, ends_the_one_before, epoch=1)
     assert rig.leader().log_end_offset == 2
@@ -254,8 +255,8 @@ def test_a_newer_epoch_in_between_takes_the_guard_back(leading: Rig) -> None:
 
     async def overtaken() -> None:
         leader = rig.leader()
-        with leader.verification(PID, ProducerEpoch(1)), pytest.raises(ProducerFencedError):
-            leader.verification(PID, ProducerEpoch(0)).__enter__()
+        with leader.appends.verifications.begin(PID, ProducerEpoch(1)), pytest.raises(ProducerFencedError):
+            leader.appends.verifications.begin(PID, ProducerEpoch(0)).__enter__()
 
     with pytest.raises(InvalidTransactionStateError):
         verified(rig, overtaken)
@@ -266,15 +267,15 @@ def test_a_guard_is_for_its_producer_and_its_time_only(leading: Rig) -> None:
     rig = leading
     leader = rig.leader()
     data = transactional(b"a")
-    with leader.verification(ProducerId(8), ProducerEpoch(0)) as other:
+    with leader.appends.verifications.begin(ProducerId(8), ProducerEpoch(0)) as other:
         pass
-    with leader.verification(PID, ProducerEpoch(0)) as over:
+    with leader.appends.verifications.begin(PID, ProducerEpoch(0)) as over:
         pass
     for guard in (other, over):
         with pytest.raises(InvalidTransactionStateError):
-            rig.do(lambda guard=guard: leader.append(data, acks=Acks.LEADER, guard=guard))  # type: ignore[misc]  # bound now
-    with leader.verification(PID, ProducerEpoch(0)) as guard:
-        rig.do(lambda: leader.append(data, acks=Acks.LEADER, guard=guard))
+            rig.do(lambda guard=guard: leader.appends.append_encoded(data, Acks.LEADER, guard))  # type: ignore[misc]  # bound now
+    with leader.appends.verifications.begin(PID, ProducerEpoch(0)) as guard:
+        rig.do(lambda: leader.appends.append_encoded(data, Acks.LEADER, guard))
 
 
 def test_what_the_coordinator_refuses_is_not_appended(leading: Rig) -> None:
@@ -304,13 +305,11 @@ def test_batches_of_a_producer_keep_their_order_behind_a_verification(leading: R
 
         async def send(sequence: int) -> Appended:
             data = transactional(b"%d" % sequence, sequence=sequence)
-            if leader.needs_verification(data):
-                return await leader.append_verified(data, acks=Acks.LEADER, verify=verify, wait_s=WAIT_S)
-            return leader.append(data, acks=Acks.LEADER)
+            return await leader.appends.append(data, Acks.LEADER, QUEUED, Opening(verify))
 
         sending = [asyncio.ensure_future(send(sequence)) for sequence in range(4)]
         await asyncio.sleep(0.01)
-        leader.append(batch([b"plain"]), acks=Acks.LEADER)
+        append_to(leader, batch([b"plain"]))
         go_on.set()
         sending.append(asyncio.ensure_future(send(4)))
         return [(await one).first_offset for one in sending]
@@ -331,7 +330,7 @@ def test_the_end_of_the_leadership_ends_a_verification(rig: Rig) -> None:
             await told.wait()
 
         data = transactional(b"a")
-        one = asyncio.ensure_future(leader.append_verified(data, acks=Acks.LEADER, verify=verify, wait_s=WAIT_S))
+        one = asyncio.ensure_future(leader.appends.append(data, Acks.LEADER, QUEUED, Opening(verify)))
         await asyncio.sleep(0)
         leader.end(ConcurrentTransactionsError("another leads"))
         told.set()
@@ -351,13 +350,13 @@ def test_what_opens_the_next_transaction_waits_for_the_marker_of_the_one_before(
 
         async def send(sequence: int) -> Appended:
             data = transactional(b"b", epoch=1, sequence=sequence)
-            assert leader.needs_verification(data)
-            return await leader.append_verified(data, acks=Acks.LEADER, verify=confirmed, wait_s=WAIT_S)
+            assert needs_verification(leader, data)
+            return await leader.appends.append(data, Acks.LEADER, QUEUED, Opening(confirmed))
 
         sending = [asyncio.ensure_future(send(sequence)) for sequence in range(2)]
         await asyncio.sleep(0.01)
         assert leader.log_end_offset == 1
-        leader.append_marker(PID, ProducerEpoch(1), 0, commit=True)
+        leader.markers.append(PID, ProducerEpoch(1), 0, commit=True)
         return [(await one).first_offset for one in sending]
 
     assert rig.machine.run(story()) == [2, 3]
@@ -379,8 +378,8 @@ def test_one_that_hangs_does_not_shut_its_producer_out(leading: Rig) -> None:
 
         data = transactional(b"b", epoch=1)
         with pytest.raises(ConcurrentTransactionsError):
-            await leader.append_verified(data, acks=Acks.LEADER, verify=verify, wait_s=WAIT_S)
-        leader.append_marker(PID, ProducerEpoch(2), 0, commit=False)
+            await leader.appends.append(data, Acks.LEADER, QUEUED, Opening(verify))
+        leader.markers.append(PID, ProducerEpoch(2), 0, commit=False)
 
     rig.machine.run(story())
     assert asked == [1]
@@ -393,7 +392,7 @@ def test_the_marker_is_not_waited_for_longer_than_asked(leading: Rig) -> None:
 
     async def story() -> None:
         data = transactional(b"b", epoch=1)
-        await rig.leader().append_verified(data, acks=Acks.LEADER, verify=confirmed, wait_s=0.01)
+        await rig.leader().appends.append(data, Acks.LEADER, QUEUED, Opening(confirmed, 0.01))
 
     with pytest.raises(ConcurrentTransactionsError):
         rig.machine.run(story())
@@ -406,7 +405,7 @@ def test_the_end_of_the_leadership_ends_the_wait_for_a_marker(leading: Rig) -> N
     async def story() -> None:
         leader = rig.leader()
         data = transactional(b"b", epoch=1)
-        one = asyncio.ensure_future(leader.append_verified(data, acks=Acks.LEADER, verify=confirmed, wait_s=WAIT_S))
+        one = asyncio.ensure_future(leader.appends.append(data, Acks.LEADER, QUEUED, Opening(confirmed)))
         await asyncio.sleep(0.01)
         leader.end(NotLeaderError("another leads"))
         with pytest.raises(NotLeaderError, match="another leads"):
@@ -424,10 +423,10 @@ def test_a_marker_can_say_that_the_next_transaction_is_open_here(leading: Rig) -
         raise InvalidTransactionStateError("asked")
 
     def mark_and_open(epoch: int) -> Appended:
-        return rig.do(lambda: rig.leader().append_marker(PID, ProducerEpoch(epoch), 0, commit=True, opens_next=True))
+        return rig.do(lambda: rig.leader().markers.append(PID, ProducerEpoch(epoch), 0, commit=True, opens_next=True))
 
     def take_back(epoch: int) -> bool:
-        return rig.do(lambda: rig.leader().take_back(PID, ProducerEpoch(epoch)))
+        return rig.do(lambda: rig.leader().markers.revoke_grant(PID, ProducerEpoch(epoch)))
 
     mark_and_open(1)
     assert verified(rig, refuse, epoch=1).first_offset == 2
@@ -448,6 +447,6 @@ def test_a_marker_can_say_that_the_next_transaction_is_open_here(leading: Rig) -
 
 def test_what_is_about_to_be_appended_counts_as_used(leading: Rig) -> None:
     rig = leading
-    with rig.leader().verification(PID, ProducerEpoch(0)):
-        assert rig.do(lambda: rig.leader().take_back(PID, ProducerEpoch(0)))
-    assert not rig.do(lambda: rig.leader().take_back(PID, ProducerEpoch(0)))
+    with rig.leader().appends.verifications.begin(PID, ProducerEpoch(0)):
+        assert rig.do(lambda: rig.leader().markers.revoke_grant(PID, ProducerEpoch(0)))
+    assert not rig.do(lambda: rig.leader().markers.revoke_grant(PID, ProducerEpoch(0)))

@@ -71,7 +71,7 @@ def retry_of_the_end_decided_anew() -> AbstractContextManager[Any]:
 
 def grant_not_taken_back() -> AbstractContextManager[Any]:
     """What was opened ahead is closed, and a leader goes on believing that it may open it."""
-    return patch.object(Verifications, "take_back", lambda self, producer_id, epoch: False)
+    return patch.object(Verifications, "revoke", lambda self, producer_id, epoch: False)
 
 
 def ahead_closed_by_who_took_over() -> AbstractContextManager[Any]:

@@ -35,7 +35,7 @@ from streamlog.groups.placement import OFFSETS_TOPIC
 from streamlog.groups.records import OffsetValue
 from streamlog.groups.state import Group
 from streamlog.model import NO_LEADER_EPOCH, Acks, BrokerId, Offset, TopicPartition
-from tests.broker.rig import ME, OTHER, P0, Rig
+from tests.broker.rig import ME, OTHER, P0, Rig, append_to
 from tests.storage.batches import batch
 
 T = TypeVar("T")
@@ -195,9 +195,7 @@ def test_a_new_leader_loads_only_what_is_committed(bench: Bench) -> None:
 
 def test_a_record_that_cannot_be_read_ends_the_shard_and_not_the_node(bench: Bench) -> None:
     bench.create()
-    bench.rig.do(
-        lambda: bench.rig.leader(OFFSETS_TOPIC).append(batch([b"\x00\x00"], keys=[b"\x00\x03"]), acks=Acks.ALL)
-    )
+    bench.rig.do(lambda: append_to(bench.rig.leader(OFFSETS_TOPIC), batch([b"\x00\x00"], keys=[b"\x00\x03"]), Acks.ALL))
     bench.restart()
     with pytest.raises(CoordinatorNotAvailableError, match="cannot be loaded"):
         bench.beat()

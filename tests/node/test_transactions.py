@@ -409,7 +409,7 @@ async def hang(scene: Scene) -> None:
     data = batch([b"?"], producer=(4_000, 0, 0), attributes=TRANSACTIONAL_BIT, timestamp=now_ms)
 
     async def append() -> None:
-        with replica.verification(ProducerId(4_000), ProducerEpoch(0)) as guard:
-            await replica.wait_for(replica.append(data, acks=Acks.ALL, guard=guard))
+        with replica.appends.verifications.begin(ProducerId(4_000), ProducerEpoch(0)) as guard:
+            await replica.wait_for(replica.appends.append_encoded(data, Acks.ALL, guard))
 
     await scene.nodes.as_node(node_id, append())

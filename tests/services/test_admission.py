@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from streamlog.api.pb import batches_pb2 as pb
+from streamlog.broker.append.admission import QueuedBytes
 from streamlog.errors import StreamlogError, ThrottledError
-from streamlog.services.common.admission import QueuedBytes
 from tests.services.world import BATCHES, Cluster, simulate
 
 

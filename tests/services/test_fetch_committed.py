@@ -23,15 +23,15 @@ async def begin(cluster: Cluster, *values: bytes, pid: int = 7, epoch: int = 0) 
 
     def append() -> None:
         leader = cluster.node.leader()
-        with leader.verification(ProducerId(pid), ProducerEpoch(epoch)) as guard:
-            leader.append(data, acks=Acks.LEADER, guard=guard)
+        with leader.appends.verifications.begin(ProducerId(pid), ProducerEpoch(epoch)) as guard:
+            leader.appends.append_encoded(data, Acks.LEADER, guard)
 
     await cluster.on(append)
 
 
 async def end(cluster: Cluster, *, commit: bool, pid: int = 7, epoch: int = 1) -> None:
     def mark() -> None:
-        cluster.node.leader().append_marker(ProducerId(pid), ProducerEpoch(epoch), 0, commit=commit)
+        cluster.node.leader().markers.append(ProducerId(pid), ProducerEpoch(epoch), 0, commit=commit)
 
     await cluster.on(mark)
     await asyncio.sleep(0.1)  # virtual: to the disk

@@ -1,14 +1,13 @@
-"""Markers that wait a moment for the transaction behind them, to go to the disk and to the followers with its first
-batch.
+"""Markers that wait a moment for the producer's next transaction, to be written and replicated with its first batch.
 
-    marker that opens the next transaction --its first batch is there, or HOLD_S is over--> appended
+    marker that opens the next transaction --its first batch arrives, or HOLD_S has passed--> appended
 
-A producer that has one transaction after another sends that batch within milliseconds, mostly. A marker of its own
-would cost every replica as much as a batch does: a message there and back, and a sync. Readers of committed records
-wait HOLD_S longer where the batch does not come.
+A producer that runs one transaction after another mostly sends that batch within milliseconds. A marker by itself
+would cost every replica as much as a batch: a round trip and a sync. If the batch does not arrive, readers of committed
+records wait HOLD_S longer.
 
-Nothing is promised before the marker is appended: what is held may be lost with the leadership, and its coordinator
-asks again.
+Nothing is acknowledged before the marker is appended: a held marker may be lost with the leadership, and its
+coordinator sends it again.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class HeldMarkers:
         self._held: dict[ProducerId, _Held] = {}
 
     async def hold(self, producer_id: ProducerId, append: Callable[[], Appended]) -> Appended:
-        """Until it is released; whatever `append` answers, or raises. It is not appended when this is cancelled."""
+        """Until it is released; returns or raises what `append` does. If cancelled, the marker is not appended."""
         self.release(producer_id)
         held = self._held[producer_id] = _Held(append)
         timer = asyncio.get_running_loop().call_later(HOLD_S, self.release, producer_id)
@@ -50,7 +49,7 @@ class HeldMarkers:
                 del self._held[producer_id]
 
     def release(self, producer_id: ProducerId) -> None:
-        """Append what is held of this producer, now."""
+        """Append the held marker of this producer, if there is one."""
         held = self._held.pop(producer_id, None)
         if held is None or held.done.done():
             return
@@ -60,7 +59,7 @@ class HeldMarkers:
             held.done.set_exception(error)
 
     def end(self, error: StreamlogError) -> None:
-        """The leadership is over: nothing is appended any more."""
+        """The leadership has ended: nothing more is appended."""
         held_by_producer, self._held = self._held, {}
         for held in held_by_producer.values():
             if not held.done.done():

@@ -1,12 +1,12 @@
-"""What a leader does with a producer's batches off the event loop, before it can append them.
+"""What a leader does to a producer's batches in a worker thread, before it can append them.
 
-    messages of magic 0 and 1          converted to batches
-    another codec than the topic's     packed anew (`compression.type`)
-    compacted topic, packed batches    unpacked once here, to see that every record has a key
-    large batches                      their records are checked here (`records.record_check`)
+    messages of magic 0 and 1              converted to batches
+    another codec than the topic's         recompressed (`compression.type`)
+    compacted topic, compressed batches    decompressed once, to check that every record has a key
+    large batches                          their records are checked (`records.record_check`)
 
-All else is checked on the loop and appended as it came: what is small costs less than the way to a thread and back.
-What comes in is checked before work is spent on it.
+All others are checked on the event loop and appended as they are: a small batch costs less than a thread switch.
+Batches are validated before work is spent on them.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from streamlog.records.header import ATTRIBUTES_POSITION, CODEC_MASK, HEADER_SIZ
 from streamlog.records.unpacked_size import unpacked_size_max
 
 INLINE_BYTES_MAX: Final = (1 << 20) + (64 << 10)
-"""Of unpacked records, all batches of a partition together, checked on the loop: 0.2 to 1.1 ms. What is larger has more
-than max.message.bytes by default, or is packed densely. A thread takes the interpreter's lock from the loop for each of
-some hundred steps, and had cost three times the check itself.
+"""Of uncompressed records, all batches of a partition together, checked on the loop: 0.2 to 1.1 ms. Larger ones exceed
+the default max.message.bytes, or are highly compressed. In a thread the check would take the interpreter's lock from
+the loop some hundred times, which was measured to cost three times the check.
 """
 INLINE_RECORDS_MAX: Final = 16_384
 """Likewise: records of a few bytes."""
 INLINE_HEADER_BYTES_MAX: Final = 16 << 10
 """Of headers of records, which are read one by one: 3 ms at worst."""
-_INLINE_BLOCKS_MAX: Final = 1_024  # of a compressed stream; what is packed as usual has some twenty
+_INLINE_BLOCKS_MAX: Final = 1_024  # of a compressed stream; an ordinary one has some twenty
 
 _LENGTH: Final = struct.Struct(">i")
 _COUNT: Final = struct.Struct(">i")
@@ -46,10 +46,10 @@ class PreparedBatches(Struct, frozen=True):
 
 
 def needed(batches: Buffer, settings: TopicSettings) -> bool:
-    """A look at a few header bytes. False where they make no sense: the append will refuse them."""
+    """From a few header bytes. False where they make no sense: validation will refuse them."""
     codec, limits = settings.codec, settings.limits
     if is_legacy(batches, 0):
-        return True  # the first tells: what mixes the formats is refused
+        return True  # the first batch decides: mixed formats are refused
     if codec is None and not limits.keys_required and not limits.check_records:
         return False
     position, end = 0, len(batches)
@@ -71,7 +71,7 @@ def needed(batches: Buffer, settings: TopicSettings) -> bool:
 
 
 def _bytes_to_check(batches: Buffer, position: int, size: int, codec_number: int) -> int:
-    """What the batch unpacks to at most. 0 for what cannot be unpacked: it is refused without."""
+    """The largest possible uncompressed size of the batch; 0 if it cannot be decompressed: validation refuses it."""
     if codec_number == Codec.NONE:
         return size - HEADER_SIZE
     try:
@@ -82,7 +82,7 @@ def _bytes_to_check(batches: Buffer, position: int, size: int, codec_number: int
 
 
 def prepare(batches: Buffer, settings: TopicSettings, now_ms: int) -> PreparedBatches:
-    """The batches as they are to be appended. Raises what `records.convert` and `records.validate` raise."""
+    """The batches as they will be appended. Raises what `records.convert` and `records.validate` raise."""
     limits, checked = settings.limits, replace(settings.limits, keys_required=False, check_records=False)
     if is_legacy(batches, 0):
         batches = convert(batches, 0, len(batches), unpacked_bytes_max=limits.unpacked_bytes_max)

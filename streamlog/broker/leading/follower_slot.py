@@ -1,12 +1,12 @@
-"""One partition on its way to one follower: what has been sent, what waits, and where the rest comes from.
+"""One partition on its way to one follower: what has been sent, what is queued, and where the rest comes from.
 
-    at the tail    appended bytes are queued as they come, straight from the append, until the stream's room is used up
-    behind         nothing is queued: the stream reads on from the disk, until it has caught up with the log's end
+    at the tail    appended bytes are queued from memory as they are appended, up to the stream's limit
+    behind         nothing is queued: the stream reads from the disk, until it has caught up with the log end
 
-There is no switch between the two. What is queued begins where the sending ends; an append that does not begin where
-the queue ends is not queued, and when the queue is empty and the log goes on, the rest is on the disk.
+There is no explicit switch between the two. The queue begins where the sent bytes end; an append that does not begin
+where the queue ends is not queued, and while the queue is empty and the log continues, the rest is on the disk.
 
-A slot whose follower is not in sync, and throttled, is always read from the disk: its bytes shall not wait in memory.
+A slot whose follower is throttled (and not in sync) is always read from the disk: its bytes must not wait in memory.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
+from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.broker.replica_wire import Follow, SlotUpdate
 from streamlog.errors import CorruptMessageError, StreamlogError
 from streamlog.model import Appended, BrokerId, Offset
@@ -23,11 +24,8 @@ from streamlog.ports import Buffer
 from streamlog.records import read_header
 from streamlog.records.header import HEADER_SIZE, LOG_OVERHEAD
 
-if TYPE_CHECKING:
-    from streamlog.broker.leading.leader_replica import LeaderReplica
-
 CREDIT_MAX: Final = 2**63 - 1
-"""As good as none asked for."""
+"""Without a limit."""
 _LENGTH: Final = struct.Struct(">i")
 _LENGTH_AT: Final = 8
 
@@ -36,20 +34,20 @@ class SlotOwner(Protocol):
     """The stream, as its slots see it."""
 
     def reserve(self, size: int) -> bool:
-        """Room for so many bytes in memory; False: there is none."""
+        """Reserve so many bytes in memory; False: they are not available."""
         ...
 
     def release(self, size: int) -> None: ...
 
-    def holds_back(self, slot: FollowerSlot) -> bool:
-        """Whether the leader's throttle is for it."""
+    def is_throttled(self, slot: FollowerSlot) -> bool:
+        """Whether the leader's throttle applies to it."""
         ...
 
     def mark(self, slot: FollowerSlot) -> None:
-        """There may be something to send."""
+        """There may be something to send, at once."""
         ...
 
-    def mark_news(self, slot: FollowerSlot) -> None:
+    def mark_moved(self, slot: FollowerSlot) -> None:
         """High watermark or log start have moved, which can wait a moment."""
         ...
 
@@ -65,15 +63,15 @@ class FollowerSlot:
         "_queue",
         "_queued_end",
         "_sent_bytes",
+        "_sent_facts",
         "_stream",
-        "_told",
         "ackable_end",
         "busy",
         "follower",
+        "is_closed",
         "marked",
         "next_offset",
         "number",
-        "over",
         "replica",
     )
 
@@ -82,38 +80,38 @@ class FollowerSlot:
         self.replica = replica
         self.follower = follower
         self.number = follow.slot
-        self.next_offset = follow.fetch_offset  # all below has been given to the stream
-        self.ackable_end = follow.ackable_end  # the last position told; <= next_offset
+        self.next_offset = follow.fetch_offset  # all below has been passed to the stream
+        self.ackable_end = follow.ackable_end  # the last reported position; <= next_offset
         self._queue: deque[tuple[Sequence[Buffer], int, Offset]] = deque()  # bytes, their size, the offset after them
-        self._queued_end = follow.fetch_offset  # of the queue's last; next_offset where it is empty
+        self._queued_end = follow.fetch_offset  # of the queue's last bytes; next_offset where it is empty
         self._sent_bytes = 0
         self._credit_bytes = CREDIT_MAX  # of _sent_bytes; the last batch may go beyond
-        self._told = (Offset(-1), Offset(-1))  # high watermark and log start
-        self._first = True  # nothing has been sent
-        self.over = False
-        self.marked = False  # the stream will look at it
-        self.busy = False  # on its way to the disk, or held up by a throttle: the stream has it in hand
+        self._sent_facts = (Offset(-1), Offset(-1))  # high watermark and log start
+        self._first = True  # no update has been sent
+        self.is_closed = False
+        self.marked = False  # waits in the stream's ready queue
+        self.busy = False  # being read from the disk, or waiting for the throttle
         self.grant(follow.credit_bytes)
 
-    # -- the leader's news
+    # -- from the leader (ReplicaWatcher)
 
-    def on_appended(self, replica: LeaderReplica, appended: Appended) -> None:
+    def on_appended(self, appended: Appended) -> None:
         if (
             self._queued_end == appended.first_offset
             and self._credit_bytes == CREDIT_MAX
-            and not self._stream.holds_back(self)
+            and not self._stream.is_throttled(self)
             and self._stream.reserve(appended.size_bytes)
         ):
             self._put(appended.buffers, appended.size_bytes, appended.next_offset)
         self._stream.mark(self)
 
-    def on_readable(self, replica: LeaderReplica) -> None:
-        self._stream.mark_news(self)
+    def on_readable(self) -> None:
+        self._stream.mark_moved(self)
 
-    def on_ended(self, replica: LeaderReplica, error: StreamlogError) -> None:
+    def on_ended(self, error: StreamlogError) -> None:
         self._stream.end_slot(self, error)
 
-    # -- what the stream asks
+    # -- for the stream
 
     @property
     def in_sync(self) -> bool:
@@ -125,24 +123,24 @@ class FollowerSlot:
 
     @property
     def is_behind(self) -> bool:
-        """What comes next is on the disk."""
+        """The next bytes are on the disk only."""
         return not self._queue and self.next_offset < self.replica.log.log_end_offset
 
     @property
-    def has_news(self) -> bool:
-        return self._told != (self.replica.high_watermark, self.replica.log_start_offset)
+    def has_update(self) -> bool:
+        return self._sent_facts != (self.replica.high_watermark, self.replica.log_start_offset)
 
     @property
     def credit_left(self) -> int:
         return max(0, self._credit_bytes - self._sent_bytes)
 
     def grant(self, credit_bytes: int | None) -> None:
-        """The follower allows so many bytes since the slot began; None: as before."""
+        """The follower allows so many bytes since the slot began; None: unchanged."""
         if credit_bytes is not None:
             self._credit_bytes = credit_bytes
 
     def put_read(self, data: bytes) -> None:
-        """What has been read from `next_offset` on, off the loop."""
+        """Queue `data`, read from `next_offset` on by a worker."""
         self._put((data,), len(data), end_of(data))
 
     def _put(self, buffers: Sequence[Buffer], size: int, end: Offset) -> None:
@@ -150,7 +148,7 @@ class FollowerSlot:
         self._queued_end = end
 
     def take(self, room: int, *, at_least_one: bool) -> tuple[list[Buffer], int]:
-        """From the queue, at most `room` bytes; `at_least_one`: the first even if larger."""
+        """From the queue, at most `room` bytes; `at_least_one`: the first entry even if larger."""
         taken: list[Buffer] = []
         size = 0
         while self._queue and (size + self._queue[0][1] <= room or (at_least_one and not taken)):
@@ -164,19 +162,19 @@ class FollowerSlot:
         return taken, size
 
     def took_read(self, data: bytes) -> None:
-        """`data`, read from `next_offset` on, goes at once."""
+        """`data`, read from `next_offset` on, is sent at once."""
         self.next_offset = self._queued_end = end_of(data)
         self._sent_bytes += len(data)
 
-    def news(self, batches: Sequence[Buffer]) -> SlotUpdate:
-        self._told = told = (self.replica.high_watermark, self.replica.log_start_offset)
+    def update(self, batches: Sequence[Buffer]) -> SlotUpdate:
+        self._sent_facts = facts = (self.replica.high_watermark, self.replica.log_start_offset)
         self.replica.traffic.replicated_out += sum(map(len, batches))
         first, self._first = self._first, False
-        return SlotUpdate(self.number, *told, batches, has_gaps=first and self.replica.log.has_gaps)
+        return SlotUpdate(self.number, *facts, batches, has_gaps=first and self.replica.log.has_gaps)
 
     def close(self) -> None:
-        """Nothing more is to come of it. Idempotent."""
-        self.over = True
+        """Release what is queued. Idempotent."""
+        self.is_closed = True
         self.replica.unwatch(self)
         for _, size, _ in self._queue:
             self._stream.release(size)
@@ -184,7 +182,7 @@ class FollowerSlot:
 
 
 def end_of(data: Buffer) -> Offset:
-    """The offset after the last of these whole batches. CorruptMessageError where they are none."""
+    """The offset after the last of these whole batches. CorruptMessageError if `data` is not whole batches."""
     position, last, size = 0, 0, len(data)
     while position + HEADER_SIZE <= size:
         last = position
@@ -193,5 +191,5 @@ def end_of(data: Buffer) -> Offset:
             break
         position += LOG_OVERHEAD + length
     if position != size or not size:
-        raise CorruptMessageError("the log gave something else than whole batches", position=last)
+        raise CorruptMessageError("the log returned something else than whole batches", position=last)
     return Offset(read_header(data, last).next_offset)

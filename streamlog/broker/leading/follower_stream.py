@@ -1,23 +1,22 @@
 """The leader's side of one replication stream: all partitions that one follower node copies from this one.
 
     appends --> slots' queues --+                                   receiving <-- hello, follow, position, unfollow
-                                +--> one message --> the wire           |
+                                +--> one message --> the network
     disk, page cache -----------+     of at most replica.fetch.max.bytes, unless a single batch is larger
-    disk, cold --off the loop--> slots' queues
+    disk, cold --worker-------> slots' queues
 
-What is pending is collected when the stream can take a message, so one message carries what many appends have left
-meanwhile, of all partitions. Slots at the tail come first; those that are behind get a quarter of a message, or all
-that is left. A read that the page cache cannot answer is done by a task of its own, one at a time: the tail does not
-wait for the disk. High watermarks that move without bytes are sent after a moment, most of them with the next bytes.
+A message is put together when the stream can take one, so it carries the bytes of all appends since the last one, of
+all partitions. Slots at the tail come first; those that are behind get a quarter of a message, or all that is left.
+Reads that the page cache cannot serve are done by a separate task, one at a time: the tail does not wait for the disk.
+A high watermark that moves without bytes is sent a moment later, mostly with the next bytes.
 
-A follower names the last batches of its log when it begins. They are compared with the leader's before the slot is
-opened, by a task of its own, because the leader's may have to be read from the disk (`replication.joining`).
+A follower names the last batches of its log when it begins. A separate task compares them with the leader's before the
+slot is opened, because the leader's may have to be read from the disk (`replication.joining`).
 
-What a stream holds in memory is bounded by QUEUE_BYTES_MAX, and one read. What does not fit is read from the disk when
-its turn comes.
+The memory of a stream is bounded by QUEUE_BYTES_MAX and one read. What does not fit is read from the disk later.
 
 A position counts only while the follower's registration is the one of its hello (KIP-903): the owner closes the stream
-when the metadata say otherwise.
+when the metadata have another one.
 """
 
 from __future__ import annotations
@@ -38,21 +37,21 @@ from streamlog.model import Offset, PartitionId, TopicId
 from streamlog.ports import RpcError, Stream
 
 QUEUE_BYTES_MAX: Final = 16 << 20
-"""Of appended bytes that wait for one follower: some hundred ms of a busy node."""
-NEWS_DELAY_S: Final = 0.02
-"""A high watermark without bytes may wait so long. Followers need it for what they do after a change of leaders."""
+"""Appended bytes that wait for one follower: some hundred ms of a busy node."""
+MOVED_DELAY_S: Final = 0.02
+"""A high watermark without bytes may wait so long. Followers need it after a change of leaders only."""
 SLOTS_MAX: Final = 1 << 17
 """Partitions that one node follows on one other."""
-NEWS_BYTES: Final = 32
-"""What an entry of a message takes besides its batches."""
+UPDATE_BYTES: Final = 32
+"""The size of an update without its batches."""
 COMPARED_AT_ONCE: Final = 16
-"""Logs whose last batches are read for comparison."""
+"""Logs whose last batches are read for comparison at the same time."""
 THROTTLED_READ_BYTES: Final = 64 << 10
-"""Read at a time for a follower that is held back: the smaller, the smoother."""
+"""Read at a time for a throttled follower: the smaller, the smoother."""
 
 
 class FollowerStream:
-    """One incarnation. `run` lives as long as the stream does; all else is called on the event loop."""
+    """`run` lasts as long as the gRPC stream. One event loop."""
 
     def __init__(
         self,
@@ -74,37 +73,37 @@ class FollowerStream:
         self._fetch_bytes_max = fetch_bytes_max
         self._slots: dict[int, FollowerSlot] = {}
         self._last_slot = -1
-        self._compared: dict[int, Follow] = {}  # what is to be compared before it begins, by slot
+        self._compared: dict[int, Follow] = {}  # to be compared before they begin, by slot
         self._compare_wake = asyncio.Event()
-        self._ready: deque[FollowerSlot] = deque()  # those that are marked
+        self._ready: deque[FollowerSlot] = deque()  # marked slots
         self._behind: deque[FollowerSlot] = deque()  # to be read from the page cache
-        self._behind_first = False  # what is next of `_behind` did not fit into what was left of a message
-        self._cold: deque[FollowerSlot] = deque()  # to be read off the loop
-        self._moved: dict[FollowerSlot, None] = {}  # whose high watermark or log start has moved
+        self._behind_first = False  # the next of `_behind` did not fit into the rest of a message
+        self._cold: deque[FollowerSlot] = deque()  # to be read by a worker
+        self._moved: dict[FollowerSlot, None] = {}  # whose high watermark or log start have moved
         self._moved_timer: asyncio.TimerHandle | None = None
         self._endings: list[SlotUpdate] = []  # one a slot at most
         self._queued_bytes = 0
         self._wake = asyncio.Event()
         self._cold_wake = asyncio.Event()
-        self._room = asyncio.Event()  # set where what was read off the loop has left
-        self._over = asyncio.Event()
-        self._error: StreamlogError | RpcError | None = None  # why it is over
+        self._freed = asyncio.Event()  # bytes have been sent: a worker's read may fit now
+        self._closed = asyncio.Event()
+        self._error: StreamlogError | RpcError | None = None  # why it was closed
         self._superseded = False
 
     async def run(self) -> None:
-        """Until the follower ends the stream (returns), it breaks (RpcError), or it is closed (the error of that)."""
+        """Until the follower ends the stream (returns), it breaks (RpcError), or `close` (raises its error)."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 workers = [
                     tasks.create_task(work()) for work in (self._receive, self._send, self._read_cold, self._compare)
                 ]
                 try:
-                    await self._over.wait()
+                    await self._closed.wait()
                 finally:
                     for worker in workers:
                         worker.cancel()
         finally:
-            self._over.set()
+            self._closed.set()
             if self._moved_timer is not None:
                 self._moved_timer.cancel()
             for slot in self._slots.values():
@@ -116,22 +115,22 @@ class FollowerStream:
             raise self._error
 
     def close(self, error: StreamlogError | RpcError | None = None) -> None:
-        """End it. Idempotent; the first reason counts."""
-        if not self._over.is_set():
+        """Idempotent; the first error counts."""
+        if not self._closed.is_set():
             self._error = error
-            self._over.set()
+            self._closed.set()
 
     def supersede(self) -> None:
-        """End it, because the follower has opened another stream: it is not gone."""
+        """Close it, because the follower has opened another stream: it is not disconnected."""
         self._superseded = True
         self.close()
 
-    # -- what the follower says
+    # -- from the follower
 
     async def _receive(self) -> None:
         try:
             while (data := await self._stream.recv()) is not None:
-                if self._over.is_set():
+                if self._closed.is_set():
                     return
                 self._on_request(wire.decode_request(data))
             self.close()
@@ -154,10 +153,10 @@ class FollowerStream:
     def _on_position(self, position: Position) -> None:
         slot = self._slots.get(position.slot)
         if slot is None:
-            return  # it has ended, and the follower did not know it yet
+            return  # the slot has ended, and the follower did not know it yet
         if not slot.ackable_end <= position.ackable_end <= slot.next_offset:
             raise InvalidRequestError(
-                f"{slot.replica.partition}: position {position.ackable_end} after {slot.ackable_end}, sent is"
+                f"{slot.replica.partition}: position {position.ackable_end} after {slot.ackable_end}, sent up to"
                 f" {slot.next_offset}",
                 field="log_end_offset",
                 limit=slot.next_offset,
@@ -184,7 +183,7 @@ class FollowerStream:
             self._open_slot(follow, None)
 
     def _open_slot(self, follow: Follow, differs_from: Offset | None) -> None:
-        """`differs_from`: what the comparison has found."""
+        """`differs_from`: from the comparison."""
         try:
             replica = self._find_leader(follow.topic_id, follow.partition)
             divergence = self._check(replica, follow)
@@ -205,7 +204,7 @@ class FollowerStream:
         replica.on_position(self.follower, follow.ackable_end)
 
     async def _compare(self) -> None:
-        """Several at a time, in the order in which they came."""
+        """Several at a time, in order of arrival."""
         while True:
             await self._compare_wake.wait()
             self._compare_wake.clear()
@@ -220,17 +219,17 @@ class FollowerStream:
         try:
             replica = self._find_leader(follow.topic_id, follow.partition)
             if self._check(replica, follow) is not None:
-                return None  # epochs say where, and go first
+                return None  # truncation by epochs comes first
             return await replica.difference(follow.held, follow.fetch_offset)
         except StreamlogError:
-            return None  # it is answered when the slot is opened
+            return None  # sent when the slot is opened
 
     def _check(self, replica: LeaderReplica, follow: Follow) -> Divergence | None:
-        """Whether the follower may go on where it wants to (KIP-101, KIP-595)."""
+        """Whether the follower may continue at its fetch offset (KIP-101, KIP-595)."""
         replica.check_epoch(follow.leader_epoch)
         if self.follower not in replica.state.replicas:
             raise UnknownTopicOrPartitionError(
-                f"{replica.partition}: node {self.follower} has no replica of it, as far as is known here",
+                f"{replica.partition}: node {self.follower} is not one of its replicas in the metadata of this node",
                 field="partition",
             )
         if follow.ackable_end > follow.fetch_offset:
@@ -245,7 +244,7 @@ class FollowerStream:
             raise replica.out_of_range(follow.fetch_offset)
         return None
 
-    # -- what the slots say
+    # -- from the slots
 
     def reserve(self, size: int) -> bool:
         if self._queued_bytes and self._queued_bytes + size > QUEUE_BYTES_MAX:
@@ -256,19 +255,19 @@ class FollowerStream:
     def release(self, size: int) -> None:
         self._queued_bytes -= size
 
-    def holds_back(self, slot: FollowerSlot) -> bool:
+    def is_throttled(self, slot: FollowerSlot) -> bool:
         return self._throttle.limited and not slot.in_sync
 
     def mark(self, slot: FollowerSlot) -> None:
-        if not slot.marked and not slot.over:
+        if not slot.marked and not slot.is_closed:
             slot.marked = True
             self._ready.append(slot)
             self._wake.set()
 
-    def mark_news(self, slot: FollowerSlot) -> None:
+    def mark_moved(self, slot: FollowerSlot) -> None:
         self._moved[slot] = None
         if self._moved_timer is None:
-            self._moved_timer = asyncio.get_running_loop().call_later(NEWS_DELAY_S, self._mark_moved)
+            self._moved_timer = asyncio.get_running_loop().call_later(MOVED_DELAY_S, self._mark_moved)
 
     def _mark_moved(self) -> None:
         self._moved_timer = None
@@ -281,8 +280,8 @@ class FollowerStream:
             slot.close()
             self._end(SlotUpdate(slot.number, Offset(0), Offset(0), error=error))
 
-    def _end(self, news: SlotUpdate) -> None:
-        self._endings.append(news)
+    def _end(self, update: SlotUpdate) -> None:
+        self._endings.append(update)
         self._wake.set()
 
     # -- sending
@@ -292,54 +291,54 @@ class FollowerStream:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
-                while news := self._collect():
-                    await self._stream.send(wire.encode_response(news))
+                while updates := self._collect():
+                    await self._stream.send(wire.encode_response(updates))
         except RpcError as error:
             self.close(error)
 
     def _collect(self) -> list[SlotUpdate]:
-        """The next message; empty: nothing is pending."""
-        news, self._endings = self._endings, []
-        room = self._fetch_bytes_max
+        """The next message; empty: nothing to send."""
+        updates, self._endings = self._endings, []
+        free_bytes = self._fetch_bytes_max
         if self._behind_first:
-            room = self._collect_behind(news, room)
-        room = self._collect_ready(news, room, keep=room // 4 if self._behind else 0)
-        self._collect_behind(news, room)
-        self._room.set()
-        return news
+            free_bytes = self._collect_behind(updates, free_bytes)
+        free_bytes = self._collect_ready(updates, free_bytes, keep=free_bytes // 4 if self._behind else 0)
+        self._collect_behind(updates, free_bytes)
+        self._freed.set()
+        return updates
 
-    def _collect_ready(self, news: list[SlotUpdate], room: int, *, keep: int) -> int:
-        """From the queues, in the order in which slots were marked. What is left of `room`."""
-        while self._ready and room > keep:
+    def _collect_ready(self, updates: list[SlotUpdate], free_bytes: int, *, keep: int) -> int:
+        """From the queues, in the order in which slots were marked. What is left of `free_bytes`."""
+        while self._ready and free_bytes > keep:
             slot = self._ready[0]
-            batches, size = slot.take(room - keep, at_least_one=room == self._fetch_bytes_max)
+            batches, size = slot.take(free_bytes - keep, at_least_one=free_bytes == self._fetch_bytes_max)
             if slot.has_queue and not size:
                 break
-            if size or (slot.has_news and not slot.over):
-                news.append(slot.news(batches))
-                room -= size + NEWS_BYTES
+            if size or (slot.has_update and not slot.is_closed):
+                updates.append(slot.update(batches))
+                free_bytes -= size + UPDATE_BYTES
                 self._charge(slot, size)
             if slot.has_queue:
                 continue  # for the next message
             self._ready.popleft()
             slot.marked = False
-            if slot.is_behind and not slot.busy and not slot.over:
+            if slot.is_behind and not slot.busy and not slot.is_closed:
                 slot.busy = True
                 self._behind.append(slot)
-        return room
+        return free_bytes
 
-    def _collect_behind(self, news: list[SlotUpdate], room: int) -> int:
-        """From the page cache, each in turn."""
+    def _collect_behind(self, updates: list[SlotUpdate], free_bytes: int) -> int:
+        """From the page cache, each slot in turn."""
         self._behind_first = False
         for _ in range(len(self._behind)):
-            if room <= 0:
+            if free_bytes <= 0:
                 break
             slot = self._behind.popleft()
             slot.busy = False
-            size_max = min(room, self._allowance(slot))
-            if slot.over or not slot.is_behind or not size_max:
+            size_max = min(free_bytes, self._allowance(slot))
+            if slot.is_closed or not slot.is_behind or not size_max:
                 continue
-            alone = room == self._fetch_bytes_max
+            alone = free_bytes == self._fetch_bytes_max
             try:
                 data = slot.replica.log.try_read(slot.next_offset, size_max, at_least_one=alone)
                 if data:
@@ -349,26 +348,26 @@ class FollowerStream:
                 continue
             slot.busy = not data
             if data == b"" and alone:
-                slot.busy = False  # there is nothing up to the end: compaction has left a gap
+                slot.busy = False  # no batch up to the end: compaction has left a gap
             elif data is None:
                 self._cold.append(slot)
                 self._cold_wake.set()
-            elif not data:  # it does not fit: it begins the next message
+            elif not data:  # it does not fit: first in the next message
                 self._behind.appendleft(slot)
                 self._behind_first = True
                 self._wake.set()
                 break
             else:
-                news.append(slot.news((data,)))
-                room -= len(data) + NEWS_BYTES
+                updates.append(slot.update((data,)))
+                free_bytes -= len(data) + UPDATE_BYTES
                 self._charge(slot, len(data))
                 self.mark(slot)
-        return room
+        return free_bytes
 
     def _allowance(self, slot: FollowerSlot) -> int:
-        """How many bytes of the disk it may have now; 0: it is marked again when that changes."""
+        """How many bytes it may read now; 0: it is marked again when that changes."""
         allowed = min(slot.credit_left, self._fetch_bytes_max)
-        if not allowed or not self.holds_back(slot):
+        if not allowed or not self.is_throttled(slot):
             return allowed
         wait_s = self._throttle.wait_s()
         if wait_s > 0:
@@ -382,19 +381,19 @@ class FollowerStream:
         self.mark(slot)
 
     def _charge(self, slot: FollowerSlot, size: int) -> None:
-        if self.holds_back(slot):
+        if self.is_throttled(slot):
             self._throttle.charge(size)
 
     # -- the cold disk
 
     async def _read_cold(self) -> None:
-        """One read at a time; what it brought must be gone before the next but one."""
+        """One read at a time; the next but one waits until its bytes have been sent."""
         while True:
             await self._cold_wake.wait()
             self._cold_wake.clear()
             while self._cold:
                 slot = self._cold.popleft()
-                if not slot.over:
+                if not slot.is_closed:
                     await self._read_one(slot)
 
     async def _read_one(self, slot: FollowerSlot) -> None:
@@ -405,9 +404,9 @@ class FollowerStream:
                 slot.busy = False  # as in `_collect_behind`
                 return
             while not self.reserve(len(data)):
-                self._room.clear()
-                await self._room.wait()
-            if slot.over:
+                self._freed.clear()
+                await self._freed.wait()
+            if slot.is_closed:
                 self.release(len(data))
             else:
                 slot.put_read(data)

@@ -1,9 +1,9 @@
 """Serves streamlog.internal.v1.Replication: admits followers, and keeps one stream for each of them.
 
-A stream begins with the follower's hello: of this cluster, meant for this node, and of the registration that the
-metadata hold (KIP-903). A hello of a newer registration than this node knows waits for the metadata; an older one is
-refused, and so is, at once, a stream that was admitted before the follower registered anew. A follower that opens
-another stream has lost the former one, whether that is known here or not.
+A stream begins with the follower's hello, which must name this cluster, this node, and the follower's registration in
+the metadata (KIP-903). A hello with a newer registration waits for the metadata; one with an older registration is
+fenced, and a stream is closed when its follower re-registers. A follower that opens another stream has lost the
+previous one, whether this node has noticed or not.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from streamlog.model import BrokerEpoch, BrokerId, Offset, PartitionId, TopicId
 from streamlog.ports import Clock, Probe, RpcError, Stream
 
 HELLO_TIMEOUT_S: Final = 2.0
-"""For the hello, and again for the metadata of its registration."""
+"""For the hello, and again for the metadata with its registration."""
 
 
 class ServedReplicas(Protocol):
@@ -46,7 +46,7 @@ class ServedReplicas(Protocol):
     async def read_range(
         self, topic_id: TopicId, partition: PartitionId, start: Offset, end: Offset, size_max: int
     ) -> bytes:
-        """Committed batches of a replica here, for another one."""
+        """Committed batches of a replica on this node."""
         ...
 
     def leader(self, topic: str, topic_id: TopicId | None, partition: PartitionId) -> LeaderReplica:
@@ -54,12 +54,12 @@ class ServedReplicas(Protocol):
         ...
 
     def replica_state(self, key: PartitionKey, broker_epoch: BrokerEpoch) -> ReplicaState | None:
-        """How far the replica here reaches; None: there is none."""
+        """The log ends of the replica on this node; None: there is none."""
         ...
 
 
 class ReplicationService:
-    """Owned by the node; lives as long as its server."""
+    """Owned by the node, for the lifetime of its server."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class ReplicationService:
         probe: Probe,
     ) -> None:
         """`throttle`: leader.replication.throttled.rate, for all streams. `fetch_bytes_max`: replica.fetch.max.bytes,
-        asked for at the begin of each stream. `broker_epoch`: of this node's registration. `on_broken`: the stream of
+        read at the beginning of each stream. `broker_epoch`: of this node's registration. `on_broken`: the stream of
         this follower broke.
         """
         self._me = me
@@ -96,7 +96,7 @@ class ReplicationService:
         view.listen(self._on_metadata)
 
     def service(self) -> Service:
-        """For the node's server. Its messages are read and written by `replica_wire`."""
+        """For the node's server. `replica_wire` encodes and decodes the messages of Replicate."""
         method = Method(
             name="Replicate",
             request_type=pb.ReplicateRequest,
@@ -113,7 +113,7 @@ class ReplicationService:
         return Service(pb.DESCRIPTOR.services_by_name["Replication"], self._clock, [method, fetch_range, describe])
 
     async def _fetch_range(self, request: pb.FetchRangeRequest, call: Call) -> pb.FetchRangeResponse:
-        """For a replica elsewhere that repairs itself. One at a time is read here: its turn costs others nothing."""
+        """For a repair on another node. One range is read at a time, so that repairs do not slow down others."""
         range_wanted = wanted(request)
         async with self._reading_range:
             return pb.FetchRangeResponse(batches=await self._leaders.read_range(*range_wanted))
@@ -121,7 +121,7 @@ class ReplicationService:
     async def _describe_replicas(self, request: pb.DescribeReplicasRequest, call: Call) -> pb.DescribeReplicasResponse:
         if request.cluster_id != self._cluster_id:
             raise InconsistentClusterError(
-                f"the question is of cluster {request.cluster_id!r}, this node of {self._cluster_id!r}",
+                f"the request is for cluster {request.cluster_id!r}, this node belongs to {self._cluster_id!r}",
                 field="cluster_id",
             )
         keys = convert.request(request)
@@ -135,7 +135,7 @@ class ReplicationService:
         try:
             hello = await self._admitted(stream)
         except TimeoutError:
-            raise StaleBrokerEpochError("no hello came, or its registration is not known here") from None
+            raise StaleBrokerEpochError("no hello in time, or this node does not know its registration yet") from None
         one = FollowerStream(
             hello,
             stream,
@@ -144,9 +144,9 @@ class ReplicationService:
             throttle=self._throttle,
             fetch_bytes_max=self._fetch_bytes_max(),
         )
-        former = self._streams.get(hello.node_id)
-        if former is not None:
-            former.supersede()
+        previous = self._streams.get(hello.node_id)
+        if previous is not None:
+            previous.supersede()
         self._streams[hello.node_id] = one
         self._probe("follower_connected", follower=hello.node_id, broker_epoch=hello.broker_epoch)
         try:
@@ -167,10 +167,10 @@ class ReplicationService:
             data = await stream.recv()
         hello = None if data is None else wire.decode_request(data).hello
         if hello is None:
-            raise InvalidRequestError("a replication stream begins with a hello", field="hello")
+            raise InvalidRequestError("a replication stream must begin with a hello", field="hello")
         if hello.cluster_id != self._cluster_id:
             raise InconsistentClusterError(
-                f"node {hello.node_id} is of cluster {hello.cluster_id!r}, this one of {self._cluster_id!r}",
+                f"node {hello.node_id} belongs to cluster {hello.cluster_id!r}, this node to {self._cluster_id!r}",
                 field="cluster_id",
             )
         if hello.leader_id != self._me or hello.node_id == self._me:
@@ -191,7 +191,7 @@ class ReplicationService:
             if broker is None or broker.epoch != stream.broker_epoch:
                 stream.close(
                     StaleBrokerEpochError(
-                        f"node {follower} has registered anew since broker epoch {stream.broker_epoch}",
+                        f"stale broker epoch {stream.broker_epoch} of node {follower}: it has re-registered",
                         field="broker_epoch",
                     )
                 )

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Protocol
 
-from streamlog.broker.collaborators import Controller
 from streamlog.errors import StreamlogError
 from streamlog.metadata.image.roles import PartitionKey
 from streamlog.metadata.partitions.isr import PARTITIONS_PER_REQUEST_MAX
@@ -20,11 +19,21 @@ from streamlog.ports import Probe
 REPEAT_MS: Final = 1_000
 
 
+class OfflineReplicaReporter(Protocol):
+    """The active controller."""
+
+    async def report_offline_replicas(self, partitions: Sequence[PartitionKey]) -> None:
+        """These replicas of this node are on a failed disk. StreamlogError where the report failed."""
+        ...
+
+
 class OfflineReports:
     """Owned by `Replicas`; `run` is a task of it. `unreported()`: what the cluster does not know yet."""
 
-    def __init__(self, controller: Controller, probe: Probe, unreported: Callable[[], Sequence[PartitionKey]]) -> None:
-        self._controller = controller
+    def __init__(
+        self, reporter: OfflineReplicaReporter, probe: Probe, unreported: Callable[[], Sequence[PartitionKey]]
+    ) -> None:
+        self._reporter = reporter
         self._probe = probe
         self._unreported = unreported
         self._wake = asyncio.Event()
@@ -43,6 +52,6 @@ class OfflineReports:
 
     async def _report(self, partitions: Sequence[PartitionKey]) -> None:
         try:
-            await self._controller.report_offline_replicas(partitions)
+            await self._reporter.report_offline_replicas(partitions)
         except StreamlogError as e:
             self._probe("offline_replicas_not_reported", count=len(partitions), reason=str(e))

@@ -22,12 +22,12 @@ Offline is final until the node starts again, as it is for a log directory.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
+from typing import Protocol
 
 from msgspec import Struct
 
-from streamlog.broker.collaborators import FollowerLinks, IsrChanges
 from streamlog.broker.following.follower_replica import FollowerReplica
-from streamlog.broker.leading.leader_replica import LeaderReplica
+from streamlog.broker.leading.leader_replica import IsrProposer, LeaderReplica
 from streamlog.broker.repair.log_repairs import Repairs
 from streamlog.broker.table.partition_metadata import write_identity
 from streamlog.broker.topic_settings import TopicSettings
@@ -50,6 +50,16 @@ class Assignment(Struct, frozen=True, kw_only=True):
     partition: Partition
 
 
+class ReplicaFollowing(Protocol):
+    """The streams on which this node follows others. Both methods are synchronous; the links' own tasks do the work."""
+
+    def follow(self, replica: FollowerReplica) -> None: ...
+
+    def unfollow(self, replica: FollowerReplica) -> None:
+        """From now on no method of the replica may be called; one that is in progress may end."""
+        ...
+
+
 class ReplicaContext(Struct, frozen=True, kw_only=True):
     """What all replicas of a node share."""
 
@@ -57,8 +67,8 @@ class ReplicaContext(Struct, frozen=True, kw_only=True):
     repairs: Repairs
     ports: Ports
     directories: LogDirectories
-    links: FollowerLinks
-    isr_changes: IsrChanges
+    links: ReplicaFollowing
+    isr_proposer: IsrProposer
     settings_of: Callable[[str], TopicSettings]  # by topic
     lag_max_ms: Callable[[], int]  # replica.lag.time.max.ms
     is_active: Callable[[BrokerId], bool]  # registered, neither fenced nor stopping
@@ -341,7 +351,7 @@ class Replica:
             high_watermark=self._last_high_watermark,
             clock=around.ports.clock,
             workers=around.ports.workers,
-            isr_changes=around.isr_changes,
+            isr_proposer=around.isr_proposer,
             may_join=self._may_join,
             traffic=around.traffic.of(self.partition.topic),
             repairs=around.repairs,

@@ -16,18 +16,17 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Final
 
-from streamlog.broker.collaborators import Controller, FollowerLinks, IsrChanges
 from streamlog.broker.following.follower_replica import FollowerReplica
-from streamlog.broker.leading.leader_replica import LeaderReplica
+from streamlog.broker.leading.leader_replica import IsrProposer, LeaderReplica
 from streamlog.broker.repair.digest import LogDigest, digest_of
 from streamlog.broker.repair.log_repairs import RepairReport, Repairs
 from streamlog.broker.repair.range_fetch import RangeFetch
 from streamlog.broker.table.high_watermark_checkpoint import HighWatermarks
 from streamlog.broker.table.log_dirs import LogDirDescription, describe
 from streamlog.broker.table.log_upkeep import upkeep_of
-from streamlog.broker.table.offline_reports import OfflineReports
+from streamlog.broker.table.offline_reports import OfflineReplicaReporter, OfflineReports
 from streamlog.broker.table.partition_metadata import read_identity
-from streamlog.broker.table.replica import Assignment, Replica, ReplicaContext, not_leader
+from streamlog.broker.table.replica import Assignment, Replica, ReplicaContext, ReplicaFollowing, not_leader
 from streamlog.broker.table.replica_state import state_of
 from streamlog.broker.topic_settings import TopicSettings
 from streamlog.config import node_settings
@@ -68,9 +67,9 @@ class Replicas:
         directories: LogDirectories,
         view: MetadataView,
         configs: NodeConfigs,
-        links: FollowerLinks,
-        isr_changes: IsrChanges,
-        controller: Controller,
+        links: ReplicaFollowing,
+        isr_proposer: IsrProposer,
+        offline_reporter: OfflineReplicaReporter,
         ports: Ports,
         may_delete_by_time: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -87,7 +86,7 @@ class Replicas:
         self._on_leading: tuple[Callable[[LeaderReplica], None], ...] = ()
         self._settings: dict[str, TopicSettings] = {}  # by topic that exists; made when asked for
         self._tasks: asyncio.TaskGroup | None = None  # while running
-        self._reports = OfflineReports(controller, ports.probe, self._unreported)
+        self._reports = OfflineReports(offline_reporter, ports.probe, self._unreported)
         self._high_watermarks = HighWatermarks(ports.fs, directories, ports.probe, self._high_watermarks_of)
         self.traffic = Traffic()
         self.repairs = Repairs(
@@ -106,7 +105,7 @@ class Replicas:
             ports=ports,
             directories=directories,
             links=links,
-            isr_changes=isr_changes,
+            isr_proposer=isr_proposer,
             settings_of=self._settings_of,
             lag_max_ms=lambda: configs.node[node_settings.REPLICA_LAG_TIME_MAX_MS],
             is_active=self._is_active,

@@ -95,7 +95,7 @@ class _Part:
 
 
 class _Watch:
-    """A `broker.Watcher` of one partition, while its poll waits."""
+    """A `ReplicaWatcher` of one partition, while its poll waits."""
 
     __slots__ = ("_news", "_part", "_woken")
 
@@ -104,13 +104,13 @@ class _Watch:
         self._woken = woken
         self._news = news
 
-    def on_appended(self, replica: LeaderReplica, appended: Appended) -> None:
+    def on_appended(self, appended: Appended) -> None:
         """Not readable yet."""
 
-    def on_readable(self, replica: LeaderReplica) -> None:
+    def on_readable(self) -> None:
         self.wake()
 
-    def on_ended(self, replica: LeaderReplica, error: StreamlogError) -> None:
+    def on_ended(self, error: StreamlogError) -> None:
         self.wake()
 
     def wake(self) -> None:

@@ -1,7 +1,7 @@
 """FetchStream: batches pushed as they come, to a client that reads.
 
     reader: add, remove, settings ------------------> cursors, one a partition
-    a cursor's partition moves (broker.Watcher) ----> the cursor is due
+    a cursor's partition moves (ReplicaWatcher) ----> the cursor is due
     writer: due cursors in turn, to 1 MiB a message -> send, which waits while the client does not read
 
 A cursor is due once, however much has happened to it: what a slow reader costs is its place in the queue. Cursors take
@@ -76,7 +76,7 @@ class FetchStreams:
 
 
 class _Cursor:
-    """One partition on the stream; a `broker.Watcher` of its leader."""
+    """One partition on the stream; a `ReplicaWatcher` of its leader."""
 
     __slots__ = ("error", "fetch", "is_due", "offset", "removed", "replica", "stream", "told_start")
 
@@ -90,14 +90,14 @@ class _Cursor:
         self.is_due = False  # stands in the queue
         self.removed = False
 
-    def on_appended(self, replica: LeaderReplica, appended: Appended) -> None:
+    def on_appended(self, appended: Appended) -> None:
         """Not readable yet."""
 
-    def on_readable(self, replica: LeaderReplica) -> None:
+    def on_readable(self) -> None:
         if not self.is_due:
             self.stream.due(self)
 
-    def on_ended(self, replica: LeaderReplica, error: StreamlogError) -> None:
+    def on_ended(self, error: StreamlogError) -> None:
         self.error = error
         if not self.is_due:
             self.stream.due(self)

@@ -9,6 +9,7 @@ from streamlog.api.convert import offsets as convert
 from streamlog.api.pb import batches_pb2 as pb
 from streamlog.api.requests import EpochQuery, OffsetQuery
 from streamlog.api.service import Call
+from streamlog.broker.leading.offset_lookup import offset_for
 from streamlog.errors import LeaderNotAvailableError, StreamlogError
 from streamlog.model import IsolationLevel, LeaderEpoch, Offset
 from streamlog.services.batches.partition_leader import PartitionLeaders, within
@@ -31,7 +32,7 @@ class OffsetsHandler:
         try:
             replica = self._leaders.leader(query.ref)
             async with asyncio.timeout_at(deadline):
-                found = await replica.offset_for(query.place, isolation)
+                found = await offset_for(replica, query.place, isolation)
         except StreamlogError as error:
             return convert.found_offset(query, error=error)
         except TimeoutError:

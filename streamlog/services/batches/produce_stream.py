@@ -1,11 +1,11 @@
-"""ProduceStream: batches appended as they come, results told as they are known.
+"""ProduceStream: batches appended as they arrive, results sent as they are known.
 
-    reader: message -> append each -> in line of its partition       (stops reading while too much is unanswered)
-    confirmation, refusal, time-out -> ready, once all before it in its line are
+    reader: message -> append each -> the queue of its partition     (stops reading while too many are unanswered)
+    acknowledged, refused, timed out -> ready, once all before it in its queue are
     writer: all that is ready -> one message
 
-Results of one partition go out in the order in which its batches came, whatever became of them. So each partition has
-a line, and a result leaves it from the front alone.
+Results of one partition are sent in the order in which its batches arrived, whatever they are. So each partition has a
+queue, and a result leaves it from the front only.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from streamlog.api.convert.produce import not_appended, produce_stream_request
 from streamlog.api.pb import batches_pb2 as pb
 from streamlog.api.requests import PartitionAppend, ProduceRequest
 from streamlog.api.service import Call, Requests, Responses
+from streamlog.broker.append.admission import QueuedBytes
 from streamlog.errors import StreamlogError
 from streamlog.model import Acks
 from streamlog.services.batches.partition_leader import PartitionLeaders
-from streamlog.services.batches.produce import append_to, confirmation_error, success, unconfirmed
+from streamlog.services.batches.produce_results import acknowledgement_error, success, unacknowledged
 from streamlog.services.batches.transaction_verification import Openings
-from streamlog.services.common.admission import QueuedBytes
 
-# Appends of one stream that have not been answered. A client that has more in flight waits for gRPC's flow control.
+# Unanswered appends of one stream. A client that has more in flight waits for gRPC's flow control.
 UNANSWERED_MAX: Final = 10_000
-# Results of one message: below 1 MiB even if each is an error of the longest kind.
+# Results in one message: below 1 MiB even if each is an error of the longest kind.
 RESULTS_MAX: Final = 300
 
 
@@ -49,25 +49,25 @@ class ProduceStreams:
                 tasks.create_task(stream.write(responses))
                 await stream.read(requests)
         finally:
-            stream.forget()
+            stream.cancel()
 
 
-_Line: TypeAlias = "deque[_Pending]"
-_LineKey: TypeAlias = tuple[str, bytes, int]
+_Queue: TypeAlias = "deque[_Pending]"
+_QueueKey: TypeAlias = tuple[str, bytes, int]
 
 
 class _Pending:
-    """One PartitionBatches that has not been answered."""
+    """One unanswered PartitionBatches."""
 
-    __slots__ = ("asked", "confirmed", "deadline", "key", "known", "result")
+    __slots__ = ("acknowledged", "deadline", "is_known", "key", "request", "result")
 
-    def __init__(self, asked: PartitionAppend, key: _LineKey, deadline: float) -> None:
-        self.asked = asked
+    def __init__(self, request: PartitionAppend, key: _QueueKey, deadline: float) -> None:
+        self.request = request
         self.key = key
         self.deadline = deadline  # on the loop's clock
-        self.confirmed: asyncio.Future[None] | None = None
-        self.result: pb.ProduceResult | None = None  # to be told; None at the end: nothing is
-        self.known = False  # what became of it
+        self.acknowledged: asyncio.Future[None] | None = None
+        self.result: pb.ProduceResult | None = None  # to be sent; None once known: no result is sent
+        self.is_known = False  # the result
 
 
 class _Stream:
@@ -76,102 +76,102 @@ class _Stream:
         self._queued = queued
         self._openings = openings
         self._loop = asyncio.get_running_loop()
-        # By partition as the client names it: one that it names in two ways has two. None is empty.
-        self._lines: dict[_LineKey, _Line] = {}
+        # By partition as the client names it: one that it names in two ways has two queues. No queue is empty.
+        self._queues: dict[_QueueKey, _Queue] = {}
         self._unanswered = 0
-        self._confirming: dict[_Pending, None] = {}  # appended, to be confirmed; in the order of appending
+        self._waiting: dict[_Pending, None] = {}  # for the high watermark; in the order of their appends
         self._ready: deque[pb.ProduceResult] = deque()
-        self._timer: asyncio.TimerHandle | None = None  # fires at the first deadline of those, or before
-        self._news = asyncio.Event()  # something is ready, or the client has ended
-        self._room = asyncio.Event()  # less than UNANSWERED_MAX are unanswered
-        self._room.set()
-        self._ended = False  # the client sends no more
+        self._timer: asyncio.TimerHandle | None = None  # fires at the first deadline of those, or earlier
+        self._wake = asyncio.Event()  # a result is ready, or the client has half-closed the stream
+        self._may_read = asyncio.Event()  # fewer than UNANSWERED_MAX are unanswered
+        self._may_read.set()
+        self._half_closed = False  # by the client
 
     async def read(self, requests: Requests[pb.ProduceStreamRequest]) -> None:
         while (message := await requests.recv()) is not None:
             request = produce_stream_request(message)
             await self._append_all(request)
             if self._unanswered >= UNANSWERED_MAX:
-                self._room.clear()
-                await self._room.wait()
-        self._ended = True
-        self._news.set()
+                self._may_read.clear()
+                await self._may_read.wait()
+        self._half_closed = True
+        self._wake.set()
 
     async def write(self, responses: Responses[pb.ProduceStreamResponse]) -> None:
-        while not (self._ended and not self._unanswered):
-            await self._news.wait()
-            self._news.clear()
+        while not (self._half_closed and not self._unanswered):
+            await self._wake.wait()
+            self._wake.clear()
             while self._ready:
                 count = min(len(self._ready), RESULTS_MAX)
                 results = [self._ready.popleft() for _ in range(count)]
                 await responses.send(pb.ProduceStreamResponse(results=results))
                 self._answered(count)
 
-    def forget(self) -> None:
-        """The call is over; what is not confirmed nobody waits for."""
+    def cancel(self) -> None:
+        """The call has ended."""
         if self._timer is not None:
             self._timer.cancel()
-        confirming, self._confirming = self._confirming, {}
-        for pending in confirming:
-            if pending.confirmed is not None:
-                pending.confirmed.cancel()
+        waiting, self._waiting = self._waiting, {}
+        for pending in waiting:
+            if pending.acknowledged is not None:
+                pending.acknowledged.cancel()
 
     async def _append_all(self, request: ProduceRequest) -> None:
         acks, deadline = request.acks, self._loop.time() + request.timeout_ms / 1000
         opening = self._openings.of(request, request.timeout_ms / 1000)
-        for asked in request.appends:
-            ref = asked.ref
+        for one in request.appends:
+            ref = one.ref
             key = (ref.topic, ref.topic_id or b"", ref.partition)
-            pending = _Pending(asked, key, deadline)
-            self._lines.setdefault(key, deque()).append(pending)
+            pending = _Pending(one, key, deadline)
+            self._queues.setdefault(key, deque()).append(pending)
             self._unanswered += 1
             try:
                 replica = self._leaders.writable(ref)
-                done = await append_to(replica, asked.batches, acks, self._queued, opening)
+                appended = await replica.appends.append(one.batches, acks, self._queued, opening)
             except StreamlogError as error:
-                self._know(pending, not_appended(asked, error))
+                self._set_result(pending, not_appended(one, error))
                 continue
             if acks is Acks.NONE:
-                self._know(pending, None)
+                self._set_result(pending, None)
                 continue
-            pending.result = success(asked, replica, done, acks)
+            pending.result = success(one, replica, appended, acks)
             if acks is Acks.ALL:
-                self._confirm(pending, replica.wait_for(done))
+                self._wait_for(pending, replica.wait_for(appended))
             else:
-                self._know(pending, pending.result)
+                self._set_result(pending, pending.result)
 
-    def _confirm(self, pending: _Pending, confirmed: asyncio.Future[None]) -> None:
-        pending.confirmed = confirmed
-        self._confirming[pending] = None
-        confirmed.add_done_callback(lambda _: self._on_confirmed(pending))
+    def _wait_for(self, pending: _Pending, acknowledged: asyncio.Future[None]) -> None:
+        pending.acknowledged = acknowledged
+        self._waiting[pending] = None
+        acknowledged.add_done_callback(lambda _: self._on_acknowledged(pending))
         if self._timer is None or pending.deadline < self._timer.when():
             self._arm(pending.deadline)
 
-    def _on_confirmed(self, pending: _Pending) -> None:
-        if pending not in self._confirming:
-            return  # the time was over before, or the call is
-        del self._confirming[pending]
-        error = confirmation_error(pending.confirmed)
-        self._know(pending, pending.result if error is None else not_appended(pending.asked, error))
+    def _on_acknowledged(self, pending: _Pending) -> None:
+        if pending not in self._waiting:
+            return  # timed out before, or the call has ended
+        del self._waiting[pending]
+        error = acknowledgement_error(pending.acknowledged)
+        self._set_result(pending, pending.result if error is None else not_appended(pending.request, error))
 
-    def _know(self, pending: _Pending, result: pb.ProduceResult | None) -> None:
-        """And let go of all that waited behind it in its line."""
-        pending.result, pending.known = result, True
-        line = self._lines[pending.key]
-        while line and line[0].known:
-            first = line.popleft().result
+    def _set_result(self, pending: _Pending, result: pb.ProduceResult | None) -> None:
+        """Then all known results at the front of its queue are ready."""
+        pending.result, pending.is_known = result, True
+        queue = self._queues[pending.key]
+        while queue and queue[0].is_known:
+            first = queue.popleft().result
             if first is None:
                 self._answered(1)
             else:
                 self._ready.append(first)
-        if not line:
-            del self._lines[pending.key]
-        self._news.set()
+        if not queue:
+            del self._queues[pending.key]
+        self._wake.set()
 
     def _answered(self, count: int) -> None:
         self._unanswered -= count
         if self._unanswered < UNANSWERED_MAX:
-            self._room.set()
+            self._may_read.set()
 
     def _arm(self, deadline: float) -> None:
         if self._timer is not None:
@@ -181,10 +181,10 @@ class _Stream:
     def _on_deadline(self) -> None:
         self._timer = None
         now = self._loop.time()
-        for pending in [one for one in self._confirming if one.deadline <= now]:
-            del self._confirming[pending]
-            if pending.confirmed is not None:
-                pending.confirmed.cancel()
-            self._know(pending, not_appended(pending.asked, unconfirmed()))
-        if self._confirming:
-            self._arm(min(one.deadline for one in self._confirming))
+        for pending in [one for one in self._waiting if one.deadline <= now]:
+            del self._waiting[pending]
+            if pending.acknowledged is not None:
+                pending.acknowledged.cancel()
+            self._set_result(pending, not_appended(pending.request, unacknowledged()))
+        if self._waiting:
+            self._arm(min(one.deadline for one in self._waiting))

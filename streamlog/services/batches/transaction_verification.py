@@ -1,33 +1,30 @@
-"""Before the first batch of a transaction is appended: its coordinator is asked (KIP-890).
+"""The coordinator's confirmation before the first batch of a transaction is appended (KIP-890).
 
-The question makes the partition part of the transaction, in the coordinator's log, before any record of it is in the
-partition's. So whoever ends the transaction knows all partitions that need a marker; and a batch of a transaction that
-is over is refused. The partitions of one request that need it are asked about together.
+The call adds the partition to the transaction, in the coordinator's log, before the partition's log has any record of
+it. So the coordinator knows all partitions that need a marker, and a batch of a transaction that has ended is refused.
+The partitions of one request that need it are added by one call.
 """
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final
 
 from streamlog.api.convert import transactions as convert
 from streamlog.api.pb import coordination_pb2 as pb
 from streamlog.api.requests import ProduceRequest
 from streamlog.broker.append.verification import transactional_header
-from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.coordinator.transactions import TransactionCoordinator
-from streamlog.errors import InvalidTransactionStateError, StreamlogError
-from streamlog.model import Acks, Appended, BrokerId, ProducerEpoch, ProducerId, TopicPartition
+from streamlog.errors import StreamlogError
+from streamlog.model import BrokerId, ProducerEpoch, ProducerId, TopicPartition
 from streamlog.services.batches.partition_leader import PartitionLeaders
-from streamlog.services.common.admission import QueuedBytes
 from streamlog.services.common.forwarding import Peers
 from streamlog.transactions.lifecycle import AddPartitions
 
 _ADD: Final = "/streamlog.internal.v1.Coordination/AddPartitions"
 WAIT_S: Final = 5.0
-"""For the marker of the transaction before, at most."""
+"""For the marker of the previous transaction, at most."""
 _ANSWER_S: Final = 6.0
-"""For the coordinator's record to be replicated, and its answer to arrive."""
+"""For the coordinator's record to be replicated, and its response to arrive."""
 
 
 class Verifier:
@@ -49,41 +46,32 @@ _Producer = tuple[ProducerId, ProducerEpoch]
 
 
 class Opening:
-    """Of one request: what it begins is asked about when the first of its batches needs it; once, but for a partition
-    that could not be written to yet when the others were asked about.
+    """The transaction of one request (`append.pipeline.TransactionOpening`). The coordinator is called when the first
+    of its batches needs it: once, unless a partition was not writable yet at that time.
     """
 
     def __init__(self, verifier: Verifier, leaders: PartitionLeaders, request: ProduceRequest, wait_s: float) -> None:
         self._verifier = verifier
         self._leaders = leaders
         self._request = request
-        self._wait_s = max(0.0, min(wait_s, WAIT_S))
-        self._answers: dict[tuple[_Producer, TopicPartition], StreamlogError | None] = {}  # None: it may be written to
+        self.wait_s = max(0.0, min(wait_s, WAIT_S))
+        self._answers: dict[tuple[_Producer, TopicPartition], StreamlogError | None] = {}  # None: confirmed
 
-    async def append(self, replica: LeaderReplica, batches: bytes, acks: Acks, queued: QueuedBytes) -> Appended:
-        """Of batches of which `LeaderReplica.needs_verification` says so. What its `append_verified` raises, what the
-        coordinator says, ThrottledError.
+    async def confirm(self, producer_id: ProducerId, producer_epoch: ProducerEpoch, partition: TopicPartition) -> None:
+        """The coordinator's answer for `partition`. An answer for several partitions may arrive before the guards of
+        the later ones are taken: should the transaction end in between, their markers are in the logs and fence its
+        epoch.
         """
-        header = transactional_header(batches)
-        if header is None:
-            raise InvalidTransactionStateError("a batch that is not transactional opens no transaction")
-        verify = partial(self._verify, (header.producer_id, header.producer_epoch), replica.partition)
-        with queued.holding(len(batches)):
-            return await replica.append_verified(batches, acks=acks, verify=verify, wait_s=self._wait_s)
-
-    async def _verify(self, producer: _Producer, partition: TopicPartition) -> None:
-        """An answer for several partitions may come before the guards of the later ones are got. Should the transaction
-        end in between, their markers are in their logs, and refuse its epoch.
-        """
+        producer = (producer_id, producer_epoch)
         if (producer, partition) not in self._answers:
-            asked = [partition, *self._partitions_of(producer)]
-            error = await self._ask(producer, frozenset(asked))
-            self._answers |= {(producer, one): error for one in asked}
+            added = [partition, *self._partitions_of(producer)]
+            error = await self._add(producer, frozenset(added))
+            self._answers |= {(producer, one): error for one in added}
         error = self._answers[producer, partition]
         if error is not None:
             raise error
 
-    async def _ask(self, producer: _Producer, partitions: frozenset[TopicPartition]) -> StreamlogError | None:
+    async def _add(self, producer: _Producer, partitions: frozenset[TopicPartition]) -> StreamlogError | None:
         producer_id, producer_epoch = producer
         command = AddPartitions(
             transactional_id=self._request.transactional_id,
@@ -98,30 +86,30 @@ class Opening:
         return None
 
     def _partitions_of(self, producer: _Producer) -> list[TopicPartition]:
-        """Those of the request that this producer's transaction is not in yet, as far as this node leads them."""
+        """Those of the request that are not in this producer's transaction yet, as far as this node leads them."""
         found = []
-        for asked in self._request.appends:
-            header = transactional_header(asked.batches)
+        for one in self._request.appends:
+            header = transactional_header(one.batches)
             if header is None or (header.producer_id, header.producer_epoch) != producer:
                 continue
             try:
-                replica = self._leaders.writable(asked.ref)
+                replica = self._leaders.writable(one.ref)
             except StreamlogError:
-                continue  # it is told when its turn comes
-            if replica.needs_verification(asked.batches):
+                continue  # its own append returns this error
+            if replica.appends.verifications.is_needed(header):
                 found.append(replica.partition)
         return found
 
 
 class Openings:
-    """What Produce and ProduceStream need of it."""
+    """One a service."""
 
     def __init__(self, verifier: Verifier, leaders: PartitionLeaders) -> None:
         self._verifier = verifier
         self._leaders = leaders
 
     def of(self, request: ProduceRequest, wait_s: float) -> Opening | None:
-        """None: the request is of no transaction."""
+        """None: the request is not transactional."""
         if not request.transactional_id:
             return None
         return Opening(self._verifier, self._leaders, request, wait_s)

@@ -1,13 +1,12 @@
-"""How much a node takes on: calls at the same time, and bytes of records that have not been appended yet.
+"""How many calls of clients a node serves at the same time.
 
-What is beyond a bound is refused at once, by name, and may be tried again: a queue that grows would make everybody
-slow, and nobody the wiser. Calls of other nodes are not counted: a flood of clients must not stop replication.
+A call beyond the bound is refused at once and may be retried. Calls of other nodes are not counted: a flood of clients
+must not stop replication. The bound on queued bytes is `broker.append.admission`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -53,30 +52,3 @@ class CallSlots:
                 self._running -= 1
 
         return serve
-
-
-class QueuedBytes:
-    """`queued.max.request.bytes`: bytes of records that wait to be appended, here or on the way to a leader."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._queued = 0
-
-    @property
-    def queued(self) -> int:
-        return self._queued
-
-    @contextmanager
-    def holding(self, size_bytes: int) -> Iterator[None]:
-        """ThrottledError where they are too many. A request always fits while nothing else waits."""
-        if self._queued and self._queued + size_bytes > self._limit:
-            raise ThrottledError(
-                f"{self._queued} bytes of records wait to be appended, {self._limit} may (queued.max.request.bytes)",
-                field="queued.max.request.bytes",
-                limit=self._limit,
-            )
-        self._queued += size_bytes
-        try:
-            yield
-        finally:
-            self._queued -= size_bytes

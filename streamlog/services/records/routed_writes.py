@@ -1,12 +1,12 @@
-"""Batches written to whoever leads their partition: what Publish stands on.
+"""Batches written to the leaders of their partitions, wherever these are; Publish is built on it.
 
-    here      the partition is led by this node: `LeaderReplica`, without a hop
-    there     Produce at the node that leads it
+    this node leads       `AppendPipeline`, without a hop
+    another node leads    Produce at that node
 
-A write is tried again while there is time and trying again cannot write twice. A refusal that says that nothing was
-written (NOT_LEADER, no leader, too few replicas) is always followed by another attempt. When it is not known what
-became of it (the connection broke, the leader changed) only a batch with a sequence is sent again: its leader finds
-out that it has it (SEMANTICS 6). Without a sequence the answer is OUTCOME_UNKNOWN.
+A write is retried until its deadline if a retry cannot write twice. After an error which says that nothing was written
+(NOT_LEADER, no leader, too few replicas) it is always retried. If the outcome is unknown (the connection broke, the
+leader changed) only a batch with a sequence is sent again: its leader detects the duplicate (SEMANTICS 6). Without a
+sequence the result is OUTCOME_UNKNOWN.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from streamlog.api.errors import from_message
 from streamlog.api.pb import batches_pb2 as pb
 from streamlog.api.pb import common_pb2
 from streamlog.api.requests import PartitionAppend, PartitionRef, ProduceRequest
+from streamlog.broker.append.admission import QueuedBytes
 from streamlog.client.connection.backoff import Backoff
 from streamlog.errors import (
     LeaderNotAvailableError,
@@ -36,9 +37,8 @@ from streamlog.errors import (
 from streamlog.metadata.view import MetadataView
 from streamlog.model import NO_BROKER, NO_OFFSET, NO_TIMESTAMP, Acks, BrokerId, Offset, PartitionId, TopicId
 from streamlog.ports import Clock
-from streamlog.services.batches.produce import append_to, unconfirmed
+from streamlog.services.batches.produce_results import unacknowledged
 from streamlog.services.batches.transaction_verification import Opening, Openings
-from streamlog.services.common.admission import QueuedBytes
 from streamlog.services.common.collaborators import Partitions
 from streamlog.services.common.forwarding import Peers
 from streamlog.services.records.producer_token import SEQUENCES
@@ -49,7 +49,7 @@ _ACKS: Final = {
     Acks.LEADER: common_pb2.ACKS_LEADER,
     Acks.ALL: common_pb2.ACKS_ALL,
 }
-# After these nobody knows whether the records are in the log.
+# After these it is unknown whether the records are in the log.
 _UNCERTAIN: Final = (
     NetworkError,
     NotEnoughReplicasAfterAppendError,
@@ -67,12 +67,12 @@ class BatchWrite(Struct, frozen=True, kw_only=True):
     partition: PartitionId
     batch: bytes
     count: int  # of its records
-    base_sequence: int | None  # None: not idempotent
-    transactional_id: str = ""  # empty: of no transaction
+    base_sequence: int | None  # None: the producer is not idempotent
+    transactional_id: str = ""  # empty: not transactional
 
 
 class WriteResult(NamedTuple):
-    base_offset: Offset  # NO_OFFSET with acks=0, and where a repetition is too old
+    base_offset: Offset  # NO_OFFSET with acks=0, and for a duplicate that is too old
     log_append_time_ms: int  # NO_TIMESTAMP: the records keep their own
 
 
@@ -103,8 +103,8 @@ class RoutedWriter:
     async def write(
         self, write: BatchWrite, acks: Acks, deadline: float, placed: Callable[[], None] = lambda: None
     ) -> WriteResult:
-        """StreamlogError: of the last attempt, OUTCOME_UNKNOWN where it may have been written. `deadline` on the
-        monotonic clock. `placed` is called when the batch has got its place in the log for the first time.
+        """StreamlogError: of the last attempt; OUTCOME_UNKNOWN where it may have been written. `deadline` on the
+        monotonic clock. `placed` is called when the batch is in the leader's log for the first time.
         """
         uncertain = False
         attempt = 0
@@ -112,45 +112,47 @@ class RoutedWriter:
             try:
                 return await self._attempt(write, acks, deadline, placed)
             except OutOfOrderSequenceError as error:
-                if _is_repetition(write, error):
+                if _is_duplicate(write, error):
                     return _NOWHERE
-                trouble: StreamlogError = error  # what comes before it is still on its way, or lost
+                failure: StreamlogError = error  # an earlier batch is still in flight, or lost
             except StreamlogError as error:
                 uncertain = uncertain or isinstance(error, _UNCERTAIN)
                 if uncertain and write.base_sequence is None:
                     raise _as_unknown(error) from error
                 if not error.retriable:
                     raise
-                trouble = error
+                failure = error
             attempt += 1
             left_s = deadline - self._clock.monotonic()
             if left_s <= 0:
-                raise _as_unknown(trouble) if uncertain else trouble
-            await self._until_another_chance(write, attempt, left_s)
+                raise _as_unknown(failure) if uncertain else failure
+            await self._wait_before_retry(write, attempt, left_s)
 
     async def _attempt(self, write: BatchWrite, acks: Acks, deadline: float, placed: Callable[[], None]) -> WriteResult:
-        rest = await self._begin(write, acks, deadline)
+        acknowledged = await self._send(write, acks, deadline)
         placed()
-        return await rest
+        return await acknowledged
 
-    async def _begin(self, write: BatchWrite, acks: Acks, deadline: float) -> Awaitable[WriteResult]:
-        """When this returns the batch is appended, or answered; what it returns waits for the acknowledgement."""
+    async def _send(self, write: BatchWrite, acks: Acks, deadline: float) -> Awaitable[WriteResult]:
+        """Append the batch, or get another leader's response; the returned awaitable waits for the acknowledgement."""
         topic = self._view.image.require_topic_id(write.topic_id)
         state = topic.partitions[write.partition]
         if state.leader == NO_BROKER:
             raise LeaderNotAvailableError(f"{write.topic}-{write.partition} has no leader now")
         if state.leader != self._me:
-            return _known(await self._there(state.leader, write, acks, deadline))
+            return _acknowledged(await self._send_to_leader(state.leader, write, acks, deadline))
         replica = self._partitions.leader(write.topic, write.topic_id, write.partition)
-        done = await append_to(replica, write.batch, acks, self._queued, self._opening_of(write, acks, deadline))
+        appended = await replica.appends.append(
+            write.batch, acks, self._queued, self._opening_of(write, acks, deadline)
+        )
         if acks is not Acks.ALL:
-            offset = NO_OFFSET if acks is Acks.NONE else done.first_offset
-            return _known(WriteResult(offset, done.log_append_time_ms))
-        confirmed = replica.wait_for(done)
-        return self._confirmed(confirmed, WriteResult(done.first_offset, done.log_append_time_ms), deadline)
+            offset = NO_OFFSET if acks is Acks.NONE else appended.first_offset
+            return _acknowledged(WriteResult(offset, appended.log_append_time_ms))
+        acknowledged = replica.wait_for(appended)
+        return self._wait_for(acknowledged, WriteResult(appended.first_offset, appended.log_append_time_ms), deadline)
 
     def _opening_of(self, write: BatchWrite, acks: Acks, deadline: float) -> Opening | None:
-        """Should the batch be the first of its transaction here."""
+        """For a batch that may be the first of its transaction in this partition."""
         if not write.transactional_id:
             return None
         left_s = max(0.0, deadline - self._clock.monotonic())
@@ -163,18 +165,18 @@ class RoutedWriter:
         )
         return self._openings.of(request, left_s)
 
-    async def _confirmed(self, confirmed: asyncio.Future[None], written: WriteResult, deadline: float) -> WriteResult:
+    async def _wait_for(self, acknowledged: asyncio.Future[None], written: WriteResult, deadline: float) -> WriteResult:
         try:
             async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):
-                await confirmed
+                await acknowledged
         except TimeoutError:
-            raise unconfirmed() from None
+            raise unacknowledged() from None
         return written
 
-    async def _there(self, leader: BrokerId, write: BatchWrite, acks: Acks, deadline: float) -> WriteResult:
+    async def _send_to_leader(self, leader: BrokerId, write: BatchWrite, acks: Acks, deadline: float) -> WriteResult:
         left_s = deadline - self._clock.monotonic()
         if left_s <= 0:
-            raise LeaderNotAvailableError(f"{write.topic}-{write.partition}: the time was over before it was sent")
+            raise LeaderNotAvailableError(f"{write.topic}-{write.partition}: the deadline passed before it was sent")
         part = pb.PartitionBatches(
             topic=write.topic, topic_id=write.topic_id, partition=write.partition, batches=write.batch
         )
@@ -191,8 +193,8 @@ class RoutedWriter:
             raise from_message(result.error)
         return WriteResult(Offset(result.base_offset), result.log_append_time_ms)
 
-    async def _until_another_chance(self, write: BatchWrite, attempt: int, left_s: float) -> None:
-        """Until the partition's state has changed, or for a while."""
+    async def _wait_before_retry(self, write: BatchWrite, attempt: int, left_s: float) -> None:
+        """Until the partition's metadata has changed, or the backoff has passed."""
         before = self._view.image.topics.get(write.topic_id)
         state = None if before is None else before.partitions.get(write.partition)
         pause_s = min(left_s, self._backoff.delay_s(attempt))
@@ -208,13 +210,13 @@ class RoutedWriter:
             pass
 
 
-async def _known(written: WriteResult) -> WriteResult:
+async def _acknowledged(written: WriteResult) -> WriteResult:
     return written
 
 
-def _is_repetition(write: BatchWrite, error: OutOfOrderSequenceError) -> bool:
-    """Sequences are used up one after the other by what is written. So a batch whose sequences lie before the one that
-    is expected is in the log, only too far back for the leader to remember where (it remembers five batches).
+def _is_duplicate(write: BatchWrite, error: OutOfOrderSequenceError) -> bool:
+    """Batches are written in the order of their sequences. So a batch below the expected sequence is in the log, but
+    too far back for the leader to know its offset (it keeps the last five batches).
     """
     expected = error.details.get("limit")
     if write.base_sequence is None or not isinstance(expected, int):

@@ -55,22 +55,23 @@ class LocalMarkers:
     async def _replicated(self, one: PartitionMarker) -> bool:
         """Whether it has ended something."""
         replica, marker = self._leader(one.partition), one.marker
-        was_open = replica.has_open_before(one.producer_id, one.producer_epoch)
+        was_open = replica.markers.has_older_open(one.producer_id, one.producer_epoch)
         if one.partition.topic == OFFSETS_TOPIC:
             await self._groups.end_transaction(one)
             return was_open
         identity = (one.producer_id, one.producer_epoch, marker.coordinator_epoch)
         if one.opens_next:
-            appended = await replica.append_marker_with_next(*identity, commit=marker.commit)
+            appended = await replica.markers.append_with_next(*identity, commit=marker.commit)
         else:
-            appended = replica.append_marker(*identity, commit=marker.commit)
+            appended = replica.markers.append(*identity, commit=marker.commit)
         await replica.wait_for(appended)
         return was_open
 
     def take_back(self, grant: Grant) -> bool:
         """As `LeaderReplica.take_back`: whether any of the partitions has used it. What `Partitions.leader` raises."""
         return any(
-            self._leader(partition).take_back(grant.producer_id, grant.producer_epoch) for partition in grant.partitions
+            self._leader(partition).markers.revoke_grant(grant.producer_id, grant.producer_epoch)
+            for partition in grant.partitions
         )
 
     def _leader(self, partition: TopicPartition) -> LeaderReplica:
