@@ -12,7 +12,7 @@ from streamlog.model import BrokerId, IsolationLevel, Offset, PartitionId, Topic
 from streamlog.records import scan_headers
 from streamlog.records.header import HEADER_SIZE
 from streamlog.sim.inode import FileNode
-from streamlog.storage.integrity.repair import ROOM_LEFT_BYTES
+from streamlog.storage.integrity.repair import FREE_BYTES_MIN
 from tests.broker.nodes import Cluster, tell
 from tests.broker.test_replication import three_nodes
 
@@ -168,7 +168,7 @@ def test_nobody_has_it_and_a_reader_hears_so() -> None:
             damage(cluster, node_id, "records")
         error = await error_of(cluster, 1)
         assert "t-0 cannot be read at offset 21" in str(error)
-        assert "goes on at offset 24" in str(error)
+        assert "continues at offset 24" in str(error)
         assert cluster.told("damage_left")
 
     tell(story)
@@ -180,7 +180,7 @@ def test_without_room_nothing_is_written() -> None:
         damage(cluster, 1, "records")
         disk = cluster.host(1).disk
         free = disk.free_bytes
-        disk.free_bytes = lambda: min(free(), ROOM_LEFT_BYTES)  # type: ignore[method-assign]  # as good as full
+        disk.free_bytes = lambda: min(free(), FREE_BYTES_MIN)  # type: ignore[method-assign]  # as good as full
         await error_of(cluster, 1)
         assert "no room" in str(cluster.told("damage_left")[0]["reason"])
 

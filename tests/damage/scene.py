@@ -184,7 +184,7 @@ async def read(stage: Stage, topic: str) -> tuple[dict[int, bytes], list[str]]:
                     records = await consumer.poll(timeout_s=1.0)
                 except DamagedFileError as error:
                     errors.append(str(error))
-                    at = int(str(error).rsplit("goes on at offset ", 1)[1])
+                    at = int(str(error).rsplit("continues at offset ", 1)[1])
                     consumer.seek((topic, 0), at)
                     continue
                 silent = 0 if records else silent + 1

@@ -14,6 +14,7 @@ from streamlog.records.decode import decode_batch
 from streamlog.records.header import HEADER_SIZE
 from streamlog.sim.disk import DiskFaults
 from streamlog.sim.machine import Machine
+from streamlog.storage.log.damage import damage_at
 from streamlog.storage.log_config import LogConfig
 from tests.storage.rig import DIRECTORY, Rig
 
@@ -69,7 +70,7 @@ def readable(rig: Rig, size_max: int = 1 << 20) -> tuple[dict[int, bytes | None]
             data = rig.read(offset, size_max)
         except DamagedFileError:
             segment = rig.log.segments.at(rig.log.segments.index_of(offset))
-            damaged = rig.log.damage_at(segment, offset)
+            damaged = damage_at(rig.log, segment, offset)
             assert damaged is not None
             missing.append((damaged.begin_offset, damaged.end_offset))
             offset = damaged.end_offset

@@ -26,7 +26,7 @@ from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId, Offset, TopicId, TopicPartition
 from streamlog.ports import FileSystem, Probe
 from streamlog.storage.integrity.repair import repair_segment
-from streamlog.storage.log.examination import ExaminationResult, SegmentDamage
+from streamlog.storage.log.damaged_ranges import ExaminationResult, SegmentDamage
 from streamlog.storage.log.log import Log
 from streamlog.storage.segments.segment import Segment
 

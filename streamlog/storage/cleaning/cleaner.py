@@ -226,12 +226,12 @@ class Cleaner:
             raise
         copy.become_closed()
         await copy.sync()
-        if generation != log.durability.generation or not log.has_neighbours(group):
+        if generation != log.durability.generation or not log.are_adjacent(group):
             copy.close()
             copy.unlink()
             return None
         await log.note_gaps_durably()
-        if generation != log.durability.generation or not log.has_neighbours(group):
+        if generation != log.durability.generation or not log.are_adjacent(group):
             copy.close()
             copy.unlink()
             return None

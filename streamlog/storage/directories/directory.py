@@ -33,9 +33,10 @@ from streamlog.storage.files.checkpoints import format_offsets, read_offsets
 from streamlog.storage.files.meta_properties import MetaProperties, claim
 from streamlog.storage.files.reaper import Reaper
 from streamlog.storage.files.replace_file import read_file, replace_file
-from streamlog.storage.log.examination import SegmentDamage
+from streamlog.storage.log.damaged_ranges import SegmentDamage
 from streamlog.storage.log.group_commit import GroupCommit
 from streamlog.storage.log.log import Log
+from streamlog.storage.log.state import LogState
 from streamlog.storage.log_config import LogConfig
 from streamlog.storage.recovery.open_log import OpenAt, open_log
 from streamlog.storage.segments.segment import Segment
@@ -248,7 +249,7 @@ class LogDirectory:
     def monotonic(self) -> float:
         return self._clock.monotonic()
 
-    def mark(self, log: Log) -> None:
+    def mark(self, log: LogState) -> None:
         self.group_commit.mark(log)
 
     def schedule_deletion(self, segments: Sequence[Segment], paths: Sequence[str], delay_ms: int) -> None:
@@ -273,21 +274,22 @@ class LogDirectory:
             self._failed.set()
         return self.failure
 
-    def found_damage(self, log: Log, damages: Sequence[SegmentDamage]) -> None:
+    def on_damage_found(self, partition: TopicPartition, damages: Sequence[SegmentDamage]) -> None:
         for damaged in damages[:DAMAGES_LOGGED_MAX]:
             self._probe(
                 "damage_found",
-                partition=str(log.partition),
+                partition=str(partition),
                 path=damaged.path,
                 position=damaged.position,
                 reason=damaged.reason,
                 begin=damaged.begin_offset,
                 end=damaged.end_offset,
             )
-        if self.on_damage is not None:
+        log = self.logs.get(partition)
+        if self.on_damage is not None and log is not None:
             self.on_damage(log)
 
-    def rebuilt_index(self, path: str, reason: str) -> None:
+    def on_index_rebuilt(self, path: str, reason: str) -> None:
         self._probe("index_rebuilt", path=path, reason=reason)
 
     def check(self) -> None:

@@ -17,7 +17,7 @@ from streamlog.model import Offset
 from streamlog.ports import FileSystem
 from streamlog.records import BatchHeader
 from streamlog.storage.files import names
-from streamlog.storage.log.examination import ExaminationResult, SegmentDamage
+from streamlog.storage.log.damaged_ranges import ExaminationResult, SegmentDamage
 from streamlog.storage.log.log import Log
 from streamlog.storage.producers.markers import marker_in
 from streamlog.storage.producers.producer_states import ProducerStates
@@ -28,7 +28,7 @@ from streamlog.storage.segments.transaction_index import AbortedTransaction
 from streamlog.storage.segments.verified import VerifiedRange
 
 CHUNK_BYTES: Final = 1 << 20
-ROOM_LEFT_BYTES: Final = 16 << 20
+FREE_BYTES_MIN: Final = 16 << 20
 """A repair leaves so much of the disk to others."""
 
 Fetch = Callable[[Offset, Offset], AsyncIterator[bytes]]
@@ -40,7 +40,7 @@ async def repair_segment(fs: FileSystem, log: Log, segment: Segment, found: Exam
     CorruptMessageError where what it gives does not fit, DamagedFileError where there is no room, StorageError.
     """
     with log.in_use():
-        _check_room(fs, log, segment, found)
+        _check_free_bytes(fs, log, segment, found)
         if segment is log.segments.active:
             log.roll_now()
         return await _Repair(fs, log, segment, found, fetch).run()
@@ -76,7 +76,7 @@ class _Repair:
             raise
         finally:
             segment.unpin()
-        if generation != log.durability.generation or not log.has_neighbours([segment]):
+        if generation != log.durability.generation or not log.are_adjacent([segment]):
             self._discard()
             return False
         log.replace_segments([segment], self._outputs[0], self._outputs[1:])
@@ -187,9 +187,9 @@ class _Repair:
             output.unlink()
 
 
-def _check_room(fs: FileSystem, log: Log, segment: Segment, found: ExaminationResult) -> None:
+def _check_free_bytes(fs: FileSystem, log: Log, segment: Segment, found: ExaminationResult) -> None:
     """Before anything is written: a disk that is full must not fail for a repair."""
-    wanted = segment.size_bytes + ROOM_LEFT_BYTES
+    wanted = segment.size_bytes + FREE_BYTES_MIN
     if fs.free_bytes(log.directory) < wanted:
         first = found.damages[0]
         reason = f"{first.reason}: there is no room to write the segment again ({wanted} bytes)"

@@ -6,8 +6,8 @@ replicas can still repair it.
                |                         +--> `scrub-checkpoint`: written now and then; the next start goes on there
                +-- the first round: not before FIRST_AFTER_MS, so that a node that starts has its disk for itself
 
-What is found is the business of the log's owner (`Log.examined`): it is logged, repaired, counted. Reading is held to
-`log.scrub.max.bytes.per.second`, a chunk at a time, off the loop: what others want to read comes between two chunks.
+Damage found is logged, repaired and counted by the log's owner (`damage.note_examination`). Reading is limited to
+`log.scrub.max.bytes.per.second`, a chunk at a time, off the loop: other reads run between two chunks.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from streamlog.storage.directories.directory import LogDirectory
 from streamlog.storage.directories.scrub_progress import ScrubProgress
 from streamlog.storage.files import names
 from streamlog.storage.files.replace_file import read_file, replace_file
+from streamlog.storage.log.damage import note_examination
 from streamlog.storage.log.examination import examine
 from streamlog.storage.log.log import Log
 
@@ -119,7 +120,7 @@ class Scrubber:
                     found = await examine(log, segment, pace=self._pace)
                     if found is None:
                         continue  # it has changed: look again
-                    await log.examined(segment, found)
+                    await note_examination(log, segment, found)
                     self.progress.damaged_ranges += len(found.damages)
                     self._done[log.partition] = end
                     if self._clock.monotonic() - self._saved_at >= SAVE_EVERY_S:

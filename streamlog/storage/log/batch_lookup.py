@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from streamlog.errors import CorruptMessageError
 from streamlog.model import Offset
@@ -15,17 +15,15 @@ from streamlog.records import BatchHeader, read_header
 from streamlog.records.header import HEADER_SIZE, MAGIC
 from streamlog.records.held_batch import HeldBatch
 from streamlog.storage.files import names
+from streamlog.storage.log.state import LogState
 from streamlog.storage.segments.scan import ReadAt, Scan, WouldBlockError, run_async, try_run
 from streamlog.storage.segments.segment import Segment
-
-if TYPE_CHECKING:
-    from streamlog.storage.log.log import Log
 
 READ_BYTES: Final = 4096
 SEGMENTS_MAX: Final = 2
 
 
-async def last_batches(log: Log, count: int) -> list[HeldBatch]:
+async def last_batches(log: LogState, count: int) -> list[HeldBatch]:
     """At most `count`, rising, the last one at the log's end. CorruptMessageError, DamagedFileError, StorageError."""
     found: list[HeldBatch] = []
     for segment in list(log.segments)[: -SEGMENTS_MAX - 1 : -1]:
@@ -35,7 +33,7 @@ async def last_batches(log: Log, count: int) -> list[HeldBatch]:
     return found
 
 
-async def batches_between(log: Log, begin: Offset, end: Offset, count_max: int) -> list[HeldBatch]:
+async def batches_between(log: LogState, begin: Offset, end: Offset, count_max: int) -> list[HeldBatch]:
     """Those that have offsets in [begin, end), at most `count_max`. Errors as above."""
     found: list[HeldBatch] = []
     offset = max(begin, log.segments.first.base_offset)

@@ -83,7 +83,7 @@ class DerivedState:
             self._unsaved.pop(segment, None)
             self._sums_dirty |= self.transaction_sums.pop(segment.base_offset, None) is not None
 
-    def was_cut(self, end_offset: Offset) -> None:
+    def truncated(self, end_offset: Offset) -> None:
         """The log ends lower: forget later epochs and snapshots, and the producers' state where it may be wrong."""
         self.epochs.truncate_end(end_offset)
         if self.producers.is_unmoved_by_cut(end_offset) and not self.producers_stale:

@@ -86,7 +86,7 @@ class Durability:
         if self._failure is not None:
             raise self._failure
 
-    def check_room(self, size: int, limit: int) -> None:
+    def check_unsynced(self, size: int, limit: int) -> None:
         if self.unsynced_bytes + size > limit and self.unsynced_bytes:
             raise ThrottledError(
                 f"{self.unsynced_bytes} bytes wait for the disk already, the limit is {limit}",

@@ -11,51 +11,26 @@ file was truncated, or the next one is missing.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
-
-from msgspec import Struct
+from typing import Final
 
 from streamlog.errors import CorruptMessageError, DamagedFileError
 from streamlog.model import NO_LEADER_EPOCH, Offset
 from streamlog.records import BatchHeader, read_header
 from streamlog.records.header import HEADER_SIZE, LOG_OVERHEAD, MAGIC
 from streamlog.storage.files import names
+from streamlog.storage.log.damaged_ranges import ExaminationResult, SegmentDamage
+from streamlog.storage.log.state import LogState
 from streamlog.storage.segments.batch_checks import BatchContext, IntactBatches, intact_prefix
 from streamlog.storage.segments.segment import Segment
 from streamlog.storage.segments.verified import VerifiedRange
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from streamlog.storage.log.log import Log
-
 CHUNK_BYTES: Final = 1 << 20
 
 
-class SegmentDamage(Struct, frozen=True, kw_only=True):
-    """Offsets [begin_offset, end_offset) of a log cannot be read here."""
-
-    path: str
-    position: int  # in the file, where what is corrupt begins
-    end_position: int  # where it is intact again; the file's end
-    begin_offset: Offset
-    end_offset: Offset
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: position {self.position}: {self.reason} (offsets {self.begin_offset}..{self.end_offset})"
-
-
-class ExaminationResult(Struct, frozen=True, kw_only=True):
-    damages: tuple[SegmentDamage, ...]
-    intact: tuple[VerifiedRange, ...]  # all else
-    index_fault: str  # "": the indexes agree with the log
-    read_bytes: int
-
-
 async def examine(
-    log: Log, segment: Segment, *, pace: Callable[[int], Awaitable[None]] | None = None
+    log: LogState, segment: Segment, *, pace: Callable[[int], Awaitable[None]] | None = None
 ) -> ExaminationResult | None:
     """All of `segment`; None where the log was cut, or the segment replaced, meanwhile. `pace` is awaited after each
     read with its size. OSError, StorageError.
@@ -72,7 +47,7 @@ async def examine(
 
 
 class _Examination:
-    def __init__(self, log: Log, segment: Segment, pace: Callable[[int], Awaitable[None]] | None) -> None:
+    def __init__(self, log: LogState, segment: Segment, pace: Callable[[int], Awaitable[None]] | None) -> None:
         index = log.segments.index_of(segment.base_offset)
         self._log = log
         self._segment = segment

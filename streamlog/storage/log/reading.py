@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from streamlog.errors import (
     CorruptMessageError,
@@ -28,15 +28,14 @@ from streamlog.records import BatchHeader, Record, check_crc, read_header
 from streamlog.records.decode import decode_batch
 from streamlog.records.header import HEADER_SIZE
 from streamlog.storage.files import names
-from streamlog.storage.log.examination import ExaminationResult
+from streamlog.storage.log.damage import check_transaction_index, damage_at, examine_segment, unreadable
+from streamlog.storage.log.damaged_ranges import ExaminationResult
+from streamlog.storage.log.state import LogState
 from streamlog.storage.segments.batch_checks import BatchContext, check_batches
 from streamlog.storage.segments.scan import ReadAt, Scan, WouldBlockError, run_async, try_run
 from streamlog.storage.segments.segment import SCAN_BYTES, Segment
 from streamlog.storage.segments.transaction_index import AbortedTransaction
 from streamlog.storage.segments.verified import VerifiedRange
-
-if TYPE_CHECKING:
-    from streamlog.storage.log.log import Log
 
 _BASE_OFFSET: Final = struct.Struct(">q")
 
@@ -47,7 +46,9 @@ class FoundOffset(NamedTuple):
     leader_epoch: LeaderEpoch
 
 
-def try_read(log: Log, offset: Offset, size_max: int, end_offset: Offset | None, at_least_one: bool) -> bytes | None:
+def try_read(
+    log: LogState, offset: Offset, size_max: int, end_offset: Offset | None, at_least_one: bool
+) -> bytes | None:
     index, end = _begin(log, offset, end_offset)
     while index < len(log.segments):
         segment = log.segments.at(index)
@@ -72,7 +73,7 @@ def try_read(log: Log, offset: Offset, size_max: int, end_offset: Offset | None,
     return b""
 
 
-def _try_verified(log: Log, segment: Segment, place: tuple[int, int], offset: Offset) -> bytes:
+def _try_verified(log: LogState, segment: Segment, place: tuple[int, int], offset: Offset) -> bytes:
     """WouldBlockError where it is not in the page cache, or not known to be intact."""
     start, stop = place
     if stop <= start:
@@ -85,7 +86,7 @@ def _try_verified(log: Log, segment: Segment, place: tuple[int, int], offset: Of
     return data
 
 
-async def read(log: Log, offset: Offset, size_max: int, end_offset: Offset | None, at_least_one: bool) -> bytes:
+async def read(log: LogState, offset: Offset, size_max: int, end_offset: Offset | None, at_least_one: bool) -> bytes:
     """DamagedFileError where `offset` itself cannot be read."""
     suspected: CorruptMessageError | DamagedFileError | None = None
     while True:
@@ -94,10 +95,10 @@ async def read(log: Log, offset: Offset, size_max: int, end_offset: Offset | Non
         segment = log.segments.at(index)
         segment_end = log.segments.end_of(index, log.log_end_offset)
         bound = _bound(log, index, end)
-        damaged = log.damage_at(segment, offset)
+        damaged = damage_at(log, segment, offset)
         if damaged is not None:
             if damaged.begin_offset <= offset:
-                raise log.unreadable(damaged)
+                raise unreadable(log, damaged)
             bound = damaged.begin_offset if bound is None else min(bound, damaged.begin_offset)
         segment.pin()
         try:
@@ -112,7 +113,7 @@ async def read(log: Log, offset: Offset, size_max: int, end_offset: Offset | Non
             if suspected is not None:
                 raise
             suspected = error
-            await log.examine(segment)
+            await examine_segment(log, segment)
             continue
         finally:
             segment.unpin()
@@ -126,7 +127,7 @@ async def read(log: Log, offset: Offset, size_max: int, end_offset: Offset | Non
 
 
 async def _read_checked(
-    log: Log,
+    log: LogState,
     segment: Segment,
     segment_end: Offset,
     offset: Offset,
@@ -234,7 +235,7 @@ def _checked(context: BatchContext, start: int, offset: Offset, data: bytes) -> 
     return data[start - context.position : context.stop - context.position], intact.next_offset
 
 
-async def offset_for_timestamp(log: Log, timestamp_ms: int) -> FoundOffset | None:
+async def offset_for_timestamp(log: LogState, timestamp_ms: int) -> FoundOffset | None:
     offset, suspected = log.log_start_offset, False
     while offset < log.log_end_offset:
         log.durability.check()
@@ -251,10 +252,10 @@ async def offset_for_timestamp(log: Log, timestamp_ms: int) -> FoundOffset | Non
                 if suspected:
                     raise
                 suspected = True
-                await log.examine(segment)
-                damaged = log.damage_at(segment, segment.base_offset)
+                await examine_segment(log, segment)
+                damaged = damage_at(log, segment, segment.base_offset)
                 if damaged is not None:
-                    raise log.unreadable(damaged) from None
+                    raise unreadable(log, damaged) from None
                 continue
             finally:
                 segment.unpin()
@@ -267,14 +268,14 @@ async def offset_for_timestamp(log: Log, timestamp_ms: int) -> FoundOffset | Non
     return None
 
 
-def aborted(log: Log, start: Offset, end: Offset) -> list[AbortedTransaction]:
+def aborted(log: LogState, start: Offset, end: Offset) -> list[AbortedTransaction]:
     """As `Log.aborted`. The markers may stand in later segments than the records."""
     found: list[AbortedTransaction] = []
     for index in range(log.segments.index_of(start), len(log.segments)):
         segment = log.segments.at(index)
         here = segment.transaction_index
         if not here.checked:
-            log.check_transactions(segment)
+            check_transaction_index(log, segment)
         if here.count:
             some, is_all = here.touching(start, end)
             found += some
@@ -284,7 +285,7 @@ def aborted(log: Log, start: Offset, end: Offset) -> list[AbortedTransaction]:
     return found
 
 
-def _begin(log: Log, offset: Offset, end_offset: Offset | None) -> tuple[int, Offset]:
+def _begin(log: LogState, offset: Offset, end_offset: Offset | None) -> tuple[int, Offset]:
     log.durability.check()
     if not log.log_start_offset <= offset <= log.log_end_offset:
         raise log.out_of_range(offset)
@@ -292,7 +293,7 @@ def _begin(log: Log, offset: Offset, end_offset: Offset | None) -> tuple[int, Of
     return log.segments.index_of(offset), end
 
 
-def _bound(log: Log, index: int, end: Offset) -> Offset | None:
+def _bound(log: LogState, index: int, end: Offset) -> Offset | None:
     """The bound for one segment: None where all of the segment is below `end`, which saves a search."""
     return None if log.segments.end_of(index, log.log_end_offset) <= end else end
 

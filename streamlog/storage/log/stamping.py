@@ -48,13 +48,13 @@ def with_append_time(buffer: Buffer, batches: Batches, now_ms: int) -> tuple[byt
     return copy, restamped
 
 
-def split_by_room(batches: Batches, room: int, segment_bytes: int) -> list[list[tuple[int, BatchHeader]]]:
-    """Split what a follower got where it would overfill a segment: `room` in the first, `segment_bytes` in others."""
+def split_by_space(batches: Batches, space: int, segment_bytes: int) -> list[list[tuple[int, BatchHeader]]]:
+    """Split what a follower received by segments: `space` bytes in the first, `segment_bytes` in the others."""
     groups: list[list[tuple[int, BatchHeader]]] = []
     size = 0
     for position, header in batches:
-        if not groups or size + header.size_bytes > room:
-            room = segment_bytes if groups else room
+        if not groups or size + header.size_bytes > space:
+            space = segment_bytes if groups else space
             groups.append([])
             size = 0
         groups[-1].append((position, header))

@@ -18,7 +18,8 @@ from streamlog.storage.files import names
 from streamlog.storage.files.checkpoints import SIZE_MAX, parse_epochs, parse_sums
 from streamlog.storage.files.replace_file import read_file
 from streamlog.storage.log.epochs import LeaderEpochs
-from streamlog.storage.log.log import Home, Log
+from streamlog.storage.log.log import Log
+from streamlog.storage.log.state import LogOwner
 from streamlog.storage.log_config import LogConfig
 from streamlog.storage.producers.producer_states import ProducerStates
 from streamlog.storage.producers.snapshot_files import drop_snapshots_above
@@ -44,7 +45,7 @@ class OpenAt(Struct, frozen=True, kw_only=True):
 
 async def open_log(
     fs: FileSystem,
-    home: Home,
+    owner: LogOwner,
     partition: TopicPartition,
     directory: str,
     config: LogConfig,
@@ -55,12 +56,12 @@ async def open_log(
 
     Never raises for damaged content: the log's `damage` tells. OSError where the disk fails.
     """
-    return await _Opening(fs, home, partition, directory, config, at, probe).run()
+    return await _Opening(fs, owner, partition, directory, config, at, probe).run()
 
 
 class _Opening(Struct):
     fs: FileSystem
-    home: Home
+    owner: LogOwner
     partition: TopicPartition
     directory: str
     config: LogConfig
@@ -186,7 +187,7 @@ class _Opening(Struct):
         epochs.truncate_start(start)
         log = Log(
             self.fs,
-            self.home,
+            self.owner,
             self.partition,
             self.directory,
             self.config,
