@@ -1,7 +1,7 @@
 """Numbers that a node keeps about itself, as plain values: counters are integers at their owners, and these types.
 
-Owners count on the event loop, without locks and without a metrics library; `streamlog.node.metrics` collects all of it
-into `Family` values when somebody asks, and the daemon's HTTP listener renders them for Prometheus.
+Owners count on the event loop, without locks and without a metrics library; for each scrape `streamlog.node.metrics`
+collects all of it into `Family` values, and the daemon's HTTP listener renders them for Prometheus.
 """
 
 from streamlog.metrics.families import Family, MetricKind, Sample

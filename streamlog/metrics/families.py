@@ -16,7 +16,7 @@ class MetricKind(enum.Enum):
     COUNTER = "counter"  # rises for the life of the process; its name ends with `_total`
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
-    INFO = "info"  # 1, with what there is to know in its labels; its name ends with `_info`
+    INFO = "info"  # 1, with the information in its labels; its name ends with `_info`
 
 
 class Family(Struct, frozen=True):
@@ -24,7 +24,7 @@ class Family(Struct, frozen=True):
 
     name: str  # `streamlog_...`, with the unit: `_bytes`, `_seconds`; counters with `_total`
     kind: MetricKind
-    help: str  # one sentence for somebody who has not read the code
+    help: str  # one sentence, for readers who do not know the code
     labels: Labels
     samples: list[Sample]
 

@@ -1,7 +1,7 @@
 """What clients write to and read from a node, by topic.
 
-The counters live as long as the process and belong to the node, not to a leadership: when a leader moves, the next one
-counts at its own node, so that the sum of rates over all nodes is right. A deleted topic's counters go with it.
+The counters last as long as the process and belong to the node, not to a leadership: when a leader moves, the next one
+counts at its own node, so that the sum of rates over all nodes is right. A deleted topic's counters are removed.
 """
 
 from __future__ import annotations

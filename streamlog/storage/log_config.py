@@ -14,7 +14,7 @@ DAY_MS: Final = 24 * 60 * 60 * 1000
 
 
 class LogConfig(Struct, frozen=True, kw_only=True):
-    """Sizes in bytes, times in ms. -1 stands for "no limit" where Kafka has it so."""
+    """Sizes in bytes, times in ms. -1 means "no limit" where it does in Kafka."""
 
     segment_bytes: int = 1 << 30
     segment_ms: int = 7 * DAY_MS
@@ -31,11 +31,11 @@ class LogConfig(Struct, frozen=True, kw_only=True):
     max_compaction_lag_ms: int = NEVER
     max_message_bytes: int = 1024 * 1024 + 12  # Kafka's message.max.bytes
     timestamp_type: TimestampType = TimestampType.CREATE_TIME
-    # Group commit (SEMANTICS 5): 1 syncs before anything is claimed; NEVER leaves it to the page cache, as Kafka.
+    # Group commit (SEMANTICS 5): 1 syncs before acknowledging; NEVER leaves it to the page cache, as Kafka does.
     flush_messages: int = 1
     flush_ms: int = NEVER
-    # With flush_messages=1: appends beyond this are refused until a sync has come through. Recovery relies on it:
-    # damage that is followed by more intact batches than this cannot be a torn tail.
+    # With flush_messages=1: appends beyond this are refused until a sync has completed. Recovery relies on it:
+    # damage followed by more intact bytes than this cannot be a torn tail.
     unsynced_bytes_max: int = 64 << 20
     producer_expiration_ms: int = DAY_MS
 
@@ -47,5 +47,5 @@ class LogConfig(Struct, frozen=True, kw_only=True):
 
     @property
     def syncs_each_append(self) -> bool:
-        """Only what is synced may be acknowledged."""
+        """Whether only synced records may be acknowledged."""
         return self.flush_messages == 1

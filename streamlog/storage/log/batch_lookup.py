@@ -1,4 +1,4 @@
-"""The last batches of a log, and those at given offsets, as their headers describe them (`records.held`).
+"""The last batches of a log, and those at given offsets, as their headers describe them (`records.held_batch`).
 
 Only headers are read: of the last segment, and of the one before where the last one has too few.
 """
@@ -58,7 +58,7 @@ async def _read(segment: Segment, scan: Callable[[], Scan[list[HeldBatch]]]) -> 
 
 
 def _last_of(segment: Segment, count: int) -> Scan[list[HeldBatch]]:
-    """From index entry to index entry backwards, until they are enough."""
+    """Backwards from index entry to index entry, until `count` are found."""
     found: list[HeldBatch] = []
     stop = segment.size_bytes
     while stop > 0 and len(found) < count:

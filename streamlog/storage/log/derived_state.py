@@ -1,14 +1,14 @@
 """What a log derives from its batches: the table of leader epochs, the state of producers, indexes of closed segments,
-the transactions that were aborted among them.
+aborted transactions.
 
 All of it can be rebuilt from the batches, so none of it is synced with them. It is made durable in bulk, before the
-recovery point passes the batches that it follows from (`LogDirectory.checkpoint`):
+recovery point passes the batches that it is derived from (`LogDirectory.checkpoint`):
 
     write    -> temporary files and page cache          (every log)
     sync_all                                            (once for all logs)
     install  -> rename into place; sync_all once more
 
-A snapshot that a power cut has torn is never believed: it carries a CRC, and an older one gives the same state.
+A torn snapshot is never used: it carries a CRC, and an older one gives the same state.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from streamlog.storage.segments.segment import Segment
 
 
 class DerivedState:
-    """Owned by its log, which tells it of each batch and each cut."""
+    """Owned by its log, which reports each batch and each truncation."""
 
     __slots__ = (
         "_directory",
@@ -49,11 +49,11 @@ class DerivedState:
         self._directory = directory
         self.epochs = epochs
         self.producers = producers
-        self.producers_stale = False  # the log was cut since they were right: to be restored before it leads
+        self.producers_stale = False  # since a truncation: to be restored before the next append
         self._unsaved: dict[Segment, None] = {}  # closed since their indexes were last synced
         self._snapshots_unsaved = False
-        # Of the index of aborted transactions, by the base of its closed segment: it has no checksum of its own, and
-        # what is missing in it would be shown to readers of committed records. None of a segment: as good as unchecked.
+        # Of `.txnindex`, by the base offset of its closed segment: it has no checksum of its own, and transactions
+        # missing in it would be shown to readers of committed records. A segment without one is not checked.
         self.transaction_sums: dict[Offset, int] = {}
         self._sums_dirty = False
         self._sums_written = False
@@ -74,7 +74,7 @@ class DerivedState:
         self.take_snapshot(end_offset)
 
     def note_transactions(self, segment: Segment) -> None:
-        """The segment is closed, and its index of aborted transactions is as it should be."""
+        """The segment is closed, and its index of aborted transactions is correct."""
         self.transaction_sums[segment.base_offset] = segment.transaction_index.checksum()
         self._sums_dirty = True
 
@@ -84,7 +84,9 @@ class DerivedState:
             self._sums_dirty |= self.transaction_sums.pop(segment.base_offset, None) is not None
 
     def truncated(self, end_offset: Offset) -> None:
-        """The log ends lower: forget later epochs and snapshots, and the producers' state where it may be wrong."""
+        """The log ends at `end_offset` now: drop later epochs and snapshots, and the producers' state where it may be
+        wrong.
+        """
         self.epochs.truncate_end(end_offset)
         if self.producers.is_unmoved_by_cut(end_offset) and not self.producers_stale:
             self.producers.map_end_offset = end_offset
@@ -93,19 +95,19 @@ class DerivedState:
         drop_snapshots_above(self._fs, self._directory, end_offset)
 
     def take_snapshot(self, end_offset: Offset) -> None:
-        """Write the producers' state as it is at the log's end."""
+        """Write the producers' state at the log's end."""
         if self.producers_stale:
             return
         save_snapshot(self._fs, self._directory, self.producers, end_offset)
         self._snapshots_unsaved = True
 
     def recovered(self, *, stale: bool) -> None:
-        """The log was read again: with the next checkpoint the snapshots that were taken on the way become durable."""
+        """After a scan: the snapshots taken during it become durable with the next checkpoint."""
         self._snapshots_unsaved = True
         self.producers_stale = stale
 
     def write(self) -> bool:
-        """True: there is something to sync, and to `install` after that."""
+        """Whether there is something to sync, and to `install` after that."""
         unsaved = self.epochs.dirty or self._snapshots_unsaved or bool(self._unsaved) or self._sums_dirty
         if self._sums_dirty:
             self._sums_dirty, self._sums_written = False, True
@@ -118,7 +120,7 @@ class DerivedState:
         return unsaved
 
     def install(self) -> None:
-        """What was written; the log may have gone on since, and then there is something to write again."""
+        """Rename what was written into place; what the log has derived since is written the next time."""
         if self._sums_written and self._fs.exists(self._sums_path + names.TEMPORARY):
             install(self._fs, self._sums_path)
         self._sums_written = False
@@ -137,8 +139,8 @@ class DerivedState:
 
 
 def follow_control(producers: ProducerStates, header: BatchHeader, segment: Segment, position: int) -> None:
-    """A control batch stands at `position` of `segment`, the last of what `producers` has not seen: it may end a
-    transaction, and one that was aborted is entered in the segment's index.
+    """Apply the control batch at `position` of `segment` to `producers`: it may end a transaction; an aborted one is
+    added to the segment's index.
     """
     aborted = producers.update(header, read_marker(segment.file, position, header))
     if aborted is not None:

@@ -5,10 +5,11 @@
                            +---- written since --+     a truncation in between: nothing is counted, queued again
 
 `synced_end` is the offset below which every batch, and the name of every file that holds one, survives a power cut.
-It rises at the end of a sync to what had been written at its *beginning*, unless the log was cut in between (the
-`generation` tells): what stands at those offsets now may not be what was synced. It falls at a truncation.
+It rises at the end of a sync to what had been written at its *beginning*, unless the log was truncated in between
+(`generation` has changed): the batches now at those offsets may not be the ones that were synced. It falls at a
+truncation.
 
-Only this object changes these facts; `GroupCommit` drives it, the log tells it what it wrote.
+Only this object changes these facts; `GroupCommit` drives it, the log reports what it wrote.
 """
 
 from __future__ import annotations
@@ -56,13 +57,13 @@ class Durability:
     )
 
     def __init__(self, mark: Callable[[], None], end_offset: Offset) -> None:
-        self._mark = mark  # ask group commit for a sync
+        self._mark = mark  # requests a sync from group commit
         self.synced_end = end_offset  # <= written_end
         self.written_end = end_offset
         self._dirty: dict[Segment, None] = {}
         self._names_dirty = False
         self._generation = 0
-        self._written_bytes = 0  # counts up for ever, as does the next
+        self._written_bytes = 0  # never falls, nor does the next
         self._synced_bytes = 0
         self._waiters: list[tuple[Offset, int, asyncio.Future[None]]] = []
         self._next_waiter = 0
@@ -78,7 +79,7 @@ class Durability:
 
     @property
     def generation(self) -> int:
-        """Rises with each truncation: what was read or planned before it may not be so any more."""
+        """Rises with each truncation, which invalidates what was read or planned before it."""
         return self._generation
 
     def check(self) -> None:
@@ -89,7 +90,7 @@ class Durability:
     def check_unsynced(self, size: int, limit: int) -> None:
         if self.unsynced_bytes + size > limit and self.unsynced_bytes:
             raise ThrottledError(
-                f"{self.unsynced_bytes} bytes wait for the disk already, the limit is {limit}",
+                f"{self.unsynced_bytes} bytes are waiting for the disk already, the limit is {limit}: retry later",
                 field="unsynced_bytes_max",
                 limit=limit,
             )
@@ -98,7 +99,7 @@ class Durability:
         """Call `listener(synced_end)` after each rise. One listener; it must not block or raise."""
         self._listener = listener
 
-    # -- what the log tells
+    # -- called by the log
 
     def wrote(self, segment: Segment, size: int, end_offset: Offset) -> None:
         self._dirty[segment] = None
@@ -109,9 +110,9 @@ class Durability:
         self._names_dirty = True
 
     def truncated(self, end_offset: Offset, active: Segment, removed: list[Segment], *, restarted: bool) -> None:
-        """The log ends at `end_offset` now; `active` was cut, `removed` are gone.
+        """The log ends at `end_offset` now; `active` was truncated, `removed` were removed.
 
-        `restarted`: `active` is a new segment, and until its name is durable a power cut may bring the old log back,
+        `restarted`: `active` is a new segment, and until its name is durable a power cut may restore the old log,
         wherever that ended. So the synced end falls to 0.
         """
         self._generation += 1
@@ -126,15 +127,15 @@ class Durability:
         heapq.heapify(self._waiters)
         for offset, _, future in gone:
             if not future.done():
-                future.set_exception(OutcomeUnknownError(f"the log was cut at {end_offset}, below {offset}"))
+                future.set_exception(OutcomeUnknownError(f"the log was truncated to {end_offset}, below {offset}"))
         self._mark()
 
     def request(self) -> None:
-        """Ask for a sync of what has been written so far."""
+        """Request a sync of what has been written so far."""
         self._mark()
 
     def request_within(self, delay_s: float) -> None:
-        """Ask for a sync at that time at the latest; once for all that is written until then."""
+        """Request one sync after at most the delay, for all that is written until then."""
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
 
@@ -143,7 +144,7 @@ class Durability:
         self._mark()
 
     def fail(self, error: StorageError) -> None:
-        """The directory is offline, or the log goes: every waiter, and every later call, gets the error. Nothing is
+        """The directory is offline, or the log is closed: every waiter and every later call gets the error. Nothing is
         synced any more.
         """
         self._failure = error
@@ -156,7 +157,7 @@ class Durability:
             if not future.done():
                 future.set_exception(error)
 
-    # -- what group commit drives
+    # -- called by group commit
 
     def begin(self) -> SyncTicket:
         files = tuple(segment.file for segment in self._dirty)
@@ -175,7 +176,7 @@ class Durability:
     def end(self, ticket: SyncTicket) -> None:
         """All of the ticket is on stable storage."""
         if self._failure is not None:
-            return  # `fail` has dropped what was dirty, so the ticket may lack what it speaks of
+            return  # `fail` has dropped the dirty files, so the ticket may lack some that it stands for
         self._synced_bytes = ticket.written_bytes
         if ticket.generation != self._generation:
             return  # `truncated` has queued the log again
@@ -184,7 +185,7 @@ class Durability:
             self._wake()
 
     def settle(self) -> None:
-        """The sync is over, well or not; the files are not in use by it any more."""
+        """The sync has ended, successfully or not, and no longer uses the files."""
         self._settled.set()
 
     async def wait_until_settled(self) -> None:
@@ -202,7 +203,7 @@ class Durability:
     async def wait_until_synced(self, end_offset: Offset) -> None:
         """Return once every batch below `end_offset` is on stable storage.
 
-        Raises StorageError when the directory goes offline, OutcomeUnknownError when the log is cut below it.
+        Raises StorageError when the directory goes offline, OutcomeUnknownError when the log is truncated below it.
         """
         self.check()
         if end_offset <= self.synced_end:

@@ -37,8 +37,8 @@ class LeaderEpochs:
         return self._entries[-1].epoch if self._entries else NO_LEADER_EPOCH
 
     def assign(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
-        """Note that `epoch` appends from `start_offset` on. The same or an older epoch changes nothing: the log has
-        checked already that epochs do not fall.
+        """Note that `epoch` appends from `start_offset` on. The same or an older epoch changes nothing: the log
+        checks that epochs do not fall.
         """
         if self._entries and epoch <= self._entries[-1].epoch:
             return
@@ -53,7 +53,7 @@ class LeaderEpochs:
         return self._entries[i - 1].epoch if i else NO_LEADER_EPOCH
 
     def end_offset_for(self, epoch: LeaderEpoch, log_end: Offset) -> EpochEnd:
-        """Where `epoch` ends in this log, or the largest smaller one where it is not known here."""
+        """The end of `epoch` in this log, or of the largest smaller one where it is not known here."""
         if epoch < 0 or not self._entries or epoch > self._entries[-1].epoch:
             return UNKNOWN
         if epoch == self._entries[-1].epoch:
@@ -64,13 +64,13 @@ class LeaderEpochs:
         return EpochEnd(self._entries[i - 1].epoch, self._entries[i].start_offset)
 
     def truncate_end(self, offset: Offset) -> None:
-        """The log was cut at `offset`: drop the epochs that start at or above it."""
+        """The log was truncated to `offset`: drop the epochs that start at or above it."""
         while self._entries and self._entries[-1].start_offset >= offset:
             self._entries.pop()
             self.dirty = True
 
     def truncate_start(self, offset: Offset) -> None:
-        """The log now starts at `offset`: the epoch that holds it starts there, older ones are gone."""
+        """The log now starts at `offset`: the epoch that contains it starts there, older ones are dropped."""
         i = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset)
         if i == 0 or (i == 1 and self._entries[0].start_offset == offset):
             return

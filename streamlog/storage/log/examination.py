@@ -32,8 +32,8 @@ CHUNK_BYTES: Final = 1 << 20
 async def examine(
     log: LogState, segment: Segment, *, pace: Callable[[int], Awaitable[None]] | None = None
 ) -> ExaminationResult | None:
-    """All of `segment`; None where the log was cut, or the segment replaced, meanwhile. `pace` is awaited after each
-    read with its size. OSError, StorageError.
+    """All of `segment`; None where the log was truncated, or the segment replaced, meanwhile. `pace` is awaited after
+    each read with its size. OSError, StorageError.
     """
     generation = log.durability.generation
     segment.pin()
@@ -97,7 +97,7 @@ class _Examination:
                 position, expected = await self._skip(fault, position, expected)
                 epoch = NO_LEADER_EPOCH
         if expected < self._bound and not self._log.config.cleanup_compact:
-            self._add(self._size, self._size, expected, self._bound, f"nothing stands here before {self._bound}")
+            self._add(self._size, self._size, expected, self._bound, f"no batch before offset {self._bound}")
         if not self._damages:
             self._check_indexes()
         return ExaminationResult(
@@ -125,7 +125,7 @@ class _Examination:
         self._times[header.last_offset] = header.max_timestamp
 
     async def _skip(self, fault: CorruptMessageError, position: int, expected: Offset) -> tuple[int, Offset]:
-        """From where on it is intact again, and with which offset."""
+        """Position and offset from which it is intact again."""
         candidates = [at for at in sorted(self._entries) if at > position]
         head = await self._segment.file.read(HEADER_SIZE, position)
         if len(head) == HEADER_SIZE:
@@ -141,7 +141,7 @@ class _Examination:
         return self._size, self._bound
 
     async def _intact_batch_at(self, position: int, expected: Offset) -> Offset | None:
-        """The base offset of the batch there, if it is an intact one that comes after `expected`."""
+        """The base offset of the batch there, if it is intact and not below `expected`."""
         head = await self._segment.file.read(HEADER_SIZE, position)
         if len(head) < HEADER_SIZE:
             return None
@@ -200,7 +200,7 @@ def _checked(context: BatchContext, data: bytes) -> tuple[IntactBatches, Corrupt
 
 
 def _needed(data: bytes, left: int) -> int:
-    """How much to read for the batch that `data` begins with; 0: more than there is."""
+    """How many bytes to read for the batch at the start of `data`; 0: more than there are."""
     if len(data) < HEADER_SIZE:
         return 0
     size = LOG_OVERHEAD + int.from_bytes(data[8:LOG_OVERHEAD], "big")

@@ -6,8 +6,8 @@ Appends that arrive while a sync runs share the next one, so the number of syncs
 the load. One dirty file is synced by itself; many by one `sync_all` of the file system, which costs about as much as
 two or three single syncs however many files there are.
 
-A failed sync is final. The kernel may have dropped the dirty pages and will say OK the next time, so it is never tried
-again: the directory goes offline, every waiter gets StorageError, `run` ends with it.
+A failed sync is final. The kernel may have dropped the dirty pages and report success the next time, so it is never
+retried: the directory goes offline, every waiter gets StorageError, `run` ends with it.
 """
 
 from __future__ import annotations
@@ -57,19 +57,19 @@ class GroupCommit:
         self.logs_at_once = Histogram(COUNT_BOUNDS)
 
     def mark(self, log: Committed) -> None:
-        """`log` wants a sync. Cheap: called for each append."""
+        """`log` needs a sync. Cheap: called for each append."""
         self._dirty[log] = None
         self._wake.set()
 
     async def run(self) -> None:
-        """Sync whenever something is dirty, for ever. Ends with StorageError when the disk fails."""
+        """Sync whenever something is dirty. Ends with StorageError when the disk fails."""
         while True:
             await self._wake.wait()
             self._wake.clear()
             await self.sync_now()
 
     async def sync_now(self) -> None:
-        """One round: all that is dirty at this moment. `run` must not be at it at the same time."""
+        """One round: all that is dirty at this moment. Must not run beside `run`."""
         logs, self._dirty = list(self._dirty), {}
         if not logs:
             return

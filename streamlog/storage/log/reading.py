@@ -1,13 +1,13 @@
 """Reading a log: batches from an offset, offsets from a timestamp.
 
 `try_read` stays on the event loop and in the page cache; `read` waits for the device off the loop. Between its steps
-the log may be cut or its segments removed: the segment is pinned while it is read, and a read that a truncation has
-overtaken begins again.
+the log may be truncated or its segments removed: the segment is pinned while it is read, and a read overtaken by a
+truncation is restarted.
 
-What goes out was verified (`batch_checks`): it was written by this process, or has been checked since it started. So
-`try_read` gives only what is known to be intact, and costs nothing for it; `read` checks what it reads in the thread
-that reads it. Where that fails the segment is read as a whole (`examination`): what cannot be read is noted in
-`Log.damaged_segments`, and its owner is notified; what stands before and behind it is served.
+Only verified bytes are served (`batch_checks`): written by this process, or checked since it started. `try_read`
+returns only bytes known to be intact, at no extra cost; `read` checks what it reads in the thread that reads it. Where
+that fails the whole segment is examined (`examination`): damage is noted in `damaged_segments`, the owner is notified,
+and the batches before and after it are served.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def try_read(
             )
             data = None if place is None else _try_verified(log, segment, place, offset)
         except (WouldBlockError, CorruptMessageError, DamagedFileError):
-            return None  # `read` waits for the disk, or finds out what is wrong
+            return None  # `read` waits for the disk, or finds the damage
         if data is not None:
             return data
         segment_end = log.segments.end_of(index, log.log_end_offset)
@@ -123,7 +123,7 @@ async def read(log: LogState, offset: Offset, size_max: int, end_offset: Offset 
             return data
         if segment_end >= end:
             return b""
-        offset = segment_end  # nothing left in this segment (compaction): go on in the next
+        offset = segment_end  # nothing left in this segment (compaction): continue in the next
 
 
 async def _read_checked(
@@ -167,7 +167,7 @@ async def _read_checked(
 async def _read_beside_damage(
     segment: Segment, found: ExaminationResult, offset: Offset, bound: Offset | None, size_max: int, at_least_one: bool
 ) -> bytes | None:
-    """As `_read_checked`, in a segment of which it is known what is intact: no search leads through what is not."""
+    """As `_read_checked`, in a segment whose intact ranges are known: a search never leads through a corrupt one."""
     last = found.intact[-1] if found.intact else VerifiedRange(0, 0, segment.base_offset)
     behind = VerifiedRange(last.end, segment.size_bytes, Offset(offset + 1))  # appended since
     run = next((one for one in found.intact if one.next_offset > offset), behind)
@@ -186,7 +186,7 @@ async def _read_beside_damage(
 
 
 def _whole_batches(bound: Offset | None, size_max: int, at_least_one: bool, data: bytes) -> tuple[bytes, int]:
-    """Those of `data` that are to be given, and how many bytes must be read for the first one; 0: no more."""
+    """The batches of `data` to return, and how many bytes must be read for the first one; 0: no more."""
     stop = 0
     while len(data) - stop >= HEADER_SIZE:
         header = read_header(data, stop)
@@ -203,8 +203,8 @@ def _whole_batches(bound: Offset | None, size_max: int, at_least_one: bool, data
 
 
 def _anchor(segment: Segment, start: int) -> tuple[int, Offset, Offset | None]:
-    """Where a check of what begins at `start` begins: there where it is known what comes, else at a batch before that
-    the index names. Position, the offset that is expected there at least, the last offset of that batch.
+    """Where the check of a read at `start` begins: at `start` where the offset expected there is known, else at an
+    earlier batch that the index names. Returns position, lowest offset expected there, last offset of that batch.
     """
     if not start:
         return 0, segment.base_offset, None
@@ -229,7 +229,8 @@ def _checked(context: BatchContext, start: int, offset: Offset, data: bytes) -> 
         if position >= start:
             break
         if header.next_offset > offset:
-            raise CorruptMessageError(f"offset {offset} stands before", path=context.path, position=position)
+            reason = f"offset {offset} is before the position in the index"
+            raise CorruptMessageError(reason, path=context.path, position=position)
     if context.position == start and len(data) == context.stop - start:
         return data, intact.next_offset
     return data[start - context.position : context.stop - context.position], intact.next_offset
@@ -262,14 +263,14 @@ async def offset_for_timestamp(log: LogState, timestamp_ms: int) -> FoundOffset 
             if generation != log.durability.generation:
                 continue
             if found is not None:
-                await read(log, found.offset, 1, None, True)  # it is intact, or this raises
+                await read(log, found.offset, 1, None, True)  # raises where it is corrupt
                 return found
         offset = segment_end
     return None
 
 
 def aborted(log: LogState, start: Offset, end: Offset) -> list[AbortedTransaction]:
-    """As `Log.aborted`. The markers may stand in later segments than the records."""
+    """As `Log.aborted`. The markers may be in later segments than the records."""
     found: list[AbortedTransaction] = []
     for index in range(log.segments.index_of(start), len(log.segments)):
         segment = log.segments.at(index)
@@ -320,8 +321,8 @@ def _find_timestamp(segment: Segment, timestamp_ms: int, log_start: Offset) -> S
 
 
 def _records_of(batch: bytes, header: BatchHeader) -> list[Record]:
-    """Of a batch whose CRC is right. What no reader can decode counts as one record at its beginning: who reads from
-    there is told about it.
+    """Of a batch whose CRC is right. A batch that cannot be decoded counts as one record at its base offset: a read
+    from there reports it.
     """
     try:
         return decode_batch(batch)

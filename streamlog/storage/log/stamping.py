@@ -1,4 +1,6 @@
-"""What a leader makes of a producer's batches before they are written: offsets, epoch, and a timestamp if it must."""
+"""What a leader rewrites in a producer's batches before they are written: offsets, epoch, with LogAppendTime the
+timestamp.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,14 @@ Batches: TypeAlias = Sequence[tuple[int, BatchHeader]]
 
 
 class Stamped(NamedTuple):
-    buffers: list[Buffer]  # as they will stand in the log, without a copy of what the producer sent
+    buffers: list[Buffer]  # as they are written, without a copy of what the producer sent
     batches: list[tuple[int, BatchHeader]]
     size_bytes: int
     next_offset: Offset
 
 
 def stamped(buffer: Buffer, batches: Batches, first: Offset, epoch: LeaderEpoch) -> Stamped:
-    """Give the batches the offsets from `first` on: 16 new bytes each, the rest as it came."""
+    """Give the batches the offsets from `first` on: 16 new bytes each, the rest as received."""
     view = memoryview(buffer)
     buffers: list[Buffer] = []
     found: list[tuple[int, BatchHeader]] = []
@@ -37,7 +39,7 @@ def stamped(buffer: Buffer, batches: Batches, first: Offset, epoch: LeaderEpoch)
 
 
 def with_append_time(buffer: Buffer, batches: Batches, now_ms: int) -> tuple[bytearray, list[tuple[int, BatchHeader]]]:
-    """A copy with LogAppendTime timestamps: the one case in which the broker computes a CRC."""
+    """A copy with LogAppendTime timestamps: the only case in which the broker computes a CRC."""
     copy = bytearray(buffer)
     restamped = []
     with memoryview(copy) as view:

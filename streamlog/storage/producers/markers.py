@@ -1,5 +1,5 @@
-"""The markers in a log: control batches that end a producer's transaction. The only batches whose records the storage
-looks into, because what they say is in no header.
+"""Transaction markers: control batches that end a producer's transaction. They are the only batches whose records the
+storage decodes, because their header does not contain the outcome.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from streamlog.records import BatchHeader, EndTransactionMarker, decode_batch, d
 
 
 def marker_in(batch: Buffer, header: BatchHeader) -> EndTransactionMarker | None:
-    """What the control batch says of its producer's transaction. None: its record was compacted away, or is of
-    another kind, or of a shape that nobody knows: then the transaction stays open, which harms no reader.
+    """The marker in a control batch. None: its record was compacted away, or is of another or an unknown kind: then the
+    transaction stays open, which harms no reader.
 
-    CorruptMessageError where the bytes are no batch.
+    CorruptMessageError where the bytes are not a batch.
     """
     if not header.has_producer or not header.record_count:
         return None
@@ -25,7 +25,7 @@ def marker_in(batch: Buffer, header: BatchHeader) -> EndTransactionMarker | None
 
 
 def read_marker(file: File, position: int, header: BatchHeader) -> EndTransactionMarker | None:
-    """`marker_in` of the control batch at `position`, which has just been written or scanned: it is in the page
+    """`marker_in` of the control batch at `position`, which has just been written or scanned, so it is in the page
     cache.
     """
     if not header.has_producer:

@@ -1,9 +1,9 @@
-"""What a partition remembers of its producers, to refuse duplicates and gaps (SEMANTICS 6, KIP-98).
+"""The state that a partition keeps of its producers, to refuse duplicates and gaps (SEMANTICS 6, KIP-98).
 
 For each producer id: its epoch and its last five batches (first and last sequence, last offset). The rules for a new
 batch of the same epoch:
 
-    it is one of the five                  -> a retry: success, with the old offset
+    it is one of the five                  -> a retry: success, with its first offset
     first sequence = last + 1              -> new (2^31-1 is followed by 0)
     otherwise                              -> OUT_OF_ORDER_SEQUENCE
     lower epoch                            -> PRODUCER_FENCED
@@ -14,16 +14,16 @@ Transactions (SEMANTICS 7, KIP-98, KIP-890). A producer's first transactional ba
 transaction has an epoch of its own, and its marker carries the epoch above:
 
     a transaction is open, plain batch     -> INVALID_TXN_STATE, and so is a batch of a newer epoch
-    none is open, transactional batch      -> opens one, and must start at sequence 0: its epoch does. That it may is
-                                              for the broker to verify with the coordinator
-    marker, epoch of the producer          -> a repeated one: success, nothing is written. What is open under this
-                                              epoch is the next transaction, and not the one that it was meant for
+    none is open, transactional batch      -> opens one, and must start at sequence 0, as its epoch does. The broker
+                                              verifies with the coordinator that it may
+    marker, epoch of the producer          -> a repeated one: success, nothing is written. The transaction open under
+                                              this epoch is the next one, not the one that the marker was meant for
     marker, lower epoch                    -> PRODUCER_FENCED
     marker of an older coordinator         -> TRANSACTION_COORDINATOR_FENCED
 
-`check` decides and changes nothing; `update` follows a batch that is in the log, without checks, and is all that a
-follower and recovery call. The same batches give the same state, so the log is the truth and a snapshot (`.snapshot`,
-in `producer_snapshot`) only saves reading it.
+`check` decides and changes nothing; `update` applies a batch that is in the log, without checks; followers and recovery
+call nothing else. The same batches give the same state, so a snapshot (`.snapshot`, `snapshot_format`) only saves
+reading the log.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ class ProducerStateEntry(Struct):
     producer_id: ProducerId
     epoch: ProducerEpoch
     batches: list[BatchSeen]
-    timestamp_ms: int  # of its last batch: expiry counts from here
+    timestamp_ms: int  # of its last batch: it expires from then on
     coordinator_epoch: int = -1
     transaction_start: Offset = NO_OFFSET  # first offset of its open transaction
-    # Timestamp of that transaction's first batch; of a later one where a snapshot has told of it.
+    # Timestamp of that transaction's first batch; of a later one where it was loaded from a snapshot.
     transaction_timestamp_ms: int = NO_TIMESTAMP
 
     @property
@@ -98,7 +98,7 @@ class ProducerStates:
             (p.producer_id, p.transaction_start) for p in self._by_id.values() if p.transaction_start >= 0
         )
         self.map_end_offset = Offset(map_end_offset)
-        # No batch of a producer stands above it.
+        # No batch of a producer is above it.
         self._last_offset = map_end_offset - 1 if self._by_id else -1
 
     def __len__(self) -> int:
@@ -120,12 +120,12 @@ class ProducerStates:
         return sorted(found, key=lambda p: p.transaction_start)
 
     def has_open(self, producer_id: ProducerId, epoch: ProducerEpoch) -> bool:
-        """Whether a transaction of this very producer is open."""
+        """Whether a transaction of this producer id and epoch is open."""
         producer = self._by_id.get(producer_id)
         return producer is not None and producer.epoch == epoch and producer.transaction_start >= 0
 
     def is_unmoved_by_cut(self, end_offset: Offset) -> bool:
-        """Whether a log that is cut there has lost nothing that this follows from."""
+        """Whether a truncation to `end_offset` removes no batch of a producer."""
         return self._last_offset < end_offset
 
     def check(self, batch: BatchHeader) -> BatchSeen | None:
@@ -140,7 +140,7 @@ class ProducerStates:
         if producer.transaction_start >= 0 and (not batch.is_transactional or batch.producer_epoch > producer.epoch):
             raise InvalidTransactionStateError(
                 f"producer {batch.producer_id} has a transaction open since offset {producer.transaction_start}, in"
-                f" epoch {producer.epoch}: nothing but its own batches can follow until it ends",
+                f" epoch {producer.epoch}: only batches of this transaction are accepted until it ends",
                 producer_id=batch.producer_id,
                 field="producer_epoch",
                 limit=producer.epoch,
@@ -165,8 +165,8 @@ class ProducerStates:
             return False
         if marker.coordinator_epoch < producer.coordinator_epoch:
             raise TransactionCoordinatorFencedError(
-                f"a coordinator of epoch {marker.coordinator_epoch} ends a transaction of producer {batch.producer_id},"
-                f" but one of epoch {producer.coordinator_epoch} has taken its place",
+                f"stale coordinator epoch {marker.coordinator_epoch} in a marker of producer {batch.producer_id};"
+                f" current is {producer.coordinator_epoch}",
                 producer_id=batch.producer_id,
                 field="coordinator_epoch",
                 limit=producer.coordinator_epoch,
@@ -176,9 +176,9 @@ class ProducerStates:
         return batch.producer_epoch == producer.epoch
 
     def update(self, batch: BatchHeader, marker: EndTransactionMarker | None = None) -> AbortedTransaction | None:
-        """Follow a batch that was appended (or replicated, or read again); what it has aborted.
+        """Apply a batch that was appended, replicated or read; returns the transaction that it aborted.
 
-        `marker`: what a control batch says. None with one whose record is gone (compaction), or says something else.
+        `marker`: of a control batch; None where its record was compacted away or is of another kind.
         """
         self.map_end_offset = batch.next_offset
         if batch.producer_id < 0:
@@ -218,7 +218,7 @@ class ProducerStates:
         return AbortedTransaction(VERSION, producer.producer_id, ended.first_offset, offset, ended.last_stable_offset)
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget producers that have been silent for longer, unless a transaction of theirs is open."""
+        """Remove producers without batches for so long, unless they have an open transaction."""
         old = [
             p.producer_id
             for p in self._by_id.values()
@@ -230,8 +230,8 @@ class ProducerStates:
     @staticmethod
     def _fenced(batch: BatchHeader, producer: ProducerStateEntry) -> ProducerFencedError:
         return ProducerFencedError(
-            f"producer {batch.producer_id} sent epoch {batch.producer_epoch}, but epoch {producer.epoch} is in"
-            " use: another producer has taken its place",
+            f"stale epoch {batch.producer_epoch} of producer {batch.producer_id}; current is {producer.epoch}:"
+            " a newer producer with this id has fenced it",
             producer_id=batch.producer_id,
             field="producer_epoch",
             limit=producer.epoch,

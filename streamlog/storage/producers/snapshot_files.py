@@ -1,7 +1,7 @@
-"""The snapshots of a log's producers, as files beside its segments: named by the offset up to which they have seen it.
+"""The producer snapshots of a log, files beside its segments, named by the offset up to which they cover the log.
 
-One tells the truth of one history only. Where the log is cut, or was found shorter, those above the new end go before
-anything is appended: other batches may stand below them later.
+A snapshot is valid for one history only. Where the log is truncated, or was found shorter, those above the new end are
+deleted before anything is appended: other batches may follow there.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Which transactions of a log are not settled for its readers: what holds the last stable offset (KIP-98).
+"""The transactions that hold the last stable offset of a log (KIP-98).
 
-    open --marker--> ended --the high watermark passes the marker--> settled, and forgotten here
+    open --marker--> ended --the high watermark passes the marker--> settled, and removed here
 
-Before the high watermark has passed it, a marker may be lost again, and the transaction be open once more. So a
-reader of committed records sees nothing at or above the first offset of a transaction that is open or ended.
+Until the high watermark has passed it, a marker may be truncated and the transaction be open again. So readers of
+committed records get nothing at or above the first offset of a transaction that is open or ended.
 
-Transactions begin at rising offsets and dicts keep their order, so the oldest one is the first one of a dict: finding
-it costs the same however many there are. Of a log that was opened, those that ended below the last snapshot are not
-known here any more, even above the high watermark: their outcome is decided, or there would be no marker.
+Transactions begin at rising offsets and dicts keep their order, so the oldest one is the first of a dict, found in
+constant time. After a start, those that ended below the last snapshot are not known here, even if they are above the
+high watermark: their outcome is decided, otherwise there would be no marker.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class EndedTransaction(NamedTuple):
 
 
 class UnstableTransactions:
-    """Owned by the state of producers. All arguments come at rising offsets, high watermarks included."""
+    """Owned by `ProducerStates`. Offsets and high watermarks rise from call to call."""
 
     __slots__ = ("_ended", "_open", "_unsettled")
 

@@ -1,15 +1,15 @@
 """Whether batches on the disk are what was written there: their CRCs, and the bytes that the CRC does not cover.
 
-The CRC covers a batch from byte 21 on. Before it stand the base offset, the length, the leader epoch and the magic. A
-wrong length makes the CRC fail; the others are checked against what stands around the batch:
+The CRC covers a batch from byte 21 on. Before it are the base offset, the length, the leader epoch and the magic. A
+wrong length makes the CRC fail; the others are checked against the neighbours of the batch:
 
-    base offset   not below the end of the batch before, and its own end not above the next batch (the next segment, the
-                  log's end). Where compaction has left a gap before it, the batch behind tells whether it has moved
-    leader epoch  neither below the batch before nor above the one behind; where a batch and its neighbour belong to one
-                  epoch by the log's table, they must say so
+    base offset   not below the end of the previous batch, and its own end not above the next batch (the next segment,
+                  the log's end). After a gap left by compaction, the next batch shows whether it has moved
+    leader epoch  neither below the previous batch nor above the next; where the log's epoch table has a batch and its
+                  neighbour in one epoch, both must carry it
     magic         2
 
-Pure: bytes and what must hold go in, the place of the first corrupt batch comes out. Runs in the threads that read.
+Pure: takes bytes and a `BatchContext`, returns the position of the first corrupt batch. Runs in the threads that read.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ class BatchContext(Struct, frozen=True, kw_only=True):
 
     path: str
     position: int
-    stop: int  # position behind the last batch; what follows in the bytes is the header of the next, or nothing
-    expected: Offset  # what stands before ends here: the first batch begins here or behind a gap
-    first_last_offset: Offset | None = None  # of the first batch, as the index says
-    bound: Offset  # no batch reaches beyond: the next segment's base, the log's end
+    stop: int  # end of the last batch; in the bytes the header of the next one may follow
+    expected: Offset  # end of the previous batch: the first one starts here or after a gap
+    first_last_offset: Offset | None = None  # last offset of the first batch, by the index
+    bound: Offset  # no batch ends above it: the next segment's base offset, the log's end
     epochs: Sequence[EpochEntry] = NO_EPOCHS  # the log's table
-    previous_epoch: LeaderEpoch = NO_LEADER_EPOCH  # of the batch before
+    previous_epoch: LeaderEpoch = NO_LEADER_EPOCH  # of the previous batch
 
 
 class IntactBatches(NamedTuple):
-    """Batches of which nothing speaks against them, up to `end` (a position of the file)."""
+    """Batches that passed all checks, up to `end` (a position in the file)."""
 
     end: int
     next_offset: Offset
@@ -61,8 +61,8 @@ def check_batches(data: bytes, context: BatchContext) -> IntactBatches:
 
 
 def intact_prefix(data: bytes, context: BatchContext) -> tuple[IntactBatches, CorruptMessageError | None]:
-    """As far as `data` is intact, and what is wrong with the batch behind; a last batch that is not there as a whole is
-    left to the caller unless it must end at `stop`.
+    """The intact batches at the start of `data`, and what is wrong with the next one. An incomplete last batch is left
+    to the caller, unless it must end at `stop`.
     """
     view = memoryview(data)
     found: list[tuple[int, BatchHeader]] = []
@@ -109,7 +109,7 @@ def _header_fault(
     if header.last_offset_delta < 0 or header.base_offset < expected:
         return f"offset {header.base_offset} where {expected} was expected"
     if header.next_offset > context.bound:
-        return f"offsets {header.base_offset}..{header.last_offset} before what begins at {context.bound}"
+        return f"offsets {header.base_offset}..{header.last_offset} reach beyond their bound {context.bound}"
     joins = header.base_offset == expected
     if is_first and context.first_last_offset is not None:
         if header.last_offset != context.first_last_offset:
@@ -135,7 +135,7 @@ def _epoch_fault(
     if header.leader_epoch < epoch:
         return f"leader epoch {header.leader_epoch} after {epoch}"
     if behind is not None:
-        # The batch behind joins this one, or it says nothing.
+        # The next batch is contiguous with this one, or it proves nothing.
         joins = behind.base_offset >= header.next_offset and behind.next_offset <= context.bound
         if joins and behind.leader_epoch < header.leader_epoch:
             return f"leader epoch {header.leader_epoch} before {behind.leader_epoch}"

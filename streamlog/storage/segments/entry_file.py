@@ -1,11 +1,11 @@
-"""A file of fixed-size entries that are appended, searched and cut: what both indexes stand on.
+"""A file of fixed-size entries that are appended, searched and truncated: the base of all indexes.
 
-States: *unopened* (knows its path only: an idle segment costs no descriptor), *open*, *mapped*. Lookups read through
-a mapping of the file; appends go by pwrite and are seen in it, so that a full disk is an OSError and never a SIGBUS.
+States: *unopened* (only the path is known: an idle segment costs no descriptor), *open*, *mapped*. Lookups read a
+mapping of the file; appends use pwrite and are visible in it, so that a full disk is an OSError and never a SIGBUS.
 
-While its segment is active the file is preallocated (sparse, with zeros), so its length says nothing about the
-number of entries: that number is known to the process, and is made known to the next one by `trim`, which cuts the
-file to its entries. After an unclean stop the entries are rebuilt from the log.
+While its segment is active the file is preallocated (sparse, with zeros), so its length is not the number of entries:
+that number is kept in memory, and passed on to the next process by `trim`, which truncates the file to its entries.
+After an unclean stop the entries are rebuilt from the log.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HELD_BYTES_MAX: Final = 64 << 10
 
 
 class EntryFile:
-    """Not safe for concurrent use; durable after `sync`, which is the owner's business."""
+    """Not safe for concurrent use; durable after `sync`, which the owner calls."""
 
     __slots__ = ("_count", "_entry_size", "_file", "_fs", "_held", "_mapping", "path")
 
@@ -34,7 +34,7 @@ class EntryFile:
 
     @property
     def count(self) -> int:
-        """Number of entries. Opens the file at the first call and takes its length for the truth."""
+        """Number of entries. The first call opens the file and derives it from the length."""
         if self._count < 0:
             size = self._opened().size()
             if size % self._entry_size:
@@ -93,7 +93,7 @@ class EntryFile:
             file.truncate(size_bytes)
 
     def clear(self, size_bytes: int = 0) -> None:
-        """Forget all entries, whatever the file says; leave `size_bytes` of zeros."""
+        """Drop all entries, whatever the file contains; leave `size_bytes` of zeros."""
         self._unmap()
         if self._held:
             self._held.clear()
@@ -108,7 +108,7 @@ class EntryFile:
         self._count = min(self.count, count)
 
     def trim(self) -> None:
-        """Cut the file to its entries."""
+        """Truncate the file to its entries."""
         self._write_held()
         self._unmap()
         self._opened().truncate(self.count * self._entry_size)

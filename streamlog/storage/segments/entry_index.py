@@ -29,18 +29,18 @@ class EntryIndex:
         return self._entries_max * self._row.size
 
     def clear(self, *, preallocate: bool) -> None:
-        """Forget all entries."""
+        """Drop all entries."""
         self._file.clear(self.preallocated_bytes if preallocate else 0)
         self._forget_last()
 
     def _forget_last(self) -> None:
-        """The last entry has changed: drop what is remembered of it."""
+        """The last entry has changed: drop its cached value."""
         raise NotImplementedError
 
     def _relative(self, offset: Offset) -> int:
         relative = offset - self._base
         if not 0 <= relative <= INT32_MAX:
-            raise ValueError(f"offset {offset} does not fit an index with base {self._base}")
+            raise ValueError(f"offset {offset} is out of range for an index with base {self._base}")
         return relative
 
     def _search(self, bound: int, column: int) -> int:

@@ -1,4 +1,4 @@
-"""Every header of a stretch of a segment, read off the loop in bounded pieces."""
+"""Every header of a range of a segment, read off the loop in bounded pieces."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Scanned(NamedTuple):
 async def scan_file(file: File, start: int, end: int, *, check_crc: bool) -> AsyncIterator[list[Scanned]]:
     """The batches in [start, end), chunk by chunk.
 
-    Raises CorruptMessageError with the position in the file at the first that is cut off or cannot be one (or, with
-    `check_crc`, does not match its CRC), after all before it have been given.
+    Raises CorruptMessageError with the position in the file at the first that is incomplete or impossible (or, with
+    `check_crc`, does not match its CRC), after all previous ones have been yielded.
     """
     position, size = start, CHUNK_BYTES
     while position < end:
@@ -42,18 +42,18 @@ async def scan_file(file: File, start: int, end: int, *, check_crc: bool) -> Asy
             continue
         size = _needed(data)
         if size > end - position or len(data) < wanted:
-            raise CorruptMessageError("the last batch is cut off", path=file.path, position=position)
+            raise CorruptMessageError("the last batch is incomplete", path=file.path, position=position)
 
 
 def _needed(data: bytes) -> int:
-    """Size of the batch that `data` begins with, whose length was found possible."""
+    """Size of the batch at the start of `data`, whose length is possible."""
     if len(data) < HEADER_SIZE:
         return HEADER_SIZE
     return LOG_OVERHEAD + int.from_bytes(data[8:_LENGTH_END], "big")
 
 
 def _chunk(data: bytes, base: int, path: str, check: bool) -> tuple[list[Scanned], CorruptMessageError | None]:
-    """The intact batches that lie in `data` as a whole, and what is wrong with the next one, if anything is."""
+    """The complete, intact batches of `data`, and what is wrong with the next one, if anything is."""
     found: list[Scanned] = []
     view = memoryview(data)
     try:

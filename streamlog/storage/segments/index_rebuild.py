@@ -1,4 +1,4 @@
-"""The indexes of a segment, made again from its batches."""
+"""The indexes of a segment, rebuilt from its batches."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from streamlog.storage.segments.segment import Segment
 
 
 async def rebuild_indexes(segment: Segment) -> None:
-    """Offset and time index of a closed segment. CorruptMessageError at a batch that cannot be one: the
-    indexes end before it, and are closed all the same.
+    """Offset and time index of a closed segment. CorruptMessageError at an impossible batch: the indexes end before it,
+    and are closed nevertheless.
     """
     segment.reset_indexes(preallocate=False)
     try:

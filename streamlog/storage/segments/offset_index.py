@@ -1,8 +1,8 @@
 """`.index`: from offsets to positions in the segment, one entry for about each 4,096 bytes.
 
 An entry is int32 relative offset, int32 position, big-endian: the *last* offset of a batch and where that batch
-begins. So a lookup for an offset below the entry's still finds a batch that may hold it (Kafka's OffsetIndex).
-Entries rise strictly in both. The first entry may stand anywhere; before it, the search begins at position 0.
+begins. So a lookup for an offset below the entry's still finds a batch that may contain it (Kafka's OffsetIndex).
+Entries rise strictly in both. The first entry may be anywhere; before it, the search begins at position 0.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class OffsetIndex(EntryIndex):
         return self._file.count >= self._entries_max
 
     def append(self, offset: Offset, position: int) -> None:
-        """Add an entry; one that does not rise is left out (a rebuild may offer what is there already)."""
+        """Add an entry; one that does not rise is ignored (a rebuild may add an existing one)."""
         relative = self._relative(offset)
         if offset <= self._last():
             return
@@ -74,7 +74,7 @@ class OffsetIndex(EntryIndex):
         self._forget_last()
 
     def check(self, log_size_bytes: int) -> None:
-        """Raise DamagedFileError unless the last entry can be true (Kafka's sanityCheck)."""
+        """Raise DamagedFileError unless the last entry is possible (Kafka's sanityCheck)."""
         if not self._file.count:
             return
         last = self.last()

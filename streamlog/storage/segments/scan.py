@@ -1,7 +1,7 @@
 """Searches in a file, written once for the three ways of reading it.
 
-A search is a generator that yields what it wants to read and is sent the bytes. `run` reads in place (recovery),
-`try_run` only what the page cache holds (serving, on the event loop), `run_async` off the loop.
+A search is a generator that yields the reads it needs and is sent the bytes. `run` reads synchronously (recovery),
+`try_run` only from the page cache (serving, on the event loop), `run_async` off the loop.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Scan: TypeAlias = Generator[ReadAt, bytes, T]
 
 
 class WouldBlockError(Exception):
-    """The page cache lacks the bytes: go by `run_async`. Never leaves the storage package."""
+    """The bytes are not in the page cache: use `run_async`. Never leaves the storage package."""
 
 
 def run(file: File, scan: Scan[T]) -> T:

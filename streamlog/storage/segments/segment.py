@@ -3,8 +3,8 @@
 States: *active* (the last of its log: indexes preallocated, written to), *closed* (never written again, indexes
 trimmed). Files are opened when first needed, so that a closed or idle segment costs memory only.
 
-A segment knows nothing of durability: its log tells group commit which files to sync. What it holds in memory of the
-file's end (size, largest timestamp, tail positions) is right from `create`, `recover` or `load_end` on.
+A segment is not concerned with durability: its log passes the files to sync to group commit. What it keeps in memory
+about the file's end (size, largest timestamp, tail positions) is valid after `create`, recovery or `load_end`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SCAN_BYTES = 8192  # one read covers the distance between two index entries and 
 
 
 class Segment:
-    """Owned by one log. Readers that wait for the device hold a `pin`; a doomed segment closes after the last."""
+    """Owned by one log. Readers that wait for the device hold a `pin`; a deleted segment is closed by the last one."""
 
     __slots__ = (
         "_bytes_since_index",
@@ -70,28 +70,28 @@ class Segment:
         self._config = config
         self._suffix = suffix
         self.base_offset = base_offset
-        self._size_bytes = size_bytes  # of intact batches: what lies beyond in the file is not ours; -1: as the file
+        self._size_bytes = size_bytes  # of intact batches: bytes beyond are not part of the log; -1: the file's size
         self.offset_index = OffsetIndex(fs, self.path(names.INDEX), base_offset, config.segment_index_bytes)
         self.time_index = TimeIndex(fs, self.path(names.TIME_INDEX), base_offset, config.segment_index_bytes)
         self.transaction_index = TransactionIndex(fs, self.path(names.TXN_INDEX))
         self.verified = Verified()
-        self.appended_s: float | None = None  # monotonic time of the last append; None: none in this life
+        self.appended_s: float | None = None  # monotonic time of the last append; None: none since the start
         self.tail: Tail | None = None
         self._file: File | None = None
         self._bytes_since_index = 0
         self._first_timestamp = NO_TIMESTAMP  # largest of the first batch: rolling by age counts from it
-        self._max_timestamp: TimeEntry | None = None  # None: the time index knows
+        self._max_timestamp: TimeEntry | None = None  # None: read it from the time index
         self._pins = 0
         self._closing = False
-        self._trimmed = False  # active, with indexes as short as a closed one's
+        self._trimmed = False  # active, but the indexes are not preallocated yet
         self._idle = False  # not used since the last `release_if_idle`
 
     @classmethod
     def create(
         cls, fs: FileSystem, directory: str, base_offset: Offset, config: LogConfig, *, suffix: str = ""
     ) -> Segment:
-        """An empty active segment. Its names are durable after the next sync of the directory. Files of the same
-        name that an older life has left are emptied.
+        """An empty active segment. Its names are durable after the next sync of the directory. Existing files of the
+        same name are emptied.
         """
         segment = cls(fs, directory, base_offset, config, size_bytes=0, suffix=suffix)
         segment.file.truncate(0)
@@ -119,7 +119,7 @@ class Segment:
 
     @property
     def snapshot_path(self) -> str:
-        """State of the producers at the base offset. Belongs to the log, goes with the segment."""
+        """State of the producers at the base offset. Belongs to the log, deleted with the segment."""
         return names.join(self._directory, names.file_name(self.base_offset, names.SNAPSHOT))
 
     @property
@@ -132,7 +132,7 @@ class Segment:
     # -- appending
 
     def append(self, buffers: Sequence[Buffer], batches: Sequence[tuple[int, BatchHeader]], size: int) -> None:
-        """Write batches behind the last one. `batches`: position in the buffers, and header as it will be read."""
+        """Append batches. `batches`: position in the buffers, and header as it will be read."""
         start = self.size_bytes
         if self._trimmed:
             self._preallocate()
@@ -142,13 +142,13 @@ class Segment:
         self.size_bytes = start + size
 
     def _preallocate(self) -> None:
-        """Extend the indexes; not before they are written to, because most logs of a start are idle."""
+        """Extend the indexes; only once they are written to, because most logs are idle after a start."""
         self.offset_index.file.preallocate(self.offset_index.preallocated_bytes)
         self.time_index.file.preallocate(self.time_index.preallocated_bytes)
         self._trimmed = False
 
     def note(self, position: int, header: BatchHeader) -> None:
-        """Follow a batch that stands at `position`: tail, largest timestamp, indexes."""
+        """Add the batch at `position` to tail, largest timestamp and indexes."""
         last_offset = header.last_offset
         if self.tail is not None:
             self.tail.append(Offset(last_offset + 1), position)
@@ -163,7 +163,7 @@ class Segment:
         self._bytes_since_index += header.size_bytes
 
     def note_all(self, batches: Sequence[tuple[int, BatchHeader]]) -> None:
-        """`note` for many that follow one another, while the tail is not kept."""
+        """`note` for many consecutive batches, while the tail is not kept."""
         if self.tail is not None or batches[0][0] == 0:
             for position, header in batches:
                 self.note(position, header)
@@ -180,7 +180,7 @@ class Segment:
         self._bytes_since_index, self._max_timestamp = since, newest
 
     def is_full_for(self, size: int, last_offset: Offset, timestamp_ms: int) -> bool:
-        """Whether a batch of `size` bytes must go to a new segment (SEMANTICS 11)."""
+        """Whether a batch of `size` bytes needs a new segment (SEMANTICS 11)."""
         config = self._config
         if not self.size_bytes:
             return False
@@ -199,7 +199,7 @@ class Segment:
             self._first_timestamp = read_header(self.file.pread(HEADER_SIZE, 0), 0).max_timestamp
         return self._first_timestamp >= 0 and timestamp_ms - self._first_timestamp > self._config.segment_ms
 
-    # -- the life of the files
+    # -- states of the files
 
     def become_active(self, end_offset: Offset) -> None:
         """The log's last segment, after a start or a truncation; the next batch begins at `end_offset`."""
@@ -208,14 +208,14 @@ class Segment:
             self.tail = Tail(end_offset)
 
     def become_closed(self) -> None:
-        """Last entry to the time index, both indexes trimmed. The owner syncs them before it relies on them."""
+        """Add the last entry to the time index, trim both indexes. The owner syncs them before it relies on them."""
         self.time_index.maybe_append(*self.max_timestamp)
         self.offset_index.file.trim()
         self.time_index.file.trim()
         self.tail = None
 
     def reset_indexes(self, *, preallocate: bool) -> None:
-        """Before `note` of every batch. Aborted transactions do not follow from the headers, and stay."""
+        """Before `note` of every batch. Aborted transactions are not derived from headers, and stay."""
         self.offset_index.clear(preallocate=preallocate)
         self.time_index.clear(preallocate=preallocate)
         self._bytes_since_index = 0
@@ -223,7 +223,7 @@ class Segment:
 
     @contextmanager
     def rebuilding(self) -> Iterator[None]:
-        """Around many calls of `note` for batches that are there already: index entries are written in bulk."""
+        """Around many calls of `note` for existing batches: index entries are written in bulk."""
         files = (self.offset_index.file, self.time_index.file, self.transaction_index.file)
         for file in files:
             file.hold()
@@ -234,14 +234,14 @@ class Segment:
                 file.release()
 
     async def sync(self) -> None:
-        """Log and indexes, not the names."""
+        """Log and indexes, not their directory entries."""
         await self.file.sync()
         await self.offset_index.file.sync()
         await self.time_index.file.sync()
         await self.transaction_index.sync()
 
     def truncate(self, position: int, offset: Offset) -> None:
-        """Cut the log at `position`, where the first batch at or above `offset` begins."""
+        """Truncate the log to `position`, where the first batch at or above `offset` begins."""
         self.file.truncate(position)
         self.size_bytes = position
         self.verified.cut(position)
@@ -258,7 +258,7 @@ class Segment:
     def rename(self, suffix: str, *, log_last: bool) -> None:
         """Give all files another suffix. Open files stay open and readable.
 
-        The `.log` decides whether a segment is there: it goes first when the segment goes, and comes last.
+        A segment exists if its `.log` does: it is renamed first on removal, and last on installation.
         """
         kinds = reversed(names.SEGMENT_FILES) if log_last else names.SEGMENT_FILES
         for kind in kinds:
@@ -266,7 +266,7 @@ class Segment:
             if self._fs.exists(source):
                 self._fs.rename(source, names.join(self._directory, names.file_name(self.base_offset, kind) + suffix))
         self._suffix = suffix
-        self.offset_index.file.path = self.path(names.INDEX)  # where it is opened anew, once closed
+        self.offset_index.file.path = self.path(names.INDEX)  # where it is reopened
         self.time_index.file.path = self.path(names.TIME_INDEX)
         self.transaction_index.file.path = self.path(names.TXN_INDEX)
 
@@ -290,7 +290,7 @@ class Segment:
         self._idle = True
 
     def close(self) -> None:
-        """Close the files, once nobody reads any more. A later use opens them again."""
+        """Close the files, once no reader has a pin. A later use opens them again."""
         self._closing = self._pins > 0
         if self._closing:
             return
@@ -311,9 +311,8 @@ class Segment:
         return self._max_timestamp
 
     def load_end(self, end_offset: Offset, *, may_have_gaps: bool) -> None:
-        """After a clean stop: read from the last index entry to the end, and see that offsets join up to `end_offset`.
-
-        Raises DamagedFileError where it does not.
+        """After a clean stop: read from the last index entry to the end, and check that offsets are contiguous up to
+        `end_offset`. DamagedFileError.
         """
         entry = self.offset_index.last()
         self._max_timestamp = self.time_index.last()
@@ -336,7 +335,7 @@ class Segment:
         except CorruptMessageError as e:
             raise DamagedFileError(self.path(names.LOG), entry.position + (e.position or 0), e.reason) from None
         if position != self.size_bytes:
-            raise DamagedFileError(self.path(names.LOG), position, "the last batch is cut off, after a clean stop")
+            raise DamagedFileError(self.path(names.LOG), position, "the last batch is incomplete, after a clean stop")
         if self.size_bytes and next_offset != end_offset:
             reason = f"it ends at offset {next_offset}, but the clean stop left it at {end_offset}"
             raise DamagedFileError(self.path(names.LOG), position, reason)
@@ -352,7 +351,7 @@ class Segment:
         if 0 < position <= self.size_bytes:
             try:
                 return (yield from self.seek_from(position, offset))
-            except CorruptMessageError:  # an index has no CRC: one that leads astray costs a scan, not the read
+            except CorruptMessageError:  # an index has no CRC: a wrong entry costs a scan, not the read
                 pass
         return (yield from self.seek_from(0, offset))
 
@@ -373,10 +372,10 @@ class Segment:
     def locate(
         self, offset: Offset, end_offset: Offset | None, size_max: int, *, at_least_one: bool
     ) -> Scan[tuple[int, int] | None]:
-        """Positions [start, stop) of whole batches from the one that holds `offset` (or the next) on, all below
+        """Positions [start, stop) of whole batches from the one that contains `offset` (or the next) on, all below
         `end_offset` (None: no bound), together at most `size_max` bytes; with `at_least_one`, the first even if it is
-        larger. An empty range: not even the first fits; None: there is none here. What is appended after the
-        beginning is not in it. Nothing is checked but the headers' lengths.
+        larger. An empty range: not even the first fits; None: there is none in this segment. Batches appended during
+        the search are not included. Only the headers' lengths are checked.
         """
         whole = self.size_bytes
         start = yield from self.seek(offset)
@@ -419,7 +418,7 @@ class Segment:
                 return position
 
     def further(self, position: int, step: int) -> int:
-        if not step:  # fewer bytes than a header: never so in an intact log, and a search must end
+        if not step:  # fewer bytes than a header: only in a corrupt log, and a search must end
             raise CorruptMessageError("cut off batch header", path=self.path(names.LOG), position=position)
         return position + step
 

@@ -37,7 +37,7 @@ class Segments:
         return self._list[:-1]
 
     def index_of(self, offset: Offset) -> int:
-        """Index of the segment that holds `offset`: the last whose base is at or below it; 0 where all are above."""
+        """Index of the segment that contains `offset`: the last whose base is at or below it; 0 where all are above."""
         return max(0, bisect_right(self._bases, offset) - 1)
 
     def at(self, index: int) -> Segment:
@@ -48,23 +48,23 @@ class Segments:
         return self._bases[index + 1] if index + 1 < len(self._bases) else log_end
 
     def since(self, offset: Offset) -> list[Segment]:
-        """The segments from the one that holds `offset` on."""
+        """The segments from the one that contains `offset` on."""
         return self._list[self.index_of(offset) :]
 
     def append(self, segment: Segment) -> None:
         if segment.base_offset <= self._bases[-1]:
-            raise InvariantError(f"segment {segment.base_offset} behind {self._bases[-1]}")
+            raise InvariantError(f"segment {segment.base_offset} appended after {self._bases[-1]}")
         self._list.append(segment)
         self._bases.append(segment.base_offset)
 
     def remove_first(self, count: int) -> list[Segment]:
-        """Take away the oldest `count` segments, never the active one."""
+        """Remove the oldest `count` segments, never the active one."""
         if count >= len(self._list):
             raise InvariantError("the active segment cannot be removed")
         return self._take(0, count)
 
     def remove_from(self, offset: Offset) -> list[Segment]:
-        """Take away all segments whose base is at or above `offset`, but the first of all."""
+        """Remove all segments whose base is at or above `offset`, except the first of the log."""
         begin = max(1, bisect_right(self._bases, offset - 1))
         return self._take(begin, len(self._list))
 
@@ -75,11 +75,11 @@ class Segments:
         return old
 
     def replace(self, old: list[Segment], new: list[Segment]) -> None:
-        """Put `new` in the place of the neighbours `old`, none of them active (compaction)."""
+        """Replace the adjacent segments `old` by `new`; none of them is active (compaction, repair)."""
         begin = self._list.index(old[0])
         end = begin + len(old)
         if self._list[begin:end] != old or end >= len(self._list):
-            raise InvariantError("compaction replaces segments that are not neighbours, or the active one")
+            raise InvariantError("the segments to replace are not adjacent, or include the active one")
         self._list[begin:end] = new
         self._bases[begin:end] = [s.base_offset for s in new]
 

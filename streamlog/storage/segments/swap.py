@@ -1,7 +1,7 @@
 """Replacing segments by a compacted one, so that a crash at any point leaves either the old ones or the new one.
 
     1. write `<base>.log.cleaned` and its indexes, sync them
-    2. rename them to `.swap`: the indexes first, the log last; sync the directory      <- from here on the new one
+    2. rename them to `.swap`: the indexes first, the log last; sync the directory      <- the new one counts from here
     3. rename the covered segments' files to `.deleted`
     4. rename `.swap` to the plain names, the log last; sync the directory
 
@@ -19,9 +19,7 @@ from streamlog.storage.files import names
 
 
 def finish_swaps(fs: FileSystem, directory: str, files: list[str]) -> list[str]:
-    """Complete swaps whose `.log.swap` is there; the names that remain. Leftover index swaps become `.tmp`-like
-    debris and are removed.
-    """
+    """Complete swaps whose `.log.swap` exists, and remove leftover `.swap` indexes. Returns the names that remain."""
     swaps = sorted(p[0] for p in map(names.parse_file_name, files) if p and p[1:] == (names.LOG, names.SWAP))
     for base in swaps:
         _finish(fs, directory, files, base)
@@ -47,7 +45,7 @@ def _finish(fs: FileSystem, directory: str, files: list[str], base: Offset) -> N
 
 
 def _last_offset(fs: FileSystem, path: str, base: Offset) -> Offset:
-    """Last offset of the file's last batch; it was synced whole, so lengths can be followed."""
+    """Last offset of the file's last batch. The file was synced as a whole, so its lengths can be trusted."""
     file = fs.open_readonly(path)
     try:
         position, last, size = 0, base, file.size()

@@ -1,6 +1,6 @@
-"""Where the last batches of a log stand: an exact, bounded index in memory, so that readers at the tail never search.
+"""Positions of the last batches of a log: an exact, bounded index in memory, so that reads at the tail never search.
 
-Kept for the last batches only and dropped as a whole when the log goes quiet; every answer can be had from the files.
+Dropped as a whole when its segment is closed; all of it can be found in the files.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ BATCHES_MAX: Final = 1024  # 16 KiB of positions; twice that before the older ha
 
 class Tail:
     """Invariant: entry i is the batch whose next offset is `ends[i]` and that begins at `positions[i]`;
-    `floor` is the next offset of the batch before entry 0; the last entry is the last batch of the segment.
+    `floor` is the offset at which entry 0 may begin; the last entry is the last batch of the segment.
     """
 
     __slots__ = ("_ends", "_floor", "_positions")
@@ -40,8 +40,8 @@ class Tail:
         self._positions = array("q")
 
     def position_after(self, offset: Offset, end_position: int) -> int | None:
-        """Where the first batch with a record at or above `offset` begins; `end_position` where all are below it.
-        None where the tail does not reach back so far.
+        """Position of the first batch with a record at or above `offset`; `end_position` where all are below it.
+        None where it is older than the tail.
         """
         if offset < self._floor:
             return None
@@ -49,7 +49,7 @@ class Tail:
         return self._positions[i] if i < len(self._ends) else end_position
 
     def boundary_before(self, position: int, end_position: int) -> int | None:
-        """The last beginning of a batch (or end of the segment) at or before `position`. None: not known here."""
+        """The last batch boundary at or before `position`. None: older than the tail."""
         if position >= end_position:
             return end_position
         i = bisect_right(self._positions, position)

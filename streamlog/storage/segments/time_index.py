@@ -39,7 +39,7 @@ class TimeIndex(EntryIndex):
 
     @property
     def is_full(self) -> bool:
-        return self._file.count >= self._entries_max - 1  # the last place is kept for the entry made at the roll
+        return self._file.count >= self._entries_max - 1  # the last slot is reserved for the entry added at the roll
 
     def maybe_append(self, timestamp_ms: int, offset: Offset) -> None:
         """Add an entry if it rises in both columns."""
@@ -76,7 +76,7 @@ class TimeIndex(EntryIndex):
         self._forget_last()
 
     def check(self) -> None:
-        """Raise DamagedFileError unless the last entry can be true."""
+        """Raise DamagedFileError unless the last entry is possible."""
         last = self.last()
         if self._file.count and (last.offset < self._base or last.timestamp_ms < 0):
             at = (self._file.count - 1) * ENTRY_SIZE

@@ -4,9 +4,9 @@ An entry is 34 bytes, big-endian: version i16 (0), producer id i64, first offset
 offset i64. Entries are appended when the abort marker is written, to the index of the segment that holds the marker,
 so their last offsets rise. The file exists only where the segment holds, or held, an abort marker.
 
-The last stable offset of an entry is the first offset of the oldest transaction that was still open behind the
-marker, or the offset after it: all transactions that end later begin there or above. So a search for what touches
-[start, end) may stop at the first entry whose last stable offset is `end` or more.
+The last stable offset of an entry is the first offset of the oldest transaction that was still open after the
+marker, or the offset after the marker: all transactions that end later begin there or above. So a search for
+transactions that overlap [start, end) stops at the first entry whose last stable offset is `end` or more.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ def format_entry(aborted: AbortedTransaction) -> bytes:
 
 
 def parse_entry(content: bytes | memoryview, position: int) -> AbortedTransaction:
-    """The entry at `position`, of which ENTRY_SIZE bytes must be there. Fields are not checked, nor the version."""
+    """The entry at `position`, ENTRY_SIZE bytes. Neither fields nor version are checked."""
     return AbortedTransaction._make(_ENTRY.unpack_from(content, position))
 
 
 class TransactionIndex:
-    """Owned by its segment, which makes it durable with the other indexes. Most segments have no such file, and it is
-    looked for once.
+    """Owned by its segment, which makes it durable with the other indexes. Most segments have no such file; whether it
+    exists is looked up once.
     """
 
     __slots__ = ("_count", "_file", "_fs", "checked")
@@ -59,10 +59,10 @@ class TransactionIndex:
         self._fs = fs
         self._file = EntryFile(fs, path, ENTRY_SIZE)
         self._count = -1  # not known yet
-        self.checked = False  # against its checksum (`derived`), or written by this process
+        self.checked = False  # against its checksum (`DerivedState.transaction_sums`), or written by this process
 
     def checksum(self) -> int:
-        """Of the whole file; 0: there is none, or nothing in it."""
+        """Of the whole file; 0: it does not exist, or is empty."""
         content = read_file(self._fs, self._file.path, FILE_BYTES_MAX)
         return crc32c(content) if content else 0
 
@@ -72,7 +72,7 @@ class TransactionIndex:
 
     @property
     def count(self) -> int:
-        """Number of entries. DamagedFileError where the file cannot be an index."""
+        """Number of entries. DamagedFileError where the file's length is impossible."""
         if self._count < 0:
             self._count = self._file.count if self._exists else 0
         return self._count
@@ -112,7 +112,7 @@ class TransactionIndex:
             self._count = kept
 
     def clear(self) -> None:
-        """Forget all entries, whatever the file says."""
+        """Drop all entries, whatever the file contains."""
         if self._exists:
             self._file.clear()
         self._count = 0

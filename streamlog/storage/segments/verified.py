@@ -1,11 +1,11 @@
 """Which bytes of a segment's file are known to be intact: written by this process, or read and checked by it.
 
     [0 ............ written_from) [written_from ............ end)
-     only what `add` has named     written by this process, or scanned by recovery
+     the ranges passed to `add`    written by this process, or scanned by recovery
 
-Ranges are of positions in the file and begin and end between batches. Each knows the offset after its last batch, so
-that a reader that goes on where one ends knows what must come there. Few ranges are kept: sequential readers extend
-one, and what is forgotten is read and checked again.
+Ranges are positions in the file, at batch boundaries. Each carries the offset after its last batch, so that a read
+that continues there knows which offset to expect. Few ranges are kept: sequential reads extend one, and a dropped one
+is read and checked again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from streamlog.model import Offset
 
 RANGES_MAX: Final = 32
-"""Of one segment. More come of readers that jump; the shortest is forgotten then."""
+"""Of one segment. Random reads make more; the shortest is dropped then."""
 ALL_UNKNOWN: Final = 2**63 - 1
 
 
@@ -31,8 +31,8 @@ class Verified:
     __slots__ = ("_ranges", "written_from")
 
     def __init__(self, written_from: int = ALL_UNKNOWN) -> None:
-        self.written_from = written_from  # all from here on is intact
-        self._ranges: list[VerifiedRange] = []  # rising, apart from one another
+        self.written_from = written_from  # everything from here on is intact
+        self._ranges: list[VerifiedRange] = []  # rising, not touching
 
     def covers(self, begin: int, end: int) -> bool:
         if begin >= self.written_from:
@@ -68,11 +68,11 @@ class Verified:
         self._ranges = kept
 
     def cut(self, position: int) -> None:
-        """The file ends here now; what is written behind it is written by this process."""
+        """The file ends here now; later bytes are written by this process."""
         self.written_from = min(self.written_from, position)
         self._ranges = [known for known in self._ranges if known.end <= position]
 
     def forget(self) -> None:
-        """Nothing is known any more: something corrupt was found."""
+        """Drop everything: corrupt bytes were found."""
         self.written_from = ALL_UNKNOWN
         self._ranges.clear()
