@@ -105,7 +105,7 @@ class Runner:
         self._unsynced = asyncio.Event()  # for sync
         self._snapshot_work = asyncio.Event()
         self._fetch_work = asyncio.Event()
-        self._dialled: tuple[VoterSet, Voter | None] | None = None
+        self._dialled: tuple[VoterSet, VoterSet, Voter | None] | None = None
         self._waiting: dict[asyncio.Future[Any], None] = {}  # of callers, in their order
         self.leadership = self._leadership()
         self.leadership_changed = asyncio.Event()
@@ -321,12 +321,19 @@ class Runner:
     # What others see.
 
     def _dial(self) -> None:
-        """Keep links to the voters in effect, and to the learner."""
-        learner = self.core.replication.learner
-        wanted = (self.core.membership.voters, learner)
+        """Keep links to the voters in effect, to the committed voters, and to the learner.
+
+        A voter whose removal is not committed yet may be the leader that has to commit it: without the link its
+        followers could not acknowledge the entry, and would elect another leader.
+        """
+        core = self.core
+        in_effect, learner = core.membership.voters, core.replication.learner
+        committed = core.membership.committed(core.commit_index)
+        wanted = (committed, in_effect, learner)
         if wanted != self._dialled:
             self._dialled = wanted
-            self.transport.want([*wanted[0], *([] if learner is None else [learner])])  # it may be at another address
+            # Of one node with several addresses the last one counts.
+            self.transport.want([*committed, *in_effect, *([] if learner is None else [learner])])
 
     def _leadership(self) -> Leadership:
         core = self.core

@@ -52,6 +52,37 @@ def test_voters_are_added_and_removed() -> None:
     tell(story)
 
 
+@pytest.mark.parametrize("leader_id", [1, 2, 3])
+def test_the_leader_is_removed_and_the_removal_is_acknowledged(leader_id: int) -> None:
+    """Followers with greater ids dialled the leader. They keep the link until the removal is committed: else their
+    acknowledgements of it are lost, and another leader is elected before this one can commit.
+    """
+    elected: list[bool] = []
+
+    async def story(cluster: Cluster) -> None:
+        cluster.world.listeners.append(lambda host, event, fields: elected.append(event == "became_leader"))
+        await cluster.put("k=1")
+        while (leader := await cluster.wait_for_leader()).node_id != leader_id:
+            await cluster.call(leader, leader.raft.transfer_leadership())
+            await asyncio.sleep(0.5)
+        await cluster.settle()
+        await asyncio.sleep(2)  # links that both sides dialled at the start are settled
+        before = sum(elected)
+        index = await cluster.call(leader, leader.raft.remove_voter(BrokerId(leader_id)))
+        assert sum(elected) == before, "it was committed by the leader that was asked"
+        await cluster.put("k=2")
+        rest = [member for member in cluster.members() if member is not leader]
+        assert all(member.raft.applied_index > index for member in rest if member.raft.leadership().is_self)
+        for member in rest:
+            assert leader_id not in [v.node_id for v in member.raft.voters()]
+            assert member.raft._running is not None
+            async with asyncio.timeout(5):
+                while BrokerId(leader_id) in member.raft._running.transport._wanted:  # noqa: ASYNC110  virtual time
+                    await asyncio.sleep(0.1)
+
+    tell(story)
+
+
 def test_a_dead_voter_is_replaced() -> None:
     async def story(cluster: Cluster) -> None:
         cluster.start(4, bootstrap=voters(1, 2, 3))

@@ -198,6 +198,12 @@ class VoterSetHistory:
         """(where set, voters) in effect after the entry at `index`, which is not below the first of the history."""
         return next((where, voters) for where, voters in reversed(self._history) if where <= index)
 
+    def committed(self, commit_index: RaftIndex) -> VoterSet:
+        """The latest set that is committed."""
+        if self.index <= commit_index or len(self._history) == 1:
+            return self.voters
+        return self.at(commit_index)[1]
+
     def forget_before(self, index: RaftIndex) -> None:
         """A snapshot covers `index`: sets that were replaced by then are not asked for again."""
         keep = self.at(index)[0]
