@@ -28,7 +28,7 @@ def main() -> None:
         try:
             records.Publish(records_pb2.PublishRequest(topic="missing"), timeout=10)
         except grpc.RpcError as error:
-            trailers = dict(error.trailing_metadata())
+            trailers: dict[str, bytes] = dict(error.trailing_metadata())  # type: ignore[arg-type]  # pairs
             status = status_pb2.Status.FromString(trailers["grpc-status-details-bin"])
             info = error_details_pb2.ErrorInfo()
             status.details[0].Unpack(info)

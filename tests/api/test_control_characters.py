@@ -5,6 +5,7 @@ in logs, in other programs' terminals.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -40,12 +41,13 @@ def heartbeat(**of: str) -> object:
     subscription = groups_pb2.GroupSubscription(
         topics=["t"], pattern=of.pop("pattern", ""), assignor=of.pop("assignor", ""), rack=of.pop("rack", "")
     )
-    values = {"group": "g", "member_id": "m", **of}
+    values: dict[str, Any] = {"group": "g", "member_id": "m", **of}
     return groups.heartbeat(groups_pb2.GroupHeartbeatRequest(subscription=subscription, **values), "host")
 
 
 def join(**of: str) -> object:
-    return consume.join(records_pb2.ConsumeRequest(join=records_pb2.ConsumeJoin(topics=["t"], **{"group": "g", **of})))
+    values: dict[str, Any] = {"group": "g", **of}
+    return consume.join(records_pb2.ConsumeRequest(join=records_pb2.ConsumeJoin(topics=["t"], **values)))
 
 
 def commit(group: str = "g", member_id: str = "m") -> object:

@@ -10,6 +10,7 @@ import pytest
 from google.protobuf.message import Message
 
 from streamlog.api.convert import configs, fetch, offsets, placement, produce
+from streamlog.api.convert.partitions import isolation_level
 from streamlog.api.errors import from_message
 from streamlog.api.pb import admin_pb2, batches_pb2, common_pb2
 from streamlog.api.requests import (
@@ -67,25 +68,25 @@ def test_acks(number: common_pb2.Acks.ValueType, expected: Acks) -> None:
 
 def test_every_value_of_every_enum_is_known() -> None:
     """A value that is added to a proto file is added to its table."""
-    for number in common_pb2.Acks.values():
-        assert isinstance(produce.acks(number), Acks)
-    for number in common_pb2.IsolationLevel.values():
-        assert isinstance(fetch.isolation_level(number), IsolationLevel)
-    for number in admin_pb2.ConfigOperation.values():
-        change = admin_pb2.ConfigChange(name="n", operation=number)
+    for acks_number in common_pb2.Acks.values():
+        assert isinstance(produce.produce_request(producing(batch_for(), acks=acks_number)).acks, Acks)
+    for level in common_pb2.IsolationLevel.values():
+        assert isinstance(isolation_level(level), IsolationLevel)
+    for operation in admin_pb2.ConfigOperation.values():
+        change = admin_pb2.ConfigChange(name="n", operation=operation)
         alteration = admin_pb2.ConfigAlteration(
             resource=admin_pb2.ConfigResource(type=admin_pb2.CONFIG_RESOURCE_TYPE_TOPIC, name="t"), changes=[change]
         )
         configs.alter_configs(admin_pb2.AlterConfigsRequest(alterations=[alteration]))
-    for number in admin_pb2.ElectionType.values():
-        placement.elect_leaders(admin_pb2.ElectLeadersRequest(type=number))
-    for number in set(admin_pb2.DrainAction.values()) - {admin_pb2.DRAIN_ACTION_UNSPECIFIED}:
-        placement.drain(admin_pb2.DrainNodeRequest(action=number))
-    for number in set(admin_pb2.ConfigResourceType.values()) - {admin_pb2.CONFIG_RESOURCE_TYPE_UNSPECIFIED}:
-        configs.config_resource(admin_pb2.ConfigResource(type=number))
-    for number in set(common_pb2.OffsetBound.values()) - {common_pb2.OFFSET_BOUND_UNSPECIFIED}:
+    for election in admin_pb2.ElectionType.values():
+        placement.elect_leaders(admin_pb2.ElectLeadersRequest(type=election))
+    for action in set(admin_pb2.DrainAction.values()) - {admin_pb2.DRAIN_ACTION_UNSPECIFIED}:
+        placement.drain(admin_pb2.DrainNodeRequest(action=action))
+    for kind in set(admin_pb2.ConfigResourceType.values()) - {admin_pb2.CONFIG_RESOURCE_TYPE_UNSPECIFIED}:
+        configs.config_resource(admin_pb2.ConfigResource(type=kind))
+    for bound in set(common_pb2.OffsetBound.values()) - {common_pb2.OFFSET_BOUND_UNSPECIFIED}:
         offsets.list_offsets_request(
-            batches_pb2.ListOffsetsRequest(queries=[batches_pb2.OffsetQuery(topic="t", bound=number)])
+            batches_pb2.ListOffsetsRequest(queries=[batches_pb2.OffsetQuery(topic="t", bound=bound)])
         )
 
 
@@ -167,11 +168,11 @@ def init(**fields: Any) -> Message:
     return batches_pb2.InitProducerIdRequest(**fields)
 
 
-def listing(**fields: Any) -> Message:
+def listing(**fields: Any) -> batches_pb2.ListOffsetsRequest:
     return batches_pb2.ListOffsetsRequest(queries=[batches_pb2.OffsetQuery(**{"topic": "t", **fields})])
 
 
-def epochs(**fields: Any) -> Message:
+def epochs(**fields: Any) -> batches_pb2.OffsetForLeaderEpochRequest:
     return batches_pb2.OffsetForLeaderEpochRequest(queries=[batches_pb2.EpochQuery(**{"topic": "t", **fields})])
 
 
@@ -255,7 +256,7 @@ def test_the_clusters_own_topics_may_be_read() -> None:
 
 def test_an_unknown_enum_value_is_refused_by_name() -> None:
     with pytest.raises(InvalidRequestError, match=re.escape("acks is 99, it can be ACKS_NONE, ACKS_LEADER, ACKS_ALL")):
-        produce.acks(99)
+        produce.produce_request(producing(batch_for(), acks=99))
     with pytest.raises(InvalidRequestError, match="bound is OFFSET_BOUND_UNSPECIFIED"):
         offsets.list_offsets_request(listing(bound=0))
 

@@ -53,6 +53,10 @@ def test_absurd_counts_reach_the_controller_as_they_are(count: int) -> None:
     assert (topic.partitions, topic.replication_factor) == (count, count)
 
 
+UNKNOWN: Any = 9
+"""A number that no enum has."""
+
+
 def altering(**change: Any) -> pb.AlterConfigsRequest:
     resource = pb.ConfigResource(type=pb.CONFIG_RESOURCE_TYPE_TOPIC, name="t")
     alteration = pb.ConfigAlteration(resource=resource, changes=[pb.ConfigChange(**{"name": "n", **change})])
@@ -103,7 +107,7 @@ TWICE = [common_pb2.TopicPartition(topic="t", partition=1)] * 2
         (configs.alter_configs, altering(operation=9), "alterations[0].changes[0].operation"),
         (configs.alter_configs, altering(value="v" * 32_768), "alterations[0].changes[0].value"),
         (configs.alter_configs, altering(name="n" * 201), "alterations[0].changes[0].name"),
-        (placement.elect_leaders, pb.ElectLeadersRequest(type=9), "type"),
+        (placement.elect_leaders, pb.ElectLeadersRequest(type=UNKNOWN), "type"),
         (placement.elect_leaders, pb.ElectLeadersRequest(partitions=TWICE), "partitions[1]"),
         (placement.alter_reassignments, pb.AlterPartitionReassignmentsRequest(), "reassignments"),
         (placement.alter_reassignments, reassigning([]), "reassignments[0].target.replicas"),

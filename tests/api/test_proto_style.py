@@ -44,7 +44,7 @@ def enums(file: FileDescriptorProto) -> Iterator[EnumDescriptorProto]:
 def test_every_element_has_a_comment() -> None:
     for file in public_files().file:
         commented = {tuple(at.path) for at in file.source_code_info.location if at.leading_comments.strip()}
-        wanted = {(4, m): message.name for m, message in enumerate(file.message_type)}
+        wanted: dict[tuple[int, ...], str] = {(4, m): message.name for m, message in enumerate(file.message_type)}
         for m, message in enumerate(file.message_type):
             assert not message.nested_type or all(nested.options.map_entry for nested in message.nested_type)
             wanted |= {(4, m, 2, f): f"{message.name}.{field.name}" for f, field in enumerate(message.field)}
@@ -67,7 +67,8 @@ def test_options_for_go_and_java_are_set() -> None:
         assert file.options.java_package == "streamlog.v1"
         assert file.options.java_multiple_files
         outer_names.add(file.options.java_outer_classname)
-        top_level |= {thing.name for thing in (*file.message_type, *file.enum_type, *file.service)}
+        top_level |= {message.name for message in file.message_type}
+        top_level |= {enum.name for enum in file.enum_type} | {service.name for service in file.service}
     assert len(outer_names) == len(public_files().file)
     assert not outer_names & top_level
     assert not top_level & JAVA_LANG
@@ -161,7 +162,7 @@ def test_limits_in_comments_are_those_of_the_code(field: str, limit: int) -> Non
 
 def comments() -> dict[str, str]:
     """`Message.field` -> its comment."""
-    found = {}
+    found: dict[str, str] = {}
     for file in public_files().file:
         at = {tuple(location.path): location.leading_comments for location in file.source_code_info.location}
         for m, message in enumerate(file.message_type):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,7 @@ from streamlog.errors import (
     OffsetOutOfRangeError,
     RequestTooLargeError,
     Status,
+    grpc_status,
 )
 from streamlog.ports import CallInfo, RpcError
 
@@ -23,7 +26,7 @@ from ..ports.networks import Net, on_both
 from .services import DESCRIBE, PUBLISH, PUBLISH_STREAM, SUBSCRIBE, LoopClock, SmallNode, serving
 
 
-async def refusal(call: object) -> Exception:
+async def refusal(call: Awaitable[object]) -> Exception:
     """What the other side raised, as the client restores it."""
     with pytest.raises(RpcError) as caught:
         await call
@@ -141,7 +144,7 @@ async def test_a_request_above_the_methods_bound_is_refused_unparsed(net: Net) -
         channel = net.client.connect(server.address)
         error = await refusal(channel.unary(DESCRIBE, b"\xff" * 65, timeout_s=5))
         assert isinstance(error, RequestTooLargeError)
-        assert error.status is Status.RESOURCE_EXHAUSTED
+        assert grpc_status(error) is Status.RESOURCE_EXHAUSTED
         assert error.details == {"field": "request", "limit": 64}
         request = cluster_pb2.ClusterDescribeRequest(client_version="v" * 62).SerializeToString()
         assert len(request) == 64
@@ -204,12 +207,13 @@ def test_a_service_that_is_not_what_its_proto_file_says_is_not_made() -> None:
     request, response = cluster_pb2.ClusterDescribeRequest, cluster_pb2.ClusterDescribeResponse
     right = unary("Describe", request, response, describe)
     Service(descriptor, FixedClock(), [right])
-    wrong = [
+    unsuitable: Any = describe
+    wrong: list[list[Any]] = [
         [],
         [right, unary("Explain", request, response, describe)],
-        [unary("Describe", response, response, describe)],
-        [unary("Describe", request, request, describe)],
-        [downstream("Describe", request, response, describe)],
+        [unary("Describe", response, response, unsuitable)],
+        [unary("Describe", request, request, unsuitable)],
+        [downstream("Describe", request, response, unsuitable)],
     ]
     for methods in wrong:
         with pytest.raises(InvariantError, match="is not served as it is declared"):

@@ -23,7 +23,7 @@ from streamlog.metadata.records import PartitionChangeRecord
 from streamlog.model import NO_BROKER, Acks, BrokerEpoch, LeaderEpoch, Offset, RaftIndex
 from streamlog.sim.process import Killed
 from streamlog.storage.files.checkpoints import parse_offsets
-from tests.broker.rig import ME, OTHER, P0, THIRD, Recorder, Rig, topic_id, values_in
+from tests.broker.rig import ME, OTHER, P0, THIRD, Recorder, Rig, append_to, topic_id, values_in
 from tests.storage.batches import batch
 
 # -- topics and their logs
@@ -359,7 +359,7 @@ def test_compaction_stops_at_the_high_watermark(rig: Rig) -> None:
     leader = rig.leader()
     for index in range(8):
         data = batch([bytes(300_000)], keys=[b"the same"], timestamp=index)
-        rig.do(partial(leader.append, data, acks=Acks.LEADER))
+        rig.do(partial(append_to, leader, data, Acks.LEADER))
     rig.rest(100)
     assert len(leader.log.segments) > 2
     assert values_in(rig.machine.run(leader.log.read(Offset(0), 1))) == [bytes(300_000)]

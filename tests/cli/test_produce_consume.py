@@ -151,7 +151,8 @@ def test_a_batch_that_cannot_be_decoded(cluster: InProcessCluster) -> None:
     codes = set()
     for address in cluster.bootstrap_servers.split(","):  # one of them leads
         with grpc.insecure_channel(address) as channel:
-            answer = channel.unary_unary("/streamlog.v1.Batches/Produce")(request.SerializeToString(), timeout=10)
+            produce: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/streamlog.v1.Batches/Produce")
+            answer = produce(request.SerializeToString(), timeout=10)
         codes.add(batches_pb2.ProduceResponse.FromString(answer).results[0].error.code)
     assert codes == {"", "NOT_LEADER"}
     run(cluster, "produce", "bad-batch", stdin="after\n")

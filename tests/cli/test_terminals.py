@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from streamlog import errors
 from streamlog.cli.cluster.health import show_findings
 from streamlog.cli.common.failures import sentence
-from streamlog.cli.common.output import Output, on_terminal, show_facts, show_json, show_rows
+from streamlog.cli.common.output import Cell, Output, on_terminal, show_facts, show_json, show_rows
 from streamlog.cli.main import main
 from streamlog.cli.records.output_format import OutputFormat
 from streamlog.model import Offset
@@ -46,7 +46,7 @@ class TestRecords:
 
 
 class TestTables:
-    ROWS = ({"name": HOSTILE, "configs": {"a": HOSTILE}},)
+    ROWS: tuple[dict[str, Cell], ...] = ({"name": HOSTILE, "configs": {"a": HOSTILE}},)
 
     @pytest.mark.parametrize("kind", list(Output))
     def test_on_a_terminal(

@@ -142,6 +142,7 @@ class Program:
         records = await consumer.poll(timeout_s=POLL_S)
         for record in records:
             partition = TopicPartition(record.topic, PartitionId(record.partition))
+            assert consumer._group is not None
             self._watch.given(self.group.name, process, consumer._group.membership, partition, record.offset)
         stuck_s, self._stuck_s = self._stuck_s, 0.0
         busy_s = self._member.handling_s if records else 0.0

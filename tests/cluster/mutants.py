@@ -125,13 +125,13 @@ def recovery_counts_the_page_cache() -> AbstractContextManager[object]:
 
 def reads_pass_over_what_does_not_fit() -> AbstractContextManager[object]:
     """A batch without room in the answer is left out, if it is the first one of what is left of a segment."""
-    read = Segment.read
+    locate = Segment.locate
 
     def mutant(self: Segment, *args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-        data = yield from read(self, *args, **kwargs)
-        return data or None
+        place = yield from locate(self, *args, **kwargs)
+        return None if place is None or place[0] == place[1] else place
 
-    return _patched(Segment, "read", mutant)
+    return _patched(Segment, "locate", mutant)
 
 
 # Replication.

@@ -214,7 +214,7 @@ def a_hole(story: Story) -> None:
 
     def moved(replica: Replica) -> Replica:
         last = replica.batches[-1]
-        there = last._replace(base_offset=last.base_offset + 1, next_offset=last.next_offset + 1)
+        there = last._replace(base_offset=Offset(last.base_offset + 1), next_offset=Offset(last.next_offset + 1))
         return replace(replica, batches=(*replica.batches[:-1], there), log_end=there.next_offset)
 
     story.on_one_replica(moved)

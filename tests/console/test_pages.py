@@ -125,7 +125,7 @@ def test_bytes_of_any_kind_are_shown_as_text(page: Any, cluster: LocalCluster) -
     with Admin(bootstrap_servers=servers(cluster)) as admin:
         admin.create_topic("odd")
     with Producer(bootstrap_servers=servers(cluster)) as producer:
-        producer.send("odd", b"\xff\x00\x1b[31m", key=b"<b>k</b>", headers=[("<i>", b"\xfe")])
+        producer.send("odd", b"\xff\x00\x1b[31m", key=b"<b>k</b>", headers=(("<i>", b"\xfe"),))
         producer.send("odd", b"x" * 900_000)
         producer.flush()
     page.goto("/records?topic=odd")

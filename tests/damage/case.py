@@ -88,7 +88,7 @@ def scene(killed: bool) -> Scene:
         values = {topic: (await read(stage, topic))[0] for topic in TOPICS}
         image = stage.image()
         assert image is not None
-        leaders = {topic: f"n{image.require_topic(topic).partitions[0].leader}" for topic in TOPICS}  # type: ignore[index]  # partition 0
+        leaders = {topic: f"n{image.require_topic(topic).partitions[0].leader}" for topic in TOPICS}
         held = {log.partition.topic: stored(log) for log in stage.logs("n1") if log.partition.topic in TOPICS}
         for name in NODES:
             if killed:

@@ -50,9 +50,9 @@ def kinds(files: Files, topic: str) -> dict[str, str]:
     for path in [path for path in logs if files[path]][-1:]:
         found["active log"] = path
     for kind, suffix in (("index", ".index"), ("timeindex", ".timeindex"), ("txnindex", ".txnindex")):
-        path = next((p for p in sorted(files) if f"/data/{topic}-0/" in p and p.endswith(suffix) and files[p]), None)
-        if path is not None:
-            found[kind] = path
+        one = next((p for p in sorted(files) if f"/data/{topic}-0/" in p and p.endswith(suffix) and files[p]), None)
+        if one is not None:
+            found[kind] = one
     snapshots = sorted(p for p in files if f"/data/{topic}-0/" in p and p.endswith(".snapshot"))
     if snapshots:
         found["producer snapshot"] = snapshots[-1]

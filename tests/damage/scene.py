@@ -126,7 +126,7 @@ async def fill(stage: Stage) -> None:
         if not half:  # another leader epoch
             image = stage.image()
             assert image is not None
-            leader = f"n{image.require_topic('plain').partitions[0].leader}"  # type: ignore[index]  # partition 0
+            leader = f"n{image.require_topic('plain').partitions[0].leader}"
             stage.host(leader).crash()
             await stage.until(lambda: stage.settled(among=2), READY_S)
             stage.start(leader)

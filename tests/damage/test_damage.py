@@ -6,8 +6,7 @@ import pytest
 
 from streamlog.model import LeaderEpoch
 from streamlog.records import scan_headers
-from streamlog.storage.log import examination
-from streamlog.storage.log.log import reading
+from streamlog.storage.log import examination, reading
 from streamlog.storage.segments.batch_checks import BatchContext, IntactBatches
 from tests.damage.__main__ import chosen
 from tests.damage.case import REPAIRED, WRONG, Case, outcome_of, scene

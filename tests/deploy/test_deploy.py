@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from streamlog.config import PropertiesFile, load_node, log_settings, node_settings
+from streamlog.config.addresses import VoterAddress
 
 ROOT = Path(__file__).parent.parent.parent
 DEPLOY = ROOT / "deploy"
 FILES = sorted(DEPLOY.rglob("*.properties"))
 
 
-def loaded(path: Path) -> tuple[node_settings.VoterAddress, ...]:
+def loaded(path: Path) -> tuple[VoterAddress, ...]:
     found = load_node(PropertiesFile(path.name, path.read_text()))
     assert found.warnings == ()
     return found.config[node_settings.CONTROLLER_QUORUM_VOTERS]

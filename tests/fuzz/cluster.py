@@ -125,8 +125,9 @@ class FuzzedCluster:
         found = []
         for node in self._local.nodes:
             with grpc.insecure_channel(node.address, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
+                check: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/grpc.health.v1.Health/Check")
                 try:
-                    answer = channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=timeout_s)
+                    answer = check(b"", timeout=timeout_s)
                 except grpc.RpcError as error:
                     found.append(f"node {node.node_id} does not answer for its health: {error.code().name}")
                     continue

@@ -92,9 +92,9 @@ async def _check(
     if strangers:
         seen.changed.append(f"{len(strangers)} records that it has not sent, such as {strangers[0]!r}")
     for one, offset in committed.items():
-        at = stands[one]
-        if at is None or at.offset < offset:
-            seen.changed.append(f"{one}: {offset} was committed, {at} is there")
+        found_at = stands[one]
+        if found_at is None or found_at.offset < offset:
+            seen.changed.append(f"{one}: {offset} was committed, {found_at} is there")
 
 
 async def main() -> None:

@@ -211,7 +211,8 @@ class _Maker:
         self._hostile = hostile
 
     def fill(self, message: Message, depth: int) -> None:
-        for field in _chosen(self._rng, message.DESCRIPTOR):
+        descriptor: Any = message.DESCRIPTOR
+        for field in _chosen(self._rng, descriptor):
             if field.type == FieldDescriptor.TYPE_MESSAGE and depth >= _DEPTH_MAX:
                 continue
             if field.message_type is not None and field.message_type.GetOptions().map_entry:
@@ -228,7 +229,9 @@ class _Maker:
     def perturb(self, message: Message) -> None:
         """A hostile value in one field of it, or of one of its parts: more often of those that are there."""
         present = [field for field, _ in message.ListFields()]
-        field = self._rng.choice(present if present and self._rng.random() < 0.8 else list(message.DESCRIPTOR.fields))
+        field: Any = self._rng.choice(
+            present if present and self._rng.random() < 0.8 else list(message.DESCRIPTOR.fields)
+        )
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
             self._map(getattr(message, field.name), field)
         elif field.is_repeated:
@@ -244,7 +247,7 @@ class _Maker:
 
     def blow_up(self, message: Message) -> None:
         """One field of it, or of a part of it, is enormous."""
-        fields = [field for field in message.DESCRIPTOR.fields if field.type != FieldDescriptor.TYPE_BOOL]
+        fields: list[Any] = [field for field in message.DESCRIPTOR.fields if field.type != FieldDescriptor.TYPE_BOOL]
         if not fields:
             return
         field = self._rng.choice(fields)
@@ -260,6 +263,7 @@ class _Maker:
             setattr(message, field.name, b"\0" * (2 << 20))
 
     def _map(self, target: Any, field: FieldDescriptor, count: int | None = None) -> None:
+        assert field.message_type is not None
         key, value = field.message_type.fields_by_name["key"], field.message_type.fields_by_name["value"]
         for number in range(self._rng.randint(0, 3) if count is None else count):
             chosen = self.value(key) if count is None else f"{number}"
@@ -295,6 +299,7 @@ class _Maker:
                 return rng.random() < 0.5
             case FieldDescriptor.TYPE_ENUM:
                 unknown = (99, -1, (1 << 31) - 1) if self._hostile else ()
+                assert field.enum_type is not None
                 return rng.choice([*(one.number for one in field.enum_type.values), *unknown])
             case FieldDescriptor.TYPE_DOUBLE:
                 return rng.choice(_FLOATS)

@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 from streamlog.api.pb import (
     admin_pb2,
     batches_pb2,
+    common_pb2,
     controller_pb2,
     coordination_pb2,
     groups_pb2,
@@ -83,7 +84,7 @@ def _publish_stream(rng: random.Random, known: Known) -> list[Message]:
         kind(topic=topic, transactional=writer),
         kind(records=_records(rng)),
         kind(offsets=[group]),
-        kind(end=rng.choice((1, 2))),
+        kind(end=rng.choice((records_pb2.TRANSACTION_END_COMMIT, records_pb2.TRANSACTION_END_ABORT))),
     ]
 
 
@@ -125,7 +126,9 @@ def _replicate(rng: random.Random, known: Known) -> list[Message]:
 
 def _consume(rng: random.Random, known: Known) -> list[Message]:
     kind = records_pb2.ConsumeRequest
-    join = records_pb2.ConsumeJoin(group=rng.choice(known.groups), topics=sorted(known.topics), offset_reset=2)
+    join = records_pb2.ConsumeJoin(
+        group=rng.choice(known.groups), topics=sorted(known.topics), offset_reset=records_pb2.OFFSET_RESET_EARLIEST
+    )
     return [kind(join=join, credits=10), kind(credits=10)]
 
 
@@ -133,7 +136,9 @@ def _subscribe(rng: random.Random, known: Known) -> list[Message]:
     part = records_pb2.SubscribePartitions(
         topic=rng.choice(sorted(known.topics)), partitions=[0], start=records_pb2.StartPosition(offset=0)
     )
-    return [records_pb2.SubscribeRequest(subscriptions=[part], isolation_level=1)]
+    return [
+        records_pb2.SubscribeRequest(subscriptions=[part], isolation_level=common_pb2.ISOLATION_LEVEL_READ_UNCOMMITTED)
+    ]
 
 
 def _commit_in_transaction(rng: random.Random, known: Known) -> list[Message]:
@@ -158,9 +163,13 @@ def _new_topic(rng: random.Random, known: Known) -> list[Message]:
 
 
 def _alter_config(rng: random.Random, known: Known) -> list[Message]:
-    resource = admin_pb2.ConfigResource(type=1, name=rng.choice(sorted(known.topics)))
+    resource = admin_pb2.ConfigResource(
+        type=admin_pb2.CONFIG_RESOURCE_TYPE_TOPIC, name=rng.choice(sorted(known.topics))
+    )
     name, value = rng.choice((("retention.ms", "60000"), ("cleanup.policy", "compact"), ("max.message.bytes", "1000")))
-    change = admin_pb2.ConfigChange(name=name, operation=rng.choice((1, 2, 3, 4)), value=value)
+    change = admin_pb2.ConfigChange(
+        name=name, operation=rng.choice(admin_pb2.ConfigOperation.values()[1:]), value=value
+    )
     return [
         admin_pb2.AlterConfigsRequest(alterations=[admin_pb2.ConfigAlteration(resource=resource, changes=[change])])
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -128,8 +128,8 @@ class Coordinator(Struct):
             raise answer
         return answer
 
-    def remove_member(self, member_id: str, group: str = "g", **fields: object) -> bool:
-        command = replace(RemoveMember(group=group, member_id=member_id), **fields)  # type: ignore[arg-type]
+    def remove_member(self, member_id: str, group: str = "g", **fields: Any) -> bool:
+        command = replace(RemoveMember(group=group, member_id=member_id), **fields)
         (done,) = self.together(command)
         assert isinstance(done, bool)
         return done

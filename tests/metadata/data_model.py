@@ -299,8 +299,8 @@ class DataModel:
                 rig.timers.clear()
                 command = TakeOver()
             case 7 if rig.image.topic_named("w") is None:
-                live = sum(broker.active and not broker.draining for broker in rig.image.brokers.values())
-                if live == 0:
+                able = sum(broker.active and not broker.draining for broker in rig.image.brokers.values())
+                if able == 0:
                     return
                 command = CreateTopics(topics=(CreatableTopic(name="w", partitions=2),))
             case 7:

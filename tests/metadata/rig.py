@@ -184,7 +184,9 @@ class Rig:
 
     def create(self, name: str = "t", partitions: int = 1, replication_factor: int | None = None, **how: Any) -> Topic:
         assignments = how.pop("assignments", ())
-        numbers = {} if assignments else {"partitions": partitions, "replication_factor": replication_factor}
+        numbers: dict[str, Any] = (
+            {} if assignments else {"partitions": partitions, "replication_factor": replication_factor}
+        )
         [result] = self.do(CreateTopics(topics=(CreatableTopic(name=name, assignments=assignments, **numbers, **how),)))
         assert isinstance(result, TopicResult)
         if result.error is not None:

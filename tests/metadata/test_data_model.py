@@ -12,6 +12,7 @@ from streamlog.metadata.brokers import registration
 from streamlog.metadata.configs import changes as configs
 from streamlog.metadata.configs.rules import TopicRules
 from streamlog.metadata.partitions import election, replica_states
+from streamlog.metadata.partitions.election import Occasion
 from streamlog.metadata.records import Partition
 from tests.metadata import rig
 from tests.metadata.data_model import DataModel
@@ -52,7 +53,7 @@ def test_many_more_seeds(synced: bool) -> None:
 
 def forget_unclean_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who came back uncleanly stays in ISR and ELR."""
-    real = registration.Occasion
+    real = Occasion
     monkeypatch.setattr(
         registration, "Occasion", lambda **what: real(**{**what, "unclean_stops": (), "lost_disks": ()})
     )
@@ -60,7 +61,7 @@ def forget_unclean_stops(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def forget_lost_disks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last leader leads again, whatever became of its log."""
-    real = registration.Occasion
+    real = Occasion
     monkeypatch.setattr(registration, "Occasion", lambda **what: real(**{**what, "lost_disks": ()}))
 
 

@@ -173,7 +173,7 @@ class TestDrain:
         assert not any(1 in p.replicas for p in rig.topic("u").partitions)
         assert all(len(p.replicas) == len(p.isr) == 3 for p in rig.topic("u").partitions)
         leaders = [p.leader for p in rig.topic("u").partitions]
-        assert max(leaders.count(b) for b in (2, 3, 4)) <= 9
+        assert max(leaders.count(BrokerId(b)) for b in (2, 3, 4)) <= 9
         rig.fence(1)
         rig.do(UnregisterBroker(broker_id=BrokerId(1)))
 

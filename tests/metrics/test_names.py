@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from streamlog.daemon.http.loop_delay import LoopDelay
-from streamlog.metrics import Family, Kind
+from streamlog.metrics import Family, MetricKind
 from tests.node.kit import Nodes, tell
 from tools import generate_dashboards as dashboards
 
@@ -37,7 +37,7 @@ def families() -> dict[str, Family]:
 
 def series(families: dict[str, Family]) -> set[str]:
     parts = ("_bucket", "_count", "_sum")
-    histograms = {name for name, family in families.items() if family.kind is Kind.HISTOGRAM}
+    histograms = {name for name, family in families.items() if family.kind is MetricKind.HISTOGRAM}
     return families.keys() | {f"{name}{part}" for name in histograms for part in parts}
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -15,7 +16,7 @@ from streamlog.metadata.image.delta import MetadataDelta
 from streamlog.metadata.image.roles import PartitionDifference
 from streamlog.metadata.records import Partition
 from streamlog.metadata.view import MetadataView
-from streamlog.metrics import Family, Histogram, Kind
+from streamlog.metrics import Family, Histogram, MetricKind
 from streamlog.model import NO_BROKER, BrokerId, PartitionId, TopicId
 from streamlog.node import Node
 from streamlog.node.metrics.changes import MetadataChanges
@@ -29,7 +30,7 @@ def page(families: list[Family]) -> Page:
     return {family.name: dict(family.samples) for family in families}
 
 
-def scrape(check: Callable[[Nodes, Calls], Awaitable[None]], *, voters: int = 3) -> None:
+def scrape(check: Callable[[Nodes, Calls], Coroutine[Any, Any, None]], *, voters: int = 3) -> None:
     """A cluster with topic t of one partition on all nodes, and a client."""
 
     async def story(nodes: Nodes) -> None:
@@ -59,7 +60,7 @@ def test_names_help_and_labels_are_as_prometheus_wants_them() -> None:
         assert len({family.name for family in families}) == len(families)
         for family in families:
             assert re.fullmatch(r"streamlog_[a-z_]+", family.name)
-            assert (family.kind is Kind.COUNTER) == family.name.endswith("_total"), family.name
+            assert (family.kind is MetricKind.COUNTER) == family.name.endswith("_total"), family.name
             assert family.help.endswith("."), family.name
             assert len(set(family.labels) - {"topic", "partition"}) <= 2, family.name
             assert all(len(labels) == len(family.labels) for labels, _ in family.samples), family.name
@@ -85,6 +86,7 @@ def test_what_is_written_and_read_is_counted_where_it_is_led() -> None:
         assert own["streamlog_high_watermark"]["t", "0"] == 3
         assert own["streamlog_isr_size"]["t", "0"] == 3
         produced = own["streamlog_rpc_requests_total"]["streamlog.v1.Batches/Produce",]
+        assert isinstance(produced, float | int)
         assert produced >= 3
         latency = own["streamlog_rpc_duration_seconds"]["streamlog.v1.Batches/Produce",]
         assert isinstance(latency, Histogram)
@@ -141,7 +143,9 @@ def test_an_unclean_election_is_counted_once_in_the_cluster() -> None:
     view = MetadataView()
     changes = {me: MetadataChanges(BrokerId(me), view) for me in (1, 2)}
     view.set_controller(BrokerId(2), "n2:9092")
-    before = Partition(replicas=(1, 2, 3), isr=(), elr=(), leader=NO_BROKER, last_leader=BrokerId(1))
+    before = Partition(
+        replicas=(BrokerId(1), BrokerId(2), BrokerId(3)), isr=(), elr=(), leader=NO_BROKER, last_leader=BrokerId(1)
+    )
     clean = replace(before, leader=BrokerId(1), isr=(BrokerId(1),))
     unclean = replace(before, leader=BrokerId(3), isr=(BrokerId(3),))
     for after in (clean, unclean):
@@ -156,5 +160,5 @@ class OneChange(MetadataDelta):
     def __init__(self, old: Partition, new: Partition) -> None:
         self._difference = (PartitionId(0), old, new)
 
-    def changed_topics(self) -> Iterator[tuple[TopicId, list[PartitionDifference]]]:
-        yield TopicId(b"t" * 16), [self._difference]
+    def changed_topics(self) -> Iterator[tuple[TopicId, Iterator[PartitionDifference]]]:
+        yield TopicId(b"t" * 16), iter([self._difference])

@@ -260,6 +260,7 @@ class Workload:
                     records = await consumer.poll(500, timeout_s=0.25)
                     for record in records:
                         partition = TopicPartition(record.topic, PartitionId(record.partition))
+                        assert consumer._group is not None
                         self.group_watch.given(GROUP, process, consumer._group.membership, partition, record.offset)
                     if records:
                         await consumer.commit(timeout_s=10)

@@ -105,8 +105,8 @@ def test_a_stream_that_is_used_after_its_server_has_stopped_is_cancelled() -> No
         server = await network.listen("127.0.0.1:0", unary={}, streaming={ECHO: hold})
         try:
             async with grpc.aio.insecure_channel(server.address) as channel:
-                call = channel.stream_stream(ECHO)()
-                await call.write(b"")  # type: ignore[arg-type]  # stubs without bytes
+                call: grpc.aio.StreamStreamCall[bytes, bytes] = channel.stream_stream(ECHO)()
+                await call.write(b"")
                 stream = await served
                 await server.close()
                 assert (await outcome(stream.recv()))[0] == "CANCELLED"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import Final
+from typing import Any, Final
 
 from streamlog.errors import CorruptMessageError
 from streamlog.ports import Network, RpcError
@@ -17,10 +17,11 @@ from streamlog.raft import transport
 from streamlog.raft.pb import raft_pb2 as pb
 from streamlog.raft.protocol import wire
 from streamlog.raft.protocol.messages import PeerHello
+from streamlog.raft.voters import DirectoryId
 
 FORGED_TERM: Final = 1 << 30
 STRANGER: Final = 99
-DIRECTORY: Final = b"z" * 16
+DIRECTORY: Final = DirectoryId(b"z" * 16)
 ANSWER_S: Final = 0.3
 
 
@@ -64,7 +65,7 @@ def impossible_messages(rng: random.Random) -> list[bytes]:
     """No node can have sent them: whoever shows a voter's name is refused them as well."""
     term = rng.choice([(1 << 64) - 1, (1 << 63), (1 << 62) + 1, 1 << 62, 1 << 61])
     index = rng.choice([(1 << 64) - 1, (1 << 63), (1 << 62) + 1, 1 << 62, 1 << 61])
-    few = {"round": 1, "commit_index": 1, "prev_index": 1}
+    few: dict[str, Any] = {"round": 1, "commit_index": 1, "prev_index": 1}
     return [
         _envelope(pre_vote_request=pb.PreVoteRequest(term=term, last_index=1, last_term=1)),
         _envelope(pre_vote_reply=pb.PreVoteReply(asked_term=1, term=term, granted=False)),

@@ -9,9 +9,11 @@ from msgspec import Struct, field
 from streamlog.errors import NotControllerError, OutcomeUnknownError, QuorumUnavailableError
 from streamlog.model import BrokerId
 from streamlog.ports.bundle import Ports
+from streamlog.raft.core.syncobj import HardenedSyncObj
 from streamlog.raft.node import QuorumConfig, RaftNode
 from streamlog.raft.open_storage import Owner
 from streamlog.raft.port import Applied
+from streamlog.raft.runner import Runner
 from streamlog.raft.settings import QuorumSettings
 from streamlog.raft.voters import Voter, VoterSet
 from streamlog.sim.world import Host, World
@@ -62,9 +64,13 @@ class Member:
         return self.raft._running is not None
 
     @property
-    def core(self):  # type: ignore[no-untyped-def]
+    def runner(self) -> Runner:
         assert self.raft._running is not None
-        return self.raft._running.core
+        return self.raft._running
+
+    @property
+    def core(self) -> HardenedSyncObj:
+        return self.runner.core
 
 
 class Cluster(Struct):

@@ -92,6 +92,9 @@ class Lab:
     def elect(self, node: int, *among: int) -> None:
         raise NotImplementedError
 
+    def campaign(self, node: int) -> None:
+        raise NotImplementedError
+
     def state(self, node: int) -> list[str]:
         """Commands applied, in order."""
         raise NotImplementedError

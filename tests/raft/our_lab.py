@@ -64,6 +64,10 @@ def directory(node: int) -> DirectoryId:
     return DirectoryId(bytes([node]) * 16)
 
 
+def _forget(_: object) -> None:
+    """Whether it was delivered is unknown to the sender."""
+
+
 class OurNode:
     """One hardened core on files in memory. `sync_disk` says when its journal becomes durable."""
 
@@ -73,7 +77,7 @@ class OurNode:
         self.journal = at_once(Journal.create(self.files, "/journal", disk))
         self.store = SnapshotStore(self.files, InstantWorkers(), "", remedy="")
         self.membership = VoterSetHistory(BrokerId(node), disk, bootstrap, RaftIndex(0), self.journal)
-        self.outbox = Outbox(lambda peer, message: lab.post(node, peer, message) and None)
+        self.outbox = Outbox(lambda peer, message: _forget(lab.post(node, peer, message)))
         self.core = HardenedSyncObj(
             BrokerId(node),
             journal=self.journal,

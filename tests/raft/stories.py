@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from streamlog.raft.settings import QuorumSettings
 from streamlog.sim import SimLoop
@@ -14,7 +15,7 @@ from .kit import Cluster
 Story = Callable[[Cluster], Awaitable[None]]
 
 
-def tell(story: Story, *, size: int = 3, seed: int = 1, **settings: int) -> None:
+def tell(story: Story, *, size: int = 3, seed: int = 1, **settings: Any) -> None:
     """Run a story on a cluster that has been started."""
 
     async def main(loop: SimLoop) -> None:

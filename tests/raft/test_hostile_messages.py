@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from streamlog.errors import CorruptMessageError, DamagedFileError
 from streamlog.model import BrokerId, RaftTerm
 from streamlog.raft.open_storage import Owner, open_storage
+from streamlog.raft.pb import raft_pb2
 from streamlog.raft.protocol import messages as m
 from streamlog.raft.protocol import wire
 from streamlog.raft.protocol.bounds import TERM_JUMP_MAX, TERM_MAX
@@ -110,8 +111,10 @@ def test_no_message_of_a_voter_raises_anything_else(data: st.DataObject) -> None
     lab.run(2)
     for _ in range(data.draw(st.integers(1, 6))):
         messages = [*strangers_messages(SEED), *impossible_messages(SEED)]
-        envelope = wire.pb.Envelope.FromString(data.draw(st.sampled_from(messages[:-1])))
-        body = getattr(envelope, envelope.WhichOneof("body"))
+        envelope = raft_pb2.Envelope.FromString(data.draw(st.sampled_from(messages[:-1])))
+        which = envelope.WhichOneof("body")
+        assert which is not None
+        body = getattr(envelope, which)
         for name in ("term", "round", "prev_index", "prev_term", "commit_index", "next_index", "last_index", "offset"):
             if name in body.DESCRIPTOR.fields_by_name and data.draw(st.booleans()):
                 setattr(body, name, data.draw(NUMBERS))

@@ -84,7 +84,7 @@ def test_t8_ours_keeps_the_journals_tail() -> None:
         for number in range(10):
             await cluster.put(f"s={number}")
         leader = await cluster.wait_for_leader()
-        core, store = leader.core, leader.raft._running._store
+        core, store = leader.core, leader.runner._store
         captured = core.snapshots._capture()
         pieces = snapshot_file.encode(captured.head, captured.sessions, leader.machine.encode(captured.picture))
         await cluster.call(leader, store.write(captured.head, pieces))

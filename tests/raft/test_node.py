@@ -349,9 +349,9 @@ def test_a_quorum_that_starts_elects_without_waiting_for_a_time_out(size: int) -
 def test_links_stay_when_the_leader_writes_down_the_directories() -> None:
     async def story(cluster: Cluster) -> None:
         leader = await cluster.wait_for_leader()
-        links = dict(leader.raft._running.transport._links)
+        links = dict(leader.runner.transport._links)
         await asyncio.sleep(0.5)
         assert all(voter.directory_id for voter in leader.raft.voters())
-        assert leader.raft._running.transport._links == links
+        assert leader.runner.transport._links == links
 
     tell(story)

@@ -110,7 +110,7 @@ def test_changes_that_make_no_sense_are_refused() -> None:
         with pytest.raises(QuorumUnavailableError, match="catch up"):
             await cluster.call(leader, leader.raft.add_voter(voter(9)))
         with pytest.raises(InvalidRequestError, match="replace itself"):
-            await cluster.call(leader, leader.raft.replace_voter(leader.node_id, voter(9)))
+            await cluster.call(leader, leader.raft.replace_voter(BrokerId(leader.node_id), voter(9)))
         follower = next(member for member in cluster.members() if member is not leader)
         with pytest.raises(NotControllerError):
             await cluster.call(follower, follower.raft.remove_voter(BrokerId(1)))

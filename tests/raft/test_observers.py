@@ -55,7 +55,7 @@ def follow(cluster: Cluster, name: str, *node_ids: int) -> Follower:
     return cluster.world.host(name).start(lambda ports: Follower(name, ports, known))
 
 
-def tell(story: Callable[[Cluster], Awaitable[None]], *, seed: int = 1, **settings: int) -> None:
+def tell(story: Callable[[Cluster], Awaitable[None]], *, seed: int = 1, **settings: Any) -> None:
     async def main(loop: SimLoop) -> None:
         cluster = Cluster(World(loop, seed), 3, QuorumSettings(**settings))
         cluster.start()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from streamlog.errors import Status
 from streamlog.model import BrokerId, RaftIndex, RaftTerm
 from streamlog.ports import RpcError
 from streamlog.ports.bundle import Ports
 from streamlog.raft.protocol import wire
-from streamlog.raft.protocol.messages import Message, PeerHello, SnapshotRequest, VoteReply
+from streamlog.raft.protocol.messages import Message, PeerHello, SnapshotRequest, VoteReply, VotersNotice
 from streamlog.raft.settings import QuorumSettings
 from streamlog.raft.transport import METHOD, Transport
 from streamlog.raft.voters import DirectoryId
@@ -57,6 +58,7 @@ class End:
 
     async def received(self, node_id: BrokerId, message: Message) -> None:
         await self.gate.wait()
+        assert not isinstance(message, VotersNotice)
         self.received_terms.append(message.term)
 
     def say(self, node_id: int, *terms: int) -> None:
@@ -68,7 +70,7 @@ class Lines:
     def __init__(self, world: World) -> None:
         self.world = world
 
-    def start(self, node_id: int, *, knows: tuple[int, ...] = (), cluster_id: str = "c", **settings: int) -> End:
+    def start(self, node_id: int, *, knows: tuple[int, ...] = (), cluster_id: str = "c", **settings: Any) -> End:
         quorum = QuorumSettings(**settings)
         end = self.world.host(f"n{node_id}").start(lambda ports: End(node_id, ports, cluster_id, quorum))
         end.transport.want([voter(peer) for peer in knows])

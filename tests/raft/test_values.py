@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from streamlog.errors import DuplicateVoterError, InvalidRequestError, VoterNotFoundError
@@ -28,7 +30,7 @@ DIRECTORY = DirectoryId(bytes(16))
         {"window_bytes": -1},
     ],
 )
-def test_settings_that_cannot_work_are_refused(wrong: dict[str, int]) -> None:
+def test_settings_that_cannot_work_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequestError):
         QuorumSettings(**wrong)
 

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlog.errors import InvalidRecordError
+from streamlog.model import Offset
 from streamlog.records import (
     BatchBuilder,
     BatchFields,
@@ -74,7 +75,7 @@ def test_compaction_takes_records_away_and_changes_nothing_else(
 def test_records_of_another_batch_are_refused() -> None:
     header = read_header(encode_batch([b"a", b"b"], timestamps=0), 0)
     (record, _) = decode_batch(encode_batch([b"a", b"b"], timestamps=0))
-    for wrong in ([record._replace(offset=2)], [record._replace(offset=-1)], [record, record]):
+    for wrong in ([record._replace(offset=Offset(2))], [record._replace(offset=Offset(-1))], [record, record]):
         with pytest.raises(InvalidRecordError, match="offsets"):
             rebuilt_batch(header, wrong)
 

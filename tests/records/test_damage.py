@@ -12,6 +12,7 @@ import struct
 import tracemalloc
 import zlib
 from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 import pytest
 from crc32c import crc32c
@@ -120,12 +121,30 @@ def made_right(batch: bytes) -> bytes:
     return bytes(fitted)
 
 
-def outcome(work: Callable[[], object]) -> object:
-    """What it gives; of an error of ours its class. Any other error is the test's to see."""
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def outcome(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | type[StreamlogError]:
+    """What it returns, or the class of its StreamlogError. Any other error fails the test."""
     try:
-        return work()
+        return work(*args, **kwargs)
     except StreamlogError as error:
         return type(error)
+
+
+def check_all(data: bytes) -> None:
+    for at, header in scan_headers(data, 0, len(data)):
+        check_crc(data, at, header)
+
+
+def records_of_entries(data: bytes) -> None:
+    for _, entry in scan_entries(data, 0, len(data)):
+        entry_records(entry, unpacked_bytes_max=BOUND)
+
+
+def values_of(data: bytes) -> None:
+    join_strings([decode_columns(data, unpacked_bytes_max=BOUND).values])
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -137,9 +156,10 @@ def test_damaged_batches(seed: int) -> None:
             start = rng.choice([0, 21, 61, 61, 61])
             bad = mutated(rng, batch, start)
             bad = made_right(bad) if rng.random() < 0.8 else bad
-            records = outcome(lambda bad=bad: decode_batch(bad, unpacked_bytes_max=BOUND))
-            columns = outcome(lambda bad=bad: decode_columns(bad, unpacked_bytes_max=BOUND))
+            records = outcome(decode_batch, bad, unpacked_bytes_max=BOUND)
+            columns = outcome(decode_columns, bad, unpacked_bytes_max=BOUND)
             if isinstance(records, list):
+                assert not isinstance(columns, type)
                 assert columns.offsets.tolist() == [record.offset for record in records]
                 assert columns.timestamps.tolist() == [record.timestamp for record in records]
                 assert columns.key_sizes.tolist() == [-1 if r.key is None else len(r.key) for r in records]
@@ -149,9 +169,9 @@ def test_damaged_batches(seed: int) -> None:
             else:
                 assert columns is records
             changed += records != decode_batch(batch)
-            outcome(lambda bad=bad: validate(bad, 0, len(bad), LIMITS, NOW_MS))
-            outcome(lambda bad=bad: [check_crc(bad, at, header) for at, header in scan_headers(bad, 0, len(bad))])
-            outcome(lambda bad=bad: restamp_log_append_time(bytearray(bad), NOW_MS))
+            outcome(validate, bad, 0, len(bad), LIMITS, NOW_MS)
+            outcome(check_all, bad)
+            outcome(restamp_log_append_time, bytearray(bad), NOW_MS)
     assert changed > 300  # the mutations do something
 
 
@@ -169,12 +189,13 @@ def test_the_loop_and_the_columns_refuse_the_same_records(seed: int) -> None:
             if not 0 < count <= len(bad) // 7:
                 continue
             claimed = header._replace(record_count=count, last_offset_delta=rng.choice([count - 1, count + 10]))
-            plain = outcome(lambda bad=bad, claimed=claimed: read_records(bad, claimed))
-            columns = outcome(lambda bad=bad, claimed=claimed: columns_of(bad, claimed))
+            plain = outcome(read_records, bad, claimed)
+            columns = outcome(columns_of, bad, claimed)
             if isinstance(plain, type):
                 refused += 1
                 assert columns is plain
                 continue
+            assert not isinstance(columns, type)
             assert columns.offsets.tolist() == [record.offset for record in plain]
             assert columns.timestamps.tolist() == [record.timestamp for record in plain]
             for starts, sizes, strings_ in (
@@ -198,12 +219,8 @@ def test_damaged_messages(seed: int) -> None:
             bad = mutated(rng, log, rng.choice([0, 8, 12]))
             if rng.random() < 0.8 and len(bad) > 16:
                 bad = bad[:8] + struct.pack(">iI", len(bad) - 12, zlib.crc32(bad[16:])) + bad[16:]
-            outcome(lambda bad=bad: convert(bad, 0, len(bad), unpacked_bytes_max=BOUND))
-            outcome(
-                lambda bad=bad: [
-                    entry_records(entry, unpacked_bytes_max=BOUND) for _, entry in scan_entries(bad, 0, len(bad))
-                ]
-            )
+            outcome(convert, bad, 0, len(bad), unpacked_bytes_max=BOUND)
+            outcome(records_of_entries, bad)
 
 
 @pytest.mark.parametrize("codec", [codec for codec in Codec if codec is not Codec.NONE])
@@ -214,11 +231,11 @@ def test_damaged_streams(codec: Codec, seed: int) -> None:
         packed = compress(codec, data)
         for _ in range(120):
             bad = mutated(rng, packed)
-            out = outcome(lambda bad=bad: decompress(codec, bad, BOUND))
+            out = outcome(decompress, codec, bad, BOUND)
             assert isinstance(out, type) or len(out) <= BOUND
         for size in (1, 7, 40, 200):
             bad = rng.randbytes(size)
-            out = outcome(lambda bad=bad: decompress(codec, bad, BOUND))
+            out = outcome(decompress, codec, bad, BOUND)
             assert isinstance(out, type) or len(out) <= BOUND
 
 
@@ -227,16 +244,16 @@ def test_memory_is_bounded_whatever_the_bytes_say() -> None:
     inputs = [made_right(mutated(rng, batch, rng.choice([21, 57, 61]))) for batch in batches(1) for _ in range(12)]
     for bad in inputs:
         tracemalloc.start()
-        outcome(lambda bad=bad: decode_batch(bad, unpacked_bytes_max=BOUND))
-        outcome(lambda bad=bad: join_strings([decode_columns(bad, unpacked_bytes_max=BOUND).values]))
-        outcome(lambda bad=bad: convert(bad, 0, len(bad), unpacked_bytes_max=BOUND))
+        outcome(decode_batch, bad, unpacked_bytes_max=BOUND)
+        outcome(values_of, bad)
+        outcome(convert, bad, 0, len(bad), unpacked_bytes_max=BOUND)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         # The columns of the smallest records take some 20 times their bytes.
         assert peak < 40 * BOUND
 
 
-PLANTED = {
+PLANTED: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "a bit": (lambda b: b[:70] + bytes([b[70] ^ 4]) + b[71:], "CRC mismatch"),
     "a zero tail": (lambda b: b[:80] + bytes(len(b) - 80), "CRC mismatch"),
     "cut in the records": (lambda b: b[:-1], "cut off"),

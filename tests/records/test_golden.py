@@ -191,7 +191,9 @@ def test_segments_of_a_real_broker(path: Path) -> None:
                 [record.headers for record in records],
                 timestamps=[record.timestamp for record in records],
             )
-            assert decode_batch(again) == [record._replace(offset=index) for index, record in enumerate(records)]
+            assert decode_batch(again) == [
+                record._replace(offset=Offset(index)) for index, record in enumerate(records)
+            ]
         if header.is_control:
             control = decode_control(records[0])
             assert isinstance(control, EndTransactionMarker | OtherControl)

@@ -10,7 +10,7 @@ import pytest
 import zstandard
 
 from streamlog.errors import InvalidRecordError, MessageTooLargeError
-from streamlog.records import Codec, unpacked_size
+from streamlog.records import Codec, compression, unpacked_size
 from streamlog.records.compression import compress
 from streamlog.records.unpacked_size import check_unpacked_size
 
@@ -22,7 +22,7 @@ PACKED = [codec for codec in Codec if codec is not Codec.NONE]
 def unpacked(monkeypatch: pytest.MonkeyPatch) -> list[Codec]:
     """The codecs of what had to be unpacked."""
     seen: list[Codec] = []
-    real = unpacked_size.decompress
+    real = compression.decompress
 
     def noticed(codec: Codec, data: bytes, size_bytes_max: int) -> bytes:
         seen.append(codec)
@@ -87,7 +87,7 @@ def test_a_bomb_in_gzip_that_lies_about_its_size_reaches_no_reader_whole() -> No
     data = gzip.compress(bytes(64 * MIB), 9)[:-4] + (5).to_bytes(4, "little")
     check_unpacked_size(Codec.GZIP, data, 8 * MIB)
     with pytest.raises(MessageTooLargeError):
-        unpacked_size.decompress(Codec.GZIP, data, 8 * MIB)
+        compression.decompress(Codec.GZIP, data, 8 * MIB)
 
 
 @pytest.mark.parametrize("codec", [Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import pytest
 from crc32c import crc32c
@@ -165,7 +166,7 @@ def test_size_of_a_batch() -> None:
         ({"base_sequence": -1}, "base_sequence"),
     ],
 )
-def test_producer_fields_that_contradict_each_other(fields: dict[str, int], field: str) -> None:
+def test_producer_fields_that_contradict_each_other(fields: dict[str, Any], field: str) -> None:
     error = refusal(with_fields(**fields))
     assert isinstance(error, InvalidRecordError)
     assert error.details["field"] == field
@@ -191,7 +192,8 @@ def test_timestamps_are_held_against_the_topics_bounds() -> None:
         error = refusal(encode_batch([b"a"] * len(times), timestamps=times), limits)
         assert isinstance(error, InvalidTimestampError)
         assert error.details["field"] == field
-    for fields in ({"base_timestamp": -2}, {"max_timestamp": -(2**63)}):
+    changed: tuple[dict[str, Any], ...] = ({"base_timestamp": -2}, {"max_timestamp": -(2**63)})
+    for fields in changed:
         assert isinstance(refusal(with_fields(**fields), limits), InvalidTimestampError)
     error = refusal(with_fields(max_timestamp=NOW_MS + 2), limits)
     assert isinstance(error, InvalidRecordError)

@@ -7,6 +7,8 @@ the ISR, a leader change raises both epochs, a node that died leaves the ISR, un
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -20,6 +22,8 @@ from streamlog.sim.machine import Machine
 from streamlog.storage.log.log import Log
 from tests.storage.batches import batch
 from tests.storage.rig import LIMITS, PARTITION, Rig
+
+T = TypeVar("T")
 
 LAG_MAX_MS = 1000
 
@@ -36,7 +40,8 @@ class Replica(Struct):
     def log(self) -> Log:
         return self.rig.log
 
-    def do(self, call):  # type: ignore[no-untyped-def]  # a plain call inside the machine's process
+    def do(self, call: Callable[[], T]) -> T:
+        """A plain call inside the machine's process."""
         return self.rig.do(call)
 
 

@@ -59,7 +59,7 @@ def joins_without_having_caught_up(patch: pytest.MonkeyPatch) -> None:
 
 def _end_of_those_who_reported(self: Any, broker: BrokerId) -> Offset:
     if broker == self._term.me:
-        return self._log.ackable_end  # type: ignore[no-any-return]  # of a planted bug
+        return self._log.ackable_end
     end = self._followers[broker].ackable_end
     return self._log.ackable_end if end is None else end
 

@@ -119,9 +119,9 @@ def test_without_a_client_library(streamlog_cluster: InProcessCluster, servers: 
             done += len(outputs)
             up.send(records_pb2.ConsumeRequest(credits=len(outputs)))
         with Consumer(bootstrap_servers=servers, group_id=source) as consumer:
-            (place,) = consumer.committed([(source, 0)]).values()
-        assert place is not None
-        assert place.offset == RECORDS
+            (committed,) = consumer.committed([(source, 0)]).values()
+        assert committed is not None
+        assert committed.offset == RECORDS
     address, expected = streamlog_cluster.address(3), sorted(b"%d!" % number for number in range(RECORDS))
     read(address, target, READ_COMMITTED, RECORDS)  # the last markers are on their way
     assert sorted(read(address, target, READ_COMMITTED)) == expected

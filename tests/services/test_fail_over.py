@@ -27,7 +27,7 @@ async def publish_all(nodes: Nodes, at: int) -> list[int]:
                 await asyncio.sleep(0.01)
 
         sending = asyncio.ensure_future(send())
-        offsets = []
+        offsets: list[int] = []
         while len(offsets) < COUNT:
             data = await stream.recv()
             assert data is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -375,12 +376,12 @@ async def poisoned(cluster: Cluster, *bad: bytes) -> None:
     await cluster.create(record_validation_enable="false")
     await cluster.produce(b"before")
     for one in bad:
-        await cluster.on(lambda one=one: append_unchecked(cluster.node.leader(), one))
+        await cluster.on(partial(append_unchecked, cluster.node.leader(), one))
     await cluster.produce(b"after")
 
 
 def append_unchecked(leader: LeaderReplica, data: bytes) -> None:
-    leader._write(data, [(0, read_header(data, 0))], 1000, Acks.LEADER)
+    leader.appends.write(data, [(0, read_header(data, 0))], 1000, Acks.LEADER)
 
 
 @pytest.mark.parametrize("bad", POISON)
@@ -497,7 +498,7 @@ def test_a_reader_that_leaves_leaves_nothing_behind() -> None:
                 await cluster.produce(b"a")
                 await reader.until(1)
         await asyncio.sleep(2)
-        assert not cluster.node.leader()._watchers  # nobody is told any more
+        assert not cluster.node.leader()._progress.watchers  # nobody is told any more
 
     simulate(story)
 

@@ -178,7 +178,8 @@ def test_a_node_that_stops_itself_after_the_heal_comes_back() -> None:
             raise StorageError("read failed")
 
     async def main(loop: SimLoop) -> list[float]:
-        world, lives = World(loop, 1), []
+        world = World(loop, 1)
+        lives: list[float] = []
         nemesis = Nemesis(world, ["n0"], lambda name: world.host(name).start(lambda ports: Late(lives, loop)))
         nemesis.start_all()
         await asyncio.sleep(1)

@@ -111,6 +111,10 @@ def children(pid: int) -> list[int]:
     return found
 
 
+def has_batch(checkpoint: Path, kind: str, number: int) -> bool:
+    return number in batches(checkpoint, kind)
+
+
 def batches(checkpoint: Path, kind: str) -> set[int]:
     """Which micro-batches stand in its `offsets` (begun) or `commits` (done)."""
     folder = checkpoint / kind

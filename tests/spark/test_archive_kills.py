@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'st
 
 from streamlog.client import Producer
 from streamlog.pytest_plugin.cluster import InProcessCluster
-from tests.spark.drivers import Driver, batches, parquet_rows
+from tests.spark.drivers import Driver, batches, has_batch, parquet_rows
 from tests.spark.records import committed
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.rounds, pytest.mark.timeout(2400)]
@@ -103,7 +104,7 @@ def test_archive_and_backfill_whose_drivers_are_killed(cluster: InProcessCluster
     with backfill:
         for kind, number in (("offsets", 0), ("commits", 0)):
             backfill.start()
-            backfill.until(lambda kind=kind, n=number: n in batches(state / "backfill", kind), f"{kind}/{number}")
+            backfill.until(partial(has_batch, state / "backfill", kind, number), f"{kind}/{number}")
             backfill.kill()
         backfill.start()
         assert backfill.wait() == 0, backfill.said()[-3000:]

@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'st
 from demo.lines import log_lines
 from streamlog.client import AsyncProducer
 from tests.e2e.processes import Processes
-from tests.spark.drivers import Driver, batches, parquet_rows
+from tests.spark.drivers import Driver, has_batch, parquet_rows
 from tests.spark.records import committed
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.rounds, pytest.mark.timeout(2400)]
@@ -70,7 +71,7 @@ async def test_log_counts_while_the_driver_is_killed_five_times_and_a_broker_onc
             # Killed when so many micro-batches have begun, the first included, or are done.
             for kind, number in (("offsets", 0), ("commits", 0), ("offsets", 3), ("commits", 4), ("offsets", 7)):
                 driver.start()
-                driver.until(lambda kind=kind, n=number: n in batches(topic_state, kind), f"{kind}/{number}")
+                driver.until(partial(has_batch, topic_state, kind, number), f"{kind}/{number}")
                 driver.kill()
                 if number == 3:
                     victim = await cluster.leader("lines", 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'streamlog[spark]'")
@@ -26,7 +28,9 @@ headers = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size
 records = st.lists(st.tuples(strings, strings, headers, st.integers(0, 2**40)), min_size=1, max_size=60)
 
 
-def batch_of(rows: list, base: int, codec: Codec = Codec.NONE, kind: TimestampType = TimestampType.CREATE_TIME):
+def batch_of(
+    rows: list[Any], base: int, codec: Codec = Codec.NONE, kind: TimestampType = TimestampType.CREATE_TIME
+) -> ConsumerBatch:
     keys, values, heads, times = zip(*rows, strict=True)
     fields = BatchFields(base_offset=Offset(base), codec=codec, timestamp_type=kind)
     data = encode_batch(values, keys, heads if any(heads) else None, timestamps=list(times), fields=fields)
@@ -34,7 +38,7 @@ def batch_of(rows: list, base: int, codec: Codec = Codec.NONE, kind: TimestampTy
 
 
 @given(st.lists(records, min_size=1, max_size=4), st.sampled_from(list(Codec)), st.integers(0, 20), st.integers(0, 20))
-def test_rows_are_the_records(batches: list, codec: Codec, skip: int, drop: int) -> None:
+def test_rows_are_the_records(batches: list[Any], codec: Codec, skip: int, drop: int) -> None:
     base, expected, made = 10, [], []
     for number, rows in enumerate(batches):
         kind = TimestampType.LOG_APPEND_TIME if number % 2 else TimestampType.CREATE_TIME

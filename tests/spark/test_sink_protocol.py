@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pytest
 
@@ -88,7 +89,7 @@ def make(cluster: InProcessCluster, topic: str) -> Iterator[object]:
         run.die()
 
 
-def test_micro_batches_one_after_another(cluster: InProcessCluster, topic: str, make) -> None:
+def test_micro_batches_one_after_another(cluster: InProcessCluster, topic: str, make: Callable[..., Any]) -> None:
     run = make("r1")
     for batch in range(3):
         assert run.driver.commit(batch, run.stage_all(batch))
@@ -96,7 +97,7 @@ def test_micro_batches_one_after_another(cluster: InProcessCluster, topic: str, 
 
 
 def test_what_is_not_decided_is_not_seen_and_the_next_run_aborts_it(
-    cluster: InProcessCluster, topic: str, make
+    cluster: InProcessCluster, topic: str, make: Callable[..., Any]
 ) -> None:
     first = make("r1")
     first.stage_all(0)
@@ -109,7 +110,7 @@ def test_what_is_not_decided_is_not_seen_and_the_next_run_aborts_it(
 
 @pytest.mark.parametrize("ended", [0, 1, 2])
 def test_a_driver_that_dies_between_the_decision_and_its_end(
-    cluster: InProcessCluster, topic: str, make, monkeypatch: pytest.MonkeyPatch, ended: int
+    cluster: InProcessCluster, topic: str, make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, ended: int
 ) -> None:
     """Between the sink's commit and Spark's; and in the middle of the sink's."""
     first = make("r1")
@@ -132,7 +133,7 @@ def test_a_driver_that_dies_between_the_decision_and_its_end(
     assert values(cluster, topic) == rows_of([0, 1])
 
 
-def test_of_two_drivers_one_decides(cluster: InProcessCluster, topic: str, make) -> None:
+def test_of_two_drivers_one_decides(cluster: InProcessCluster, topic: str, make: Callable[..., Any]) -> None:
     first, second = make("r1"), make("r2")
     mine, others = first.stage_all(0), second.stage_all(0)
     first.driver._opened()
@@ -150,7 +151,9 @@ def test_of_two_drivers_one_decides(cluster: InProcessCluster, topic: str, make)
     assert values(cluster, topic) == rows_of([0, 1])
 
 
-def test_a_run_that_nobody_knew_is_retired_before_it_is_aborted(cluster: InProcessCluster, topic: str, make) -> None:
+def test_a_run_that_nobody_knew_is_retired_before_it_is_aborted(
+    cluster: InProcessCluster, topic: str, make: Callable[..., Any]
+) -> None:
     second = make("r2")
     assert second.driver.commit(0, second.stage_all(0))
     late = make("r1")
@@ -162,7 +165,9 @@ def test_a_run_that_nobody_knew_is_retired_before_it_is_aborted(cluster: InProce
     assert values(cluster, topic) == rows_of([0, 1])
 
 
-def test_what_somebody_aborted_is_not_committed_in_part(cluster: InProcessCluster, topic: str, make) -> None:
+def test_what_somebody_aborted_is_not_committed_in_part(
+    cluster: InProcessCluster, topic: str, make: Callable[..., Any]
+) -> None:
     run = make("r1")
     writers = run.stage_all(0)
     cluster.with_admin(lambda admin: admin.abort_transaction(writers[0].transactional_id))
@@ -174,7 +179,7 @@ def test_what_somebody_aborted_is_not_committed_in_part(cluster: InProcessCluste
 
 
 def test_a_decided_transaction_that_somebody_aborts_is_told(
-    cluster: InProcessCluster, topic: str, make, monkeypatch: pytest.MonkeyPatch
+    cluster: InProcessCluster, topic: str, make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = make("r1")
     writers = first.stage_all(0)
@@ -187,7 +192,9 @@ def test_a_decided_transaction_that_somebody_aborts_is_told(
         second.driver.commit(0, second.stage_all(0))
 
 
-def test_abort_of_a_batch_whose_decision_was_not_heard_of(cluster: InProcessCluster, topic: str, make) -> None:
+def test_abort_of_a_batch_whose_decision_was_not_heard_of(
+    cluster: InProcessCluster, topic: str, make: Callable[..., Any]
+) -> None:
     run = make("r1")
     writers = run.stage_all(0)
     run.driver.commit(0, writers)
@@ -197,7 +204,9 @@ def test_abort_of_a_batch_whose_decision_was_not_heard_of(cluster: InProcessClus
     assert values(cluster, topic) == rows_of([0])
 
 
-def test_failed_and_doubled_attempts_leave_nothing(cluster: InProcessCluster, topic: str, make) -> None:
+def test_failed_and_doubled_attempts_leave_nothing(
+    cluster: InProcessCluster, topic: str, make: Callable[..., Any]
+) -> None:
     run = make("r1")
     run.stage(0, 0)  # its executor died, or another attempt was faster
     writers = run.stage_all(0)
@@ -207,10 +216,11 @@ def test_failed_and_doubled_attempts_leave_nothing(cluster: InProcessCluster, to
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_random_histories(cluster: InProcessCluster, topic: str, make, seed: int) -> None:
+def test_random_histories(cluster: InProcessCluster, topic: str, make: Callable[..., Any], seed: int) -> None:
     """Runs that die anywhere, and zombies that go on: each micro-batch is there once, and nothing is left open."""
     chance = random.Random(seed)
-    done, names, zombies = 0, 0, []
+    done, names = 0, 0
+    zombies: list[tuple[Any, int, Any]] = []
     while done < 4:
         names += 1
         run = make(f"r{names}")
@@ -239,7 +249,9 @@ def test_random_histories(cluster: InProcessCluster, topic: str, make, seed: int
                     end = run.driver._end
                     calls = chance.randrange(2)
 
-                    def cut_off(some: Sequence[TaskTransaction], *, commit: bool, end=end, calls=calls) -> None:
+                    def cut_off(
+                        some: Sequence[TaskTransaction], *, commit: bool, end: Any = end, calls: int = calls
+                    ) -> None:
                         end(list(some)[:calls], commit=commit)
                         raise Killed
 

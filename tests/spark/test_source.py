@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -212,6 +213,10 @@ def test_partitions_that_come_and_topics_that_come_and_go(
     assert values(spark, tmp_path) == [b"a", b"b", b"c", b"d"]
 
 
+def has_read(query: StreamingQuery, count: int) -> bool:
+    return sum(one["numInputRows"] for one in query.recentProgress) == count
+
+
 def test_an_idle_query_runs_no_micro_batches_and_wakes_at_once(
     spark: SparkSession, cluster: InProcessCluster, topic: str, load: Callable[..., DataFrame], tmp_path: Path
 ) -> None:
@@ -219,7 +224,7 @@ def test_an_idle_query_runs_no_micro_batches_and_wakes_at_once(
     until(lambda: query.lastProgress, "batch 0")
     for count in range(1, 4):
         write(cluster.bootstrap_servers, topic, numbered(1, count))
-        until(lambda n=count: sum(one["numInputRows"] for one in query.recentProgress) == n, "its row")
+        until(partial(has_read, query, count), "its row")
     done = [one for one in query.recentProgress if one["numInputRows"]]
     query.stop()
     assert len(done) == 3

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from streamlog.model import Appended, BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionId, TopicPartition
 from streamlog.records import ProduceLimits, scan_headers, validate
 from streamlog.records.decode import decode_batch
@@ -11,6 +14,8 @@ from streamlog.storage.directories.directory import LogDirectory
 from streamlog.storage.log.log import Log
 from streamlog.storage.log_config import LogConfig
 from tests.storage.batches import batch
+
+T = TypeVar("T")
 
 PARTITION = TopicPartition("topic", PartitionId(0))
 LIMITS = ProduceLimits(message_bytes_max=1 << 20)
@@ -62,10 +67,11 @@ class Rig:
             self._now(lambda: self.log.append_as_leader(data, found, LeaderEpoch(epoch), self.now_ms))
         )
 
-    async def _now(self, call):  # type: ignore[no-untyped-def]  # a plain call, made inside the machine's process
+    async def _now(self, call: Callable[[], T]) -> T:
+        """A plain call, made inside the machine's process."""
         return call()
 
-    def do(self, call):  # type: ignore[no-untyped-def]  # as `_now`
+    def do(self, call: Callable[[], T]) -> T:
         return self.machine.run(self._now(call))
 
     def sync(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -44,7 +44,7 @@ def header_at(rig: Rig, number: int) -> tuple[int, bytes]:
     return places[number], data[places[number] : places[number] + HEADER_SIZE]
 
 
-DAMAGES = {
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "base offset far": lambda h: struct.pack(">q", read_header(h, 0).base_offset + 100_000) + h[8:],
     "base offset near": lambda h: struct.pack(">q", read_header(h, 0).base_offset + 3) + h[8:],
     "base offset before": lambda h: struct.pack(">q", read_header(h, 0).base_offset - 1) + h[8:],

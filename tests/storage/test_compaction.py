@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -153,7 +154,8 @@ def test_reading_from_a_cleaned_offset_goes_on_with_the_next_record() -> None:
     rig = filled()
     clean(rig)
     first = min(records(rig))
-    offset, found = 3, []
+    offset = 3
+    found: list[Any] = []
     while not found:
         data = rig.read(offset)
         for position, header in scan_headers(data, 0, len(data)):

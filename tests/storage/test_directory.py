@@ -26,7 +26,7 @@ def opened(machine: Machine, *, node_id: int = 1, cluster_id: str | None = "clus
             DIRECTORY,
             clock=machine.clock,
             random=machine.random,
-            probe=lambda event, **fields: None,
+            probe=lambda event, /, **fields: None,
             node_id=BrokerId(node_id),
             cluster_id=cluster_id,
         )

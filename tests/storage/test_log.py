@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from functools import partial
 
 import pytest
 
@@ -347,7 +348,7 @@ def test_followers_append_what_they_got(rig: Rig) -> None:
     bad = batch([b"c"], base_offset=6, epoch=2)
     for damaged in (bad[:-1], bad[:70] + b"?" + bad[71:], batch([b"c"], base_offset=5, epoch=2), b""):
         with pytest.raises(CorruptMessageError):
-            rig.do(lambda damaged=damaged: rig.log.append_as_follower(damaged))
+            rig.do(partial(rig.log.append_as_follower, damaged))
     with pytest.raises(CorruptMessageError):
         rig.do(lambda: rig.log.append_as_follower(batch([b"c"], base_offset=6, epoch=1)))
     assert rig.values() == [(0, b"a"), (5, b"b")]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from streamlog.errors import DamagedFileError, StorageError
 from streamlog.model import Offset
 from streamlog.sim.machine import Machine
 from streamlog.storage.log_config import LogConfig
+from streamlog.storage.segments.segment import Segment
 from tests.storage.batches import batch
 from tests.storage.rig import PARTITION, Rig
 
@@ -24,6 +27,14 @@ def filled(count: int = 10, config: LogConfig | None = None, *, checkpoint: bool
     if checkpoint:
         rig.machine.run(rig.directory.checkpoint())
     return rig
+
+
+def offset_entries(segment: Segment) -> list[object]:
+    return list(segment.offset_index.entries())
+
+
+def time_entries(segment: Segment) -> list[object]:
+    return list(segment.time_index.entries())
 
 
 def size_of(rig: Rig, path: str) -> int:
@@ -175,15 +186,15 @@ def test_only_segments_from_the_recovery_point_on_are_read() -> None:
 def test_indexes_are_built_anew() -> None:
     rig = filled(60, SMALL)
     assert rig.machine.run(rig.log.offset_for_timestamp(1000)) is not None
-    before = [rig.do(lambda s=s: list(s.offset_index.entries())) for s in rig.log.segments]
-    times = [rig.do(lambda s=s: list(s.time_index.entries())) for s in rig.log.segments]
+    before = [rig.do(partial(offset_entries, s)) for s in rig.log.segments]
+    times = [rig.do(partial(time_entries, s)) for s in rig.log.segments]
     for segment in rig.log.segments:
         for kind in (".index", ".timeindex"):
             path = f"/data/topic-0/{segment.base_offset:020d}{kind}"
             rig.machine.disk.damage(path, 0, b"\xff" * 24)
     rig.crash()
-    assert [rig.do(lambda s=s: list(s.offset_index.entries())) for s in rig.log.segments] == before
-    assert [rig.do(lambda s=s: list(s.time_index.entries())) for s in rig.log.segments] == times
+    assert [rig.do(partial(offset_entries, s)) for s in rig.log.segments] == before
+    assert [rig.do(partial(time_entries, s)) for s in rig.log.segments] == times
 
 
 def test_a_missing_index_of_a_trusted_segment_is_built_anew() -> None:

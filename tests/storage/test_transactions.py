@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import pytest
 
 from streamlog.errors import (
@@ -26,7 +29,7 @@ KAFKA = TARGET / "transactions-0"
 
 
 def send(rig: Rig, producer: int, epoch: int, sequence: int = 0, *values: bytes) -> Appended:
-    fields = {"producer": (producer, epoch, sequence), "attributes": TRANSACTIONAL_BIT}
+    fields: dict[str, Any] = {"producer": (producer, epoch, sequence), "attributes": TRANSACTIONAL_BIT}
     return rig.append(*(values or (b"v",)), **fields)
 
 
@@ -281,7 +284,7 @@ def test_a_follower_of_kafkas_batches_writes_kafkas_files() -> None:
     rig.do(rig.log.roll_now)
     for position, header in scan_headers(second, 0, len(second)):
         one = second[position : position + header.size_bytes]
-        rig.do(lambda one=one: rig.log.append_as_follower(one))  # type: ignore[misc]  # bound now
+        rig.do(partial(rig.log.append_as_follower, one))
     for path in sorted(KAFKA.iterdir()):
         if path.suffix in (".log", ".txnindex", ".snapshot"):
             ours, kafkas = content(rig, path.name), path.read_bytes()

@@ -8,6 +8,7 @@ import json
 import shutil
 import socket
 import subprocess
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -191,6 +192,6 @@ def test_a_node_serves_them_where_it_is_told(tmp_path: Path) -> None:
 
 
 def wait_for(log: Path, text: str) -> None:
-    deadline = listening.time.monotonic() + 30
+    deadline = time.monotonic() + 30
     while text not in (log.read_text() if log.exists() else ""):
-        assert listening.time.monotonic() < deadline, log.read_text()
+        assert time.monotonic() < deadline, log.read_text()

@@ -24,7 +24,7 @@ def no_sync() -> None:
             fdatasync(file)
 
     os.fdatasync = mutant  # type: ignore[assignment]
-    posix_disk._syncfs = lambda file: None  # what a group commit of many files does
+    posix_disk._syncfs = lambda descriptor: None  # what a group commit of many files does
 
 
 def plant(defect: str) -> None:

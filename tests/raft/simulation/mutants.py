@@ -16,7 +16,7 @@ from streamlog.raft.core import syncobj, voter_changes, voter_set_history
 from streamlog.raft.core.applying import Applier
 from streamlog.raft.core.elections import Elections
 from streamlog.raft.core.follower_append import FollowerAppend
-from streamlog.raft.core.library import Library, Peer, RaftRole
+from streamlog.raft.core.library import Caller, Library, Peer, RaftRole
 from streamlog.raft.core.outbox import Outbox
 from streamlog.raft.core.proposals import Proposals
 from streamlog.raft.core.read_barriers import Barriers
@@ -108,7 +108,7 @@ def no_directory_sync() -> Any:
             async def sync_dir(self, directory: str) -> None:
                 pass
 
-        self._fs = Careless()  # type: ignore[assignment]
+        self._fs = Careless()
         try:
             await rewrite(self, base_index)
         finally:
@@ -350,12 +350,12 @@ def voters_in_effect_when_committed() -> Any:
     appended = voter_set_history.VoterSetHistory.appended
     apply = Applier._apply
 
-    def mutant(self: Applier, entry: LogEntry) -> Any:
+    def mutant(self: Applier, entry: LogEntry, caller: Caller | None) -> Any:
         raft = self._raft
         assert isinstance(raft, syncobj.HardenedSyncObj)
         if entry.index > raft.membership.index:
             appended(raft.membership, entry)
-        return apply(self, entry)
+        return apply(self, entry, caller)
 
     @contextmanager
     def both() -> Iterator[None]:

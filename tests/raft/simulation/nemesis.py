@@ -120,8 +120,8 @@ class Nemesis:
         undisturbed = all(self._fabric.blocked.get(link) == since for link in links)
         # One that was paused finds answers from before the cut, and cannot know how old they are.
         undisturbed = undisturbed and self._resumed.get(node_id, since) <= since
-        runs = host.node is leader and leader.is_up and host.process is not None
-        runs = runs and host.process.alive and not host.process.paused
+        process = host.process
+        runs = host.node is leader and leader.is_up and process is not None and process.alive and not process.paused
         if undisturbed and runs and leader.core.role == RaftRole.LEADER and leader.core.term == term:
             self._simulation.truth.wrong(
                 f"node {node_id} leads on, {self._loop.now - since:.2f} s after it was cut off"

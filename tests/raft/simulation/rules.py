@@ -75,7 +75,7 @@ class Rules:
 
     def _listen_to(self, member: Member) -> None:
         """Hear what it tells others, as it leaves."""
-        outbox, log = member.raft._running._outbox, member.core.log
+        outbox, log = member.runner._outbox, member.core.log
         deliver, host = outbox._deliver, f"n{member.node_id}"
 
         def overheard(peer: BrokerId, message: Message) -> None:
@@ -111,7 +111,7 @@ class Rules:
             self.truth.wrong(f"node {member.node_id} changes the voters before it has committed an entry of its term")
         log = core.log.between(0, len(core.log))
         pending = [e.index for e in log if e.kind == EntryKind.VOTERS and e.index > core.commit_index]
-        if len([index for index in pending if index > own]) > 1:
+        if len([index for index in pending if own is None or index > own]) > 1:
             self.truth.wrong(f"node {member.node_id} changes the voters at {pending}, none of them committed")
 
     def _majority_has(self, node_id: int, index: int) -> bool:
@@ -139,7 +139,7 @@ class Rules:
         return log.base.index >= index or (log.durable_index >= index and log.term_at(index) == term)
 
     def _check_member(self, member: Member) -> None:
-        core, runner = member.core, member.raft._running
+        core, runner = member.core, member.runner
         if core.term >= FORGED_TERM:
             self.truth.wrong(f"node {member.node_id} has taken term {core.term} from a program that is no node")
         if runner._outbox.count() > OUTBOX_MAX:

@@ -180,7 +180,7 @@ class UntouchedMember(Member):
         size = plan.size
         self._batch_bytes = plan.settings.append_bytes_max
         self.node_id = node_id
-        self.machine = WatchedRegisters(node_id, truth)
+        self.machine = self._registers = WatchedRegisters(node_id, truth)
         self._ports = ports
         self._peers = [peer for peer in range(1, size + 1) if peer != node_id]
         self._bootstrap = voters(*range(1, size + 1))
@@ -196,9 +196,10 @@ class UntouchedMember(Member):
     async def run(self) -> None:
         window._NOW.set(self._ports.clock.monotonic)  # for all tasks that begin here
         self._obj = UntouchedObj(
-            self.node_id, self._peers, self.machine, self._disk, self._ports.random, self._batch_bytes
+            self.node_id, self._peers, self._registers, self._disk, self._ports.random, self._batch_bytes
         )
-        self.raft = UntouchedRaft(self._obj, self._bootstrap)  # type: ignore[assignment]  # as much as is asked for
+        self._untouched = UntouchedRaft(self._obj, self._bootstrap)
+        self.raft = self._untouched  # type: ignore[assignment]  # as much as is asked for
         await self._ports.network.listen(f"n{self.node_id}:{PORT}", unary={}, streaming={METHOD: self._serve})
         async with asyncio.TaskGroup() as group:
             group.create_task(self._tick())
@@ -208,13 +209,13 @@ class UntouchedMember(Member):
     async def _tick(self) -> None:
         assert self._obj is not None
         while True:
-            self.raft.woken.clear()
+            self._untouched.woken.clear()
             self._obj.doTick(0)
             if self._obj._isLeader():
                 self._truth.leads(f"n{self.node_id}", self._obj.raftCurrentTerm)
             try:
                 async with asyncio.timeout(TICK_S):
-                    await self.raft.woken.wait()
+                    await self._untouched.woken.wait()
             except TimeoutError:
                 pass
 
@@ -225,7 +226,9 @@ class UntouchedMember(Member):
             try:
                 async with channel.stream(METHOD) as stream:
                     await stream.send(str(self.node_id).encode())
-                    queue, filled = transport.queues[str(peer)] = (deque(), asyncio.Event())
+                    queue: deque[bytes] = deque()
+                    filled = asyncio.Event()
+                    transport.queues[str(peer)] = queue, filled
                     transport._onNodeConnected(LabNode(str(peer)))
                     while True:
                         while queue:
@@ -246,7 +249,7 @@ class UntouchedMember(Member):
         mine = self._inbound[peer] = self._inbound.get(peer, 0) + 1
         while (data := await stream.recv()) is not None and self._inbound[peer] == mine:
             self._obj._SyncObj__transport._onMessageReceived(LabNode(peer), pickle.loads(data))
-            self.raft.woken.set()
+            self._untouched.woken.set()
 
 
 class NoRules(Rules):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from streamlog.errors import NotControllerError, StreamlogError
 from streamlog.model import BrokerId
@@ -174,7 +174,7 @@ class Changer:
             await self._attempt(self._replace_wiped)
             await asyncio.sleep(0.05)
 
-    async def _attempt(self, change: Callable[[Member], asyncio.Future[None]]) -> None:
+    async def _attempt(self, change: Callable[[Member], Awaitable[None]]) -> None:
         leader = self._cluster.leader()
         if leader is None:
             return
