@@ -155,7 +155,7 @@ class VoterMember:
         return known
 
     def voters(self) -> VoterSet:
-        observed = None if self._observer is None else self._observer.told_voters
+        observed = None if self._observer is None else self._observer.received_voters
         return observed or (self._raft.voters() if self._up else self._owner.voters)
 
     def held(self) -> Mapping[BrokerId, RaftIndex]:

@@ -1,16 +1,17 @@
-"""The ports: everything that node code may know of the world outside it.
+"""The ports: the only way from node code to the world outside it.
 
 Node code imports `asyncio`, `streamlog.ports` and pure modules, and gets clock, randomness, disk, network, workers
-and probe through its constructor. The contracts stand one a file here; the real adapters beside them
-(`posix_disk`, `grpc_adapter`, `system`); the simulated ones in `streamlog.sim`. One conformance suite per port
+and probe through its constructor. Each contract is a file here, next to the real adapters (`posix_disk`,
+`grpc_adapter`, `system`); the simulated adapters are in `streamlog.sim`. One conformance suite per port
 (`tests/ports/`) runs against both.
 
-Rules, equal in both worlds:
+Rules, the same for both:
 
 - asyncio itself is the scheduler port: sleep, timeout, TaskGroup, Event, Queue, Future.
-- A call without `await` is page-cache fast and never yields. A call with `await` may yield, be cancelled, or fail.
-- An awaited call that raises leaves its effect UNKNOWN: a sync may have reached the disk, a request may have been
-  carried out.
+- A call without `await` is as fast as the page cache and never yields. A call with `await` may yield, be cancelled, or
+  fail.
+- The effect of an awaited call that raises is UNKNOWN: a sync may have reached the disk, a request may have been
+  executed.
 """
 
 from streamlog.ports.bundle import Ports

@@ -1,4 +1,4 @@
-"""All the ports of one node, as its constructor gets them: the same shape in production and in simulation."""
+"""All ports of one node, as its constructor gets them, in production and in simulation."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""The disk: files, names, and what of them is durable.
+"""The disk: files, names, and which of their changes are durable.
 
 Contract
 - Paths are absolute, parts joined by `/`. Errors are OSError with the kernel's errno.
 - `pwritev` and `truncate` change the page cache: other readers see them at once, kill -9 keeps them, a power cut
-  may keep any subset of the unsynced sectors (and may extend the file by zeros that nobody wrote).
+  may keep any subset of the unsynced sectors (and may extend the file by zeros that were never written).
 - A name (create, rename, unlink, mkdir) is durable only after `sync_dir` of its directory; syncing a file does not
   sync its name. Until then a power cut may keep any prefix of a directory's changes.
-- A sync that raised is final: the dirty pages may be gone while the next sync says OK. Never retry; take the log
-  directory offline.
+- A sync that raised is final: the dirty pages may be lost while the next sync reports success. Never retry; take the
+  log directory offline.
 - `pwritev` writes all or raises OSError after any prefix of it was written (ENOSPC writes short first).
-- Calls without `await` never wait for the device, but for memory pressure; calls with `await` do their work in
+- Calls without `await` do not wait for the device, except under memory pressure; calls with `await` do their work in
   another thread.
 """
 
@@ -23,11 +23,11 @@ T = TypeVar("T")
 
 
 class Mapping(Protocol):
-    """A read-only window on a file's first bytes. Later writes through the file are seen in it."""
+    """A read-only window on a file's first bytes. Later writes to the file are visible in it."""
 
     @property
     def view(self) -> memoryview:
-        """As long as the size that was mapped. Slices of it must be released before `close`."""
+        """Of the mapped size. Slices of it must be released before `close`."""
         ...
 
     def close(self) -> None: ...
@@ -44,14 +44,14 @@ class File(Protocol):
     def size(self) -> int: ...
 
     def pread(self, size: int, offset: int) -> bytes:
-        """Up to `size` bytes; shorter only at the end of the file. May wait for the device where the page cache
-        lacks them: for small reads and recovery. Serving data goes by `try_pread` and `read`.
+        """Up to `size` bytes; shorter only at the end of the file. May wait for the device if the page cache does not
+        hold them: for small reads and recovery. Data is served by `try_pread` and `read`.
         """
         ...
 
     def data_from(self, offset: int) -> int:
-        """The first position at or behind `offset` where anything but a hole may be; the size where there is only a
-        hole, `offset` where nobody knows. What is skipped reads as zeros.
+        """The first position at or after `offset` that may not be in a hole; the file's size if only a hole follows,
+        `offset` if holes are unknown. The skipped range reads as zeros.
         """
         ...
 
@@ -64,11 +64,11 @@ class File(Protocol):
         ...
 
     async def read_with(self, size: int, offset: int, work: Callable[[bytes], T]) -> T:
-        """As `read`; `work` gets what was read, in the same thread, and its result (or error) is that of the call."""
+        """As `read`; `work` gets the bytes in the same thread, and its result (or error) is that of the call."""
         ...
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> None:
-        """Write the buffers one behind the other from `offset` on, without joining them."""
+        """Write the buffers one after the other from `offset` on, without joining them."""
         ...
 
     def truncate(self, size: int) -> None:
@@ -86,7 +86,7 @@ class File(Protocol):
         ...
 
     async def sync(self) -> None:
-        """fdatasync: all that was written before the call is durable when it returns."""
+        """fdatasync: everything written before the call is durable when it returns."""
         ...
 
     def close(self) -> None:
@@ -100,7 +100,7 @@ class DirectoryLock(Protocol):
 
 class FileSystem(Protocol):
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and writing. `create`: make it if missing (mode 0600), keep what is there."""
+        """Open for reading and writing. `create`: create it if missing (mode 0600), keep its content otherwise."""
         ...
 
     def open_readonly(self, path: str) -> File:
@@ -134,13 +134,13 @@ class FileSystem(Protocol):
         ...
 
     async def sync_all(self, path: str) -> None:
-        """syncfs of the file system that holds `path`: all files and names on it, written before the call. Tells of
-        writes that failed since the first call for this `path`.
+        """syncfs of the file system of `path`: all its files and names, as written before the call. Raises if a write
+        failed since the first call for this `path`.
         """
         ...
 
     def free_bytes(self, path: str) -> int:
-        """What can still be written to the file system of `path`."""
+        """Free space of the file system of `path`."""
         ...
 
     def total_bytes(self, path: str) -> int:
@@ -148,7 +148,7 @@ class FileSystem(Protocol):
         ...
 
     def lock(self, path: str) -> DirectoryLock:
-        """Take the exclusive advisory lock on the file `path`, making it if missing. BlockingIOError when another
-        process (or another node in this one) holds it. Freed when the process dies.
+        """Take the exclusive advisory lock on the file `path`, which is created if missing. BlockingIOError if another
+        process (or another node in this one) holds it. Released when the process ends.
         """
         ...

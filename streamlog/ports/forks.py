@@ -1,7 +1,7 @@
-"""Forked processes: clients live in threads, their own and gRPC's, and a fork leaves all of them behind.
+"""Forked processes: clients need threads, their own and gRPC's, which a forked process does not have.
 
-A call of a client that came along with the fork would wait for ever, a new one hangs or crashes in gRPC, whose locks
-came along as they stood. So both are refused. A process whose ancestors have used no network may use one.
+In a forked process, a call of an inherited client would wait for ever, and a new client hangs or crashes in gRPC, whose
+locks were copied in the state they had. So both are refused. A process whose ancestors have not used the network may.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from streamlog.errors import ClientClosedError
 
 class _Process(Struct):
     uses_network: bool = False
-    is_forked: bool = False  # from one that used the network, or was itself forked from such a one
+    is_forked: bool = False  # from one that used the network, or from a fork of such a process
 
 
 _this: Final = _Process()
@@ -31,13 +31,13 @@ def check_process() -> None:
     """ClientClosedError."""
     if _this.is_forked:
         raise ClientClosedError(
-            "this process was forked from one that had used a streamlog client, and none works in it: make the first"
-            " one after the fork, or start processes by spawn, as multiprocessing.set_start_method('spawn') does"
+            "this process was forked from one that had used a streamlog client, and no client works in it: create the"
+            " first client after the fork, or spawn processes, as multiprocessing.set_start_method('spawn') does"
         )
 
 
 def note_use() -> None:
-    """That this process uses the network. ClientClosedError."""
+    """Note that this process uses the network. ClientClosedError."""
     check_process()
     _this.uses_network = True
 

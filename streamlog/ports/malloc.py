@@ -1,7 +1,7 @@
-"""What malloc does with large blocks of memory. It is for a whole process, so its owner's choice and never a client's.
+"""How malloc handles large blocks of memory. It is set for a whole process: the daemon's choice, not a client's.
 
-A record batch on its way is some hundred KiB to 1 MiB: above glibc's threshold of 128 KiB, so that each one would be
-mapped, zeroed by the kernel and unmapped again. Kept instead, the process is larger by what it once needed at a time.
+A record batch is some hundred KiB to 1 MiB large: above glibc's threshold of 128 KiB, so each one would be mapped,
+zeroed by the kernel and unmapped again. If malloc keeps the memory, the process stays as large as its peak demand.
 So free memory of the heap is returned to the kernel now and then (`HeapTrimmer`): after a crowd of readers a node is as
 small as before.
 """
@@ -22,7 +22,7 @@ _TRIM_THRESHOLD_BYTES: Final = 64 << 20  # of free memory at the top of the heap
 
 
 def keep_large_blocks() -> bool:
-    """Doubled a node's throughput of 1 KB records when measured. False where the C library has no mallopt."""
+    """Doubled a node's throughput of 1 KB records when measured. False if the C library has no mallopt."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False
@@ -37,7 +37,7 @@ _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 def trim_heap() -> bool:
-    """What is free in all of malloc's heaps, to the kernel. False where the C library has no malloc_trim."""
+    """Return free memory of all heaps to the kernel. False if the C library has no malloc_trim."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     return trim is not None and trim(0) == 1
 
@@ -47,14 +47,14 @@ def resident_bytes() -> int:
 
 
 class HeapTrimmer:
-    """`run` it in a process that keeps large blocks. It does something only once the process has stopped growing: what
-    is in use and freed all the time had better stay. It takes milliseconds, and a thread of its own.
+    """`run` it in a process that keeps large blocks. It trims only once the process has stopped growing: memory that is
+    used and freed all the time is better kept. Trimming takes milliseconds, in another thread.
     """
 
     def __init__(self) -> None:
         self.count = 0
-        self._least_bytes = resident_bytes()  # after the last time
-        self._before_bytes = 0  # at the last look
+        self._least_bytes = resident_bytes()  # after the last trim
+        self._before_bytes = 0  # at the last check
 
     async def run(self) -> None:
         while True:

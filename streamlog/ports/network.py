@@ -6,12 +6,12 @@ Contract
 - A stream is FIFO in each direction and ends once, with a status. Nothing is resent or replayed after a break.
 - `send` waits while the peer does not read (back-pressure); nothing is buffered without bound.
 - A client that cancels, times out or vanishes cancels the handler.
-- A handler ends a call with an error by raising RpcError, or a StreamlogError, which is answered by its status and
-  message. Anything else is a bug: the server's owner is told (`on_crash` of the adapters), the caller gets UNKNOWN
-  without a word of the cause.
+- A handler ends a call with an error by raising RpcError, or a StreamlogError, whose status and message are returned.
+  Any other exception is a bug: it is passed to the server's owner (`on_crash` of the adapters), the caller gets UNKNOWN
+  without the cause.
 - At most one `send` and one `recv` of a stream at a time, no `send` after `done_sending`; InvariantError otherwise.
-- Cancelling a `send` or `recv` (a time-out around it, too) ends the call on the calling side and the stream's use on
-  the serving side: nobody could tell which message was lost.
+- Cancelling a `send` or `recv` (by a timeout around it, too) ends the call on the calling side and the use of the
+  stream on the serving side: which message was lost would be unknown.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from msgspec import Struct, field
 from streamlog.errors import Status, StreamlogError, grpc_status
 
 CRASHED: Final = "the handler failed"
-"""All that a caller is told of a handler that raised what it must not."""
+"""The whole message of a call whose handler raised an unexpected exception."""
 
 
 class RpcError(Exception):
@@ -49,31 +49,31 @@ class RpcError(Exception):
 
 
 class CallInfo(Struct, frozen=True, kw_only=True):
-    """What a handler may know of its caller."""
+    """What a handler knows of its call and caller."""
 
     method: str
     peer: str  # address of the other end, for logs
     metadata: Mapping[str, str] = field(default_factory=dict)
     identity: str | None = None  # subject of the verified client certificate
     deadline: float | None = None  # on Clock.monotonic(); None: the caller waits for ever
-    # What the transport has to say of the call beyond its handler; None: nothing, the call is over with its handler.
+    # The transport's part of the call after its handler has returned; None: the call ends with its handler.
     transport: CallTransport | None = None
 
-    def when_over(self, work: Callable[[], object]) -> bool:
-        """`work` is called once nothing of the call is held any more, its answer neither; False: it never is."""
+    def on_release(self, work: Callable[[], object]) -> bool:
+        """Call `work` once the call and its response are released; False: it will not be called."""
         if self.transport is None:
             return False
-        self.transport.when_over(work)
+        self.transport.on_release(work)
         return True
 
     def abandon(self) -> None:
-        """Let go of the call, and of an answer that is not taken: the caller gets CANCELLED, if anything."""
+        """End the call, and drop a response that the caller does not read: the caller gets CANCELLED, if anything."""
         if self.transport is not None:
             self.transport.abandon()
 
 
 class CallTransport(Protocol):
-    def when_over(self, work: Callable[[], object], /) -> None: ...
+    def on_release(self, work: Callable[[], object], /) -> None: ...
 
     def abandon(self) -> None: ...
 
@@ -82,16 +82,16 @@ class Stream(Protocol):
     """One end of a call that carries many messages each way."""
 
     async def send(self, message: bytes) -> None:
-        """Hand one message to the transport; waits while the peer's window is full. RpcError once it is over."""
+        """Pass one message to the transport; waits while the peer's window is full. RpcError after the call's end."""
         ...
 
     async def recv(self) -> bytes | None:
-        """The next message; None when the other side has ended cleanly; RpcError when the call failed."""
+        """The next message; None if the other side ended the stream; RpcError if the call failed."""
         ...
 
     async def done_sending(self) -> None:
-        """Half-close: the other side's `recv` gives None after what was sent. A no-op on the serving side, which
-        ends by returning from its handler.
+        """Half-close: the other side's `recv` returns None after the last message. A no-op on the serving side, which
+        ends the stream by returning from its handler.
         """
         ...
 
@@ -101,7 +101,7 @@ StreamHandler: TypeAlias = Callable[[Stream, CallInfo], Awaitable[None]]
 
 
 class Channel(Protocol):
-    """A way to one address; connects when first used and again, with back-off, after a break."""
+    """The calling side of one address; connects on first use, and again, with backoff, after a disconnect."""
 
     async def unary(
         self,
@@ -111,12 +111,12 @@ class Channel(Protocol):
         timeout_s: float,
         metadata: Mapping[str, str] | None = None,
     ) -> bytes:
-        """RpcError(UNAVAILABLE) at once where the address refuses; DEADLINE_EXCEEDED after `timeout_s`."""
+        """RpcError(UNAVAILABLE) at once if the address refuses; DEADLINE_EXCEEDED after `timeout_s`."""
         ...
 
     def stream(self, method: str, *, metadata: Mapping[str, str] | None = None) -> AbstractAsyncContextManager[Stream]:
-        """Entering the block raises RpcError where the call cannot be made, or has failed already; leaving it cancels
-        the call unless it is over.
+        """Entering the block raises RpcError if the call cannot be made, or has failed already; leaving it cancels
+        the call unless it has ended.
         """
         ...
 
@@ -126,7 +126,7 @@ class Channel(Protocol):
 class Server(Protocol):
     @property
     def address(self) -> str:
-        """`host:port` as bound (the port is the real one where 0 was asked for)."""
+        """The bound `host:port`, with the actual port if 0 was requested."""
         ...
 
     async def close(self, *, grace_s: float = 0.0) -> None:
@@ -142,7 +142,7 @@ class Network(Protocol):
         unary: Mapping[str, UnaryHandler],
         streaming: Mapping[str, StreamHandler],
     ) -> Server:
-        """Serve the methods at `host:port`. OSError(EADDRINUSE) where somebody else serves there."""
+        """Serve the methods at `host:port`. OSError(EADDRINUSE) if the address is in use."""
         ...
 
     def connect(self, address: str) -> Channel:

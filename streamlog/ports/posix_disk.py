@@ -1,17 +1,17 @@
 """The disk port on a POSIX file system: Linux, where each call below does what the contract says.
 
-What may wait for the device (syncs, cold reads) runs in two small thread pools, so that a slow read never holds up a
-sync. A third thread gives back what a removed file took: of a gigabyte in the page cache that takes the kernel 0.2 s.
-All else is a system call on the page cache, made on the event loop. One PosixFileSystem serves a node; it is used from
-its event loop only, but for the work in its own threads.
+Calls that may wait for the device (syncs, cold reads) run in two small thread pools, so that a slow read never delays a
+sync. A third thread frees the blocks of removed files: for a gigabyte in the page cache that takes the kernel 0.2 s.
+Everything else is a system call on the page cache, made on the event loop. One PosixFileSystem serves a node; it is
+used from the node's event loop only, except for the work in its own threads.
 
-A descriptor is closed when its file is closed and no thread works on it any more: closing it earlier would hand its
-number, with the sync still running, to the next file that is opened.
+A descriptor is closed when its file is closed and no thread uses it: if it were closed earlier, with a sync still
+running, the next file to be opened could get its number.
 
-What is opened is opened by way of `spare_files`: want of a descriptor is no failure of the disk.
+Files are opened through `spare_files`: a lack of descriptors is not a failure of the disk.
 
-Once a sync of a file has failed every later one fails too. The kernel reports such an error once and then says OK;
-whoever was to hear it may have been cancelled meanwhile.
+Once a sync of a file has failed, every later one fails too. The kernel reports such an error once, then success; and
+the caller that should have received it may have been cancelled.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ DIRECTORY_MODE: Final = 0o700
 IOV_MAX: Final = 1024
 """Buffers that one pwritev takes (<limits.h> on Linux)."""
 LARGE_BYTES: Final = 4 << 20
-"""A file of this size is given back by a thread; a smaller one takes no millisecond."""
+"""Removed files of this size are freed by a thread; a smaller one takes less than a millisecond."""
 UNLINKED_OPEN_MAX: Final = 256
-"""Files that wait for it. The page cache holds fewer segments, and what it does not hold goes quickly."""
+"""Removed files that wait to be freed. The page cache holds fewer segments, and uncached files are freed quickly."""
 
 _FALLOC_FL_KEEP_SIZE: Final = 1
 _NOT_SUPPORTED: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS})
@@ -69,7 +69,7 @@ _address_of.restype = ctypes.c_void_p
 
 
 class PosixMapping:
-    """A read-only shared mapping; lives on when its file is closed."""
+    """A read-only shared mapping; stays valid when its file is closed."""
 
     def __init__(self, file: PosixFile, descriptor: int, size: int) -> None:
         self._file = file
@@ -119,7 +119,7 @@ class PosixFile:
     def data_from(self, offset: int) -> int:
         descriptor = self._open()
         try:
-            # Nobody reads by this descriptor's position.
+            # The descriptor's position is not used by any read.
             return os.lseek(descriptor, offset, os.SEEK_DATA)
         except AttributeError:
             return offset  # a system without SEEK_DATA
@@ -141,7 +141,7 @@ class PosixFile:
                 return None
             raise
         if len(data) < size and offset + len(data) < os.fstat(descriptor).st_size:
-            return None  # the cache holds a first part of it
+            return None  # the cache holds only a first part of it
         return data
 
     async def read(self, size: int, offset: int) -> bytes:
@@ -171,7 +171,7 @@ class PosixFile:
             else:
                 os.posix_fallocate(descriptor, 0, size)
         except OSError:
-            os.ftruncate(descriptor, before)  # a full disk may have given a part of it
+            os.ftruncate(descriptor, before)  # a full disk may have allocated a part of it
             raise
 
     def map(self, size: int) -> PosixMapping:
@@ -182,7 +182,7 @@ class PosixFile:
         return mapping
 
     def unmapped(self, size: int) -> None:
-        """A mapping of this size has gone."""
+        """A mapping of this size was closed."""
         self._mapped.remove(size)
 
     async def sync(self) -> None:
@@ -211,7 +211,7 @@ class PosixFile:
         return self._descriptor
 
     async def _off_loop(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
-        """Run `work` in the pool; the descriptor stays open until it is over, cancelled or not."""
+        """Run `work` in the pool; the descriptor stays open until it has ended, cancelled or not."""
         with self._lock:
             self._uses += 1
         try:
@@ -232,7 +232,7 @@ class PosixFile:
 
 class PosixLock:
     def __init__(self, spares: SpareFiles, path: str) -> None:
-        """flock(2) belongs to the open file, so a second node in this process is kept out as another process is."""
+        """flock(2) belongs to the open file, so it excludes a second node in this process like another process."""
         self._descriptor: int | None = spares.open(path, os.O_RDWR | os.O_CREAT, FILE_MODE)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -247,16 +247,16 @@ class PosixLock:
 
 
 class PosixFileSystem:
-    """Close it when every file of it is closed: `close` waits for the threads."""
+    """Close it after all of its files: `close` waits for the threads."""
 
     def __init__(self, *, sync_threads: int = 4, read_threads: int = 4) -> None:
         self.syncers = ThreadPoolExecutor(sync_threads, "disk-sync")
         self.readers = ThreadPoolExecutor(read_threads, "disk-read")
         self._closers = ThreadPoolExecutor(1, "disk-free")
         self.spares = SpareFiles()
-        self._unlinked_open = threading.Semaphore(UNLINKED_OPEN_MAX)  # descriptors that it has to close
-        # One a directory that `sync_all` was called for, kept open: syncfs tells of a failed write those who had the
-        # file system open when it failed, and nobody else.
+        self._unlinked_open = threading.Semaphore(UNLINKED_OPEN_MAX)  # descriptors that wait to be closed
+        # One for each directory that `sync_all` was called for, kept open: syncfs reports a failed write only through
+        # descriptors that were open when it failed.
         self._syncfs_descriptors: dict[str, int] = {}
 
     def close(self) -> None:
@@ -267,7 +267,7 @@ class PosixFileSystem:
         self.spares.close()
 
     def close_syncfs_descriptors(self) -> None:
-        """Let go of the directories that `sync_all` holds open, so that their file system can be unmounted."""
+        """Close the directories that `sync_all` holds open, so that their file system can be unmounted."""
         for descriptor in self._syncfs_descriptors.values():
             os.close(descriptor)
         self._syncfs_descriptors.clear()
@@ -303,12 +303,12 @@ class PosixFileSystem:
                 self._closers.submit(self._close_unlinked, descriptor)
 
     def _open_large(self, path: str) -> int | None:
-        """Of a large file: the kernel gives back what a file took when its last descriptor is closed, not before."""
+        """A descriptor of a large file: the kernel frees a file's blocks when its last descriptor is closed."""
         if os.lstat(path).st_size < LARGE_BYTES or not self._unlinked_open.acquire(blocking=False):
             return None
         try:
             return os.open(path, os.O_PATH | os.O_NOFOLLOW)
-        except OSError:  # no descriptor is left; it goes without
+        except OSError:  # no descriptor is free: unlink frees the blocks at once
             self._unlinked_open.release()
             return None
 
@@ -359,7 +359,7 @@ class PosixFileSystem:
 
 
 def absolute(path: str) -> str:
-    """ValueError for a path that is not absolute: node code builds its paths, nobody sends them."""
+    """ValueError for a path that is not absolute: node code builds its paths, they never come from a request."""
     if not path.startswith("/") or "\0" in path or ".." in path.split("/"):
         raise ValueError(f"not an absolute path: {path!r}")
     return path
@@ -373,7 +373,7 @@ def _mode(path: str) -> int | None:
 
 
 def _pread(descriptor: int, size: int, offset: int) -> bytes:
-    """Until `size` bytes or the end: a single read gives no more than 2 GiB and may be cut by a signal."""
+    """Reads until `size` bytes or the end: a single read returns at most 2 GiB and may be interrupted by a signal."""
     data = os.pread(descriptor, size, offset)
     if len(data) == size or not data:
         return data
@@ -385,9 +385,9 @@ def _pread(descriptor: int, size: int, offset: int) -> bytes:
 
 
 def _pread_cached(descriptor: int, size: int, offset: int) -> bytes:
-    """What the page cache holds of it, read straight into the bytes that are returned. BlockingIOError: nothing.
+    """The part that the page cache holds, read directly into the returned bytes. BlockingIOError: it holds nothing.
 
-    os.preadv reads into a bytearray, and making bytes of that is a second copy of all that a node serves.
+    os.preadv reads into a bytearray, and converting that to bytes would copy everything that a node serves once more.
     """
     data: bytes = _new_bytes(None, size)
     vector = _IoVector(_address_of(data), size)
@@ -399,13 +399,13 @@ def _pread_cached(descriptor: int, size: int, offset: int) -> bytes:
 
 
 def _write_all(descriptor: int, buffers: Sequence[Buffer], offset: int) -> int:
-    """At most IOV_MAX buffers. The offset behind them, or OSError after a prefix."""
+    """Writes at most IOV_MAX buffers. Returns the offset after them; OSError after a prefix was written."""
     left = sum(map(len, buffers))
     while left:
         written = os.pwritev(descriptor, buffers, offset)
         offset += written
         left -= written
-        if left:  # short: the disk is about to be full, or there are more than 2 GiB
+        if left:  # short: the disk is almost full, or there are more than 2 GiB
             if not written:
                 raise OSError(errno.EIO, "a write of no bytes")
             buffers = _without(buffers, written)
@@ -413,7 +413,7 @@ def _write_all(descriptor: int, buffers: Sequence[Buffer], offset: int) -> int:
 
 
 def _without(buffers: Sequence[Buffer], size: int) -> list[Buffer]:
-    """What is left behind the first `size` bytes."""
+    """What follows the first `size` bytes."""
     rest: list[Buffer] = []
     for buffer in buffers:
         if size < len(buffer):
@@ -423,7 +423,7 @@ def _without(buffers: Sequence[Buffer], size: int) -> list[Buffer]:
 
 
 def _reserve(descriptor: int, size: int) -> None:
-    """fallocate(FALLOC_FL_KEEP_SIZE), or nothing where the file system cannot: it saves fragmentation, not data."""
+    """fallocate(FALLOC_FL_KEEP_SIZE), or nothing if the file system cannot: it only avoids fragmentation."""
     if _fallocate(descriptor, _FALLOC_FL_KEEP_SIZE, 0, size):
         number = ctypes.get_errno()
         if number not in _NOT_SUPPORTED:

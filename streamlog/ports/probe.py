@@ -1,4 +1,4 @@
-"""State changes, told once each by their owner: logs and metrics in production, the checker's feed in simulation."""
+"""Events of state changes, each reported once by the state's owner: logged in production, checked in simulation."""
 
 from __future__ import annotations
 
@@ -12,4 +12,4 @@ class Probe(Protocol):
 
 
 def no_probe(event: str, /, **fields: object) -> None:
-    """A probe that nobody listens to."""
+    """A probe that discards events."""

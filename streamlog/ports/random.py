@@ -15,5 +15,5 @@ class Random(Protocol):
     def randrange(self, start: int, stop: int | None = None) -> int: ...
 
     def getrandbits(self, k: int, /) -> int:
-        """An integer of `k` random bits: ids are made of these, never of uuid or os.urandom."""
+        """An integer of `k` random bits: ids are made from these, never by uuid or os.urandom."""
         ...

@@ -1,9 +1,9 @@
-"""Descriptors that are kept for the disk, so that it has some when others have taken the rest.
+"""Spare descriptors that are reserved for the disk, for when connections have taken all others.
 
 gRPC's core accepts connections until the process may open no more files, and then opening a segment or a checkpoint
-fails with EMFILE: no failure of the disk, and nothing that is to be taken for one. So the disk keeps a number of
-descriptors that lead nowhere. When an open fails for want of one, a spare one is closed and the open tried again; the
-spares are made up for as soon as there is room. ENFILE, the whole machine's limit, is met in the same way.
+fails with EMFILE, which is not a failure of the disk and must not be treated as one. So the disk reserves a number of
+descriptors. When an open fails for lack of one, a spare one is closed and the open is retried; spares are replaced as
+soon as descriptors are free again. ENFILE, the limit of the whole machine, is handled likewise.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 SPARE_FILES: Final = 64
-"""A log that rolls opens four, a checkpoint two, a snapshot a few; what is opened for good comes with topics."""
+"""A log that rolls opens four, a checkpoint two, a snapshot a few; files that stay open come with new topics."""
 NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
 
@@ -26,7 +26,7 @@ class SpareFiles:
         self._count = count
         self._spare: list[int] = []
         self._lock = threading.Lock()
-        self.used_count = 0  # since the start: how often one had to be given up
+        self.used_count = 0  # since the start: how often a spare one was closed for an open
         self.refill()
 
     @property
@@ -47,7 +47,7 @@ class SpareFiles:
             return descriptor
 
     def attempt(self, work: Callable[[], list[str]]) -> list[str]:
-        """`work`, which opens a descriptor for as long as it takes."""
+        """Run `work`, which opens a descriptor while it runs."""
         while True:
             try:
                 return work()
@@ -56,7 +56,7 @@ class SpareFiles:
                     raise
 
     def refill(self) -> None:
-        """As many as there is room for."""
+        """Reserve as many as the limit allows."""
         with self._lock:
             while len(self._spare) < self._count:
                 try:
@@ -71,7 +71,7 @@ class SpareFiles:
                 os.close(self._spare.pop())
 
     def _release_one(self) -> bool:
-        """One, if there is one: whoever is first takes it, so the open is tried as often as there are any."""
+        """Close a spare one; False if there is none. Another thread may take the freed one, so callers retry."""
         with self._lock:
             if not self._spare:
                 return False

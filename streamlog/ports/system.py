@@ -30,7 +30,7 @@ class SystemClock:
 
 
 def system_random() -> random.Random:
-    """The kernel's generator: ids made of it do not collide between nodes."""
+    """The kernel's generator: ids made from it do not collide between nodes."""
     return random.SystemRandom()
 
 
@@ -44,27 +44,27 @@ class ThreadWorkers:
         return await asyncio.get_running_loop().run_in_executor(self._pool, functools.partial(work, *args, **kwargs))
 
     def close(self) -> None:
-        """Waits for what runs; what has not begun is dropped."""
+        """Waits for running work; queued work is cancelled."""
         self._pool.shutdown(cancel_futures=True)
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """For a thread of its own: uvloop's where there is one."""
+    """For a thread with a loop of its own: uvloop's if it is installed."""
     return _new_event_loop() if _new_event_loop is not None else asyncio.new_event_loop()
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """`asyncio.run` under uvloop where there is one, with the collector at ease. Ctrl-C cancels `main` first."""
-    _ease_collector()
+    """`asyncio.run` with uvloop if it is installed, and fewer garbage collections. Ctrl-C cancels `main` first."""
+    _tune_garbage_collector()
     with asyncio.Runner(loop_factory=_new_event_loop) as runner:
         return runner.run(main)
 
 
-def _ease_collector() -> None:
-    """What was imported stays for good and need not be looked at; the rest is looked at less often.
+def _tune_garbage_collector() -> None:
+    """Imported modules are permanent and excluded from garbage collection; the rest is collected less often.
 
-    A node makes many small objects that live as long as a request and few cycles. At CPython's own thresholds the
-    collector took a tenth of the quorum's throughput (64 commands in flight, paired runs).
+    A node makes many small objects that live as long as a request, and few cycles. With CPython's default thresholds
+    the collector took a tenth of the quorum's throughput (64 commands in flight, paired runs).
     """
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""Work that would hold up the event loop: compression, conversion, a scan of a cold log."""
+"""Work that would block the event loop: compression, conversion, a scan of a cold log."""
 
 from __future__ import annotations
 

@@ -221,7 +221,7 @@ class Observer:
         self._logged_at: float | None = None  # when it was last said that nobody can be followed; None: somebody is
 
     @property
-    def told_voters(self) -> VoterSet | None:
+    def received_voters(self) -> VoterSet | None:
         """Those in effect, this node included where it votes; None while nobody is followed."""
         return self._told if self._source is not None else None
 

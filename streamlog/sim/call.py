@@ -107,7 +107,7 @@ class CallEnd:
     def _error(self) -> RpcError:
         status = self.status or _OK
         if status.status is Status.OK:
-            return RpcError(Status.UNAVAILABLE, "the call is over")
+            return RpcError(Status.UNAVAILABLE, "the call has ended")
         return RpcError(status.status, status.message, details_bin=status.details_bin)
 
     async def _change(self) -> None:
@@ -208,7 +208,7 @@ class ServerEnd(CallEnd):
 
     def abandon(self) -> None:
         """The client cancelled, its deadline passed, or the connection is gone."""
-        self.end(RpcError(Status.CANCELLED, "the caller has gone"))
+        self.end(RpcError(Status.CANCELLED, "the caller disconnected"))
         self._cancel_handler()
 
     def _cancel_handler(self) -> None:

@@ -193,7 +193,7 @@ async def test_a_send_after_the_end_says_that_the_call_is_over(net: Net) -> None
     server = await serve(net, streaming=leave)
     async with net.client.connect(server.address).stream(M) as stream:
         assert [await stream.recv(), await stream.recv()] == [b"bye", None]
-        assert await outcome(stream.send(b"x")) == ("UNAVAILABLE", "the call is over")
+        assert await outcome(stream.send(b"x")) == ("UNAVAILABLE", "the call has ended")
         await stream.done_sending()
 
 

@@ -314,7 +314,7 @@ def test_nobody_follows_a_voter_that_hears_no_leader() -> None:
         for gone in (1, 2):
             cluster.host(gone).crash()
         await asyncio.sleep(40)
-        assert follower.observer.told_voters is None
+        assert follower.observer.received_voters is None
         assert told["observer_stream_lost"] == 1
         cluster.start(1, 2)
         await cluster.put("k=1")

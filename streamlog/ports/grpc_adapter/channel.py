@@ -1,4 +1,4 @@
-"""The client's side of the network port over grpc.aio."""
+"""The calling side of the network port over grpc.aio."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streamlog.ports.network import RpcError
 
 
 class GrpcChannel:
-    """One connection; made when first used."""
+    """One connection; made on first use."""
 
     def __init__(self, address: str, settings: GrpcSettings, credentials: grpc.ChannelCredentials | None) -> None:
         self.closed = False
@@ -25,7 +25,7 @@ class GrpcChannel:
             self._channel = grpc.aio.insecure_channel(address, options)
         else:
             self._channel = grpc.aio.secure_channel(address, credentials, options)
-        # Callables by method: making one costs more than a call of it. As many as there are methods.
+        # Callables by method, which are more expensive to make than to call. At most as many as there are methods.
         self._unary: dict[str, grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]] = {}
         self._streams: dict[str, grpc.aio.StreamStreamMultiCallable[bytes, bytes]] = {}
 
@@ -68,7 +68,7 @@ class GrpcChannel:
             call.cancel()
 
     async def close(self) -> None:
-        """Calls that go on are cancelled."""
+        """Cancels calls in progress."""
         self.closed = True
         await self._channel.close()
 

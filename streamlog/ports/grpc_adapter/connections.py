@@ -1,13 +1,12 @@
-"""How many connections a server holds, in all and of one address: `max.connections`, `max.connections.per.ip`.
+"""Limits a server's connections, in total and per address: `max.connections`, `max.connections.per.ip`.
 
-gRPC's core accepts by itself and has no bound, so its sockets are looked at from beside: once a second the process's
-own descriptors are gone through, those whose own port is the server's are counted by the peer's address, and the
-surplus is shut down (shutdown(2)); gRPC sees the end of such a connection and closes it. Nothing of that is on the way
-of a call. What it does not cover is the second in between: a flood may take all descriptors for so long, and for that
-the disk keeps some of its own (`spare_files`).
+gRPC's core accepts connections without a limit, so its sockets are inspected from outside: once a second the process's
+descriptors are listed, those with the server's local port are counted by the peer's address, and the surplus is shut
+down (shutdown(2)); gRPC notices the end of such a connection and closes it. Calls do not pay for this. A flood may take
+all descriptors during the second in between; for that the disk reserves some (`spare_files`).
 
-Closed first: connections that have not sent a byte, then the newest; never one more than is too many. Those that do not
-finish the handshake in time gRPC closes itself (`grpc.server_handshake_timeout_ms`), as those that make no call
+Connections that have not sent a byte are closed first, then the newest, never more than the surplus. gRPC itself closes
+those that do not finish the handshake in time (`grpc.server_handshake_timeout_ms`) and those without calls
 (`grpc.max_connection_idle_ms`).
 """
 
@@ -26,7 +25,7 @@ from msgspec import Struct
 
 INTERVAL_S: Final = 1.0
 REPORT_S: Final = 60.0
-"""Between two reports while connections go on being closed."""
+"""Between two reports while connections are being closed."""
 _FAMILIES: Final = (socket.AF_INET, socket.AF_INET6)
 # struct tcp_info of <linux/tcp.h>: tcpi_bytes_received, since Linux 4.1.
 _BYTES_RECEIVED: Final = struct.Struct("=Q")
@@ -37,7 +36,7 @@ class ServerConnection(Struct, frozen=True):
     descriptor: int
     address: str  # of the peer, without its port
     port: int
-    is_silent: bool  # nothing has come of it yet
+    is_silent: bool  # it has not sent a byte yet
 
 
 class ConnectionLimits(Struct, frozen=True, kw_only=True):
@@ -48,28 +47,28 @@ class ConnectionLimits(Struct, frozen=True, kw_only=True):
 def surplus(
     connections: Iterable[ServerConnection], first_seen: dict[tuple[str, int], int], limits: ConnectionLimits
 ) -> list[ServerConnection]:
-    """Those to be closed. `first_seen`: by peer, a number that rises with time. Pure."""
+    """The connections to close. `first_seen`: by peer, a number that rises with time. Pure."""
     per_address: dict[str, list[ServerConnection]] = defaultdict(list)
     for one in connections:
         per_address[one.address].append(one)
     closed: list[ServerConnection] = []
-    for of_one in per_address.values():  # the ones to go stand last
+    for of_one in per_address.values():  # the ones to close first are last
         of_one.sort(key=lambda one: (one.is_silent, first_seen[one.address, one.port]))
         while len(of_one) > limits.per_address:
             closed.append(of_one.pop())
     left = sum(map(len, per_address.values()))
-    while left > limits.total:  # of whoever has most
+    while left > limits.total:  # of the address that has most
         closed.append(max(per_address.values(), key=len).pop())
         left -= 1
     return closed
 
 
 class ConnectionWatch:
-    """Of one server. `run` it."""
+    """Enforces the limits of one server; `run` is its task."""
 
     def __init__(self, port: int, limits: ConnectionLimits, report: Callable[[str], None]) -> None:
         self.count = 0
-        self.closed_count = 0  # for being too many, since the start
+        self.closed_count = 0  # since the start
         self._port = port
         self._limits = limits
         self._report = report
@@ -85,13 +84,13 @@ class ConnectionWatch:
             if closed and loop.time() - self._reported_at >= REPORT_S:
                 self._reported_at = loop.time()
                 self._report(
-                    f"{self.count + closed} connections to port {self._port}: {closed} were closed, those that said "
-                    f"nothing and the newest first; {self._limits.total} may be (max.connections), "
-                    f"{self._limits.per_address} of one address (max.connections.per.ip)"
+                    f"{self.count + closed} connections to port {self._port}: {closed} were closed, silent ones and "
+                    f"the newest first; the limits are {self._limits.total} (max.connections) and "
+                    f"{self._limits.per_address} from one address (max.connections.per.ip)"
                 )
 
     def scan(self) -> int:
-        """How many were closed."""
+        """Closes the surplus. Returns how many were closed."""
         found = list(connections_of(self._port))
         self._scans += 1
         seen = self._first_seen
@@ -103,18 +102,18 @@ class ConnectionWatch:
 
 
 def connections_of(port: int) -> Iterator[ServerConnection]:
-    """Sockets of this process whose own port it is, but those that listen."""
+    """Connected sockets of this process with this local port."""
     for descriptor in _descriptors():
         try:
             made = socket.socket(fileno=descriptor)
-        except OSError:  # no socket, or closed meanwhile
+        except OSError:  # not a socket, or closed meanwhile
             continue
         try:
             if made.family in _FAMILIES and made.type == socket.SOCK_STREAM and made.getsockname()[1] == port:
                 peer = made.getpeername()
                 info = made.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
                 yield ServerConnection(descriptor, peer[0], peer[1], is_silent=_received(info) == 0)
-        except OSError:  # it listens, or has ended
+        except OSError:  # a listening or disconnected socket
             pass
         finally:
             made.detach()
@@ -122,7 +121,7 @@ def connections_of(port: int) -> Iterator[ServerConnection]:
 
 def _received(info: bytes) -> int:
     if len(info) < _BYTES_RECEIVED_AT + _BYTES_RECEIVED.size:
-        return 1  # an old kernel does not say
+        return 1  # unknown on an old kernel
     received: int = _BYTES_RECEIVED.unpack_from(info, _BYTES_RECEIVED_AT)[0]
     return received
 
@@ -130,12 +129,12 @@ def _received(info: bytes) -> int:
 def _descriptors() -> Iterable[int]:
     try:
         return [int(name) for name in os.listdir("/proc/self/fd")]
-    except OSError:  # no descriptor is left for that
+    except OSError:  # no descriptor is free to list them
         return range(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
 def _shut_down(one: ServerConnection, port: int) -> bool:
-    """Unless the descriptor is another's by now."""
+    """False if the descriptor has another connection by now."""
     try:
         made = socket.socket(fileno=one.descriptor)
     except OSError:

@@ -1,9 +1,9 @@
-"""What gRPC makes asyncio say that means nothing.
+"""Silences a harmless traceback that gRPC causes in asyncio.
 
-What a call waited for ends a moment after the call was cancelled, and gRPC tells its loop. That one may be closed
-by then, as after `asyncio.run`, or when a client with a thread of its own was closed: a RuntimeError in whatever other
-loop of the process has read gRPC's events, and a traceback by that loop's handler, though nobody waits for the news any
-more (seen with grpcio 1.85). All other events come as they should.
+An operation of a cancelled call completes a moment after the call, and gRPC notifies the call's event loop. That loop
+may be closed by then, as after `asyncio.run`, or when a client with its own thread was closed: then the loop of the
+process that reads gRPC's events gets a RuntimeError and logs a traceback, although nothing waits for the event (seen
+with grpcio 1.85). Other events are delivered normally.
 """
 
 from __future__ import annotations
@@ -25,5 +25,5 @@ _late_events: Final = _LateEvents()
 
 
 def silence_late_events() -> None:
-    """In this process. Idempotent."""
+    """For this process. Idempotent."""
     logging.getLogger("asyncio").addFilter(_late_events)

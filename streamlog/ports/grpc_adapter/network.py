@@ -1,7 +1,7 @@
 """The network port over grpc.aio, with opaque bytes. One event loop owns everything here.
 
-The network holds what it made: a grpc.aio server that nobody holds is collected and stops listening in silence. Close
-it before its loop closes.
+The network keeps references to its servers: an unreferenced grpc.aio server is collected and silently stops listening.
+Close the network before its loop.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from streamlog.ports.network import StreamHandler, UnaryHandler
 
 
 class GrpcNetwork:
-    """`on_crash` is told what a handler raised that it must not: the node is to stop. `on_connections` is told in
-    a sentence that there are too many. TLS: give both credentials.
+    """`on_crash` gets unexpected exceptions of handlers, `on_connections` a message when connections exceed the limits.
+    For TLS pass both credentials.
 
     ClientClosedError in a process that was forked from one with a network (`forks`).
     """
@@ -65,7 +65,7 @@ class GrpcNetwork:
         return channel
 
     async def close(self) -> None:
-        """Close what its owners left open."""
+        """Close channels and servers that are still open."""
         for channel in self._channels:
             await channel.close()
         for server in self._servers:

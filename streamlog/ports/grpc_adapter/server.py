@@ -1,4 +1,4 @@
-"""The server's side of the network port over grpc.aio: handlers of opaque bytes, found by the method's full name."""
+"""The serving side of the network port over grpc.aio: handlers of opaque bytes, by full method name."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from streamlog.ports.grpc_adapter.stream import Context, ServerStream
 from streamlog.ports.network import CRASHED, CallInfo, RpcError, StreamHandler, UnaryHandler
 
 ABORT_TIMEOUT_S: Final = 10.0
-"""How long a status waits for messages before it that the client has not taken; then the call is reset (CANCELLED)."""
+"""A status waits so long for earlier messages that the client has not read; then the call is reset (CANCELLED)."""
 
 HANDLERS_END_S: Final = 2.0
 """How long `close` waits for handlers that end. gRPC prints a traceback for each that the end of the loop cancels."""
 
 
 class GrpcServer:
-    """Made, started, closed: once each."""
+    """Made, started and closed once."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class GrpcServer:
         credentials: grpc.ServerCredentials | None,
         report: Callable[[str], None],
     ) -> None:
-        """OSError where the address cannot be had. `report`: what its owner is to know of its connections."""
+        """OSError if the address cannot be bound. `report`: gets messages about connections over the limits."""
         self.closed = False
         self._handlers = handlers
         self._server = grpc.aio.server(options=settings.server())
@@ -69,7 +69,7 @@ class GrpcServer:
 
 
 class Handlers(grpc.GenericRpcHandler):
-    """gRPC itself answers UNIMPLEMENTED for what is not there. `verified`: clients show certificates."""
+    """gRPC itself answers UNIMPLEMENTED for unknown methods. `verified`: clients present certificates."""
 
     def __init__(
         self,
@@ -133,16 +133,16 @@ class Handlers(grpc.GenericRpcHandler):
         except asyncio.CancelledError as error:
             clear_tracebacks(error)
             raise
-        except Exception as error:  # noqa: BLE001  told to the owner, not hidden
+        except Exception as error:  # noqa: BLE001  passed to the owner
             refusal = RpcError(Status.UNKNOWN, CRASHED)
             self._on_crash(error)
         trailer = ((DETAILS_KEY, refusal.details_bin),) if refusal.details_bin else ()
         try:
             async with asyncio.timeout(ABORT_TIMEOUT_S):
                 await context.abort(TO_GRPC[refusal.status], refusal.message, trailer)
-        except grpc.aio.AbortError as error:  # gRPC keeps it with the call, and raises it again behind the handler
+        except grpc.aio.AbortError as error:  # gRPC keeps it with the call, and raises it again after the handler
             error.__traceback__ = None
-        except TimeoutError:  # the client does not read what comes before: gRPC resets the call that nobody holds
+        except TimeoutError:  # the client does not read earlier messages: gRPC resets the unreferenced call
             pass
         return None
 
@@ -159,15 +159,15 @@ class Handlers(grpc.GenericRpcHandler):
 
 
 class _Transport:
-    """Of one call; for its handler's task, in which gRPC also sends the answer."""
+    """The CallTransport of one call, in the task of its handler, which also sends the response."""
 
     __slots__ = ("_task",)
 
     def __init__(self) -> None:
         self._task = asyncio.current_task()
 
-    def when_over(self, work: Callable[[], object], /) -> None:
-        # Not the context's own callbacks: these stand on a cycle with it.
+    def on_release(self, work: Callable[[], object], /) -> None:
+        # Not the context's own callbacks, which form a reference cycle with it.
         if self._task is not None:
             self._task.add_done_callback(lambda _: work())
 
@@ -177,7 +177,7 @@ class _Transport:
 
 
 def _identity(context: Context) -> str | None:
-    """The subject of the client's certificate as RFC 2253 writes it, else its common name."""
+    """The subject of the client's certificate in RFC 2253 form, else its common name."""
     properties = context.auth_context()
     for key in ("x509_subject", "x509_common_name"):
         for value in properties.get(key, ()):
@@ -186,7 +186,7 @@ def _identity(context: Context) -> str | None:
 
 
 def _bind_error(address: str) -> OSError:
-    """grpc tells "failed to bind" and no more; the kernel tells the number."""
+    """The error number, which gRPC does not report: found by binding the address again."""
     host, _, port = address.rpartition(":")
     try:
         family, _, _, _, target = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)[0]

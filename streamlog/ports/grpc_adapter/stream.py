@@ -14,13 +14,13 @@ from streamlog.ports.network import RpcError
 StreamCall: TypeAlias = "grpc.aio.StreamStreamCall[bytes, bytes]"
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 
-# What grpc.aio makes of a send on a connection that has just broken, before the call's own end has come.
+# grpc.aio's message for a send on a connection that has just broken, before the call has its status.
 _SEND_FAILED: Final = "Internal error from Core"
-_CALL_ENDED: Final = grpc.aio.BaseError  # what the serving side gets once the call is over, or the server has stopped
+_CALL_ENDED: Final = grpc.aio.BaseError  # on the serving side, once the call has ended or the server has stopped
 
 
 class _ExclusiveUse:
-    """Sees to it that one task sends and one receives."""
+    """Checks that at most one task sends and one receives."""
 
     def __init__(self) -> None:
         self._sending = False
@@ -82,15 +82,15 @@ class ClientStream(_ExclusiveUse):
         await self._call.done_writing()
 
     async def _status_of_call(self) -> RpcError:
-        """What a send is told when the call is over."""
+        """The error of a send after the call has ended."""
         code = await self._call.code()
         if code is grpc.StatusCode.OK:
-            return RpcError(Status.UNAVAILABLE, "the call is over")
+            return RpcError(Status.UNAVAILABLE, "the call has ended")
         return _error(code, await self._call.details() or "")
 
 
 class ServerStream(_ExclusiveUse):
-    """What is used after its handler has ended, or after a cancelled use, says CANCELLED."""
+    """Uses after the handler has ended, or after a cancelled use, raise CANCELLED."""
 
     def __init__(self, context: Context) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class ServerStream(_ExclusiveUse):
         try:
             await self._context.write(message)
         except _CALL_ENDED as error:
-            raise RpcError(Status.CANCELLED, f"the caller has gone: {error}") from None
+            raise RpcError(Status.CANCELLED, f"the caller disconnected: {error}") from None
         except asyncio.CancelledError:
             self._cancelled = True
             raise
@@ -112,7 +112,7 @@ class ServerStream(_ExclusiveUse):
         try:
             message: Any = await self._context.read()  # or EOF, which the stubs do not know
         except _CALL_ENDED as error:
-            raise RpcError(Status.CANCELLED, f"the caller has gone: {error}") from None
+            raise RpcError(Status.CANCELLED, f"the caller disconnected: {error}") from None
         except asyncio.CancelledError:
             self._cancelled = True
             raise
@@ -123,7 +123,7 @@ class ServerStream(_ExclusiveUse):
             raise RpcError(Status.CANCELLED, "an earlier send or recv was cancelled")
 
     async def done_sending(self) -> None:
-        """The serving side ends by returning from its handler."""
+        """The serving side ends the stream by returning from its handler."""
 
 
 def from_grpc(error: grpc.aio.AioRpcError) -> RpcError:
@@ -141,7 +141,7 @@ def _error(code: grpc.StatusCode, message: str, details: bytes = b"") -> RpcErro
 
 
 def raise_if_channel_closed(call: grpc.aio.Call) -> None:
-    """For `except CancelledError`: closing a channel cancels its calls, but nobody cancelled the task that waits."""
+    """For `except CancelledError`: closing a channel cancels its calls, but not the task that waits for one."""
     task = asyncio.current_task()
     if call.cancelled() and task is not None and not task.cancelling():
         raise RpcError(Status.CANCELLED, "the channel was closed") from None

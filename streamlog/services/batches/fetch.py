@@ -67,7 +67,7 @@ class FetchHandler:
             if reader.held_bytes:
                 reader.try_keep(len(message))
                 reader.on_end = call.info.abandon
-                is_held = call.info.when_over(reader.close)
+                is_held = call.info.on_release(reader.close)
             return message
         finally:
             if not is_held:
