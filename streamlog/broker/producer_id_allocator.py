@@ -1,6 +1,6 @@
-"""Ids for idempotent producers. The controller hands them to nodes in blocks, so that most cost no round trip.
+"""Ids for idempotent producers. The controller allocates them to nodes in blocks, so that most cost no round trip.
 
-A node that restarts asks for a new block and leaves the rest of the old one unused: no id is ever given out twice.
+A node that restarts requests a new block and leaves the rest of the old one unused: no id is ever allocated twice.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ class ProducerIdAllocator:
         self._source = source
         self._next = 0
         self._end = 0  # half-open
-        self._asking = asyncio.Lock()  # one request for a block at a time
+        self._requesting = asyncio.Lock()  # one request for a block at a time
 
     async def next(self) -> ProducerId:
-        """An id that no other producer has had. StreamlogError where the controller cannot be asked."""
+        """An id that no other producer has had. StreamlogError where the controller cannot be reached."""
         while self._next == self._end:
-            async with self._asking:
+            async with self._requesting:
                 if self._next == self._end:
-                    await self._ask()
+                    await self._request_block()
         producer_id = ProducerId(self._next)
         self._next += 1
         return producer_id
 
-    async def _ask(self) -> None:
+    async def _request_block(self) -> None:
         first, count = await self._source.allocate_producer_ids()
         if count < 1 or first < self._end:
             raise InvariantError(f"a block of {count} producer ids from {first} on, after {self._end}")

@@ -1,10 +1,10 @@
 """The messages of a replication stream as bytes (streamlog.internal.v1.Replication). Protobuf ends here.
 
-What followers send is small and goes by generated code. What leaders send is mostly record batches, and protobuf's
-library would copy them twice more on the way out and once more on the way in. So the frame around them is written and
-read here: on the way out the only copy is the join, on the way in batches are views of the message. The frame is the
-fields' order and wire types of ReplicateResponse and ReplicaBatches; whatever else stands in a message (an error, a
-divergence, a field of a newer release) goes by generated code, which is also what the tests compare with.
+Followers' messages are small and use generated code. Leaders' messages are mostly record batches, which protobuf's
+library would copy twice more when encoding and once more when decoding. So the frame around them is encoded and decoded
+here: the join is the only copy on the leader, and on the follower batches are views of the message. The frame is the
+fields' order and wire types of ReplicateResponse and ReplicaBatches; all other fields (an error, a divergence, a field
+of a newer release) use generated code, with which the tests compare.
 """
 
 from __future__ import annotations
@@ -24,10 +24,13 @@ from streamlog.records.held_batch import HeldBatch
 
 METHOD: Final = "/streamlog.internal.v1.Replication/Replicate"
 REQUEST_BYTES_MAX: Final = 1 << 20
-"""Of what a follower sends in one message."""
+"""The largest message of a follower."""
 TOPIC_ID_SIZE: Final = 16
 HELD_MAX: Final = 1024
 """Batches that a follower names of one log: 30 bytes each."""
+
+CREDIT_MAX: Final = 2**63 - 1
+"""Credit without a limit."""
 
 _PARTITIONS: Final = tag(1, LENGTH_DELIMITED)
 _SLOT: Final = tag(1, VARINT)
@@ -72,23 +75,23 @@ class Request(NamedTuple):
 
 
 class Divergence(NamedTuple):
-    """Where the leader's log leaves the follower's: an epoch of the leader's (-1: none), and its end there."""
+    """Where the leader's log diverges from the follower's: an epoch of the leader's (-1: none), and its end there."""
 
     leader_epoch: LeaderEpoch
     end_offset: Offset
 
 
 class SlotUpdate(NamedTuple):
-    """From leader to follower, of one slot. With a divergence or an error the slot is over."""
+    """From leader to follower, for one slot. A divergence, a difference or an error ends the slot."""
 
     slot: int
     high_watermark: Offset
     log_start: Offset
-    batches: Sequence[Buffer] = ()  # whole batches; on the way in one view of the message, or nothing
+    batches: Sequence[Buffer] = ()  # whole batches; when decoded one view of the message, or nothing
     divergence: Divergence | None = None
     error: StreamlogError | None = None
-    differs_from: Offset | None = None  # the slot is over: from here on the follower's log is not the leader's
-    has_gaps: bool = False  # told in the first news of a slot
+    differs_from: Offset | None = None  # ends the slot: from here on the follower's log differs from the leader's
+    has_gaps: bool = False  # in the first update of a slot
 
 
 # -- from follower to leader
@@ -179,10 +182,10 @@ def _held(message: pb.Follow) -> list[HeldBatch]:
 # -- from leader to follower
 
 
-def encode_response(news: Iterable[SlotUpdate]) -> bytes:
-    """One ReplicateResponse. The batches are copied once, into the answer."""
+def encode_response(updates: Iterable[SlotUpdate]) -> bytes:
+    """One ReplicateResponse. The batches are copied once, into the result."""
     parts: list[Buffer] = []
-    for item in news:
+    for item in updates:
         head, size = _head(item), 0
         if item.batches:
             size = sum(map(len, item.batches))
@@ -217,9 +220,7 @@ def _head(item: SlotUpdate) -> bytes:
 
 
 def decode_response(data: bytes) -> list[SlotUpdate]:
-    """CorruptMessageError for what is no ReplicateResponse, or has offsets that none of ours can be. Batches are views
-    of `data`.
-    """
+    """CorruptMessageError if `data` is not a ReplicateResponse, or has invalid offsets. Batches are views of `data`."""
     view, position, found = memoryview(data), 0, []
     while position < len(data):
         what, position = read_varint(data, position, len(data))
@@ -229,22 +230,23 @@ def decode_response(data: bytes) -> list[SlotUpdate]:
         end = position + size
         if end > len(data):
             raise CorruptMessageError("a replication message is cut off", position=position)
-        news = _read_news(data, view, position, end)
-        if max(news.high_watermark, news.log_start, news.slot) > INT64_MAX:
-            raise CorruptMessageError(f"high watermark {news.high_watermark}, log start {news.log_start}", position=end)
-        found.append(news)
+        update = _read_update(data, view, position, end)
+        if max(update.high_watermark, update.log_start, update.slot) > INT64_MAX:
+            reason = f"high watermark {update.high_watermark}, log start {update.log_start}"
+            raise CorruptMessageError(reason, position=end)
+        found.append(update)
         position = end
     return found
 
 
-def _read_news(data: bytes, view: memoryview, start: int, end: int) -> SlotUpdate:
+def _read_update(data: bytes, view: memoryview, start: int, end: int) -> SlotUpdate:
     slot = high_watermark = log_start = 0
     batches: Sequence[Buffer] = ()
     position = start
     while position < end:
         what, position = read_varint(data, position, end)
         if what not in (_SLOT, _HIGH_WATERMARK, _LOG_START, _BATCHES):
-            return _parsed_news(view[start:end])
+            return _parsed_update(view[start:end])
         value, position = read_varint(data, position, end)
         if what == _SLOT:
             slot = value
@@ -260,12 +262,12 @@ def _read_news(data: bytes, view: memoryview, start: int, end: int) -> SlotUpdat
     return SlotUpdate(slot, Offset(high_watermark), Offset(log_start), batches)
 
 
-def _parsed_news(data: memoryview) -> SlotUpdate:
-    """With what the frame above does not know."""
+def _parsed_update(data: memoryview) -> SlotUpdate:
+    """With fields beyond the frame above."""
     try:
         message = parse(pb.ReplicaBatches, bytes(data), len(data))
     except InvalidRequestError as error:
-        raise CorruptMessageError(f"no message of a replication stream: {error.message}") from None
+        raise CorruptMessageError(f"not a message of a replication stream: {error.message}") from None
     divergence = None
     if message.HasField("diverging_epoch"):
         end = message.diverging_epoch

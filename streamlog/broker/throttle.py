@@ -1,11 +1,11 @@
-"""Bytes a second that a node gives to, or takes for, replicas that are not in sync: moved, or catching up.
+"""Bytes a second that a node sends to, or fetches for, replicas that are not in sync: reassigned, or catching up.
 
-    leader.replication.throttled.rate      the leader asks before it sends
-    follower.replication.throttled.rate    the follower asks before it grants credit (replication.proto)
+    leader.replication.throttled.rate      checked by the leader before it sends
+    follower.replication.throttled.rate    checked by the follower before it grants credit (replication.proto)
 
-A bucket with debt: who asks while it holds something may take more than that, and the next ones wait until it is paid
-back. So a batch that is larger than the bucket goes through, and the rate holds over any time that is longer than the
-burst. Replicas in sync never come here: what holds them up holds up the producers.
+A token bucket with debt: a caller that finds it above zero may take more than it holds, and the next ones wait until
+the debt is repaid. So a batch that is larger than the bucket passes, and the rate holds over any time longer than the
+burst. Replicas in sync are never throttled: what delays them delays the producers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from streamlog.ports import Clock
 UNLIMITED: Final = 2**63 - 1
 """The default of both settings."""
 BURST_S: Final = 0.1
-"""What has not been used is kept for so long."""
+"""Unused bytes are kept for so long."""
 
 
 class Throttle:
@@ -27,7 +27,7 @@ class Throttle:
         """`rate` in bytes a second, at least 1."""
         self._clock = clock
         self._rate = rate
-        self._level = self._capacity  # bytes; below 0: owed
+        self._level = self._capacity  # bytes; below 0: debt
         self._filled_s = clock.monotonic()
 
     @property
@@ -39,20 +39,20 @@ class Throttle:
         return max(1.0, self._rate * BURST_S)
 
     def set_rate(self, rate: int) -> None:
-        """The setting has changed. What was owed under the old rate is paid back under the new one."""
+        """The setting has changed. Debt from the old rate is repaid at the new one."""
         self._fill()
         self._rate = rate
         self._level = min(self._level, self._capacity)
 
     def wait_s(self) -> float:
-        """0: go on, and `charge`. Else ask again after so many seconds."""
+        """0: continue, and `charge`. Otherwise retry after so many seconds."""
         if not self.limited:
             return 0.0
         self._fill()
         return 0.0 if self._level > 0 else (1 - self._level) / self._rate
 
     def charge(self, size: int) -> None:
-        """So many bytes go."""
+        """So many bytes are sent or granted."""
         if self.limited:
             self._level -= size
 

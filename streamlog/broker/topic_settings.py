@@ -1,4 +1,4 @@
-"""What a topic's configuration means to its replicas on this node."""
+"""A topic's configuration as its replicas on this node need it."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class TopicSettings(Struct, frozen=True, kw_only=True):
     log: LogConfig
     limits: ProduceLimits
     min_insync_replicas: int | None  # as configured; None: by the number of replicas
-    codec: Codec | None  # what batches are stored with; None: as the producer sent them
+    codec: Codec | None  # of the stored batches; None: as the producer sent them
 
     @classmethod
     def of(cls, configs: NodeConfigs, name: str) -> TopicSettings:
-        """InvalidConfigError where a newer release has let something in that this one does not know."""
+        """InvalidConfigError for a value of a newer release that this one does not know."""
         values, config = configs.log_values(name), configs.topic(name)
         timestamp_type = TimestampType.LOG_APPEND_TIME if values.log_append_time else TimestampType.CREATE_TIME
         return cls(

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from streamlog.broker.table.partition_metadata import format_identity
+from streamlog.broker.table.partition_metadata import format_topic_id
 from streamlog.errors import (
     FencedLeaderEpochError,
     LeaderNotAvailableError,
@@ -36,7 +36,7 @@ def test_a_new_topic_gets_a_log_with_its_id(rig: Rig) -> None:
     rig.rest()
     assert rig.leader().topic_id == topic_id(1)
     content = rig.machine.fs.open("/data0/t-0/partition.metadata").pread(100, 0)
-    assert content == format_identity(topic_id(1)) == b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n"
+    assert content == format_topic_id(topic_id(1)) == b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n"
 
 
 def test_a_topic_deleted_is_renamed_and_removed_later(rig: Rig) -> None:
@@ -359,7 +359,7 @@ def test_compaction_stops_at_the_high_watermark(rig: Rig) -> None:
     leader = rig.leader()
     for index in range(8):
         data = batch([bytes(300_000)], keys=[b"the same"], timestamp=index)
-        rig.do(partial(append_to, leader, data, Acks.LEADER))
+        rig.do(partial(append_to, leader, data))
     rig.rest(100)
     assert len(leader.log.segments) > 2
     assert values_in(rig.machine.run(leader.log.read(Offset(0), 1))) == [bytes(300_000)]

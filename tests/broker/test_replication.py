@@ -312,7 +312,7 @@ def test_a_stream_of_a_former_registration_is_ended() -> None:
         cluster.fence(3)
         epoch = cluster.register(3)  # another process under its id
         await cluster.until(lambda: bool(cluster.told("replication_refused")))
-        assert "registered anew" in str(cluster.told("replication_refused")[0]["reason"])
+        assert "re-registered" in str(cluster.told("replication_refused")[0]["reason"])
         cluster.nodes[3].epoch = epoch
         cluster.heartbeat(3)
         await cluster.settled()

@@ -2,20 +2,20 @@
 
 Each partition that is followed goes through
 
-    waiting --stream up, its last batches read--> followed under a slot --batches, news--> followed
+    waiting --stream open, its last batches read--> followed under a slot --batches, facts--> followed
        ^                                        | diverging, differing, out of range, batches that do not fit,
        |                                        v disk busy
-       +--done, at once or after a pause---- mending          the slot is over; a task cuts the log, or waits
+       +--done, at once or after a pause---- repairing        the slot has ended; a task truncates the log, or waits
                                                 | its disk has failed
                                                 v
-                                             stopped          until somebody follows it anew
+                                             stopped          until it is followed again
 
-and `unfollow` ends it from anywhere. When the stream breaks every slot is over, and what was followed waits for the
-next stream; what is mended goes on being mended.
+`unfollow` ends it from any state. When the stream breaks every slot ends, and what was followed waits for the next
+stream; repairs continue.
 
-Up goes one message for all that is pending: new slots, positions, slots that are over. A position is told when the
-log's ackable end has moved; many syncs that come while a message is on its way are told by one. Down, a message is
-appended before the next one is read: a disk that cannot keep up holds up the stream, and nothing queues here.
+To the leader goes one message for all that is pending: new slots, positions, ended slots. A position is sent when the
+log's ackable end has moved; syncs that finish while a message is being sent share the next one. From the leader, a
+message is appended before the next one is read: a disk that cannot keep up blocks the stream, and nothing queues here.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from typing import Final
 
 from streamlog.broker import replica_wire as wire
 from streamlog.broker.following.follower_replica import FollowerReplica
-from streamlog.broker.leading.follower_slot import CREDIT_MAX
-from streamlog.broker.replica_wire import Follow, FollowerHello, Position, Request, SlotUpdate
+from streamlog.broker.replica_wire import CREDIT_MAX, Follow, FollowerHello, Position, Request, SlotUpdate
 from streamlog.broker.throttle import Throttle
 from streamlog.errors import (
     CorruptMessageError,
@@ -46,22 +45,22 @@ from streamlog.records.held_batch import HeldBatch
 FOLLOWS_PER_MESSAGE: Final = 2_000
 """Some 60 bytes each; the message has a bound (replica_wire.REQUEST_BYTES_MAX)."""
 HELD_COUNT: Final = 16
-"""Batches that are named to the leader when following begins; four times as many where they were not the leader's."""
+"""Batches that are named to the leader when following begins; four times as many each time they differed."""
 HELD_PER_MESSAGE: Final = 20_000
 READ_AT_ONCE: Final = 16
-"""Logs whose end is read."""
+"""Logs whose last batches are read at the same time."""
 RETRY_S: Final = (0.02, 1.0)
-"""Before a partition is followed anew that the leader refused: the first pause and the longest."""
-COMPLAIN_AGAIN_S: Final = 60.0
-"""What keeps a partition from being followed is logged when it begins, and so often while it lasts."""
+"""First and longest pause before a partition is followed again that the leader refused."""
+LOG_AGAIN_S: Final = 60.0
+"""Why a partition cannot be followed is logged at first, and then at this interval."""
 GRANT_BYTES: Final = 256 << 10
-"""Credit that a throttled follower gives at a time."""
+"""Credit that a throttled follower grants at a time."""
 
 
 class FollowState(enum.Enum):
     WAITING = enum.auto()
     FOLLOWED = enum.auto()
-    MENDING = enum.auto()
+    REPAIRING = enum.auto()
     STOPPED = enum.auto()
 
 
@@ -69,30 +68,30 @@ class Followed:
     """One partition on this link. Owned by it."""
 
     __slots__ = (
-        "complaint",
         "credit_bytes",
+        "failure_logged_s",
         "held",
         "held_count",
         "pause_s",
         "received_bytes",
         "replica",
+        "reported_end",
         "slot",
         "state",
         "timer",
-        "told_end",
     )
 
     def __init__(self, replica: FollowerReplica) -> None:
         self.replica = replica
         self.state = FollowState.WAITING
         self.slot = -1  # while FOLLOWED
-        self.told_end = Offset(0)  # in this slot
+        self.reported_end = Offset(0)  # in this slot
         self.received_bytes = 0  # in this slot
         self.credit_bytes: int | None = None  # in this slot; None: without limit
-        self.held: Sequence[HeldBatch] = ()  # the last batches of the log, while it waits
-        self.held_count = HELD_COUNT  # how many are named; more where those were not the leader's
-        self.complaint: float | None = None  # when it was logged last that it cannot be followed; None: it can
-        self.pause_s = RETRY_S[0]  # before the next attempt, where one failed
+        self.held: Sequence[HeldBatch] = ()  # the last batches of the log, while WAITING
+        self.held_count = HELD_COUNT  # how many are named; more after they differed
+        self.failure_logged_s: float | None = None  # when a failure was logged last; None: since then it was followed
+        self.pause_s = RETRY_S[0]  # before the next attempt, after a failed one
         self.timer: asyncio.TimerHandle | None = None
 
     def close(self) -> None:
@@ -102,7 +101,7 @@ class Followed:
 
 
 class FollowerLink:
-    """Owned by the links. All but `exchange` is synchronous; tasks that mend belong to `tasks`."""
+    """Owned by the links. All but `exchange` is synchronous; repairs are tasks of `tasks`."""
 
     def __init__(
         self,
@@ -113,21 +112,21 @@ class FollowerLink:
         random: Random,
         probe: Probe,
     ) -> None:
-        """`in_sync`: whether this node is in the ISR of the partition, as far as it knows."""
+        """`in_sync`: whether this node is in the ISR of the partition, by its metadata."""
         self._tasks = tasks
         self._throttle = throttle
         self._in_sync = in_sync
         self._random = random
         self._probe = probe
         self._followed: dict[FollowerReplica, Followed] = {}
-        self.has_worked = False  # the leader has said something on the present stream, or the last one
-        self._up = False
+        self.has_worked = False  # a message was received on the current stream, or the last one
+        self._is_open = False  # the stream
         self._next_slot = 0  # never falls within a stream
         self._slots: dict[int, Followed] = {}
         self._to_follow: dict[Followed, None] = {}
-        self._to_tell: dict[Followed, None] = {}
-        self._to_unfollow: list[int] = []  # of slots that were open when it was emptied last, so not more than those
-        self._to_grant: dict[Followed, None] = {}  # used their credit up
+        self._to_report: dict[Followed, None] = {}
+        self._to_unfollow: list[int] = []  # bounded by the slots that were open when it was last emptied
+        self._to_grant: dict[Followed, None] = {}  # have used up their credit
         self._grant_timer: asyncio.TimerHandle | None = None
         self._wake = asyncio.Event()
         self._reading = asyncio.Semaphore(READ_AT_ONCE)
@@ -146,53 +145,53 @@ class FollowerLink:
         """Idempotent."""
         followed = self._followed.pop(replica, None)
         if followed is not None:
-            self._end_slot(followed, tell=True)
+            self._end_slot(followed, notify=True)
             followed.close()
             self._to_follow.pop(followed, None)
 
     def _follow_again(self, followed: Followed) -> None:
-        """What the leader shall compare is read first, unless there is no leader to tell."""
+        """The batches for the leader to compare are read first, while a stream is open."""
         followed.state, followed.timer = FollowState.WAITING, None
-        if self._up:
-            followed.state = FollowState.MENDING
-            self._tasks.create_task(self._look_at_end(followed))
+        if self._is_open:
+            followed.state = FollowState.REPAIRING
+            self._tasks.create_task(self._read_held(followed))
 
-    async def _look_at_end(self, followed: Followed) -> None:
+    async def _read_held(self, followed: Followed) -> None:
         try:
             async with self._reading:
                 followed.held = await followed.replica.held(followed.held_count)
         except StreamlogError:
-            if followed.state is FollowState.MENDING:
+            if followed.state is FollowState.REPAIRING:
                 followed.close()  # its disk has failed
             return
-        if followed.state is FollowState.MENDING:
+        if followed.state is FollowState.REPAIRING:
             followed.state = FollowState.WAITING
-            if self._up:
+            if self._is_open:
                 self._to_follow[followed] = None
                 self._wake.set()
 
     def _follow_later(self, followed: Followed) -> None:
-        """After a pause that grows until something is got."""
-        followed.state = FollowState.MENDING
+        """After a pause that grows until batches are received."""
+        followed.state = FollowState.REPAIRING
         delay_s = followed.pause_s * self._random.uniform(0.5, 1.0)
         followed.pause_s = min(2 * followed.pause_s, RETRY_S[1])
         followed.timer = asyncio.get_running_loop().call_later(delay_s, self._follow_again, followed)
 
-    def _end_slot(self, followed: Followed, *, tell: bool) -> None:
-        """Nothing counts any more that comes for it. `tell`: the leader does not know it yet."""
+    def _end_slot(self, followed: Followed, *, notify: bool) -> None:
+        """Later messages for the slot are ignored. `notify`: the leader does not know it yet."""
         if followed.state is FollowState.FOLLOWED:
-            if self._slots.pop(followed.slot, None) is not None and tell:
+            if self._slots.pop(followed.slot, None) is not None and notify:
                 self._to_unfollow.append(followed.slot)
                 self._wake.set()
-            self._to_tell.pop(followed, None)
+            self._to_report.pop(followed, None)
             self._to_grant.pop(followed, None)
             followed.state = FollowState.WAITING
 
     # -- one stream
 
     async def exchange(self, stream: Stream, hello: FollowerHello) -> None:
-        """Until the leader ends the stream (returns), or it breaks (RpcError, CorruptMessageError)."""
-        self._up, self.has_worked, self._next_slot = True, False, 0
+        """Until the leader closes the stream (returns), or it breaks (RpcError, CorruptMessageError)."""
+        self._is_open, self.has_worked, self._next_slot = True, False, 0
         for followed in list(self._followed.values()):
             if followed.state is FollowState.WAITING:
                 self._follow_again(followed)
@@ -202,17 +201,17 @@ class FollowerLink:
             try:
                 while (data := await stream.recv()) is not None:
                     self.has_worked = True
-                    for news in wire.decode_response(data):
-                        self._on_news(news)
+                    for update in wire.decode_response(data):
+                        self._on_update(update)
             finally:
                 sender.cancel()
         finally:
-            self._down()
+            self._on_closed()
 
-    def _down(self) -> None:
-        self._up = False
+    def _on_closed(self) -> None:
+        self._is_open = False
         for followed in list(self._slots.values()):
-            self._end_slot(followed, tell=False)
+            self._end_slot(followed, notify=False)
         self._to_follow.clear()
         self._to_unfollow.clear()
         if self._grant_timer is not None:
@@ -224,16 +223,16 @@ class FollowerLink:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
-                while self._to_follow or self._to_tell or self._to_unfollow:
+                while self._to_follow or self._to_report or self._to_unfollow:
                     await stream.send(wire.encode_request(self._pending()))
         except RpcError:
-            pass  # whoever receives is told as well
+            pass  # `recv` raises it as well
 
     def _pending(self) -> Request:
-        """All that is to be told, as it is now."""
+        """All that is pending, with current values."""
         unfollow, self._to_unfollow = self._to_unfollow, []
-        tell, self._to_tell = self._to_tell, {}
-        positions = [self._position(followed) for followed in tell]
+        reported, self._to_report = self._to_report, {}
+        positions = [self._position(followed) for followed in reported]
         follows: list[Follow] = []
         held = 0
         for followed in list(self._to_follow)[:FOLLOWS_PER_MESSAGE]:
@@ -245,18 +244,18 @@ class FollowerLink:
         return Request(follows=follows, positions=positions, unfollow=unfollow)
 
     def _position(self, followed: Followed) -> Position:
-        followed.told_end = max(followed.told_end, followed.replica.position().ackable_end)
-        return Position(followed.slot, followed.told_end, followed.credit_bytes)
+        followed.reported_end = max(followed.reported_end, followed.replica.position().ackable_end)
+        return Position(followed.slot, followed.reported_end, followed.credit_bytes)
 
     def _new_slot(self, followed: Followed) -> Follow:
         replica, at = followed.replica, followed.replica.position()
         followed.state, followed.slot = FollowState.FOLLOWED, self._next_slot
         self._next_slot += 1
         self._slots[followed.slot] = followed
-        followed.told_end, followed.received_bytes = at.ackable_end, 0
+        followed.reported_end, followed.received_bytes = at.ackable_end, 0
         followed.credit_bytes = 0 if self._is_throttled(followed) else None
         if followed.credit_bytes is not None:
-            self._want_credit(followed)
+            self._request_credit(followed)
         return Follow(
             slot=followed.slot,
             topic_id=replica.topic_id,
@@ -271,35 +270,35 @@ class FollowerLink:
         )
 
     def _on_ackable_end(self, followed: Followed) -> None:
-        if followed.state is FollowState.FOLLOWED and followed.replica.position().ackable_end > followed.told_end:
-            self._to_tell[followed] = None
+        if followed.state is FollowState.FOLLOWED and followed.replica.position().ackable_end > followed.reported_end:
+            self._to_report[followed] = None
             self._wake.set()
 
-    # -- what the leader says
+    # -- from the leader
 
-    def _on_news(self, news: SlotUpdate) -> None:
-        followed = self._slots.get(news.slot)
+    def _on_update(self, update: SlotUpdate) -> None:
+        followed = self._slots.get(update.slot)
         if followed is None:
-            return  # sent before the leader knew that the slot is over
-        if news.error is not None:
-            self._end_slot(followed, tell=False)
-            self._on_error(followed, news.error)
-        elif news.divergence is not None:
-            self._end_slot(followed, tell=False)
+            return  # sent before the leader knew that the slot had ended
+        if update.error is not None:
+            self._end_slot(followed, notify=False)
+            self._on_error(followed, update.error)
+        elif update.divergence is not None:
+            self._end_slot(followed, notify=False)
             self._probe(
                 "log_diverged",
                 partition=str(followed.replica.partition),
                 leader_epoch=followed.replica.leader_epoch,
                 log_end=followed.replica.log.log_end_offset,
-                leaders_epoch=news.divergence.leader_epoch,
-                leaders_end=news.divergence.end_offset,
+                leaders_epoch=update.divergence.leader_epoch,
+                leaders_end=update.divergence.end_offset,
             )
-            self._mend(followed, partial(followed.replica.on_diverging, *news.divergence))
-        elif news.differs_from is not None:
-            self._end_slot(followed, tell=False)
-            self._on_differing(followed, news.differs_from)
+            self._repair(followed, partial(followed.replica.on_diverging, *update.divergence))
+        elif update.differs_from is not None:
+            self._end_slot(followed, notify=False)
+            self._on_differing(followed, update.differs_from)
         else:
-            self._on_batches(followed, news)
+            self._on_batches(followed, update)
 
     def _on_differing(self, followed: Followed, offset: Offset) -> None:
         replica = followed.replica
@@ -314,81 +313,81 @@ class FollowerLink:
             log_end=replica.log.log_end_offset,
         )
         followed.held_count = min(4 * followed.held_count, wire.HELD_MAX)
-        self._mend(followed, partial(replica.on_differing, offset))
+        self._repair(followed, partial(replica.on_differing, offset))
 
     def _on_error(self, followed: Followed, error: StreamlogError) -> None:
-        """The slot is over: the leader has said so."""
+        """The leader has ended the slot."""
         if isinstance(error, OffsetOutOfRangeError):
             start, end = error.details.get("log_start"), error.details.get("log_end")
             if isinstance(start, int) and isinstance(end, int):
-                self._mend(followed, partial(followed.replica.on_out_of_range, Offset(start), Offset(end)))
+                self._repair(followed, partial(followed.replica.on_out_of_range, Offset(start), Offset(end)))
                 return
         self._follow_later(followed)
 
-    def _on_batches(self, followed: Followed, news: SlotUpdate) -> None:
+    def _on_batches(self, followed: Followed, update: SlotUpdate) -> None:
         replica = followed.replica
-        batches = news.batches[0] if news.batches else b""
-        facts = (news.high_watermark, news.log_start)
+        batches = update.batches[0] if update.batches else b""
+        facts = (update.high_watermark, update.log_start)
         try:
-            if news.has_gaps:
+            if update.has_gaps:
                 replica.log.leader_has_gaps = True
             replica.on_batches(batches, *facts)
         except StreamlogError as error:
-            self._end_slot(followed, tell=True)
+            self._end_slot(followed, notify=True)
             self._on_unfit(followed, error, bytes(batches), *facts)
             return
         if len(batches):
             followed.pause_s = RETRY_S[0]
-            followed.complaint = None
+            followed.failure_logged_s = None
             followed.received_bytes += len(batches)
             if followed.credit_bytes is not None and followed.received_bytes >= followed.credit_bytes:
-                self._want_credit(followed)
+                self._request_credit(followed)
 
     def _on_unfit(
         self, followed: Followed, error: StreamlogError, batches: bytes, high_watermark: Offset, log_start: Offset
     ) -> None:
-        """What came could not be appended."""
+        """The batches could not be appended."""
         replica = followed.replica
         match error:
             case ThrottledError():
                 end = replica.log.log_end_offset
-                self._mend(followed, partial(replica.log.durability.wait_until_synced, end))
+                self._repair(followed, partial(replica.log.durability.wait_until_synced, end))
             case CorruptMessageError() if replica.follower.straddles(batches):
-                self._mend(followed, partial(replica.on_straddling, batches, high_watermark, log_start))
+                self._repair(followed, partial(replica.on_straddling, batches, high_watermark, log_start))
             case StorageError() | FencedLeaderEpochError():
-                followed.close()  # its directory is offline, or it is not to be followed any more
+                followed.close()  # its directory is offline, or its leader epoch has ended
             case _:
-                self._complain(followed, "batches_refused", error)
+                self._log_failure(followed, "batches_refused", error)
                 self._follow_later(followed)
 
-    def _mend(self, followed: Followed, work: Callable[[], Awaitable[None]]) -> None:
-        """Do what must wait, and follow anew."""
-        followed.state = FollowState.MENDING
-        self._tasks.create_task(self._mended(followed, work))
+    def _repair(self, followed: Followed, work: Callable[[], Awaitable[None]]) -> None:
+        """Run `work`, then follow again."""
+        followed.state = FollowState.REPAIRING
+        self._tasks.create_task(self._run_repair(followed, work))
 
-    async def _mended(self, followed: Followed, work: Callable[[], Awaitable[None]]) -> None:
-        """What is under way when it is followed no more is brought to its end: a log is not left half cut."""
+    async def _run_repair(self, followed: Followed, work: Callable[[], Awaitable[None]]) -> None:
+        """Runs to its end also after `unfollow`: a log must not be left half truncated."""
         failed: StreamlogError | None = None
         try:
             await work()
         except StreamlogError as error:
             failed = error
-        if followed.state is not FollowState.MENDING:
+        if followed.state is not FollowState.REPAIRING:
             return
         if failed is None:
             self._follow_again(followed)
         elif isinstance(failed, StorageError | FencedLeaderEpochError):
             followed.close()
         else:
-            self._complain(followed, "mending_failed", failed)
+            self._log_failure(followed, "follower_repair_failed", failed)
             self._follow_later(followed)
 
-    def _complain(self, followed: Followed, event: str, error: StreamlogError) -> None:
-        """Of a partition once, and again after a while: each attempt may bring the same."""
+    def _log_failure(self, followed: Followed, event: str, error: StreamlogError) -> None:
+        """Once a partition and interval: each attempt may fail alike."""
         now = asyncio.get_running_loop().time()
-        last = followed.complaint
-        if last is None or now - last >= COMPLAIN_AGAIN_S:
-            followed.complaint = now
+        last = followed.failure_logged_s
+        if last is None or now - last >= LOG_AGAIN_S:
+            followed.failure_logged_s = now
             self._probe(event, partition=str(followed.replica.partition), reason=error.message)
 
     # -- credit
@@ -396,13 +395,13 @@ class FollowerLink:
     def _is_throttled(self, followed: Followed) -> bool:
         return self._throttle.limited and not self._in_sync(followed.replica)
 
-    def _want_credit(self, followed: Followed) -> None:
+    def _request_credit(self, followed: Followed) -> None:
         self._to_grant[followed] = None
         if self._grant_timer is None:
             self._grant()
 
     def _grant(self) -> None:
-        """Give those more who have used up what they had, in turn, as the throttle allows."""
+        """Grant more to those that have used up their credit, in turn, as the throttle allows."""
         self._grant_timer = None
         while self._to_grant:
             followed = next(iter(self._to_grant))
@@ -416,5 +415,5 @@ class FollowerLink:
                 self._throttle.charge(GRANT_BYTES)
                 followed.credit_bytes = max(followed.credit_bytes or 0, followed.received_bytes) + GRANT_BYTES
             del self._to_grant[followed]
-            self._to_tell[followed] = None
+            self._to_report[followed] = None
             self._wake.set()

@@ -1,14 +1,14 @@
-"""The links on which this node follows others: one a leader node, made and dropped as partitions move.
+"""The links on which this node follows others: one a leader node, created and dropped as partitions move.
 
     absent --first partition to follow--> waiting for the leader's address --> connected <--> pausing
-    any    --nothing to follow for LINGER_S--> absent
+    any    --no partitions for LINGER_S--> absent
 
-A link connects where the metadata say that the leader is, as the registration that this node has now. A leader that is
-fenced has no address: it will come back, or lose its partitions. After a break the link tries again, with growing and
-random pauses, because all followers of a node that died come back at the same time. A stream that had worked and broke
-is told as a suspicion at once: it is often the first sign that a node has died.
+A link connects to the leader's address in the metadata, under this node's current registration. A fenced leader has no
+address: it will come back, or lose its partitions. After a break the link reconnects with growing, random pauses,
+because all followers of a failed node reconnect at the same time. A stream that had worked and broke is reported as a
+suspicion at once: it is often the first sign that a node has failed.
 
-The leader's side ends a stream when it hears of a newer registration of this node, and the link then opens another one.
+The leader closes a stream when its metadata have a newer registration of this node; the link then opens another one.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from streamlog.model import BrokerEpoch, BrokerId
 from streamlog.ports import Clock, Network, Probe, Random, RpcError
 
 RECONNECT_S: Final = (0.05, 1.0)
-"""The first pause and the longest. A node that died is fenced after 3 s: nobody waits much longer for nothing."""
+"""First and longest pause. A failed node is fenced after 3 s, so no link retries much longer in vain."""
 LINGER_S: Final = 1.0
-"""A link without partitions is kept for so long: with a new leader epoch they go and come back."""
+"""A link without partitions is kept for so long: at a new leader epoch they are unfollowed and followed again."""
 SETTLED_S: Final = 1.0
-"""A stream that has lived so long has worked: the next pause is short again."""
+"""After a stream that lasted so long the next pause is short again."""
 
 
 class FollowerLinks:
-    """Owned by the node; `run` is a task of it. `follow` and `unfollow` may come before."""
+    """Owned by the node; `run` is a task of it. `follow` and `unfollow` may be called before."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class FollowerLinks:
         probe: Probe,
     ) -> None:
         """`broker_epoch`: of this node's registration, None before it. `throttle`: follower.replication.throttled.rate,
-        for all links. `on_broken`: a stream to this node had worked and broke.
+        for all links. `on_broken`: a stream to this leader had worked and broke.
         """
         self._me = me
         self._cluster_id = cluster_id
@@ -70,7 +70,7 @@ class FollowerLinks:
         self._links: dict[BrokerId, tuple[FollowerLink, asyncio.Task[None]]] = {}
 
     async def run(self) -> None:
-        """For ever."""
+        """Runs until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks, self._loop = tasks, asyncio.get_running_loop()
             waiting, self._waiting = self._waiting, {}
@@ -88,7 +88,7 @@ class FollowerLinks:
         link.follow(replica)
 
     def unfollow(self, replica: FollowerReplica) -> None:
-        """Idempotent. No method of the replica is called any more; one that is under way may end."""
+        """Idempotent. No method of the replica is called any more; one in progress may end."""
         self._waiting.pop(replica, None)
         found = self._links.get(replica.leader)
         if found is not None:
@@ -120,7 +120,7 @@ class FollowerLinks:
     async def _keep_connected(self, leader: BrokerId, link: FollowerLink) -> None:
         pause_s = RECONNECT_S[0]
         while True:
-            hello, address = await self._wait_until_wanted(leader)
+            hello, address = await self._wait_until_reachable(leader)
             began_s = self._clock.monotonic()
             await self._exchange(leader, address, hello, link)
             if self._clock.monotonic() - began_s >= SETTLED_S:
@@ -128,18 +128,18 @@ class FollowerLinks:
             await asyncio.sleep(pause_s * self._random.uniform(0.5, 1.0))
             pause_s = min(2 * pause_s, RECONNECT_S[1])
 
-    async def _wait_until_wanted(self, leader: BrokerId) -> tuple[FollowerHello, str]:
-        """Until this node is registered, and the leader is to be reached; and how."""
+    async def _wait_until_reachable(self, leader: BrokerId) -> tuple[FollowerHello, str]:
+        """Until this node is registered and the leader has an address; returns the hello and the address."""
         await self._view.wait_until(
             lambda image: self._broker_epoch() is not None and self._view.address_of(leader) is not None
         )
         epoch, address = self._broker_epoch(), self._view.address_of(leader)
-        assert epoch is not None  # nothing has run since it was asked
+        assert epoch is not None  # no other task has run since
         assert address is not None
         return FollowerHello(self._cluster_id, self._me, epoch, leader), address
 
     async def _exchange(self, leader: BrokerId, address: str, hello: FollowerHello, link: FollowerLink) -> None:
-        """One stream, until it is over."""
+        """One stream, until it is closed."""
         channel = self._network.connect(address)
         try:
             async with channel.stream(METHOD) as stream:
@@ -149,7 +149,7 @@ class FollowerLinks:
                 self._probe("replication_refused", leader=leader, address=address, reason=error.message)
             elif link.has_worked:
                 self._on_broken(leader)
-        except StreamlogError as error:  # what the leader says is no answer of a leader: drop it, and ask again later
+        except StreamlogError as error:  # not a valid message of a leader: reconnect later
             self._probe("replication_corrupt", leader=leader, address=address, reason=error.message)
         finally:
             await channel.close()

@@ -1,9 +1,9 @@
 """One partition followed under one leader epoch.
 
-    following --end--> ended: every call but the one under way is refused
+    following --end--> ended: every call but the one in progress is refused
 
-The pure decisions are `replication.follower`'s. This object adds what its neighbours need: it tells when more of the
-log may be acknowledged, and it knows when a cut is under way, because another role must not begin in the middle of one.
+The pure decisions are `replication.follower`'s. This object notifies the link when the ackable end has risen, and
+tracks truncations, because another role must not begin during one.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from streamlog.storage.log.batch_lookup import last_batches
 from streamlog.storage.log.log import Log
 
 
-def _nobody() -> None:
-    """Nobody has asked to be told."""
+def _no_listener() -> None:
+    """No link listens."""
 
 
 class FollowerReplica:
-    """Made and ended by its `Replica`, driven by the links. One event loop; its methods are never called at once."""
+    """Made and ended by its `Replica`, driven by the links. One event loop; its methods never run concurrently."""
 
     __slots__ = (
-        "_cuts",
         "_idle",
+        "_truncations",
         "ended",
         "follower",
         "leader",
@@ -57,9 +57,9 @@ class FollowerReplica:
         self.leader = leader
         self.leader_epoch = leader_epoch
         self.follower = PartitionFollower(log, leader_epoch, high_watermark=high_watermark)
-        self.on_ackable_end: Callable[[], None] = _nobody  # set by the link: the ackable end has risen; must not raise
+        self.on_ackable_end: Callable[[], None] = _no_listener  # set by the link; must not raise
         self.ended = False
-        self._cuts = 0  # under way
+        self._truncations = 0  # in progress
         self._idle = asyncio.Event()
         self._idle.set()
         log.durability.listen(self._on_synced)
@@ -74,83 +74,83 @@ class FollowerReplica:
 
     @property
     def last_stable_offset(self) -> Offset:
-        """As far as this replica knows."""
+        """Below this replica's high watermark."""
         return self.log.last_stable_offset(self.high_watermark)
 
     def position(self) -> FetchPosition:
-        """Where to go on."""
+        """Where to continue."""
         return self.follower.position()
 
     def on_batches(self, batches: Buffer, leader_high_watermark: Offset, leader_log_start: Offset) -> None:
-        """As `PartitionFollower.on_batches`, and its errors; FencedLeaderEpochError once this is over."""
+        """As `PartitionFollower.on_batches`, and its errors; FencedLeaderEpochError once this has ended."""
         self._check()
         self.follower.on_batches(batches, leader_high_watermark, leader_log_start)
         self.traffic.replicated_in += len(batches)
-        self.log.last_stable_offset(self.high_watermark)  # what is settled by it need not be kept in mind
+        self.log.last_stable_offset(self.high_watermark)  # lets the log forget the transactions that it settles
         if len(batches) and not self.log.config.syncs_each_append:
             self.on_ackable_end()
 
     async def on_diverging(self, leader_epoch: LeaderEpoch, leader_end: Offset) -> None:
         """As `PartitionFollower.on_diverging`."""
         self._check()
-        self._begin_cut()
+        self._begin_truncation()
         try:
             await self.follower.on_diverging(leader_epoch, leader_end)
         finally:
-            self._end_cut()
+            self._end_truncation()
 
     async def held(self, count: int) -> list[HeldBatch]:
-        """The last batches of the log, for the leader to compare; as far as they can be read, and be told.
+        """The last batches of the log for the leader to compare, as far as they are readable and consistent.
         StorageError.
         """
         try:
             found = await last_batches(self.log, count)
         except (CorruptMessageError, DamagedFileError):
-            return []  # whoever reads there finds it, and has it repaired
-        end, told = -1, []
+            return []  # a reader of this range finds the damage, and it is repaired
+        end, held = -1, []
         for one in found:
             if not max(end, 0) <= one.base_offset < one.next_offset <= INT64_MAX:
-                break  # the leader sees that something is missing
-            told.append(one)
+                break  # the leader notices that something is missing
+            held.append(one)
             end = one.next_offset
-        return told
+        return held
 
     async def on_differing(self, offset: Offset) -> None:
         """As `PartitionFollower.on_differing`."""
         self._check()
-        self._begin_cut()
+        self._begin_truncation()
         try:
             await self.follower.on_differing(offset)
         finally:
-            self._end_cut()
+            self._end_truncation()
 
     async def on_out_of_range(self, leader_start: Offset, leader_end: Offset) -> None:
         """As `PartitionFollower.on_out_of_range`."""
         self._check()
-        self._begin_cut()
+        self._begin_truncation()
         try:
             await self.follower.on_out_of_range(leader_start, leader_end)
         finally:
-            self._end_cut()
+            self._end_truncation()
 
     async def on_straddling(self, batches: Buffer, leader_high_watermark: Offset, leader_log_start: Offset) -> None:
         """As `PartitionFollower.on_straddling`, and its errors."""
         self._check()
-        self._begin_cut()
+        self._begin_truncation()
         try:
             await self.follower.on_straddling(batches, leader_high_watermark, leader_log_start)
         finally:
-            self._end_cut()
+            self._end_truncation()
 
     def end(self) -> None:
-        """Another leader epoch, another role, or none. A cut that is under way ends by itself: `wait_until_idle`."""
+        """Another leader epoch, another role, or none. A truncation in progress is completed: `wait_until_idle`."""
         self.ended = True
-        self.on_ackable_end = _nobody
+        self.on_ackable_end = _no_listener
 
     @property
     def busy(self) -> bool:
-        """A cut is under way."""
-        return self._cuts > 0
+        """A truncation is in progress."""
+        return self._truncations > 0
 
     async def wait_until_idle(self) -> None:
         await self._idle.wait()
@@ -158,16 +158,17 @@ class FollowerReplica:
     def _check(self) -> None:
         if self.ended:
             raise FencedLeaderEpochError(
-                f"{self.partition}: leader epoch {self.leader_epoch} is not followed any more", field="leader_epoch"
+                f"{self.partition}: leader epoch {self.leader_epoch} has ended: it is not followed any more",
+                field="leader_epoch",
             )
 
-    def _begin_cut(self) -> None:
-        self._cuts += 1
+    def _begin_truncation(self) -> None:
+        self._truncations += 1
         self._idle.clear()
 
-    def _end_cut(self) -> None:
-        self._cuts -= 1
-        if not self._cuts:
+    def _end_truncation(self) -> None:
+        self._truncations -= 1
+        if not self._truncations:
             self._idle.set()
 
     def _on_synced(self, synced_end: Offset) -> None:

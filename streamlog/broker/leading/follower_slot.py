@@ -17,15 +17,13 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from streamlog.broker.leading.leader_replica import LeaderReplica
-from streamlog.broker.replica_wire import Follow, SlotUpdate
+from streamlog.broker.replica_wire import CREDIT_MAX, Follow, SlotUpdate
 from streamlog.errors import CorruptMessageError, StreamlogError
 from streamlog.model import Appended, BrokerId, Offset
 from streamlog.ports import Buffer
 from streamlog.records import read_header
 from streamlog.records.header import HEADER_SIZE, LOG_OVERHEAD
 
-CREDIT_MAX: Final = 2**63 - 1
-"""Without a limit."""
 _LENGTH: Final = struct.Struct(">i")
 _LENGTH_AT: Final = 8
 

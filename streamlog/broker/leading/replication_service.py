@@ -19,7 +19,7 @@ from streamlog.broker import replica_wire as wire
 from streamlog.broker.leading.follower_stream import FollowerStream
 from streamlog.broker.leading.isr_changes import IsrChanges
 from streamlog.broker.leading.leader_replica import LeaderReplica
-from streamlog.broker.repair.range_fetch import wanted
+from streamlog.broker.repair.range_fetch import decode_request
 from streamlog.broker.replica_wire import FollowerHello
 from streamlog.broker.throttle import Throttle
 from streamlog.errors import (
@@ -114,9 +114,9 @@ class ReplicationService:
 
     async def _fetch_range(self, request: pb.FetchRangeRequest, call: Call) -> pb.FetchRangeResponse:
         """For a repair on another node. One range is read at a time, so that repairs do not slow down others."""
-        range_wanted = wanted(request)
+        requested = decode_request(request)
         async with self._reading_range:
-            return pb.FetchRangeResponse(batches=await self._leaders.read_range(*range_wanted))
+            return pb.FetchRangeResponse(batches=await self._leaders.read_range(*requested))
 
     async def _describe_replicas(self, request: pb.DescribeReplicasRequest, call: Call) -> pb.DescribeReplicasResponse:
         if request.cluster_id != self._cluster_id:

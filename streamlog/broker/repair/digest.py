@@ -1,7 +1,7 @@
-"""A digest of what a replica holds, to compare replicas (`partition verify`).
+"""A digest of a replica's log, to compare replicas (`partition verify`).
 
-SHA-256 over the batches as they stand in the log. All replicas hold the same bytes, the 16 that the leader rewrites
-included, so equal ranges have equal digests; a compacted topic's replicas are compacted each on its own, and may
+SHA-256 over the batches as they stand in the log. All replicas hold the same bytes, including the 16 that the leader
+rewrites, so equal ranges have equal digests; the replicas of a compacted topic are compacted independently, and may
 differ. One chunk at a time is in memory; it is hashed in the workers.
 """
 
@@ -24,7 +24,7 @@ CHUNK_BYTES: Final = 1 << 20
 
 
 class LogDigest(Struct, frozen=True, kw_only=True):
-    """`digest`: of the batches with a first offset in [start_offset, end_offset), the one that holds the start too."""
+    """`digest`: of the batches with a first offset in [start_offset, end_offset), and the one that holds the start."""
 
     start_offset: Offset
     end_offset: Offset
@@ -33,18 +33,18 @@ class LogDigest(Struct, frozen=True, kw_only=True):
     log_start: Offset
     high_watermark: Offset
     log_end: Offset
-    epochs: tuple[EpochEntry, ...]  # those that bear on the range, rising
+    epochs: tuple[EpochEntry, ...]  # those with offsets in the range, ascending
 
 
 class _Hash:
-    """Runs on: fed in the workers, one chunk after the other."""
+    """Incremental: fed in the workers, chunk by chunk."""
 
     def __init__(self) -> None:
         self.sha256 = hashlib.sha256()
         self.batch_count = 0
 
     def feed(self, data: bytes, offset: Offset, end_offset: Offset) -> Offset:
-        """Take the batches in `data`, which begin at `offset` or hold it; where the next one begins.
+        """Hash the batches in `data`, which begin at `offset` or contain it. Returns where the next one begins.
 
         CorruptMessageError where a batch does not match its CRC.
         """
@@ -69,10 +69,10 @@ async def digest_of(
     start_offset: Offset | None,
     end_offset: Offset | None,
 ) -> LogDigest:
-    """Of [start, end) of `log`; None: its start, its high watermark. An empty range, wherever it is: what is known of
-    the replica alone.
+    """Of [start, end) of `log`; None: its start, its high watermark. For an empty range, wherever it is, only the
+    offsets and epochs of the replica.
 
-    Raises OffsetOutOfRangeError, StorageError, CorruptMessageError; OutcomeUnknownError where the log was cut
+    Raises OffsetOutOfRangeError, StorageError, CorruptMessageError; OutcomeUnknownError if the log was truncated
     meanwhile.
     """
     start = log.log_start_offset if start_offset is None else start_offset
@@ -88,7 +88,7 @@ async def digest_of(
             break  # compaction has left nothing up to the end
         offset = await workers.run(found.feed, data, offset, end)
     if generation != log.durability.generation:
-        raise OutcomeUnknownError(f"{log.partition}: the log was cut while it was read")
+        raise OutcomeUnknownError(f"{log.partition}: the log was truncated while it was read: retry")
     return LogDigest(
         start_offset=start,
         end_offset=end,
@@ -102,8 +102,8 @@ async def digest_of(
 
 
 def _epochs_in(entries: tuple[EpochEntry, ...], start: Offset, end: Offset) -> tuple[EpochEntry, ...]:
-    """The entries of the epochs that have offsets in the range. One that begins before it is told as beginning at it:
-    where the epoch itself began depends on how far the replica's own log goes back.
+    """The entries of the epochs that have offsets in the range. One that begins before the range is listed with the
+    range's start: where the epoch itself began depends on how far the replica's own log goes back.
     """
     found: list[EpochEntry] = []
     for entry in entries:

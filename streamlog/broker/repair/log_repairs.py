@@ -1,15 +1,15 @@
-"""Damage that was found in a log is repaired from another replica, without anybody asking for it.
+"""Damage that is found in a log is repaired from another replica, automatically.
 
-    damage found --> repairing --all segments sound again------------------------------> forgotten
+    damage found --> repairing --all segments intact again-----------------------------> dropped
                         |  ^
                         |  +-- after a pause that grows to a minute <--+
                         +--no replica could be fetched from, or it failed--> left: readers get the error;
                                                                              after HAND_OVER_AFTER attempts, where
                                                                              another replica is in sync: it leads
 
-What is fetched is committed, of a replica in the ISR, the leader first. It is checked twice: by the node that gives it
-(its log verifies what it reads), and here, against the log's own table of epochs. One log of a node is repaired at a
-time. Readers that meet the damage meanwhile wait a moment (`wait`).
+Only committed batches are fetched, from replicas in the ISR, the leader first. They are checked twice: by the node that
+sends them (its log verifies what it reads), and here, against the log's own leader epochs. A node repairs one log at a
+time. Readers that meet the damage meanwhile wait (`wait`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FIRST_PAUSE_S: Final = 1.0
 LAST_PAUSE_S: Final = 60.0
 HAND_OVER_AFTER: Final = 4
 WAIT_S: Final = 5.0
-"""How long a reader waits for a repair before it is asked to come again."""
+"""So long a reader waits for a repair before it gets a retriable error."""
 
 
 class RangeSource(Protocol):
@@ -46,15 +46,15 @@ class RangeSource(Protocol):
 
 
 class Repaired(Struct, frozen=True, kw_only=True):
-    """What became of one damaged range."""
+    """The result for one damaged range."""
 
     damage: SegmentDamage
-    source: BrokerId | None  # that it was fetched from; None: it is damaged still
-    reason: str = ""  # why it is damaged still
+    source: BrokerId | None  # the node that it was fetched from; None: it is still damaged
+    reason: str = ""  # why it is still damaged
 
 
 class RepairReport(Struct, frozen=True, kw_only=True):
-    """What a reading of a whole replica has found, and what became of it."""
+    """The damage that reading a whole replica has found, and the repairs."""
 
     read_bytes: int
     ranges: tuple[Repaired, ...]
@@ -82,8 +82,8 @@ class Repairs:
         hand_over: Callable[[Log, StorageError], None],
         spawn: Callable[[Coroutine[object, object, None]], None],
     ) -> None:
-        """`topic_id_of`: None where the log is not this node's replica any more. `hand_over`: another replica is to
-        lead; this one is damaged.
+        """`topic_id_of`: None where the log is not this node's replica any more. `hand_over`: another replica should
+        lead, because this one is damaged.
         """
         self._me = me
         self._fs = fs
@@ -94,22 +94,22 @@ class Repairs:
         self._hand_over = hand_over
         self._spawn = spawn
         self._works: dict[Log, _Work] = {}
-        self._turn = asyncio.Lock()
+        self._one_at_a_time = asyncio.Lock()
         self.repaired_ranges = 0  # since the start
 
     @property
     def damaged_logs(self) -> int:
-        """Logs in which damage was found that is not repaired."""
+        """Logs with damage that was found and is not repaired."""
         return len(self._works)
 
     def notice(self, log: Log) -> None:
-        """Damage was found in `log`: it is repaired from now on. Idempotent."""
+        """Damage was found in `log`: start its repair. Idempotent."""
         if log not in self._works:
             self._works[log] = work = _Work(log=log, ended=asyncio.Event())
             self._spawn(self._keep(work))
 
     async def wait(self, log: Log) -> bool:
-        """For a reader that has met damage, until it is repaired; False: it is still there, and may stay."""
+        """For a reader that has met damage, until it is repaired; False: it is not repaired, and may stay."""
         work = self._works.get(log)
         if work is None or work.left:
             return not log.damaged_segments
@@ -125,14 +125,14 @@ class Repairs:
         return work is not None and not work.left
 
     async def repair(self, log: Log) -> list[Repaired]:
-        """All damage in `log` that is known. StorageError."""
-        async with self._turn:
+        """Repair all known damage in `log`. StorageError."""
+        async with self._one_at_a_time:
             return await self._repair_all(log)
 
     async def examine(self, log: Log, *, dry_run: bool) -> RepairReport:
-        """Read all of `log`, and repair what is damaged in it unless `dry_run`. StorageError."""
+        """Read all of `log`, and repair the damage in it unless `dry_run`. StorageError."""
         read_bytes = 0
-        async with self._turn:  # what is found is not repaired meanwhile, so it can be reported
+        async with self._one_at_a_time:  # no concurrent repair, so what is found can be reported
             for segment in list(log.segments):
                 if segment in log.segments:
                     found = await log.examine(segment)
@@ -157,7 +157,7 @@ class Repairs:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, LAST_PAUSE_S)
         except StorageError:
-            pass  # its directory has failed, or it is being removed: whoever owns it knows
+            pass  # its directory has failed, or it is being removed: its owner knows
         finally:
             del self._works[work.log]
             work.ended.set()
@@ -207,7 +207,7 @@ class Repairs:
             fetch = partial(self._source.batches, node, topic_id, log.partition)
             try:
                 if not await repair_segment(self._fs, log, segment, examined, fetch):
-                    return []  # the log has changed: what is damaged in it is found again
+                    return []  # the log has changed: remaining damage will be found again
             except StorageError:
                 log.durability.check()
                 raise
@@ -228,5 +228,5 @@ class Repairs:
 
 
 def being_repaired(log: Log) -> BrokerNotAvailableError:
-    """For a reader that has waited long enough."""
-    return BrokerNotAvailableError(f"{log.partition} is being repaired from another replica: ask again")
+    """For a reader that has waited for WAIT_S."""
+    return BrokerNotAvailableError(f"{log.partition} is being repaired from another replica: retry later")

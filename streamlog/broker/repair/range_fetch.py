@@ -20,7 +20,7 @@ TIMEOUT_S: Final = 10.0
 
 
 class RangeFetch:
-    """What repairs need of the network."""
+    """`log_repairs.RangeSource` over the network."""
 
     def __init__(self, view: MetadataView, network: Network) -> None:
         self._view = view
@@ -29,12 +29,10 @@ class RangeFetch:
     async def batches(
         self, node: BrokerId, topic_id: TopicId, at: TopicPartition, begin: Offset, end: Offset
     ) -> AsyncIterator[bytes]:
-        """Whole batches of [begin, end), piece by piece. BrokerNotAvailableError, CorruptMessageError, what the node
-        answers.
-        """
+        """Whole batches of [begin, end), in pieces. BrokerNotAvailableError, CorruptMessageError, the node's errors."""
         address = self._view.address_of(node)
         if address is None:
-            raise BrokerNotAvailableError(f"node {node} is not alive, or not registered", node=node)
+            raise BrokerNotAvailableError(f"node {node} is fenced or not registered", node=node)
         channel = self._network.connect(address)
         try:
             while begin < end:
@@ -44,7 +42,7 @@ class RangeFetch:
                 try:
                     answer = await channel.unary(METHOD, request.SerializeToString(), timeout_s=TIMEOUT_S, metadata={})
                 except RpcError as error:
-                    raise _told(error, node) from None
+                    raise _error_of(error, node) from None
                 data = pb.FetchRangeResponse.FromString(answer).batches
                 if not data:
                     return
@@ -59,19 +57,19 @@ class RangeFetch:
             await channel.close()
 
 
-def _told(error: RpcError, node: BrokerId) -> StreamlogError:
+def _error_of(error: RpcError, node: BrokerId) -> StreamlogError:
     own = from_rpc(error)
     if isinstance(own, StreamlogError):
         return own
-    return BrokerNotAvailableError(f"node {node} did not answer: {error}", node=node)
+    return BrokerNotAvailableError(f"node {node} did not respond: {error}", node=node)
 
 
-def wanted(message: pb.FetchRangeRequest) -> tuple[TopicId, PartitionId, Offset, Offset, int]:
+def decode_request(message: pb.FetchRangeRequest) -> tuple[TopicId, PartitionId, Offset, Offset, int]:
     """InvalidRequestError."""
     if len(message.topic_id) != TOPIC_ID_SIZE:
         raise InvalidRequestError(f"a topic id has {TOPIC_ID_SIZE} bytes", field="topic_id", limit=TOPIC_ID_SIZE)
     if not message.start_offset < message.end_offset < 2**63:
-        raise InvalidRequestError("the range is empty, or no range", field="end_offset")
+        raise InvalidRequestError("the range is empty or invalid", field="end_offset")
     return (
         TopicId(message.topic_id),
         PartitionId(message.partition),

@@ -1,8 +1,8 @@
-"""`replication-offset-checkpoint`: the high watermarks as they were a while ago. Kafka's file, one a log directory.
+"""`replication-offset-checkpoint`: recent high watermarks. Kafka's file, one a log directory.
 
-What a replica starts from after a restart. A former value is a true one: it only makes the replica wait until it has
-been told the present one. What must never be is the value of another log under the same name: so a partition is taken
-out of the file before its log is removed.
+A replica starts from this value after a restart. An old value is safe: the replica only waits until it receives the
+current one. The value of another log under the same name is not safe: so a partition is removed from the file before
+its log is.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from streamlog.storage.files.replace_file import replace_file
 
 
 class HighWatermarks:
-    """Owned by `Replicas`. `of(directory)`: what to write for it, asked at the moment of writing."""
+    """Owned by `Replicas`. `of(directory)`: its current high watermarks, called when the file is written."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class HighWatermarks:
         self._writing = asyncio.Lock()
 
     def read(self) -> dict[TopicPartition, Offset]:
-        """Of all directories that work. A damaged file counts as empty."""
+        """Of all online directories. A damaged file counts as empty."""
         found: dict[TopicPartition, Offset] = {}
         for directory in self._directories.online:
             try:
@@ -51,7 +51,7 @@ class HighWatermarks:
         return found
 
     async def write(self) -> None:
-        """All that have changed. A directory that fails goes offline, the others are written all the same."""
+        """The files of all directories with changes. A directory that fails goes offline, the others go on."""
         async with self._writing:
             for directory in self._directories.online:
                 offsets = dict(self._of(directory))
@@ -65,7 +65,7 @@ class HighWatermarks:
                 self._written[directory.path] = offsets
 
     async def forget(self, partition: TopicPartition) -> None:
-        """Durably, before the partition's log is removed. The owner has taken it out of what `of` gives."""
+        """Durably, before the partition's log is removed. `of` must not return the partition any more."""
         if any(partition in offsets for offsets in self._written.values()):
             await self.write()
 

@@ -1,4 +1,4 @@
-"""What stands in the log directories of this node, for people (`DescribeLogDirs`)."""
+"""The contents of this node's log directories, for operators (`DescribeLogDirs`)."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ class ReplicaOnDisk(Struct, frozen=True, kw_only=True):
     size_bytes: int
     log_start: Offset
     log_end: Offset
-    damaged_ranges: int = 0  # found, and not repaired yet
+    damaged_ranges: int = 0  # found and not repaired
 
 
 class LogDirDescription(Struct, frozen=True, kw_only=True):
     path: str
-    directory_id: bytes  # 16 bytes; empty where the directory could not be opened
-    total_bytes: int  # of its file system; -1: not known
-    usable_bytes: int  # what can still be written there; -1: not known
-    replicas: tuple[ReplicaOnDisk, ...]  # by rising topic and partition
+    directory_id: bytes  # 16 bytes; empty if the directory could not be opened
+    total_bytes: int  # of its file system; -1: unknown
+    usable_bytes: int  # still writable; -1: unknown
+    replicas: tuple[ReplicaOnDisk, ...]  # by topic and partition, ascending
     error: StorageError | None  # None: it works
     scrub: ScrubProgress = field(default_factory=ScrubProgress)
 
 
 def describe(fs: FileSystem, directories: LogDirectories, topics: frozenset[str]) -> list[LogDirDescription]:
-    """In the order of the configuration, those that could not be opened behind the others. No topics: all."""
+    """In the order of the configuration, those that could not be opened last. No topics: all."""
     opened = [_describe(fs, directory, topics) for directory in directories]
     known = {description.path for description in opened}
     closed = [

@@ -1,4 +1,4 @@
-"""Retention, compaction and scrubbing of one log directory, as the configuration wants them. The work is storage's."""
+"""Retention, compaction and scrubbing of one log directory, by the node's configuration. The work is storage's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def upkeep_of(
     on_deleted: Callable[[Log], None],
     may_delete_by_time: Callable[[], bool],
 ) -> None:
-    """Until the directory goes offline, which its owner hears from the directory itself."""
+    """Runs until the directory goes offline; the directory reports that to its owner."""
     config = configs.node
     cleaner = Cleaner(
         ports.fs,
@@ -60,4 +60,4 @@ async def upkeep_of(
             tasks.create_task(maintenance.run())
             tasks.create_task(scrubber.run())
     except* StorageError:
-        pass  # told by `LogDirectories.run`
+        pass  # `LogDirectories.run` reports it

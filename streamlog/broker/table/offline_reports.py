@@ -1,7 +1,7 @@
-"""Telling the controller which replicas of this node are on a disk that failed, until the metadata says so.
+"""Reports to the controller which replicas of this node are on a failed disk, until the metadata have them offline.
 
-The list is made anew for each report, so that a topic deleted meanwhile is not told, and a replica that a new
-registration of this node has put back on the list is told again.
+The list is recomputed for each report: a topic deleted meanwhile is not reported, and a replica that a new registration
+of this node has cleared is reported again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from streamlog.metadata.image.roles import PartitionKey
 from streamlog.metadata.partitions.isr import PARTITIONS_PER_REQUEST_MAX
 from streamlog.ports import Probe
 
-# How long after one report the next is made, where the metadata does not tell of it by then.
+# The next report is sent so long after one that the metadata do not show by then.
 REPEAT_MS: Final = 1_000
 
 
@@ -28,7 +28,7 @@ class OfflineReplicaReporter(Protocol):
 
 
 class OfflineReports:
-    """Owned by `Replicas`; `run` is a task of it. `unreported()`: what the cluster does not know yet."""
+    """Owned by `Replicas`; `run` is a task of it. `unreported()`: what the metadata do not show yet."""
 
     def __init__(
         self, reporter: OfflineReplicaReporter, probe: Probe, unreported: Callable[[], Sequence[PartitionKey]]
@@ -39,7 +39,7 @@ class OfflineReports:
         self._wake = asyncio.Event()
 
     def wake(self) -> None:
-        """Something may have to be told."""
+        """A replica may have gone offline."""
         self._wake.set()
 
     async def run(self) -> None:

@@ -1,4 +1,4 @@
-"""Who holds the last stable offset of a partition, and since when: for those who look after a cluster."""
+"""The open transactions of a partition, which hold its last stable offset: for operators."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from streamlog.storage.log.log import Log
 
 
 class PartitionTransaction(Struct, frozen=True, kw_only=True):
-    """As the log knows it. Whether its coordinator knows it too, and ends it, is another question."""
+    """As the log knows it; its coordinator may know it or not (then it hangs)."""
 
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
     coordinator_epoch: int  # of the producer's last marker; -1: none
     first_offset: Offset
-    # By the producers' clocks, or the node's with LogAppendTime. After a restart: of a later batch of it, perhaps.
+    # By the producers' clocks, or the node's with LogAppendTime. After a restart perhaps of a later batch.
     since_ms: int
     last_write_ms: int
 
 
 def open_transactions(log: Log, *, begun_before_ms: int | None = None) -> list[PartitionTransaction]:
     """Those that are open in a leader's or follower's log, the oldest first: the first one holds the last stable
-    offset. `begun_before_ms`: only those that have been open since before that time.
+    offset. `begun_before_ms`: only those that were opened before that time.
     """
     return [
         PartitionTransaction(

@@ -1,4 +1,4 @@
-"""How far a replica's log reaches: what its node says before an election where nobody leads or is in sync (KIP-966)."""
+"""How far a replica's log reaches: its node's answer before an election without a replica in sync (KIP-966)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from streamlog.metadata.partitions.replica_states import ReplicaState
 from streamlog.model import BrokerEpoch, BrokerId, LeaderEpoch
 from streamlog.storage.log.log import Log
 
-EPOCHS_TOLD: Final = 32
-"""The latest ones. What is older matters only to replicas that lag behind by more leaders than that."""
+EPOCHS_MAX: Final = 32
+"""The latest ones. Older ones matter only to replicas that lag by more leaders than that."""
 
 
 def state_of(log: Log, broker_id: BrokerId, broker_epoch: BrokerEpoch, *, damaged: bool) -> ReplicaState:
@@ -19,7 +19,7 @@ def state_of(log: Log, broker_id: BrokerId, broker_epoch: BrokerEpoch, *, damage
         log_start=log.log_start_offset,
         log_end=log.log_end_offset,
         last_epoch=_last_epoch(log),
-        epochs=tuple((entry.epoch, entry.start_offset) for entry in log.epochs.entries[-EPOCHS_TOLD:]),
+        epochs=tuple((entry.epoch, entry.start_offset) for entry in log.epochs.entries[-EPOCHS_MAX:]),
         durable=log.config.syncs_each_append,
         damaged=damaged or log.damage is not None,
     )

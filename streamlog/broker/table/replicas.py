@@ -1,13 +1,13 @@
-"""The partition table of a node: it makes of the metadata's word the replicas that stand on this node.
+"""The partition table of a node: the replicas on this node, as the metadata assign them.
 
-    open      the logs are opened (recovered, where the stop was not clean); no metadata is needed yet
-    run       the image is carried out, and every one that follows; upkeep of the logs goes on beside it
-    close     high watermarks and logs are written out; with a broker epoch the stop counts as a clean one
+    open      the logs are opened (recovered, after an unclean stop); no metadata are needed yet
+    run       the image is applied, and each following one; maintenance of the logs runs beside it
+    close     high watermarks and logs are synced; with a broker epoch the stop counts as clean
 
-`run` is to begin when the image holds this process's registration: a log that such an image does not give to this
-node is a stray. It is kept under another name, because nobody here has seen that its topic was deleted.
+`run` must start when the image has this process's registration: a log that such an image does not assign to this node
+is a stray. It is kept under another name, because this node has not seen that its topic was deleted.
 
-Only this table makes `Replica` objects and hands them the metadata's word, in the order of the metadata log.
+Only this table creates `Replica` objects and passes the metadata to them, in the order of the metadata log.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from streamlog.broker.table.high_watermark_checkpoint import HighWatermarks
 from streamlog.broker.table.log_dirs import LogDirDescription, describe
 from streamlog.broker.table.log_upkeep import upkeep_of
 from streamlog.broker.table.offline_reports import OfflineReplicaReporter, OfflineReports
-from streamlog.broker.table.partition_metadata import read_identity
+from streamlog.broker.table.partition_metadata import read_topic_id
 from streamlog.broker.table.replica import Assignment, Replica, ReplicaContext, ReplicaFollowing, not_leader
 from streamlog.broker.table.replica_state import state_of
 from streamlog.broker.topic_settings import TopicSettings
@@ -55,7 +55,7 @@ from streamlog.storage.log.log import Log
 
 REVIEWED_AT_ONCE: Final = 256
 REVIEW_PAUSE_S: Final = 0.02
-"""At least, between looking at all leaders: where a proposal cannot be made it is due all the time."""
+"""At least, between reviews of all leaders: a proposal that cannot be made is always due."""
 
 
 class Replicas:
@@ -73,18 +73,18 @@ class Replicas:
         ports: Ports,
         may_delete_by_time: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`directories` are open, their logs are not. `may_delete_by_time`: the wall clock can be trusted so far."""
+        """`directories` are open, their logs are not. `may_delete_by_time`: whether the wall clock can be trusted."""
         self._may_delete_by_time = may_delete_by_time
         self._me = me
         self._directories = directories
         self._view = view
         self._configs = configs
         self._ports = ports
-        self._image = view.image  # that has been carried out
+        self._image = view.image  # that has been applied
         self._replicas: dict[TopicPartition, Replica] = {}
         self._leaders: dict[tuple[str, int], LeaderReplica] = {}
         self._on_leading: tuple[Callable[[LeaderReplica], None], ...] = ()
-        self._settings: dict[str, TopicSettings] = {}  # by topic that exists; made when asked for
+        self._settings: dict[str, TopicSettings] = {}  # by existing topic; resolved on first use
         self._tasks: asyncio.TaskGroup | None = None  # while running
         self._reports = OfflineReports(offline_reporter, ports.probe, self._unreported)
         self._high_watermarks = HighWatermarks(ports.fs, directories, ports.probe, self._high_watermarks_of)
@@ -99,7 +99,7 @@ class Replicas:
             hand_over=self._hand_over,
             spawn=self._spawn,
         )
-        self._around = ReplicaContext(
+        self._context = ReplicaContext(
             repairs=self.repairs,
             me=me,
             ports=ports,
@@ -117,7 +117,7 @@ class Replicas:
             traffic=self.traffic,
         )
 
-    # -- life
+    # -- lifecycle
 
     async def open(self) -> None:
         """Open all logs. Raises InconsistentClusterError, StorageError."""
@@ -126,23 +126,23 @@ class Replicas:
         for directory in self._directories:
             directory.on_damage = self.repairs.notice
             for partition, log in directory.logs.items():
-                replica = self._replicas[partition] = Replica(self._around, partition)
+                replica = self._replicas[partition] = Replica(self._context, partition)
                 self._found(replica, directory, log, high_watermarks.get(partition, Offset(0)))
 
     def _found(self, replica: Replica, directory: LogDirectory, log: Log, high_watermark: Offset) -> None:
         topic_id: TopicId | None = None
         try:
-            topic_id = read_identity(self._ports.fs, log.directory)
+            topic_id = read_topic_id(self._ports.fs, log.directory)
         except DamagedFileError as e:
-            replica.fail(StorageError(f"{replica.partition}: nobody can tell whose log this is: {e}", path=e.path))
+            replica.fail(StorageError(f"{replica.partition}: its topic is unknown: {e}", path=e.path))
         except OSError as e:
             replica.fail(directory.fail(e))
         replica.found(log, topic_id, high_watermark)
 
     @property
     def clean_epoch(self) -> BrokerEpoch | None:
-        """After `open`: the broker epoch of the clean stop before this start. None where it was not clean, or where a
-        log turned out to lack records: then this node must leave the ISRs before it comes back.
+        """After `open`: the broker epoch of the clean stop before this start. None if the stop was not clean, or a log
+        turned out to lack records: then this node must leave the ISRs before it comes back.
         """
         logs = (log for directory in self._directories for log in directory.logs.values())
         return None if any(log.damage is not None for log in logs) else self._directories.clean_epoch
@@ -170,9 +170,9 @@ class Replicas:
                 tasks.create_task(self._reports.run())
                 self._settings.clear()  # `open` may have come before the topics' configurations
                 self._image = self._view.image
-                self._carry_out(self._image)
+                self._apply(self._image)
                 try:
-                    await asyncio.get_running_loop().create_future()  # until one of the tasks fails, or `run` is ended
+                    await asyncio.get_running_loop().create_future()  # until a task fails, or `run` is cancelled
                 finally:
                     self._stop_following(stop_listening)
         except* StorageError as group:
@@ -190,15 +190,15 @@ class Replicas:
         try:
             await self._directories.run(self._on_directory_offline)
         finally:
-            self._tasks = None  # from this moment the group takes no new task
+            self._tasks = None  # from now on the group takes no new task
 
     async def close(self, broker_epoch: BrokerEpoch | None = None) -> None:
-        """After `run` has ended. With a broker epoch everything is synced and the stop is marked as clean."""
+        """After `run` has ended. With a broker epoch everything is synced and the stop is marked clean."""
         if broker_epoch is not None:
             await self._high_watermarks.write()
         await self._directories.close(broker_epoch)
 
-    # -- what others ask
+    # -- for services and the node
 
     @property
     def node_id(self) -> BrokerId:
@@ -209,7 +209,8 @@ class Replicas:
         """Of a partition that this node leads now. By name, by id (the name is empty then), or both.
 
         Raises UnknownTopicOrPartitionError, UnknownTopicIdError, NotLeaderError (details `leader`, `address`,
-        `leader_epoch`), LeaderNotAvailableError (it is about to lead, or nobody does), StorageError (its disk failed).
+        `leader_epoch`), LeaderNotAvailableError (it is about to lead, or there is no leader), StorageError (its disk
+        failed).
         """
         found = self._leaders.get((topic, partition))
         if found is not None and (topic_id is None or found.topic_id == topic_id):
@@ -242,11 +243,11 @@ class Replicas:
         return topic
 
     def leaders(self) -> Iterator[LeaderReplica]:
-        """All that this node leads now; the caller may wait in between."""
+        """All that this node leads now; the caller may wait during the iteration."""
         return iter(tuple(self._leaders.values()))
 
     def listen_for_leaders(self, listener: Callable[[LeaderReplica], None]) -> None:
-        """Tell `listener` of every leadership that begins from now on; of its end the leader's watchers are told.
+        """Notify `listener` of each leadership that begins from now on; the leader's watchers are notified of its end.
 
         Called on the event loop; must not wait.
         """
@@ -257,7 +258,7 @@ class Replicas:
         return iter([replica.follower for replica in self._replicas.values() if replica.follower is not None])
 
     def all_replicas(self) -> Iterator[Replica]:
-        """All that are on this node, whatever they do; the caller may wait in between."""
+        """All on this node, in any role; the caller may wait during the iteration."""
         return iter(tuple(self._replicas.values()))
 
     @property
@@ -265,7 +266,7 @@ class Replicas:
         return self._directories
 
     def describe_log_dirs(self, topics: Sequence[str] = ()) -> list[LogDirDescription]:
-        """The log directories in the order of the configuration; of these topics only, unless none is named."""
+        """The log directories in the order of the configuration; only of these topics, if any are named."""
         return describe(self._ports.fs, self._directories, frozenset(topics))
 
     async def digest(
@@ -294,7 +295,7 @@ class Replicas:
     async def repair(
         self, topic: str, topic_id: TopicId | None, partition: PartitionId, *, dry_run: bool
     ) -> RepairReport:
-        """Read all of a replica that leads or follows, and repair what is damaged in it. As `digest`."""
+        """Read all of a replica that leads or follows, and repair the damage in it. As `digest`."""
         return await self.repairs.examine(self._log_of(topic, topic_id, partition), dry_run=dry_run)
 
     def _log_of(self, topic: str, topic_id: TopicId | None, partition: PartitionId) -> Log:
@@ -335,7 +336,7 @@ class Replicas:
             replica.hand_over(error)
 
     def replica_state(self, key: PartitionKey, broker_epoch: BrokerEpoch) -> ReplicaState | None:
-        """How far the replica here reaches, for an election among replicas none of which leads. None: there is none."""
+        """The log ends of the replica on this node, for an election without a leader in sync. None: it is not here."""
         topic = self._image.topics.get(key[0])
         replica = None if topic is None else self._replicas.get(TopicPartition(topic.name, key[1]))
         if replica is None or replica.log is None or replica.topic_id != key[0] or replica.closing:
@@ -347,7 +348,7 @@ class Replicas:
     def _on_metadata(self, image: MetadataImage, delta: MetadataDelta | None) -> None:
         before, self._image = self._image, image
         if delta is None:
-            self._carry_out(image)
+            self._apply(image)
             return
         for topic in delta.removed_topics():
             self._settings.pop(topic.name, None)
@@ -362,30 +363,30 @@ class Replicas:
     ) -> None:
         if new is not None and self._me in new.replicas:
             fresh = old is None or self._me not in old.replicas
-            self._replica(partition).want(Assignment(topic_id=topic_id, partition=new), fresh=fresh)
+            self._replica(partition).assign(Assignment(topic_id=topic_id, partition=new), fresh=fresh)
             return
         replica = self._replicas.get(partition)
-        if replica is not None and replica.wanted is not None and replica.wanted.topic_id == topic_id:
-            replica.want(None)
+        if replica is not None and replica.assigned is not None and replica.assigned.topic_id == topic_id:
+            replica.assign(None)
 
-    def _carry_out(self, image: MetadataImage) -> None:
+    def _apply(self, image: MetadataImage) -> None:
         """The whole image: at the start, and where a snapshot has taken the place of what was known."""
-        wanted: dict[TopicPartition, Assignment] = {}
+        assigned: dict[TopicPartition, Assignment] = {}
         for topic_id, partition_id in image.roles.partitions(Role.REPLICA, self._me):
             topic = image.topics[topic_id]
             state = topic.partitions[partition_id]
-            wanted[TopicPartition(topic.name, partition_id)] = Assignment(topic_id=topic_id, partition=state)
+            assigned[TopicPartition(topic.name, partition_id)] = Assignment(topic_id=topic_id, partition=state)
         self._settings = {name: one for name, one in self._settings.items() if image.topic_named(name) is not None}
         for partition, replica in list(self._replicas.items()):
-            if partition not in wanted:
-                replica.want(None)
-        for partition, assignment in wanted.items():
-            self._replica(partition).want(assignment)
+            if partition not in assigned:
+                replica.assign(None)
+        for partition, assignment in assigned.items():
+            self._replica(partition).assign(assignment)
 
     def _replica(self, partition: TopicPartition) -> Replica:
         replica = self._replicas.get(partition)
         if replica is None:
-            replica = self._replicas[partition] = Replica(self._around, partition)
+            replica = self._replicas[partition] = Replica(self._context, partition)
         return replica
 
     def _role_changed(self, replica: Replica) -> None:
@@ -397,11 +398,11 @@ class Replicas:
             if replica.leader is not before:
                 for listener in self._on_leading:
                     listener(replica.leader)
-        if replica.gone:
+        if replica.is_removed:
             self._replicas.pop(partition, None)
 
     def _spawn(self, work: Coroutine[object, object, None]) -> None:
-        if self._tasks is None:  # stopping: what is not done by now is for the next start
+        if self._tasks is None:  # stopping: the next start continues
             work.close()
         else:
             self._tasks.create_task(work)
@@ -413,7 +414,7 @@ class Replicas:
     # -- configurations
 
     def _settings_of(self, topic: str) -> TopicSettings:
-        """What cannot be read (a newer release has let it in) leaves the topic with what it had."""
+        """The previous settings, if a value cannot be parsed (of a newer release)."""
         found = self._settings.get(topic)
         if found is None:
             found = self._settings[topic] = self._resolve(topic, TopicSettings.DEFAULT)
@@ -427,7 +428,7 @@ class Replicas:
             return otherwise
 
     def _on_configs(self, topics: Sequence[str] | None) -> None:
-        """The logs of a topic that is gone keep its settings, which tell how long their files stay."""
+        """The logs of a deleted topic keep its settings, which determine how long their files stay."""
         changed: dict[str, TopicSettings] = {}
         for topic in tuple(self._settings) if topics is None else topics:
             old = self._settings.get(topic)
@@ -439,7 +440,7 @@ class Replicas:
             if partition.topic in changed:
                 replica.on_settings(changed[partition.topic])
 
-    # -- upkeep
+    # -- maintenance
 
     def _on_directory_offline(self, directory: LogDirectory) -> None:
         assert directory.failure is not None
@@ -448,17 +449,15 @@ class Replicas:
                 self._replicas[partition].fail(directory.failure)
 
     def _unreported(self) -> list[PartitionKey]:
-        """Replicas that are offline, unknown to the cluster."""
+        """Replicas that cannot serve, and that the metadata do not have offline."""
         return [
-            (replica.wanted.topic_id, replica.partition.partition)
+            (replica.assigned.topic_id, replica.partition.partition)
             for replica in self._replicas.values()
-            if replica.unreported and replica.wanted is not None
+            if replica.is_unreported and replica.assigned is not None
         ]
 
     def _bound_of(self, log: Log) -> Offset:
-        """Retention and compaction stop here. A log whose replica has no role yet is left alone but for its former
-        high watermark.
-        """
+        """Where retention and compaction stop: the high watermark, or the previous one of a replica without a role."""
         replica = self._replicas.get(log.partition)
         return Offset(0) if replica is None or replica.log is not log else replica.high_watermark
 
@@ -481,20 +480,20 @@ class Replicas:
             await self._high_watermarks.write()
 
     async def _keep_reviewing(self) -> None:
-        """Who lags leaves the ISR when its time is over (SEMANTICS 3), not when it is looked at next by chance."""
+        """A follower that lags leaves the ISR when its time has passed (SEMANTICS 3), not at some later review."""
         while True:
             await asyncio.sleep(self._review_in_s())
             for number, leader in enumerate(self.leaders(), 1):
                 if leader.ended is None:
                     leader.review_isr()
                 if number % REVIEWED_AT_ONCE == 0:
-                    await asyncio.sleep(0)  # thousands of partitions: let others in between
+                    await asyncio.sleep(0)  # thousands of partitions: other tasks get their turn
 
     def _review_in_s(self) -> float:
-        """Until the first follower of this node's leaders has been behind for too long. What falls behind later has at
-        least as long as the longest pause, so it is not missed.
+        """Until the first follower of this node's leaders has been behind for too long. A follower that falls behind
+        later has at least the longest pause, so it is not missed.
         """
-        longest_ms = min(GONE_MAX_MS, self._around.lag_max_ms())
+        longest_ms = min(GONE_MAX_MS, self._context.lag_max_ms())
         now_ms = int(self._ports.clock.monotonic() * 1000)
         due = [leader.state.next_due_ms() for leader in self._leaders.values() if leader.ended is None]
         first_ms = min((at_ms for at_ms in due if at_ms is not None), default=now_ms + longest_ms)
@@ -502,6 +501,6 @@ class Replicas:
 
 
 def _leaf(group: BaseExceptionGroup[StorageError]) -> StorageError:
-    """One of the errors: they all say that the disks are gone."""
+    """One of the errors: they all say that the disks have failed."""
     first = group.exceptions[0]
     return _leaf(first) if isinstance(first, BaseExceptionGroup) else first
