@@ -1,15 +1,15 @@
-"""What a client knows of the cluster: which nodes are alive, who leads which partition.
+"""A client's metadata: the active nodes, the partitions of topics and their leaders.
 
-    look_up(topic) --Metadata--> the first picture of a topic, or why there is none
+    look_up(topic) --Metadata--> the topic's metadata, or an error
     run() --WatchMetadata--> every change of the topics that were looked up, from one node at a time
-    learn_leader(NOT_LEADER) --> what a node said about a leader, without asking anybody
+    learn_leader(NOT_LEADER) --> the leader named in an error, without a request
 
-Of two reports on a partition the one with the higher leader epoch counts, then the higher partition epoch; so it does
-not matter which node says what when. A topic made anew has another id, and counts where the metadata version of the
-report is not below that of what is known. Whoever wants to hear of changes registers with `listen`.
+Of two reports on a partition the one with the higher leader epoch wins, then the higher partition epoch, so the order
+in which nodes report does not matter. A topic that was deleted and created again has another id; it replaces the former
+one unless its report has an older metadata version. `listen` registers for changes.
 
-The watch moves to another node when it breaks, when `refresh` doubts what it says, and once in metadata.max.age.ms: a
-node that is cut off from the quorum knows no better, and does not know that.
+The watch moves to another node when it breaks, when `refresh` doubts it, and every metadata.max.age.ms: a node that is
+cut off from the quorum reports stale metadata without knowing it.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from streamlog.ports import Clock
 METADATA: Final = calls.unary("streamlog.v1.Batches/Metadata", pb.MetadataResponse)
 _WATCH: Final = "streamlog.v1.Batches/WatchMetadata"
 
-# How long a topic may be unknown before it counts as missing: one that was just made is not known everywhere at once.
+# How long a topic may be unknown before that is an error: a new topic is not known to all nodes at once.
 UNKNOWN_TOPIC_S: Final = 1.0
-# A watch that began less than this ago is not moved because somebody doubts it.
+# `refresh` does not move a watch that is younger than this.
 WATCH_AGE_MIN_S: Final = 1.0
 
 Listener = Callable[[str], None]
 
 
 class Leader(Struct, frozen=True, kw_only=True):
-    """Who leads a partition, as far as this client knows."""
+    """The leader of a partition, as far as this client knows."""
 
     broker: BrokerId
     address: str
@@ -63,35 +63,34 @@ class _Partition(Struct, kw_only=True):
 
 class _Topic(Struct, kw_only=True):
     topic_id: TopicId
-    version: int  # of the metadata that last told of it
+    version: int  # metadata version of the last report
     partition_count: int = 0
     partitions: dict[int, _Partition] = field(default_factory=dict)
 
 
 class MetadataCache:
-    """Owned by one client. `run` must run for as long as changes are to be heard of."""
+    """Owned by one client. Changes are learned while `run` runs."""
 
     def __init__(self, connections: Connections, clock: Clock, backoff: Backoff, *, max_age_s: float = 300.0) -> None:
         self._connections = connections
         self._clock = clock
         self._backoff = backoff
         self._max_age_s = max_age_s
-        self._topics: dict[str, _Topic] = {}  # those that were looked up and are there
-        self._addresses: dict[BrokerId, str] = {}  # of live nodes, and of leaders that others named
+        self._topics: dict[str, _Topic] = {}  # those that were looked up and exist
+        self._addresses: dict[BrokerId, str] = {}  # of active nodes, and of leaders named in errors
         self._listeners: list[Listener] = []
-        self._again = asyncio.Event()  # the watch is to begin anew
+        self._restart = asyncio.Event()  # of the watch
         self._watch_began = 0.0
         self.cluster_id = ""
 
-    # What is known.
-
+    # Known metadata.
     def partition_count(self, topic: str) -> int | None:
-        """None: not looked up, or not there."""
+        """None: not looked up, or it does not exist."""
         known = self._topics.get(topic)
         return None if known is None else known.partition_count
 
     def check(self, partition: TopicPartition) -> None:
-        """UnknownTopicOrPartitionError where its topic, which was looked up, has no such partition."""
+        """UnknownTopicOrPartitionError where its topic, which was looked up, does not have the partition."""
         check_partition(partition.topic, partition.partition, self.partition_count(partition.topic) or 0)
 
     def topic_id(self, topic: str) -> TopicId | None:
@@ -99,7 +98,7 @@ class MetadataCache:
         return None if known is None else known.topic_id
 
     def leader(self, partition: TopicPartition) -> Leader | None:
-        """None: not known, or there is none now."""
+        """None: unknown, or there is none now."""
         topic = self._topics.get(partition.topic)
         known = None if topic is None else topic.partitions.get(partition.partition)
         if known is None or known.leader is None:
@@ -110,17 +109,17 @@ class MetadataCache:
         return Leader(broker=known.leader, address=address, epoch=LeaderEpoch(known.leader_epoch))
 
     def listen(self, listener: Listener) -> Callable[[], None]:
-        """`listener` is told the name of a topic of which something has changed, that it is gone too. Returns what ends
-        that.
+        """`listener` is called with the name of each topic that has changed, or was deleted. Returns a function that
+        unregisters it.
         """
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
-    # Asking.
+    # Lookup.
 
     async def look_up(self, topics: Iterable[str], *, timeout_s: float) -> None:
-        """Know these topics from now on. UnknownTopicOrPartitionError, and any other error that a node gives for one;
-        RequestTimedOutError.
+        """Look up topics that are not known yet, and watch them from now on. UnknownTopicOrPartitionError, and other
+        errors that a node returns for one; RequestTimedOutError.
         """
         missing = [topic for topic in dict.fromkeys(topics) if topic not in self._topics]
         begin = self._clock.monotonic()
@@ -128,8 +127,10 @@ class MetadataCache:
         while missing:
             waited_s = self._clock.monotonic() - begin
             if waited_s >= timeout_s:
-                raise RequestTimedOutError(f"the metadata of {', '.join(missing)} was not there within {timeout_s:g} s")
-            for error in (await self._ask(missing, timeout_s - waited_s)).values():
+                raise RequestTimedOutError(
+                    f"no node returned the metadata of {', '.join(missing)} within {timeout_s:g} s"
+                )
+            for error in (await self._request(missing, timeout_s - waited_s)).values():
                 unknown = isinstance(error, UnknownTopicOrPartitionError)
                 if not error.retriable or (unknown and waited_s >= min(UNKNOWN_TOPIC_S, timeout_s)):
                     raise error
@@ -138,8 +139,8 @@ class MetadataCache:
                 attempt += 1
                 await self._backoff.wait(attempt, left_s=timeout_s - waited_s)
 
-    async def _ask(self, topics: Sequence[str], timeout_s: float) -> dict[str, StreamlogError]:
-        """The errors of those that have one."""
+    async def _request(self, topics: Sequence[str], timeout_s: float) -> dict[str, StreamlogError]:
+        """Returns the errors, by topic."""
         errors: dict[str, StreamlogError] = {}
         token = ""
         while True:
@@ -154,22 +155,22 @@ class MetadataCache:
                     self._learn_topic(topic, response.metadata_version)
             token = response.next_page_token
             if not token:
-                self._again.set()
+                self._restart.set()
                 return errors
 
     def forget(self, topic: str) -> None:
-        """It need not be watched any more."""
+        """Watch the topic no longer."""
         self._topics.pop(topic, None)
 
     def refresh(self) -> None:
-        """What is known seems wrong: another node shall tell."""
+        """The metadata seems to be stale: watch another node."""
         if self._clock.monotonic() - self._watch_began >= WATCH_AGE_MIN_S:
-            self._again.set()
+            self._restart.set()
 
-    # Learning.
+    # Reports.
 
     def learn_leader(self, partition: TopicPartition, error: NotLeaderError) -> None:
-        """From the details of NOT_LEADER: no round trip is needed to find the leader."""
+        """From the details of NOT_LEADER, which saves a request."""
         leader, address, epoch = (error.details.get(name) for name in ("leader", "address", "leader_epoch"))
         topic = self._topics.get(partition.topic)
         if topic is None or not isinstance(leader, int) or not isinstance(epoch, int):
@@ -184,7 +185,7 @@ class MetadataCache:
             leader_epoch=epoch,
             partition_epoch=known.partition_epoch if known is not None else -1,
         )
-        self._tell(partition.topic)
+        self._notify(partition.topic)
 
     def _learn_nodes(self, nodes: Iterable[common_pb2.Node]) -> None:
         addresses = {BrokerId(node.node_id): address_of(node) for node in nodes}
@@ -192,7 +193,7 @@ class MetadataCache:
             self._addresses = addresses
             self._connections.learn(addresses.values())
             for topic in list(self._topics):
-                self._tell(topic)
+                self._notify(topic)
 
     def _learn_topic(self, message: pb.TopicMetadata, version: int) -> None:
         known = self._topics.get(message.topic)
@@ -211,15 +212,15 @@ class MetadataCache:
                     leader_epoch=partition.leader_epoch,
                     partition_epoch=partition.partition_epoch,
                 )
-        self._tell(message.topic)
+        self._notify(message.topic)
 
     def _drop(self, topic: str, version: int) -> None:
         known = self._topics.get(topic)
         if known is not None and known.version <= version:
             del self._topics[topic]
-            self._tell(topic)
+            self._notify(topic)
 
-    def _tell(self, topic: str) -> None:
+    def _notify(self, topic: str) -> None:
         for listener in list(self._listeners):
             listener(topic)
 
@@ -230,65 +231,65 @@ class MetadataCache:
         failures = 0
         while True:
             if not self._topics:
-                await self._again.wait()
-            self._again.clear()
+                await self._restart.wait()
+            self._restart.clear()
             if not self._topics:
                 continue
             self._watch_began = self._clock.monotonic()
             try:
-                await self._watch_until_again()
+                await self._watch_until_restart()
                 failures = 0
             except StreamlogError:
-                # A node that has gone, or that is about to: the next one will do.
+                # A node that has stopped, or is stopping: continue with the next one.
                 failures = 0 if self._clock.monotonic() - self._watch_began > WATCH_AGE_MIN_S else failures + 1
                 await self._backoff.wait(failures + 1)
 
-    async def _watch_until_again(self) -> None:
+    async def _watch_until_restart(self) -> None:
         watch = self._watch(self._connections.next_address(), list(self._topics))
         watching = asyncio.ensure_future(watch)  # sim: awaited below
-        again = asyncio.ensure_future(self._again.wait())  # sim: awaited below
+        restart = asyncio.ensure_future(self._restart.wait())  # sim: awaited below
         try:
-            await asyncio.wait({watching, again}, timeout=self._max_age_s, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({watching, restart}, timeout=self._max_age_s, return_when=asyncio.FIRST_COMPLETED)
             if watching.done():
                 watching.result()
         finally:
-            again.cancel()
+            restart.cancel()
             watching.cancel()
-            await asyncio.gather(watching, again, return_exceptions=True)
+            await asyncio.gather(watching, restart, return_exceptions=True)
 
     async def _watch(self, address: str, topics: Sequence[str]) -> None:
-        absent: set[str] | None = set(topics)  # not yet told of in the first picture; None: it is complete
+        absent: set[str] | None = set(topics)  # not in the first report so far; None: that is complete
         channel = self._connections.channel(address)
         async with calls.stream(channel, _WATCH, pb.WatchMetadataResponse) as watch:
             await watch.send(pb.WatchMetadataRequest(topics=topics))
             await watch.done_sending()
-            while (news := await watch.recv()) is not None:
-                self._learn(news)
+            while (report := await watch.recv()) is not None:
+                self._learn(report)
                 if absent is not None:
-                    absent -= {topic.topic for topic in news.topics}
-                    if news.complete:
+                    absent -= {topic.topic for topic in report.topics}
+                    if report.complete:
                         for topic in sorted(absent):
-                            self._drop(topic, news.metadata_version)
+                            self._drop(topic, report.metadata_version)
                         absent = None
 
-    def _learn(self, news: pb.WatchMetadataResponse) -> None:
-        if news.cluster_id:
-            self.cluster_id = news.cluster_id
-        if news.HasField("nodes"):
-            self._learn_nodes(news.nodes.nodes)
-        gone = set(news.removed_topic_ids)
-        for topic in [name for name, known in self._topics.items() if known.topic_id in gone]:
-            self._drop(topic, news.metadata_version)
-        for message in news.topics:
+    def _learn(self, report: pb.WatchMetadataResponse) -> None:
+        if report.cluster_id:
+            self.cluster_id = report.cluster_id
+        if report.HasField("nodes"):
+            self._learn_nodes(report.nodes.nodes)
+        removed = set(report.removed_topic_ids)
+        for topic in [name for name, known in self._topics.items() if known.topic_id in removed]:
+            self._drop(topic, report.metadata_version)
+        for message in report.topics:
             if not message.HasField("error") and message.topic in self._topics:
-                self._learn_topic(message, news.metadata_version)
+                self._learn_topic(message, report.metadata_version)
 
 
 def check_partition(topic: str, partition: int, count: int) -> None:
     """UnknownTopicOrPartitionError."""
     if not 0 <= partition < count:
         raise UnknownTopicOrPartitionError(
-            f"{topic} has no partition {partition}: it has {count}, from 0 on",
+            f"topic {topic} has no partition {partition}: it has {count}, numbered from 0",
             topic=topic,
             field="partition",
             limit=count - 1,

@@ -1,10 +1,10 @@
-"""The thread on which the synchronous front of a client runs its asynchronous one.
+"""The thread on which a synchronous client runs its asynchronous one.
 
     LoopThread --owns--> event loop --runs--> AsyncProducer | AsyncConsumer | AsyncAdmin
 
-One thread for each client, a daemon: a program that forgets to close it still ends, and one that closes it when the
-interpreter is ending already (a generator that is left in the middle) finds it closed, for daemons do not run then.
-Whoever calls waits for the result in his own thread; Ctrl-C there cancels what he waits for.
+One daemon thread for each client: a program that does not close its client still exits. A client that is closed while
+the interpreter shuts down (by a generator that was not finished) counts as closed already, since daemon threads do not
+run then. Callers wait for results in their own threads; Ctrl-C there cancels the call.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ AsyncT_co = TypeVar("AsyncT_co", covariant=True)
 
 
 Begun: TypeAlias = Future[T]
-"""What goes on behind: `result(timeout_s)`, `done()`, `add_done_callback`."""
+"""Work in the background: `result(timeout_s)`, `done()`, `add_done_callback`."""
 
 
-def is_over(loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether it runs nothing any more, in a thread that is a daemon."""
+def is_stopped(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether a loop in a daemon thread runs nothing any more."""
     return loop.is_closed() or sys.is_finalizing()
 
 
 def _check(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, object]) -> None:
     try:
         check_process()
-        if is_over(loop):
+        if is_stopped(loop):
             raise ClientClosedError("the client is closed")
     except ClientClosedError:
         work.close()
@@ -54,17 +54,17 @@ def wait_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
     try:
         return future.result()
     except BaseException:
-        future.cancel()  # of no effect where it has ended
+        future.cancel()  # no effect where it has ended
         raise
 
 
 class LoopThread:
-    """Running from the moment that it is made. A shared one is for several clients that are used by one thread; it ends
-    with its process.
+    """Runs as soon as it is made. A shared one is for several clients that are used by one thread; it runs until its
+    process ends.
     """
 
     def __init__(self, name: str, *, shared: bool = False) -> None:
-        """ClientClosedError in a process that was forked from one with clients."""
+        """ClientClosedError in a process that was forked from one with open clients."""
         check_process()
         self._shared = shared
         self._loop = new_event_loop()
@@ -74,7 +74,7 @@ class LoopThread:
 
     @property
     def closed(self) -> bool:
-        return is_forked() or is_over(self._loop)
+        return is_forked() or is_stopped(self._loop)
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run it on the loop and wait for it. ClientClosedError."""
@@ -94,7 +94,7 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def call_in_front(self, work: Coroutine[Any, Any, T]) -> T:
-        """As `call`; what the work asks for by `in_front` is done meanwhile, in the thread that waits."""
+        """As `call`; functions that the work passes to `in_front` are called meanwhile, in the calling thread."""
         future = self.begin(work)
         future.add_done_callback(lambda _future: self._jobs.put(None))
         try:
@@ -103,16 +103,16 @@ class LoopThread:
             return future.result()
         except BaseException:
             if future.cancel():
-                self._jobs = SimpleQueue()  # what is still put there is nobody's any more
+                self._jobs = SimpleQueue()  # jobs that are still added are dropped
             raise
 
     async def in_front(self, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
-        """On the loop: let the thread that waits in `call_in_front` call it. Raises what it raises; Ctrl-C there ends
-        that wait, and this with it.
+        """From the loop: have the thread that waits in `call_in_front` call the function. Raises what it raises; Ctrl-C
+        in that thread cancels both.
         """
         done = self._loop.create_future()
 
-        def tell(error: Exception | None) -> None:
+        def finish(error: Exception | None) -> None:
             if not done.done():
                 done.set_result(error)
 
@@ -120,9 +120,9 @@ class LoopThread:
             error: Exception | None = None
             try:
                 function(*args, **kwargs)
-            except Exception as raised:  # noqa: BLE001  it travels, and is raised where the work waits for it
+            except Exception as raised:  # noqa: BLE001  raised below, in the coroutine
                 error = raised
-            self._loop.call_soon_threadsafe(tell, error)
+            self._loop.call_soon_threadsafe(finish, error)
 
         self._jobs.put(job)
         error = await done
@@ -130,9 +130,9 @@ class LoopThread:
             raise error
 
     def close(self) -> None:
-        """Idempotent. A shared one goes on."""
+        """Idempotent. A shared one keeps running."""
         if not self.closed and not self._shared:
-            # There: whoever closes may be in a loop of his own.
+            # On that loop: the caller may be in a loop of its own.
             self.call(self._loop.shutdown_asyncgens())
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
@@ -140,7 +140,7 @@ class LoopThread:
 
 
 class Front(Protocol[AsyncT_co]):
-    """A synchronous front: the thread, and the asynchronous client that runs there."""
+    """A synchronous client: the thread, and the asynchronous client that runs on it."""
 
     @property
     def _thread(self) -> LoopThread: ...
@@ -152,7 +152,7 @@ class Front(Protocol[AsyncT_co]):
 def blocking(
     method: Callable[Concatenate[AsyncT, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Front[AsyncT], P], T]:
-    """The method of a front that waits for that of its client."""
+    """A method of the synchronous client, from one of the asynchronous client."""
 
     @functools.wraps(method)
     def wait(self: Front[AsyncT], /, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -1,14 +1,13 @@
-"""How a producer's batches reach their leaders, and what becomes of them.
+"""Delivery of a producer's batches to their leaders, and the results.
 
-    queue opened --> lingers --> due --> offered to the stream of its leader --> success
-                                              ^                                  error for good --> failed
-                                              |_____ wait, or another leader ___ retriable error
+    queue opened --> lingers --> due --> offered to the link to its leader --> success
+                                              ^                                permanent error --> failed
+                                              |_____ back-off, new leader ____ retriable error
 
-Owns: which stream a queue belongs to, the timers (linger, back-off, delivery.timeout.ms), the producer ids. A queue
-that holds anything is `active`; nothing is done for the others.
+Owns: which link a queue belongs to, the timers (linger, back-off, delivery.timeout.ms), the producer ids. A queue with
+batches is `active`; others cost nothing.
 
-Everything here runs on the producer's loop. What touches queues that another thread may be filling is done under the
-guard.
+Everything here runs on the producer's loop, and under the guard where another thread may be filling the queue.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from streamlog.ports import Workers
 
 INIT_PRODUCER_ID: Final = calls.unary("streamlog.v1.Batches/InitProducerId", pb.InitProducerIdResponse)
 
-# delivery.timeout.ms is looked at so often: a twentieth of it, within these bounds.
+# delivery.timeout.ms is checked every twentieth of it, within these bounds.
 EXPIRY_TICK_S: Final = (0.01, 1.0)
 
 
@@ -82,28 +81,28 @@ class Delivery:
         self._touch: Callable[[], None] = lambda: None
 
     async def run(self) -> None:
-        """Until it is cancelled. What fails in here is a bug, and is raised."""
+        """Until it is cancelled. An exception in here is a bug, and is raised."""
         async with asyncio.TaskGroup() as tasks:
             self._spawn = lambda link: tasks.create_task(link.run())
             for link in self._links.values():
                 self._spawn(link)
             if self._rules.queue.idempotent and not self._rules.transactional:
                 tasks.create_task(self._number_queues())
-            await self._loop.create_future()  # streams may come at any time: the group stays open
+            await self._loop.create_future()  # links are added at any time: the group stays open
 
     async def finish(self, timeout_s: float | None) -> None:
-        """After the last batch, before `run` is cancelled: with acks=0, whose batches nobody answers, let the nodes
-        read what is on its way. `timeout_s`: None: request.timeout.ms.
+        """After the last batch, before `run` is cancelled: with acks=0, where batches have no result, wait until the
+        nodes have received what was sent. `timeout_s`: None: request.timeout.ms.
         """
         if self._rules.link.acks is not Acks.NONE:
             return
         try:
-            patience_s = self._rules.link.request_timeout_s if timeout_s is None else timeout_s
-            async with asyncio.timeout(patience_s), asyncio.TaskGroup() as tasks:
+            timeout_s = self._rules.link.request_timeout_s if timeout_s is None else timeout_s
+            async with asyncio.timeout(timeout_s), asyncio.TaskGroup() as tasks:
                 for link in self._links.values():
                     tasks.create_task(link.finish())
         except TimeoutError:
-            return  # a node that does not read: with acks=0 nothing was promised
+            return  # a node that does not receive: acks=0 promises nothing
 
     def stop(self) -> None:
         for timer in (self._linger_timer, self._expiry_timer):
@@ -113,14 +112,14 @@ class Delivery:
     # Queues.
 
     def begin_transaction(self, identity: ProducerIdAndEpoch, touch: Callable[[], None]) -> None:
-        """Batches that are opened from now on are of this one. `touch` is told of each."""
+        """Batches that are opened from now on belong to it. `touch` is called for each."""
         self._identity, self._touch = identity, touch
 
     def opened(self, queue: PartitionQueue) -> None:
         """A batch has been opened in it."""
         if self._rules.transactional:
             self._touch()
-            if self._identity is not None and queue.identity_to_be != self._identity:
+            if self._identity is not None and queue.latest_identity != self._identity:
                 queue.begin(self._identity)
         if queue not in self._active:
             self._active[queue] = None
@@ -138,7 +137,7 @@ class Delivery:
             self._linger_timer = self._loop.call_later(self._rules.queue.linger_s, self._lingered)
 
     def due(self, queue: PartitionQueue) -> None:
-        """It has something to send, as far as it knows."""
+        """It may have something to send."""
         if queue.link is not None:
             queue.link.offer(queue)
 
@@ -146,7 +145,7 @@ class Delivery:
         return list(self._active)
 
     def route(self, queue: PartitionQueue) -> None:
-        """To whoever leads the partition now."""
+        """To the present leader of the partition."""
         leader = self._metadata.leader(queue.partition)
         if leader == queue.leader:
             return
@@ -163,8 +162,8 @@ class Delivery:
         if old is not None:
             old.withdraw(queue)
         if old is not None and self._rules.queue.idempotent:
-            # Whatever the old leader still answers, the new one knows: what it has is found by its sequence. Without
-            # sequences the old one's answer, or its stream's end, must be waited for.
+            # The old leader's results are not needed: the new one recognizes by its sequence what it has already.
+            # Without sequences the old leader's result, or the end of its stream, is awaited.
             for wire in queue.in_flight:
                 old.forget(wire)
             queue.reclaim(NotLeaderError(f"the leader of {queue.partition} has moved to {address}"))
@@ -231,13 +230,13 @@ class Delivery:
         self._settled(queue)
 
     def on_error(self, queue: PartitionQueue, wire: WireBatch, error: StreamlogError) -> None:
-        if isinstance(error, MessageTooLargeError) and queue.again_in_halves(wire, error):
+        if isinstance(error, MessageTooLargeError) and queue.retry_in_halves(wire, error):
             self.due(queue)
             return
         history = isinstance(error, OutOfOrderSequenceError | UnknownProducerIdError)
         retriable = error.retriable or error.details.get("retriable") is True
         if history and self._rules.transactional:
-            # The transaction's epoch is one for all partitions: what is lost of it cannot be numbered anew.
+            # A transaction has one epoch for all partitions, so one partition cannot start a new epoch.
             retriable = not queue.is_first(wire) and isinstance(error, OutOfOrderSequenceError)
         elif history and self._rules.queue.idempotent:
             retriable = True
@@ -247,10 +246,10 @@ class Delivery:
             self._settled(queue)
             return
         if history and not queue.is_first(wire):
-            queue.again(wire, wire.last_error or error)  # its trouble is that of the one before it
+            queue.retry_later(wire, wire.last_error or error)  # it failed because the one before it did
             self.due(queue)
             return
-        queue.again(wire, error)
+        queue.retry_later(wire, error)
         if history:
             queue.begin_epoch()
             if queue.needs_identity:
@@ -273,7 +272,7 @@ class Delivery:
         self._metadata.refresh()
 
     def _wait(self, queue: PartitionQueue) -> None:
-        """Before it is sent to again, unless it gets another leader."""
+        """A back-off, unless it gets another leader."""
         now = self._loop.time()
         if queue.not_before <= now:
             queue.failures += 1
@@ -284,7 +283,7 @@ class Delivery:
     # Producer ids.
 
     async def _number_queues(self) -> None:
-        """Get ids for queues that need one: all share the first; one that has used up its epochs gets another."""
+        """Get producer ids for queues that need one: all share the first; one that ran out of epochs gets another."""
         attempt = 0
         while True:
             await self._unnumbered.wait()
@@ -324,13 +323,13 @@ class Delivery:
 
 
 def _last_error(queue: PartitionQueue) -> str:
-    """Why a queue does not get on, for people."""
+    """Why a queue is not delivered, for an error message."""
     if queue.leader is None:
-        return "the partition has no leader that is known"
+        return "the partition has no known leader"
     leader = f"the leader, node {queue.leader.broker} at {queue.leader.address}"
     for wire in (*queue.in_flight, *queue.retry):
         if wire.last_error is not None:
             return f"last error of {leader}: {wire.last_error.code}: {wire.last_error.message}"
     if queue.needs_identity:
-        return "no node gave a producer id"
+        return "no node returned a producer id"
     return f"{leader}, did not answer" if queue.in_flight else f"no connection to {leader}"

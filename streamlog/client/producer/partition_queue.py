@@ -1,26 +1,26 @@
-"""What a producer has for one partition: batches that gather records, batches in flight, batches to be sent again.
+"""A producer's queue for one partition: batches that accumulate records, batches in flight, batches to be retried.
 
-    gathering (batches) --take--> in_flight --answer--> settled
+    accumulating (batches) --take--> in_flight --result--> settled
                                       |  ^
-                     retriable error, |  | take, in order, one at a time, before anything new
+                     retriable error, |  | take, in order, one at a time, before any new batch
                      stream broken    v  |
                                      retry
 
-No duplicate, no other order (idempotence, SEMANTICS 6)
-- Batches are numbered in the order in which they are first sent, and all that are unsettled stay in that order.
-- After a failure nothing is sent until every batch in flight has an outcome (its answer, its stream's end, or a new
-  leader, which makes the old one's answers worthless). Then they are sent again one at a time, as Kafka's producer
-  does: a leader without any state of this producer takes any number as the first.
-- For the same reason a new epoch begins with one batch alone.
-- OUT_OF_ORDER_SEQUENCE or UNKNOWN_PRODUCER_ID for the first unsettled batch means that the leader has another history
-  than this producer (an older batch failed for good, its state has expired, or was lost in an unclean election): it was
-  not appended, and neither were those after it. The partition begins a new epoch at sequence 0 (KIP-360, here for each
-  partition on its own). For a batch that is not the first the same codes only tell that an earlier one failed.
+No duplicates, no reordering (idempotence, SEMANTICS 6)
+- Batches get their sequences in the order in which they are first sent; all unsettled ones stay in that order.
+- After a failure nothing is sent until every batch in flight has an outcome (its result, the end of its stream, or a
+  new leader, after which the results of the old one are ignored). Then they are retried one at a time, as Kafka's
+  producer does: a leader without any state of this producer accepts any sequence as the first.
+- For the same reason a new epoch starts with a single batch in flight.
+- OUT_OF_ORDER_SEQUENCE or UNKNOWN_PRODUCER_ID for the first unsettled batch means that the leader's state of this
+  producer differs (an older batch failed permanently, the state has expired, or was lost in an unclean election): the
+  batch was not appended, nor were those after it. The partition starts a new epoch at sequence 0 (KIP-360, here for
+  each partition on its own). For a later batch the same codes only mean that an earlier one failed.
 
-Without idempotence batches are sent again as well; then a broken connection may double records, and with more than one
+Without idempotence batches are retried as well; then a broken connection may duplicate records, and with more than one
 request in flight reorder them, as in Kafka.
 
-Owned by the producer's loop. Whoever sends from another thread appends to `batches` under the producer's guard.
+Owned by the producer's loop. `send` in other threads appends to `batches` under the producer's guard.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ TIMER_EARLY_S: Final = 1.5e-3
 
 
 class QueueRules(Struct, frozen=True, kw_only=True):
-    """What all queues of a producer go by."""
+    """The rules of all queues of a producer."""
 
     linger_s: float
     in_flight_max: int  # batches of one partition; with idempotence not above 5
-    wire_bytes_max: int  # a batch that is put together of several is not larger
+    wire_bytes_max: int  # of a wire batch that is made of several batches
     idempotent: bool
     transactional: bool = False
 
@@ -79,17 +79,17 @@ class PartitionQueue:
         self.link: QueueLink | None = None  # to the leader
         self.batches: deque[ProducerBatch] = deque()  # only the last one may be open
         self.in_flight: list[WireBatch] = []  # in order
-        self.in_flight_link: QueueLink | None = None  # on which they are
+        self.in_flight_link: QueueLink | None = None  # on which they were sent
         self.retry: list[WireBatch] = []  # in order
-        # None: not known yet.
+        # None: not assigned yet.
         self.identity: ProducerIdAndEpoch | None = None if rules.idempotent else ProducerIdAndEpoch()
-        self.not_before = 0.0  # when it may be sent to again, on the loop's clock
+        self.not_before = 0.0  # end of the back-off, on the loop's clock
         self.failures = 0  # in a row
-        self.flushing = 0  # so many wait for all that is gathered
+        self.flushing = 0  # flushes that wait for the batches
         self._rules = rules
         self._next_sequence = 0
         self._established = False  # a batch of this epoch is in the leader's log
-        self._next_identity: ProducerIdAndEpoch | None = None  # to number anew under, when nothing is in flight
+        self._next_identity: ProducerIdAndEpoch | None = None  # for all that follows, once nothing is in flight
         self._orders = 0
         self._wire_bytes_max = rules.wire_bytes_max
 
@@ -110,7 +110,7 @@ class PartitionQueue:
         """The next batch to be sent, which is in flight from now on; None: there is none, or it must wait."""
         if self._next_identity is not None:
             if self.in_flight:
-                return None  # numbered as of now, it would be of the transaction before, and end with that
+                return None  # with the present epoch it would belong to the previous transaction
             self._restart(self._next_identity)
         if self.identity is None or self.leader is None or now < self.not_before - TIMER_EARLY_S:
             return None
@@ -121,7 +121,7 @@ class PartitionQueue:
                 return None
             wire = self.retry.pop(0)
         elif self.in_flight and self.in_flight[0].attempts > 1:
-            # Were others appended meanwhile, and it had to be sent once more, then the leader could not remember it.
+            # The leader remembers few batches: if others were appended meanwhile, it might not recognize this one.
             return None
         else:
             if len(self.in_flight) >= self._window or not self._is_due(now):
@@ -136,8 +136,8 @@ class PartitionQueue:
 
     @property
     def _window(self) -> int:
-        """Alone, until the leader knows this producer: one that it does not know may begin with any sequence, so the
-        second batch would be taken for the first. A transaction begins with 0, or is refused.
+        """How many batches may be in flight: one until the leader knows this producer, since an unknown producer may
+        start with any sequence, and the second batch could be accepted without the first. Transactions start with 0.
         """
         rules = self._rules
         return rules.in_flight_max if self._established or rules.transactional or not rules.idempotent else 1
@@ -170,7 +170,7 @@ class PartitionQueue:
             self._next_sequence -= INT32_MAX + 1
         return first
 
-    # Outcomes. Each takes a batch out of flight.
+    # Outcomes. Each removes a batch from those in flight.
 
     def succeeded(self, wire: WireBatch) -> None:
         self.in_flight.remove(wire)
@@ -178,18 +178,17 @@ class PartitionQueue:
         self._established = True
 
     def failed(self, wire: WireBatch) -> None:
-        """For good."""
+        """Permanently."""
         self.in_flight.remove(wire)
 
-    def again(self, wire: WireBatch, error: StreamlogError) -> None:
-        """It is to be sent again."""
+    def retry_later(self, wire: WireBatch, error: StreamlogError) -> None:
         wire.correlation = None
         wire.last_error = error
         self.in_flight.remove(wire)
         self._put_back(wire)
 
-    def again_in_halves(self, wire: WireBatch, error: StreamlogError) -> bool:
-        """The topic found it too large. False where it is one record.
+    def retry_in_halves(self, wire: WireBatch, error: StreamlogError) -> bool:
+        """It was too large for the topic. False where it is a single record.
 
         Nothing of it was appended, and the halves take its sequences.
         """
@@ -213,22 +212,22 @@ class PartitionQueue:
         self.retry.sort(key=lambda each: each.order)
 
     def reclaim(self, error: StreamlogError) -> list[WireBatch]:
-        """All in flight are to be sent again; those that were."""
+        """Retry all that are in flight, which are returned."""
         wires = list(self.in_flight)
         for wire in wires:
-            self.again(wire, error)
+            self.retry_later(wire, error)
         return wires
 
     def is_first(self, wire: WireBatch) -> bool:
-        """No unsettled batch comes before it."""
+        """Whether no unsettled batch comes before it."""
         return all(wire.order <= other.order for other in (*self.in_flight, *self.retry))
 
     def expire(self, opened_before: float) -> list[ProducerBatch]:
-        """What was opened before then and is unsettled. The caller fails them; `drop_done` then forgets them."""
+        """Batches that were opened before then and are unsettled. The caller fails them and calls `drop_done`."""
         return [batch for batch in self.unsettled() if batch.opened_at < opened_before and not batch.done]
 
     def drop_done(self) -> None:
-        """Forget batches that nobody waits for any more, unless they are in flight."""
+        """Drop batches that have failed, unless they are in flight."""
         for wire in self.retry:
             if wire.done:
                 for part in wire.slices:
@@ -237,16 +236,16 @@ class PartitionQueue:
         while self.batches and self.batches[0].done:
             self.batches.popleft().release()
 
-    # Numbering.
+    # Producer id and epoch.
 
     @property
     def needs_identity(self) -> bool:
-        """A producer id that it has not had."""
+        """Whether it needs a new producer id."""
         return self.identity is None and self._next_identity is None
 
     @property
-    def identity_to_be(self) -> ProducerIdAndEpoch | None:
-        """Under which what is not numbered yet will be."""
+    def latest_identity(self) -> ProducerIdAndEpoch | None:
+        """That of batches that have no sequence yet."""
         return self._next_identity or self.identity
 
     def begin(self, identity: ProducerIdAndEpoch) -> None:
@@ -254,7 +253,7 @@ class PartitionQueue:
         self._next_identity = identity
 
     def begin_epoch(self) -> None:
-        """The leader has another history: what is unsettled is numbered anew, from 0, when nothing is in flight."""
+        """The leader's state differs: all unsettled batches get new sequences, from 0, once nothing is in flight."""
         if self.identity is None:
             return
         if self.identity.epoch < EPOCH_MAX:

@@ -1,13 +1,13 @@
-"""The stream of batches to one node: everything that is pending for the partitions it leads, 1 MiB a message.
+"""The produce stream to one node: the pending batches of all partitions that it leads, 1 MiB a message.
 
     offer(queue) --> ready --> message of many batches --ProduceStream--> results, each to its batch
 
-A queue that is offered is asked for its batches once; it is offered again when it has new reason to be (a batch is
-full or has lingered, an answer came, a wait is over). So nothing is polled. At most
+A queue that is offered is drained once, and offered again when it may have more to send (a batch is full or has
+lingered, a result was received, a back-off has ended), so nothing is polled. At most
 max.in.flight.requests.per.connection messages are unanswered.
 
-A stream that breaks ends all that is in flight on it, with an unknown outcome; the next stream begins after a
-back-off, if there is anything to send. A message without its answers after request.timeout.ms breaks the stream too.
+When the stream breaks, all batches in flight on it end with an unknown outcome; the next stream is opened after a
+back-off, if there is anything to send. A message without all its results after request.timeout.ms breaks the stream.
 """
 
 from __future__ import annotations
@@ -34,32 +34,32 @@ from streamlog.ports import Workers
 _METHOD: Final = "streamlog.v1.Batches/ProduceStream"
 _ACKS: Final = {Acks.NONE: common_pb2.ACKS_NONE, Acks.LEADER: common_pb2.ACKS_LEADER, Acks.ALL: common_pb2.ACKS_ALL}
 
-# Compression of a batch from this size on is done beside the loop: the codecs let other threads run meanwhile. Below
-# it, handing over costs more than it gains.
+# Batches from this size on are compressed in a worker thread, as the codecs release the GIL. Below it, the thread
+# switch costs more than it gains.
 WORKER_BYTES_MIN: Final = 65_536
-# A node answers within request.timeout.ms, if only that it does not know. This much later its silence is a failure.
+# A node answers within request.timeout.ms, at least with a timeout error. This much later the stream has failed.
 ANSWER_GRACE_S: Final = 1.0
-# An answer that takes so long makes a client ask another node who leads.
+# After so long without a result the metadata is refreshed: the leader may have changed.
 SILENCE_S: Final = 0.5
 
 
-class Settling(Protocol):
-    """What becomes of batches: decided by the producer. Each call takes the batch out of flight."""
+class ProduceListener(Protocol):
+    """Decides about results: the producer's `Delivery`. Each call removes the batch from those in flight."""
 
     def on_success(self, queue: PartitionQueue, wire: WireBatch, base_offset: Offset, append_time_ms: int) -> None: ...
 
     def on_error(self, queue: PartitionQueue, wire: WireBatch, error: StreamlogError) -> None: ...
 
     def on_stray_error(self, partition: TopicPartition, error: StreamlogError) -> None:
-        """Of a batch that nobody waits for any more, as with acks=0."""
+        """Of a batch that is settled already, as with acks=0."""
         ...
 
     def on_broken(self, error: StreamlogError) -> None:
-        """A stream broke; its batches are told one by one."""
+        """A stream broke; `on_error` follows for each batch."""
         ...
 
     def on_silence(self) -> None:
-        """A node takes long to answer: it may have lost its power, which nobody tells."""
+        """A node takes long to answer: its machine may have failed, which closes no connection."""
         ...
 
 
@@ -74,17 +74,17 @@ class ProduceLinkRules(Struct, frozen=True, kw_only=True):
 
 class _Message(Struct, eq=False):
     sent_at: float
-    left: int = 0  # batches without a result
+    unanswered: int = 0  # batches without a result
 
 
 class _Flight(Struct):
     queue: PartitionQueue
-    wire: WireBatch | None  # None: it was taken back, and its result counts no more
+    wire: WireBatch | None  # None: it was reclaimed, and its result is ignored
     message: _Message
 
 
 class _Open(Struct):
-    """What belongs to one stream and ends with it."""
+    """The state of one stream."""
 
     flights: dict[int, _Flight] = field(default_factory=dict)  # by correlation id
     messages: dict[_Message, None] = field(default_factory=dict)  # unanswered, oldest first
@@ -95,24 +95,24 @@ class ProduceLink:
         self,
         address: str,
         connections: Connections,
-        settling: Settling,
+        listener: ProduceListener,
         rules: ProduceLinkRules,
         backoff: Backoff,
         workers: Workers,
         guard: AbstractContextManager[object],
     ) -> None:
-        """`guard`: held while queues are asked for batches, which another thread may be filling."""
+        """`guard`: held while batches are taken from queues, which another thread may be filling."""
         self.address = address
         self._connections = connections
-        self._settling = settling
+        self._listener = listener
         self._rules = rules
         self._backoff = backoff
         self._workers = workers
         self._guard = guard
         self._loop = asyncio.get_running_loop()
         self._ready: dict[PartitionQueue, None] = {}  # in turn
-        self._news = asyncio.Event()  # something became ready, or was answered
-        self._sent = asyncio.Event()  # the watchdog has something to watch
+        self._changed = asyncio.Event()  # something became ready, or was answered
+        self._sent = asyncio.Event()  # for the watchdog
         self._open = _Open()
         self._correlations = 0
         self._finishing = False
@@ -121,39 +121,39 @@ class ProduceLink:
     def offer(self, queue: PartitionQueue) -> None:
         """It may have something to send."""
         self._ready[queue] = None
-        self._news.set()
+        self._changed.set()
 
     def withdraw(self, queue: PartitionQueue) -> None:
-        """Its leader is somewhere else."""
+        """The partition has another leader."""
         self._ready.pop(queue, None)
 
     def forget(self, wire: WireBatch) -> None:
-        """Its result counts no more: it goes to another leader."""
+        """Ignore its result: it is sent to another leader."""
         flight = None if wire.correlation is None else self._open.flights.get(wire.correlation)
         if flight is not None and flight.wire is wire:
             flight.wire = None
 
     async def finish(self) -> None:
-        """Until the node has read all that was handed to the transport, or the stream is broken. `run` then ends: it is
-        called when nothing is pending.
+        """Wait until the node has received all that was sent, or the stream is broken; `run` then ends. To be called
+        when nothing is pending.
 
-        What ends the stream otherwise, cancels it, and takes back what is on its way: with acks=0 that is lost.
+        Cancelling the stream instead would drop what is in transit, which with acks=0 would be lost.
         """
         self._finishing = True
-        self._news.set()
+        self._changed.set()
         await self._finished.wait()
 
     async def run(self) -> None:
         """Until it is cancelled, or has finished."""
         failures = 0
         while True:
-            await self._until_ready()
+            await self._wait_until_ready()
             if self._finishing and not self._ready:
                 break
             began = self._loop.time()
             try:
                 await self._stream()
-                error: StreamlogError = NetworkError(f"{self.address} has ended the stream")
+                error: StreamlogError = NetworkError(f"{self.address} has closed the produce stream")
             except StreamlogError as broken:
                 error = broken
             self._end(error)
@@ -163,17 +163,17 @@ class ProduceLink:
             await self._backoff.wait(failures)
         self._finished.set()
 
-    async def _until_ready(self) -> None:
+    async def _wait_until_ready(self) -> None:
         while not self._ready and not self._finishing:
-            self._news.clear()
-            await self._news.wait()
+            self._changed.clear()
+            await self._changed.wait()
 
     def _end(self, error: StreamlogError) -> None:
         ended, self._open = self._open, _Open()
-        self._settling.on_broken(error)
+        self._listener.on_broken(error)
         for flight in ended.flights.values():
             if flight.wire is not None:
-                self._settling.on_error(flight.queue, flight.wire, error)
+                self._listener.on_error(flight.queue, flight.wire, error)
 
     async def _stream(self) -> None:
         channel = self._connections.channel(self.address)
@@ -184,7 +184,7 @@ class ProduceLink:
 
     async def _send(self, stream: calls.CallStream[pb.ProduceStreamResponse]) -> None:
         while True:
-            self._news.clear()
+            self._changed.clear()
             if len(self._open.messages) < self._rules.in_flight_max and self._ready:
                 with self._guard:
                     flights = self._collect()
@@ -193,11 +193,11 @@ class ProduceLink:
                     continue
             if self._finishing and not self._ready:
                 await stream.done_sending()
-                await self._finished.wait()  # the node's end ends this task as well
-            await self._news.wait()
+                await self._finished.wait()  # the node closes the stream, which ends this task as well
+            await self._changed.wait()
 
     def _collect(self) -> list[_Flight]:
-        """What is pending, in flight from now on: a partition's batches in order, the partitions in turn."""
+        """Take pending batches, in flight from now on: in order for each partition, the partitions in turn."""
         now = self._loop.time()
         message = _Message(now)
         flights: list[_Flight] = []
@@ -216,7 +216,7 @@ class ProduceLink:
             del self._ready[queue]
             self._ready[queue] = None  # behind the others
         if flights:
-            message.left = len(flights)
+            message.unanswered = len(flights)
             self._open.messages[message] = None
             self._sent.set()
         return flights
@@ -231,7 +231,7 @@ class ProduceLink:
             if flight.wire is not None and not await self._encode(flight):
                 continue
             wire = flight.wire
-            if wire is None:  # taken back meanwhile
+            if wire is None:  # reclaimed meanwhile
                 self._answered(flight)
                 continue
             part = request.partitions.add()
@@ -246,7 +246,7 @@ class ProduceLink:
                 self._settle_unanswered(flights)
 
     async def _encode(self, flight: _Flight) -> bool:
-        """False where it cannot be; whoever sent its records has been told."""
+        """False where it cannot be encoded, which is its outcome."""
         wire, encoding = flight.wire, self._rules.encoding
         assert wire is not None
         correlation = wire.correlation
@@ -259,17 +259,17 @@ class ProduceLink:
             self._open.flights.pop(correlation or 0, None)
             self._answered(flight)
             if flight.wire is not None:
-                self._settling.on_error(flight.queue, flight.wire, error)
+                self._listener.on_error(flight.queue, flight.wire, error)
             return False
         return True
 
     def _settle_unanswered(self, flights: list[_Flight]) -> None:
-        """acks=0: what was handed to the transport counts as sent."""
+        """acks=0: what the transport has taken counts as sent."""
         for flight in flights:
             wire, flight.wire = flight.wire, None
             self._answered(flight)
             if wire is not None:
-                self._settling.on_success(flight.queue, wire, NO_OFFSET, NO_TIMESTAMP)
+                self._listener.on_success(flight.queue, wire, NO_OFFSET, NO_TIMESTAMP)
                 if wire.correlation is not None:
                     self._open.flights.pop(wire.correlation, None)
 
@@ -288,30 +288,30 @@ class ProduceLink:
         if flight is None or flight.wire is None:
             if error is not None:
                 partition = TopicPartition(result.topic, PartitionId(result.partition))
-                self._settling.on_stray_error(partition, error)
+                self._listener.on_stray_error(partition, error)
         elif error is not None:
-            self._settling.on_error(flight.queue, flight.wire, error)
+            self._listener.on_error(flight.queue, flight.wire, error)
         else:
-            self._settling.on_success(flight.queue, flight.wire, Offset(result.base_offset), result.log_append_time_ms)
+            self._listener.on_success(flight.queue, flight.wire, Offset(result.base_offset), result.log_append_time_ms)
 
     def _answered(self, flight: _Flight) -> None:
-        flight.message.left -= 1
-        if flight.message.left == 0:
+        flight.message.unanswered -= 1
+        if flight.message.unanswered == 0:
             self._open.messages.pop(flight.message, None)
-            self._news.set()
+            self._changed.set()
 
     async def _watch(self) -> None:
-        """RequestTimedOutError when the oldest message has waited for too long."""
-        patience_s = self._rules.request_timeout_s + ANSWER_GRACE_S
+        """RequestTimedOutError when the oldest message was not answered in time."""
+        timeout_s = self._rules.request_timeout_s + ANSWER_GRACE_S
         while True:
             oldest = next(iter(self._open.messages), None)
             if oldest is None:
                 self._sent.clear()
                 await self._sent.wait()
                 continue
-            left_s = oldest.sent_at + patience_s - self._loop.time()
+            left_s = oldest.sent_at + timeout_s - self._loop.time()
             if left_s <= 0:
-                raise RequestTimedOutError(f"{self.address} did not answer a request within {patience_s:g} s")
+                raise RequestTimedOutError(f"{self.address} did not answer a produce request within {timeout_s:g} s")
             await asyncio.sleep(min(left_s, SILENCE_S))
             if oldest in self._open.messages and left_s > SILENCE_S:
-                self._settling.on_silence()
+                self._listener.on_silence()
