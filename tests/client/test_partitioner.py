@@ -65,7 +65,7 @@ def test_integer_keys_modulo(number: int, count: int) -> None:
 
 
 def test_keys_that_are_no_integers_are_refused() -> None:
-    with pytest.raises(InvalidRequestError, match="key 'x1' is no integer"):
+    with pytest.raises(InvalidRequestError, match="key 'x1' is not an integer"):
         IntegerModuloPartitioner().partition("t", b"x1", None, 3)
     assert IntegerModuloPartitioner().partition("t", None, None, 3) is None
 

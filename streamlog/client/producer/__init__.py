@@ -1,10 +1,11 @@
-"""The producer: records in, batches out, one promise a batch.
+"""The producer: records in, batches out, acknowledged with their offsets.
 
 async_producer, sync_producer   what a program holds
 producer_rules                  its settings, resolved
-topic_table, producer_topics    the topics it writes to, a queue for each partition
+topic_table, producer_topics    the topics it writes to: for each partition a queue and an open batch
 partitioner, pending_records    which partition a record goes to; records whose topic is not known yet
-producer_batch, many_records    where records gather; buffer_memory bounds them
-partition_queue, wire_batch     batches of one partition in order, and their bytes
-delivery, produce_link          how batches reach the leaders, and what becomes of them
+producer_batch, many_records    batches that accumulate records; `send_many`
+buffer_memory                   the bound on unacknowledged bytes
+partition_queue, wire_batch     the batches of one partition in order, and their encoded form
+delivery, produce_link          delivery to the leaders, and the results
 """

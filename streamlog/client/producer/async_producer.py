@@ -6,15 +6,15 @@
 
     send --> TopicTable: partition, open batch --> PartitionQueue --Delivery--> ProduceLink --> the leader
 
-`send` appends to a list and returns; what it gathers goes out when a batch is full, when it has lingered, or at
-`flush`. It raises ThrottledError when buffer.memory is full: `await wait_until_room()` before that. `send_many` does so
-by itself. A record of a topic that is not known yet waits for its metadata, at most max.block.ms.
+`send` appends to a list and returns; records are sent when their batch is full, when it has lingered, or at `flush`. It
+raises ThrottledError when buffer.memory is full: `await wait_until_room()` before that. `send_many` does so by itself.
+A record of a topic that is not known yet waits for its metadata, at most max.block.ms.
 
-Idempotent by default: what is retried is neither doubled nor reordered (`partition_queue`). An error that reaches the
-user is final for its records; RequestTimedOutError among them means that they may have been written.
+Idempotent by default: retries neither duplicate nor reorder records (`partition_queue`). An error that reaches the user
+is final for its records; after RequestTimedOutError they may have been written.
 
-States: made -> open (`start`, or `async with`) -> closed. Owned by one event loop; nothing is durable before it is
-acknowledged. `guard` is for the synchronous front, whose `send` runs in the callers' threads.
+States: not started -> open (`start`, or `async with`) -> closed. Owned by one event loop; nothing is durable before it
+is acknowledged. `guard` is for the synchronous producer, whose `send` runs in the callers' threads.
 """
 
 from __future__ import annotations
@@ -70,12 +70,14 @@ from streamlog.records.header import HEADER_SIZE
 T = TypeVar("T")
 
 _NO_HEADERS: Final[Headers] = ()
-# So many records are handled by send_many before other tasks have a turn.
+# After so many records send_many lets other tasks run.
 _TURN_RECORDS: Final = 16_384
 
 
 class AsyncProducer(TransactionCommands):
-    """Settings by Kafka's names: `linger_ms=5`, or `{"linger.ms": 5}`; InvalidConfigError tells all that is wrong."""
+    """Settings by Kafka's names: `linger_ms=5`, or `{"linger.ms": 5}`. InvalidConfigError names everything that is
+    wrong with them.
+    """
 
     def __init__(
         self,
@@ -87,8 +89,8 @@ class AsyncProducer(TransactionCommands):
         future_type: type[RecordFuture] = RecordFuture,
         **settings: object,
     ) -> None:
-        """`partitioner`: in the place of partitioner.class. `ports`: of a simulation; None: the real world.
-        `guard`: held by whoever calls `send` in another thread. `future_type`: of what it returns.
+        """`partitioner`: instead of partitioner.class. `ports`: of a simulation; None: the real ones.
+        `guard`: held by callers of `send` in other threads. `future_type`: what `send` returns.
         """
         self._new_future = future_type
         self._config = client_config.loaded(load_producer, config, settings)
@@ -100,18 +102,18 @@ class AsyncProducer(TransactionCommands):
         self._threaded = guard is not None
         self._buffer = BufferMemory(self._rules.buffer_bytes, self._guard)
         self._tables: dict[str, TopicTable] = {}  # those of `_topics`, for `send`
-        self._routing = False  # what waited for its topic gets its place, and has its room already
-        self._now_ms = 0  # this turn of the loop's; 0: not looked at yet
-        self._failed: list[ProducerBatch | PendingRecord] = []  # the first, until somebody is told
+        self._routing = False  # records that waited for their topic are sent; their bytes are reserved already
+        self._now_ms = 0  # the time at this turn of the loop; 0: not read yet
+        self._failed: list[ProducerBatch | PendingRecord] = []  # the first, until its error was raised
         self._open = False
         self._closing = False
         self._closed = False
         self._crash: BaseException | None = None
 
-    # Life.
+    # Lifecycle.
 
     async def start(self) -> Self:
-        """Begin; `async with` does it. Does not wait for a connection."""
+        """Start in the background; `async with` does it. Does not wait for a connection."""
         if self._open or self._closed:
             raise InvariantError("a producer is started once")
         ports = self._given_ports
@@ -148,7 +150,7 @@ class AsyncProducer(TransactionCommands):
             self._guard,
         )
         self._tables = self._topics.tables if self._transactions is None else {}
-        self._background = asyncio.ensure_future(self._run())  # sim: its end is everybody's, see below
+        self._background = asyncio.ensure_future(self._run())  # sim: its end fails all records, see below
         self._background.add_done_callback(self._on_background_end)
         self._open = True
         return self
@@ -159,11 +161,11 @@ class AsyncProducer(TransactionCommands):
             tasks.create_task(self._delivery.run())
 
     def _on_background_end(self, task: asyncio.Future[None]) -> None:
-        """It ends by `close`, or by a bug, which then is everybody's who waits."""
+        """Ended by `close`, or by a bug, which then fails all records."""
         if task.cancelled():
             return
         self._crash = task.exception()
-        self._fail_all(ClientClosedError(f"the producer has failed: {self._crash!r}"))
+        self._fail_all(ClientClosedError(f"the producer stopped on an internal error: {self._crash!r}"))
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -177,7 +179,7 @@ class AsyncProducer(TransactionCommands):
             await self.close(timeout_s=0)
 
     async def close(self, *, timeout_s: float | None = None) -> None:
-        """Send what is left, at most for `timeout_s` (None: delivery.timeout.ms bounds it; 0: not at all), and end.
+        """Send what is left, for `timeout_s` at most (None: bounded by delivery.timeout.ms; 0: drop it), and close.
         Raises as `flush`. Idempotent.
         """
         if self._closing or not self._open:
@@ -229,13 +231,13 @@ class AsyncProducer(TransactionCommands):
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> RecordFuture:
-        """Take one record; its future gives partition and offset. Never waits.
+        """Send one record; its future returns partition and offset. Never waits.
 
         `headers`: (name, bytes or None) each. `timestamp_ms`: None: now. Raises ThrottledError where the buffer is
         full, MessageTooLargeError (max.request.size), InvalidRequestError, UnknownTopicOrPartitionError for a partition
-        that the topic has not, ClientClosedError.
+        that the topic does not have, ClientClosedError.
         """
-        # The hot path: a function call less is worth more here than a shorter function.
+        # The hot path: it is inlined, as function calls cost more than the work.
         try:
             table = self._tables[topic]
         except KeyError:
@@ -244,10 +246,10 @@ class AsyncProducer(TransactionCommands):
         if value.__class__ is bytes:
             size += len(value)
         elif value is not None:
-            raise InvalidRequestError(f"a value is bytes or None, not {type(value).__name__}", field="value")
+            raise InvalidRequestError(f"a value must be bytes or None, not {type(value).__name__}", field="value")
         if key is not None:
             if key.__class__ is not bytes:
-                raise InvalidRequestError(f"a key is bytes or None, not {type(key).__name__}", field="key")
+                raise InvalidRequestError(f"a key must be bytes or None, not {type(key).__name__}", field="key")
             size += len(key)
         if headers:
             headers = tuple(headers)
@@ -278,7 +280,7 @@ class AsyncProducer(TransactionCommands):
         if headers or batch.headers is not None:
             batch.add_headers(index, headers)
         if timestamp_ms is None:
-            timestamp_ms = self._now_ms or self._look_at_clock()
+            timestamp_ms = self._now_ms or self._read_clock()
         if timestamp_ms != batch.timestamp or batch.timestamps is not None:
             batch.add_timestamp(index, timestamp_ms)
         future = self._new_future()
@@ -295,11 +297,11 @@ class AsyncProducer(TransactionCommands):
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> ManyFuture:
-        """Take many records; waits while the buffer is full, max.block.ms at most. `await` what it returns for the
+        """Send many records; waits while the buffer is full, max.block.ms at most. `await` what it returns for the
         offsets. Errors as `send`; RequestTimedOutError.
         """
         if keys is not None and len(keys) != len(values):
-            raise InvalidRequestError(f"{len(keys)} keys for {len(values)} values", field="keys")
+            raise InvalidRequestError(f"{len(keys)} keys for {len(values)} values: give as many", field="keys")
         check_types(values, keys)
         table = await self._table(topic)
         if partition is not None:
@@ -320,7 +322,7 @@ class AsyncProducer(TransactionCommands):
     async def _extend(
         self, table: TopicTable, columns: Columns, timestamp_ms: int | None, parts: list[tuple[ProducerBatch, int, int]]
     ) -> None:
-        """Give the records to one partition, or to the sticky ones, a batch at a time."""
+        """Add the records to one partition, or to the sticky ones, a batch at a time."""
         partition, values, keys = columns
         sizes = Sizes(columns)
         at = 0
@@ -336,7 +338,7 @@ class AsyncProducer(TransactionCommands):
                 index = len(batch.values)
                 stop = sizes.fitting(at, batch.limit - batch.size)
                 batch.size += sizes.between(at, stop)
-                stamp = (self._now_ms or self._look_at_clock()) if timestamp_ms is None else timestamp_ms
+                stamp = (self._now_ms or self._read_clock()) if timestamp_ms is None else timestamp_ms
                 batch.add_timestamps(index, stamp, stop - at)
                 batch.values += values[at:stop]
                 if keys is not None or batch.keys is not None:
@@ -347,10 +349,10 @@ class AsyncProducer(TransactionCommands):
             at = stop
 
     def _next_batch(self, table: TopicTable, partition: int | None, size: int) -> ProducerBatch:
-        """A batch with room for a record of `size` bytes. ThrottledError, MessageTooLargeError."""
+        """A batch that a record of `size` bytes fits in. ThrottledError, MessageTooLargeError."""
         if size + HEADER_SIZE > self._rules.record_bytes_max:
             raise MessageTooLargeError(
-                f"a record of {size} bytes: max.request.size is {self._rules.record_bytes_max}",
+                f"a record of {size} bytes exceeds max.request.size, which is {self._rules.record_bytes_max}",
                 field="value",
                 limit=self._rules.record_bytes_max,
             )
@@ -383,32 +385,34 @@ class AsyncProducer(TransactionCommands):
     def _post(self, call: Callable[[T], None], argument: T) -> None:
         """Call it on the loop."""
         if self._threaded:
-            self._loop.call_soon_threadsafe(call, argument)  # sim: for the synchronous front alone
+            self._loop.call_soon_threadsafe(call, argument)  # sim: for the synchronous producer only
         else:
             call(argument)
 
-    def _look_at_clock(self) -> int:
-        """Once a turn of the loop; other threads always."""
+    def _read_clock(self) -> int:
+        """Read once in a turn of the loop; from other threads always."""
         now_ms = self._ports.clock.wall_ms()
         if not self._threaded:
             self._now_ms = now_ms
-            self._loop.call_soon(self._forget_time)
+            self._loop.call_soon(self._reset_time)
         return now_ms
 
-    def _forget_time(self) -> None:
+    def _reset_time(self) -> None:
         self._now_ms = 0
 
     # The buffer.
 
     @property
     def is_full(self) -> bool:
-        """There is no room for another batch: `await wait_until_room()`."""
+        """Whether another batch does not fit in the buffer: `await wait_until_room()`."""
         return not self._buffer.has_room(self._rules.batch_bytes)
 
     async def wait_until_room(self, record_bytes: int = 0, *, timeout_s: float | None = None) -> None:
-        """For a batch, or for a record of so many bytes. RequestTimedOutError after `timeout_s`; None: max.block.ms."""
-        patience_s = self._rules.max_block_s if timeout_s is None else timeout_s
-        await self._buffer.wait_until_room(max(self._rules.batch_bytes, record_bytes), patience_s)
+        """Until a batch, or a record of so many bytes, fits in the buffer. RequestTimedOutError after `timeout_s`
+        (None: max.block.ms).
+        """
+        timeout_s = self._rules.max_block_s if timeout_s is None else timeout_s
+        await self._buffer.wait_until_room(max(self._rules.batch_bytes, record_bytes), timeout_s)
 
     def _reserve(self, size: int) -> None:
         """ThrottledError."""
@@ -422,7 +426,7 @@ class AsyncProducer(TransactionCommands):
         self._note_failure(batch)
 
     def _note_failure(self, failed: ProducerBatch | PendingRecord) -> None:
-        """`flush` tells of an error that nobody else asks for. One is enough."""
+        """`flush` raises an error that was raised nowhere else. One is enough."""
         if failed.error is not None:
             if self._transactions is not None:
                 self._transactions.on_failure(failed.error)
@@ -446,7 +450,7 @@ class AsyncProducer(TransactionCommands):
             self._transactions.check_open()
         record = PendingRecord(self._loop)
         size = OVERHEAD_BYTES + len(value or b"") + len(key or b"")
-        stamp = self._look_at_clock() if timestamp_ms is None else timestamp_ms
+        stamp = self._read_clock() if timestamp_ms is None else timestamp_ms
         if self._pending.add(topic, PendingSend(record, value, key, headers, partition, stamp, size)):
             self._post(self._pending.search, topic)
         future = self._new_future()
@@ -456,10 +460,10 @@ class AsyncProducer(TransactionCommands):
 
     def _on_known(self, topic: str) -> None:
         self._routing = True
-        self._pending.send_all(topic, partial(self._send_waiting, topic))
+        self._pending.send_all(topic, partial(self._send_routed, topic))
         self._routing = False
 
-    def _send_waiting(self, topic: str, one: PendingSend) -> RecordFuture:
+    def _send_routed(self, topic: str, one: PendingSend) -> RecordFuture:
         return self.send(
             topic,
             one.value,
@@ -493,7 +497,7 @@ class AsyncProducer(TransactionCommands):
         )
 
     def _on_transaction(self, state: TransactionPhase, identity: ProducerIdAndEpoch) -> None:
-        """`send` finds its tables while a transaction is open; at all other times it is told why not."""
+        """`send` has its tables while a transaction is open; at other times `_send_pending` raises the reason."""
         assert self._transactions is not None
         if state is TransactionPhase.OPEN:
             self._delivery.begin_transaction(identity, self._transactions.touch)
@@ -506,16 +510,16 @@ class AsyncProducer(TransactionCommands):
         self._failed = []
 
     async def _settle_transaction(self) -> None:
-        await self._pending.until_none_waits()
+        await self._pending.wait_until_sent()
         await self._settle_batches()
-        self._failed = []  # whoever ends the transaction is told
+        self._failed = []  # the end of the transaction raises the error
 
     # Flushing.
 
     async def flush(self, *, timeout_s: float | None = None) -> None:
-        """Send what is gathered, and wait until all that was sent before is acknowledged or has failed.
+        """Send all batches at once, and wait until all records sent before are acknowledged or have failed.
 
-        Raises the error of a record that failed since the last flush and whose future nobody asked;
+        Raises the error of a record that failed since the last flush, unless its future has raised it;
         RequestTimedOutError after `timeout_s`.
         """
         if not self._open:
@@ -525,12 +529,12 @@ class AsyncProducer(TransactionCommands):
     async def _flush(self, timeout_s: float | None) -> None:
         try:
             async with asyncio.timeout(timeout_s):
-                await self._pending.until_none_waits()
+                await self._pending.wait_until_sent()
                 await self._settle_batches()
         except TimeoutError:
-            waiting = sum(len(batch) for queue in self._delivery.active() for batch in queue.unsettled())
+            unsettled = sum(len(batch) for queue in self._delivery.active() for batch in queue.unsettled())
             raise RequestTimedOutError(
-                f"{waiting} records were not acknowledged within {timeout_s:g} s of the flush"
+                f"{unsettled} records were not acknowledged within {timeout_s:g} s of the flush; they may still be"
             ) from None
         for failed in self._failed:
             if not failed.error_taken:

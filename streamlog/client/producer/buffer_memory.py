@@ -1,9 +1,9 @@
-"""buffer.memory: how many bytes of records a producer may hold, and the wait for room.
+"""buffer.memory: how many bytes of records a producer may hold, and the wait for free bytes.
 
-An open batch takes its whole size at once, as in Kafka, so that a record costs no bookkeeping. An empty buffer has room
-for anything.
+An open batch takes its whole size at once, as in Kafka, so that a record needs no accounting. An empty buffer takes a
+batch of any size.
 
-Counted under the producer's guard; waited for on its loop alone.
+Counted under the producer's guard; waits are on the producer's loop only.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class BufferMemory:
         self.used_bytes += size
 
     def take(self, size: int) -> None:
-        """As `reserve`, of what must have room."""
+        """As `reserve`, but beyond the limit if need be."""
         self.used_bytes += size
 
     def release(self, size: int) -> None:
@@ -46,7 +46,7 @@ class BufferMemory:
         self.wake()
 
     async def wait_until_room(self, size: int, timeout_s: float) -> None:
-        """Until there is room, or the producer is closed. RequestTimedOutError."""
+        """Until `size` bytes are free, or the producer is closed. RequestTimedOutError."""
         try:
             async with asyncio.timeout(timeout_s):
                 while not self._closed and not self.has_room(size):
@@ -55,12 +55,12 @@ class BufferMemory:
                     await waiter
         except TimeoutError:
             raise RequestTimedOutError(
-                f"the buffer of {self._limit_bytes} bytes (buffer.memory) had no room for {timeout_s:g} s:"
-                f" {self.used_bytes} bytes wait to be acknowledged"
+                f"the buffer of {self._limit_bytes} bytes (buffer.memory) had no {size} bytes free for {timeout_s:g} s:"
+                f" {self.used_bytes} bytes are not acknowledged yet; send more slowly, or raise buffer.memory"
             ) from None
 
     def close(self) -> None:
-        """Nobody need wait any more."""
+        """End all waits."""
         self._closed = True
         self.wake()
 

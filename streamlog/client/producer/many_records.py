@@ -1,4 +1,4 @@
-"""Many records at once, as `send_many` is given them: by partition, and how many of them fit a batch."""
+"""The records of one `send_many`: split by partition, and how many of them fit a batch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def by_partition(
     values: Sequence[bytes | None],
     keys: Sequence[bytes | None] | None,
 ) -> list[Columns]:
-    """Where each goes. Errors as of TopicTable.choose."""
+    """The records of each partition. Errors as TopicTable.choose."""
     if keys is None and not table.asks_without_key:
         return [Columns(None, values, None)]
     keys = keys if keys is not None else [None] * len(values)
@@ -50,11 +50,11 @@ def check_types(values: Sequence[bytes | None], keys: Sequence[bytes | None] | N
     """InvalidRequestError for what is not bytes."""
     for name, column in (("values", values), ("keys", keys or ())):
         if not {one.__class__ for one in column} <= {bytes, type(None)}:
-            raise InvalidRequestError(f"{name} are bytes or None", field=name)
+            raise InvalidRequestError(f"all {name} must be bytes or None", field=name)
 
 
 class Sizes:
-    """What the records of some columns take in a batch, about, in bytes."""
+    """About how many bytes the records of some columns take in a batch."""
 
     def __init__(self, columns: Columns) -> None:
         sizes = [RECORD_OVERHEAD + len(value or b"") for value in columns.values]
@@ -65,6 +65,6 @@ class Sizes:
     def between(self, start: int, stop: int) -> int:
         return self._ends[stop] - self._ends[start]
 
-    def fitting(self, start: int, room: int) -> int:
+    def fitting(self, start: int, free_bytes: int) -> int:
         """One past the last record from `start` on that still fits; at least one does."""
-        return max(start + 1, bisect_right(self._ends, self._ends[start] + room) - 1)
+        return max(start + 1, bisect_right(self._ends, self._ends[start] + free_bytes) - 1)

@@ -1,14 +1,14 @@
 """Which partition a record goes to (SEMANTICS 12).
 
-    default          by the key's hash (murmur2, as Kafka's clients, so both put a key in the same place); without a key
-                     None: the sticky choice, which `topic_table` makes
+    default          by the key's hash (murmur2, as Kafka's clients, so both choose the same partition for a key);
+                     without a key None
     round-robin      each record to the next partition
     random           any partition
     integer-modulo   the key, parsed as an integer, modulo the partition count; without a key None
     module.Class     the user's
 
 A partitioner sees bytes and counts, never the network; it may keep state of its own. None leaves a record to the sticky
-choice: one partition until batch.size bytes, then another, rather one whose queue is short (KIP-794).
+choice (`topic_table`): one partition for batch.size bytes, then another, preferably with a short queue (KIP-794).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def hash_partitions(keys: Sequence[bytes], partition_count: int) -> list[int]:
 
 
 def _murmur2_column(data: bytes, count: int, size: int) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
-    """Of `count` keys of `size` bytes, one behind the other. Arithmetic wraps at 32 bits, as is meant."""
+    """Of `count` concatenated keys of `size` bytes. Arithmetic wraps at 32 bits, as intended."""
     rows = np.frombuffer(data, np.uint8).reshape(count, size)
     h = np.full(count, _SEED ^ size, np.uint32)
     end = size & ~3
@@ -89,7 +89,7 @@ class HashPartitioner:
 
 
 class StickyPartitioner:
-    """`partitioner.ignore.keys`: records with a key go where those without do."""
+    """`partitioner.ignore.keys`: records with a key are treated like those without."""
 
     def partition(self, topic: str, key: bytes | None, value: bytes | None, partition_count: int) -> int | None:
         return None
@@ -115,7 +115,7 @@ class RandomPartitioner:
 
 class IntegerModuloPartitioner:
     def partition(self, topic: str, key: bytes | None, value: bytes | None, partition_count: int) -> int | None:
-        """InvalidRequestError for a key that is no integer in decimal digits."""
+        """InvalidRequestError for a key that is not a decimal integer."""
         if key is None:
             return None
         try:
@@ -123,7 +123,7 @@ class IntegerModuloPartitioner:
         except ValueError:
             shown = key[:32].decode("utf-8", "replace")
             raise InvalidRequestError(
-                f"key {shown!r} is no integer, as partitioner.class=integer-modulo needs it", field="key"
+                f"key {shown!r} is not an integer, which partitioner.class=integer-modulo requires", field="key"
             ) from None
 
 
@@ -147,10 +147,12 @@ def _of_user(name: str) -> Partitioner:
         made = cast(Callable[[], object], getattr(importlib.import_module(module), attribute))()
     except (ImportError, AttributeError, ValueError, TypeError) as error:
         raise InvalidConfigError(
-            f"partitioner.class={name}: must be default, round-robin, random, integer-modulo, or module.Class of a"
-            f" class that is made without arguments: {error}",
+            f"partitioner.class={name}: must be default, round-robin, random, integer-modulo, or module.Class, a class"
+            f" whose constructor takes no arguments: {error}",
             field="partitioner.class",
         ) from error
     if not callable(getattr(made, "partition", None)):
-        raise InvalidConfigError(f"partitioner.class={name}: it has no method partition", field="partitioner.class")
+        raise InvalidConfigError(
+            f"partitioner.class={name}: the class has no method partition", field="partitioner.class"
+        )
     return cast(Partitioner, made)

@@ -1,9 +1,9 @@
-"""Records that were sent before their topic was known: they wait for its metadata, and then get their place in order.
+"""Records that were sent before their topic was known: they wait for its metadata, and are then sent in their order.
 
-    add --> waiting --the topic's table is there--> sent
-                |____ it cannot be had, or not within max.block.ms ____ failed
+    add --> waiting --the topic is known--> sent
+                |____ lookup failed, or took more than max.block.ms ____ failed
 
-Added to under the producer's guard; everything else happens on its loop.
+Records are added under the producer's guard; everything else happens on its loop.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from streamlog.client.producer.producer_batch import PendingRecord, ProducerBatc
 from streamlog.errors import StreamlogError
 from streamlog.records import Headers
 
-# What a record that waits takes of buffer.memory beside its bytes.
+# What a waiting record takes of buffer.memory besides its bytes.
 OVERHEAD_BYTES: Final = 200
 
 
 class PendingSend(NamedTuple):
-    """What `send` was given."""
+    """The arguments of a `send`."""
 
     record: PendingRecord
     value: bytes | None
@@ -43,7 +43,7 @@ class PendingRecords:
         buffer: BufferMemory,
         guard: AbstractContextManager[object],
     ) -> None:
-        """`find_table`: makes the topic known, which calls `send_all`. StreamlogError."""
+        """`find_table`: looks the topic up, which calls `send_all`. StreamlogError."""
         self._find_table = find_table
         self._on_failure = on_failure
         self._on_bug = on_bug
@@ -53,14 +53,14 @@ class PendingRecords:
         self._searches: dict[asyncio.Task[None], None] = {}  # in their order
 
     def add(self, topic: str, waiting: PendingSend) -> bool:
-        """True where it is the first of its topic: `search` is to be called."""
+        """Whether it is the first of its topic: the caller calls `search`."""
         self._buffer.reserve(waiting.size)
         others = self._waiting.setdefault(topic, [])
         others.append(waiting)
         return len(others) == 1
 
     def search(self, topic: str) -> None:
-        task = asyncio.ensure_future(self._search(topic))  # sim: `_searched` hears of its end
+        task = asyncio.ensure_future(self._search(topic))  # sim: `_searched` is called at its end
         self._searches[task] = None
         task.add_done_callback(self._searched)
 
@@ -75,13 +75,13 @@ class PendingRecords:
         except StreamlogError as error:
             self._fail(topic, error)
 
-    async def until_none_waits(self) -> None:
-        """Of those that wait now."""
+    async def wait_until_sent(self) -> None:
+        """Until the records that wait now were sent, or have failed."""
         if self._searches:
             await asyncio.wait(list(self._searches))
 
     def send_all(self, topic: str, send: Callable[[PendingSend], RecordFuture]) -> None:
-        """Its table is there. Under the guard."""
+        """The topic is known. Under the guard."""
         for waiting in self._waiting.pop(topic, []):
             self._buffer.take(-waiting.size)
             try:

@@ -1,11 +1,11 @@
-"""The records of one partition that are gathered for one batch, and the promise of where they end up.
+"""A batch that accumulates records of one partition, and their outcome: an offset or an error.
 
     open: takes records while size < limit  -->  closed: limit = -1  -->  done: every record has an offset or an error
 
-A batch is sent as a whole, together with others, or in pieces (`wire_batch`), so offsets come for ranges of it. There
-is one promise for all of its records; a RecordFuture is no more than the batch and an index.
+A batch is sent as a whole, together with others, or in pieces (`wire_batch`), so outcomes arrive for ranges of it. All
+its records share one promise; a RecordFuture is only the batch and an index.
 
-Owned by the producer; `limit`, `size` and the columns are written by whoever sends, under the producer's guard.
+Owned by the producer; `limit`, `size` and the columns are written by the sending thread, under the producer's guard.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CLOSED: Final = -1
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record stands. With acks=0 nobody tells: the offset is -1."""
+    """The position of a record. With acks=0 it is unknown: the offset is -1."""
 
     topic: str
     partition: int
@@ -41,13 +41,50 @@ class _Piece(NamedTuple):
     error: StreamlogError | None = None  # they were not appended
 
 
-class ProducerBatch:
+class _Completion:
+    """What waits for the end of a batch, or of a pending record."""
+
+    __slots__ = ("_callbacks", "_waiters")
+
+    def __init__(self) -> None:
+        self._waiters: list[asyncio.Future[None]] = []
+        self._callbacks: list[Callable[[], None]] = []
+
+    @property
+    def done(self) -> bool:
+        raise NotImplementedError
+
+    def waiter(self) -> asyncio.Future[None]:
+        """A future of the caller's own, set when this is done: cancelling it affects no other."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self.done:
+            future.set_result(None)
+        else:
+            self._waiters.append(future)
+        return future
+
+    def add_done_callback(self, callback: Callable[[], None]) -> None:
+        """Called on the producer's loop; at once where it is done."""
+        if self.done:
+            callback()
+        else:
+            self._callbacks.append(callback)
+
+    def _notify(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+
+
+class ProducerBatch(_Completion):
     __slots__ = (
-        "_callbacks",
         "_left",
         "_pieces",
         "_rest_error",
-        "_waiters",
         "error",
         "error_taken",
         "headers",
@@ -64,6 +101,7 @@ class ProducerBatch:
     )
 
     def __init__(self, partition: TopicPartition, limit: int, loop: asyncio.AbstractEventLoop | None) -> None:
+        super().__init__()
         self.partition = partition
         self.loop = loop
         self.opened_at = 0.0 if loop is None else loop.time()
@@ -76,12 +114,10 @@ class ProducerBatch:
         self.timestamp = NO_TIMESTAMP  # of the first record ...
         self.timestamps: list[int] | None = None  # ... and of all, where they differ
         self.error: StreamlogError | None = None  # the first, where any record has one
-        self.error_taken = False  # somebody was told of it
+        self.error_taken = False  # it was raised to the user
         self._rest_error: StreamlogError | None = None  # of records in no piece
         self._pieces: list[_Piece] = []
         self._left = -1  # records without an outcome; -1: not closed yet
-        self._waiters: list[asyncio.Future[None]] = []
-        self._callbacks: list[Callable[[], None]] = []
 
     def __len__(self) -> int:
         return len(self.values)
@@ -136,7 +172,7 @@ class ProducerBatch:
         self._settle(_Piece(start, stop, base_offset, log_append_time_ms))
 
     def settle_failed(self, start: int, stop: int, error: StreamlogError) -> None:
-        """They were not, for good."""
+        """They were not appended, permanently."""
         if self._left > 0:
             self.error = self.error or error
             self._settle(_Piece(start, stop, NO_OFFSET, NO_TIMESTAMP, error))
@@ -147,17 +183,17 @@ class ProducerBatch:
         self._pieces.append(piece)
         self._left -= piece.stop - piece.start
         if self._left == 0:
-            self._tell()
+            self._notify()
 
     def fail(self, error: StreamlogError) -> None:
-        """Those of its records that have no outcome yet get this one."""
+        """The outcome of all its records that have none yet."""
         self.close()
         if self._left == 0:
             return
         self._left = 0
         self._rest_error = error
         self.error = self.error or error
-        self._tell()
+        self._notify()
 
     def outcome(self, index: int) -> RecordMetadata:
         """Of one record of a batch that is done. StreamlogError."""
@@ -167,7 +203,7 @@ class ProducerBatch:
             self.error_taken = True
             raise error.restored(error.message, error.details) from error
         if piece is None:
-            raise asyncio.InvalidStateError("the record is not settled")
+            raise asyncio.InvalidStateError("the record is not acknowledged yet")
         offset = NO_OFFSET if piece.base_offset == NO_OFFSET else Offset(piece.base_offset + index - piece.start)
         timestamp_ms = piece.log_append_time_ms
         if timestamp_ms < 0:
@@ -181,7 +217,7 @@ class ProducerBatch:
             raise self.error.restored(self.error.message, self.error.details) from self.error
 
     def ranges(self, start: int, stop: int) -> list[tuple[Offset, int]]:
-        """(base offset, count) of what the records from `start` up to `stop` became. StreamlogError."""
+        """(base offset, count) of the ranges in which the records from `start` up to `stop` stand. StreamlogError."""
         found = []
         while start < stop:
             first = self.outcome(start)
@@ -191,51 +227,25 @@ class ProducerBatch:
             start = end
         return found
 
-    def waiter(self) -> asyncio.Future[None]:
-        """Done when the batch is. Each who waits has one of his own: cancelling it hurts nobody else."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self.done:
-            future.set_result(None)
-        else:
-            self._waiters.append(future)
-        return future
-
-    def add_done_callback(self, callback: Callable[[], None]) -> None:
-        """Called on the producer's loop; at once where the batch is done."""
-        if self.done:
-            callback()
-        else:
-            self._callbacks.append(callback)
-
     def release(self) -> None:
-        """Nobody will send it any more: its records need not be kept, though futures may keep the batch."""
+        """It is not sent again: drop its records, as futures may keep the batch alive."""
         if self.done:
             self.values = []
             self.keys = self.headers = None
 
-    def _tell(self) -> None:
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
-            callback()
 
+class PendingRecord(_Completion):
+    """A record that was sent before its topic was known; it is added to a batch once it is."""
 
-class PendingRecord:
-    """A record that was sent before its topic was known: it gets its place in a batch when it is."""
-
-    __slots__ = ("_callbacks", "_error", "_index", "_taken", "_waiters", "batch", "loop")
+    __slots__ = ("_error", "_index", "_taken", "batch", "loop")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
         self.loop = loop
         self.batch: ProducerBatch | None = None
         self._index = 0
         self._error: StreamlogError | None = None
         self._taken = False
-        self._waiters: list[asyncio.Future[None]] = []
-        self._callbacks: list[Callable[[], None]] = []
 
     @property
     def done(self) -> bool:
@@ -251,11 +261,11 @@ class PendingRecord:
 
     def located(self, batch: ProducerBatch, index: int) -> None:
         self.batch, self._index = batch, index
-        batch.add_done_callback(self._tell)
+        batch.add_done_callback(self._notify)
 
     def fail(self, error: StreamlogError) -> None:
         self._error = error
-        self._tell()
+        self._notify()
 
     def take_error(self) -> None:
         if self.batch is not None:
@@ -269,35 +279,12 @@ class PendingRecord:
             self._taken = True
             raise self._error.restored(self._error.message, self._error.details) from self._error
         if self.batch is None:
-            raise asyncio.InvalidStateError("the record is not settled")
+            raise asyncio.InvalidStateError("the record is not acknowledged yet")
         return self.batch.outcome(self._index)
-
-    def waiter(self) -> asyncio.Future[None]:
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self.done:
-            future.set_result(None)
-        else:
-            self._waiters.append(future)
-        return future
-
-    def add_done_callback(self, callback: Callable[[], None]) -> None:
-        if self.done:
-            callback()
-        else:
-            self._callbacks.append(callback)
-
-    def _tell(self) -> None:
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
-            callback()
 
 
 class Promise(Protocol):
-    """What a RecordFuture points into: ProducerBatch or PendingRecord."""
+    """What a RecordFuture refers to: ProducerBatch or PendingRecord."""
 
     @property
     def done(self) -> bool: ...
@@ -317,8 +304,8 @@ class Promise(Protocol):
 class RecordFuture:
     """The outcome of one record: `await` it for its RecordMetadata. StreamlogError where it was not written.
 
-    Made for each record, so it is no more than where to look, and has no constructor: calling one costs more than all
-    the rest of it.
+    One is made for each record, so it is only a reference, and has no constructor: that call would cost more than the
+    rest.
     """
 
     __slots__ = ("index", "promise")
@@ -332,7 +319,7 @@ class RecordFuture:
     def result(self) -> RecordMetadata:
         """Of a future that is done; asyncio.InvalidStateError where it is not. StreamlogError."""
         if not self.promise.done:
-            raise asyncio.InvalidStateError("the record is not settled")
+            raise asyncio.InvalidStateError("the record is not acknowledged yet: await it")
         return self.promise.outcome(self.index)
 
     def add_done_callback(self, callback: Callable[[Self], None]) -> None:
@@ -346,7 +333,7 @@ class RecordFuture:
 
 
 class AppendedRange(NamedTuple):
-    """Records that stand one behind the other."""
+    """Records with consecutive offsets."""
 
     partition: int
     base_offset: Offset  # -1 with acks=0

@@ -1,6 +1,6 @@
-"""The topics that a producer writes to: their tables, made when a topic is first looked up, kept as the metadata says.
+"""The topics that a producer writes to: their tables, made at the first lookup and updated with the metadata.
 
-A topic that was deleted loses its table, and what is left for it fails; one made anew under the name gets another.
+When a topic is deleted its table is removed, and its unsettled batches fail; a new topic of the name gets a new table.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ProducerTopics:
         on_known: Callable[[str], None],
         guard: AbstractContextManager[object],
     ) -> None:
-        """`on_known`: told of a topic when its table is there, under the guard."""
+        """`on_known`: called, under the guard, with the name of a topic whose table was made."""
         self.tables: dict[str, TopicTable] = {}
         self.partitioner = partitioner
         self._metadata = metadata
@@ -49,11 +49,11 @@ class ProducerTopics:
             self._on_metadata(topic)
         table = self.tables.get(topic)
         if table is None:
-            raise UnknownTopicIdError(f"topic {topic} was deleted a moment ago")
+            raise UnknownTopicIdError(f"topic {topic} has just been deleted")
         return table
 
     def _on_metadata(self, topic: str) -> None:
-        """Something about it has changed."""
+        """The topic has changed."""
         count, topic_id = self._metadata.partition_count(topic), self._metadata.topic_id(topic)
         table = self.tables.get(topic)
         if table is not None and table.topic_id != topic_id:

@@ -4,8 +4,8 @@
         sent = producer.send("logs", b"a line")
         print(sent.result().offset)
 
-`send` gathers records in the caller's own thread, under a lock, and waits only while the buffer is full; the rest is
-done by AsyncProducer on a thread of its own. Any number of threads may use one producer.
+`send` adds records to batches in the caller's thread, under a lock, and waits only while the buffer is full;
+AsyncProducer does the rest on a thread of its own. Any number of threads may use one producer.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class SentRecord(RecordFuture):
     __slots__ = ()
 
     def result(self, timeout_s: float | None = None) -> RecordMetadata:
-        """Waits for it. StreamlogError where it was not written; RequestTimedOutError after `timeout_s`."""
+        """Wait for it. StreamlogError where it was not written; RequestTimedOutError after `timeout_s`."""
         loop = self.promise.loop
         if not self.promise.done and loop is not None:
             wait_on(loop, _wait(self.promise, timeout_s))
         return self.promise.outcome(self.index)
 
     def add_done_callback(self, callback: Callable[[Self], None]) -> None:
-        """Called on the producer's own thread: let it be quick."""
+        """Called on the producer's thread: must not block."""
         loop = self.promise.loop
         if loop is not None:
             loop.call_soon_threadsafe(super().add_done_callback, callback)
@@ -63,7 +63,7 @@ class SentMany:
 
 
 class Producer:
-    """Settings as of AsyncProducer. Open from the moment that it is made; `close` it, or use `with`."""
+    """Settings as for AsyncProducer. Open as soon as it is made; `close` it, or use `with`."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Producer:
         self.close(timeout_s=None if kind is None else 0)
 
     def close(self, *, timeout_s: float | None = None) -> None:
-        """Send what is left, and end. As of AsyncProducer."""
+        """Send what is left, and close. As of AsyncProducer."""
         if self._thread.closed:
             return
         try:
@@ -106,10 +106,10 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> SentRecord:
-        """Take one record; waits while the buffer is full, at most max.block.ms (RequestTimedOutError). Other errors
+        """Send one record; waits while the buffer is full, at most max.block.ms (RequestTimedOutError). Other errors
         as of AsyncProducer.
         """
-        check_process()  # the guard of a forked one may be held for ever, and nobody sends what it takes
+        check_process()  # in a forked process the guard may be held forever, and no thread sends the records
         while True:
             try:
                 with self._guard:
@@ -130,7 +130,7 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> SentMany:
-        """Take many records; waits while the buffer is full. Errors as of AsyncProducer."""
+        """Send many records; waits while the buffer is full. Errors as of AsyncProducer."""
         many = self._thread.call(
             self._client.send_many(topic, values, keys=keys, partition=partition, timestamp_ms=timestamp_ms)
         )
@@ -138,7 +138,7 @@ class Producer:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """What is sent in the block is written as one: its end commits, an exception aborts. As of AsyncProducer."""
+        """A transaction: the end of the block commits, an exception aborts. As of AsyncProducer."""
         stack = AsyncExitStack()
         self._thread.call(stack.enter_async_context(self._client.transaction()))
         try:

@@ -1,7 +1,7 @@
-"""A topic as a producer sees it: a queue and an open batch for each partition, and which one is next without a key.
+"""A topic of a producer: a queue and an open batch for each partition, and the sticky choice for records without a key.
 
-The sticky choice (KIP-794): one partition until batch.size bytes have gone there, then another, drawn with weights that
-prefer those with short queues; partitions without a leader are passed over while others have one.
+The sticky choice (KIP-794): one partition for batch.size bytes, then another, drawn at random with weights that prefer
+short queues; partitions without a leader are skipped while others have one.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from streamlog.errors import InvalidRequestError
 from streamlog.model import PartitionId, TopicId, TopicPartition
 from streamlog.ports import Random
 
-# Keys whose hash is remembered, by topic; then all are forgotten. Some 10 MB at worst for keys of 100 bytes.
+# Keys cached with their partition, for each topic; then the cache is cleared. About 10 MB for keys of 100 bytes.
 KEYS_KNOWN_MAX: Final = 1 << 16
-_NOBODY: Final = TopicPartition("", PartitionId(0))
+_NO_PARTITION: Final = TopicPartition("", PartitionId(0))
 
 
 def no_batch() -> ProducerBatch:
-    """Stands where no batch is open; it has room for nothing."""
-    return ProducerBatch(_NOBODY, CLOSED, None)
+    """A placeholder where no batch is open; it takes no record."""
+    return ProducerBatch(_NO_PARTITION, CLOSED, None)
 
 
 class TopicTable:
@@ -41,11 +41,11 @@ class TopicTable:
         self.queues: list[PartitionQueue] = []
         self.open: list[ProducerBatch] = []  # by partition; closed ones too
         self.sticky = no_batch()  # one of `open`
-        # Whether the partitioner has a say in records without a key.
+        # Whether the partitioner is called for records without a key.
         self.asks_without_key = not isinstance(
             partitioner, HashPartitioner | StickyPartitioner | IntegerModuloPartitioner
         )
-        # Partitions of keys that were hashed before: `send` looks here first. Empty with other partitioners.
+        # Cached partitions of keys: `send` looks here first. Empty unless the partitioner hashes keys.
         self.known: dict[bytes | None, int] = {}
         self._sticky_partition = -1
         self._sticky_left = 0  # bytes that may still go to this partition, not counting the open batch
@@ -77,7 +77,7 @@ class TopicTable:
         return partition
 
     def sticky_partition(self, sticky_bytes: int, *, adaptive: bool) -> int:
-        """Where the next batch without a key goes; `sticky_bytes` go to one partition before it is another's turn."""
+        """Where the next batch without a key goes; the partition changes after `sticky_bytes`."""
         self._sticky_left -= self.sticky.size if self._sticky_partition >= 0 else 0
         if self._sticky_partition < 0 or self._sticky_left <= 0:
             self._sticky_partition = self._draw(adaptive=adaptive)

@@ -1,9 +1,9 @@
 """One record batch as it is sent: the records of several ProducerBatches, of one, or of a piece of one.
 
-Small batches that had to wait are sent as one large one; a batch that the topic finds too large is sent in halves. What
-was promised to whoever sent the records does not change by that: a Slice says whose records these are.
+Small batches that had to wait are merged; a batch that is too large for the topic is sent in halves. The promises given
+by `send` do not change: each Slice refers to the ProducerBatch of its records.
 
-With idempotence a batch gets its sequence when it is first sent, and keeps it until the partition begins a new epoch.
+With idempotence a batch gets its sequence when it is first sent, and keeps it until the partition starts a new epoch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Encoding(Struct, frozen=True, kw_only=True):
-    """How a producer's batches are packed."""
+    """How a producer's batches are encoded."""
 
     codec: Codec = Codec.NONE
     level: int | None = None
@@ -30,7 +30,7 @@ class Encoding(Struct, frozen=True, kw_only=True):
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """Under which a partition's batches are numbered."""
+    """The identity under which the batches of a partition are sent."""
 
     producer_id: ProducerId = NO_PRODUCER_ID
     epoch: ProducerEpoch = NO_PRODUCER_EPOCH
@@ -47,7 +47,7 @@ class WireBatch:
 
     def __init__(self, slices: Sequence[Slice], order: tuple[int, ...], size: int) -> None:
         self.slices = tuple(slices)  # not empty
-        self.order = order  # among the partition's, also of halves
+        self.order = order  # among the partition's batches; halves sort where the whole did
         self.size = size  # in bytes, estimated, before compression
         self.identity = ProducerIdAndEpoch()
         self.sequence = NO_SEQUENCE
@@ -61,7 +61,7 @@ class WireBatch:
 
     @property
     def done(self) -> bool:
-        """Nobody waits for any of it: its batches have failed."""
+        """All its batches are settled: they have failed."""
         return all(part.batch.done for part in self.slices)
 
     @property
@@ -77,7 +77,7 @@ class WireBatch:
         return self._data is not None
 
     def encode(self, encoding: Encoding) -> bytes:
-        """The batch; made once as long as its numbers stay. InvalidRecordError, MessageTooLargeError."""
+        """The encoded batch, cached while its sequence stays. InvalidRecordError, MessageTooLargeError."""
         if self._data is None:
             self._data = self._encoded(encoding)
         return self._data
@@ -96,7 +96,9 @@ class WireBatch:
                 self._values(), self._keys(), self._headers(), timestamps=self._timestamps(), fields=fields
             )
         except (TypeError, ValueError, AttributeError) as error:
-            raise InvalidRequestError(f"a record of {self.slices[0].batch.partition}: {error}") from error
+            raise InvalidRequestError(
+                f"a record of {self.slices[0].batch.partition} cannot be encoded: {error}"
+            ) from error
 
     def _values(self) -> Sequence[bytes | None]:
         if len(self.slices) == 1:
@@ -131,7 +133,7 @@ class WireBatch:
         return times
 
     def halves(self) -> tuple[WireBatch, WireBatch] | None:
-        """The same records in two batches, not numbered; None where it is a single record."""
+        """The same records in two batches, without sequences; None where it is a single record."""
         count = len(self)
         if count < 2:
             return None
@@ -152,7 +154,7 @@ class WireBatch:
         return WireBatch(first, (*self.order, 0), half), WireBatch(rest, (*self.order, 1), half)
 
     def succeed(self, base_offset: Offset, log_append_time_ms: int) -> None:
-        """NO_OFFSET where nobody told it."""
+        """`base_offset`: NO_OFFSET with acks=0."""
         offset = base_offset
         for batch, start, stop in self.slices:
             batch.settle(start, stop, offset, log_append_time_ms)
@@ -166,7 +168,7 @@ class WireBatch:
             batch.release()
 
     def leave_out_done(self) -> None:
-        """Send no more of what has failed meanwhile. Only where nothing of it was appended, before it is numbered."""
+        """Drop what has failed meanwhile. Only where nothing of it was appended, before it gets new sequences."""
         left = tuple(part for part in self.slices if not part.batch.done)
         if len(left) < len(self.slices):
             self.slices, self._data, self.sequence = left, None, NO_SEQUENCE
@@ -177,7 +179,7 @@ def _cut(column: list[T], part: Slice) -> list[T]:
 
 
 def _padded(column: list[T] | None, count: int, nothing: T) -> list[T]:
-    """A column may be shorter than the batch: what follows its last entry has none."""
+    """A column may be shorter than the batch: records after its last entry have none."""
     if column is None:
         return [nothing] * count
     return column if len(column) == count else column + [nothing] * (count - len(column))
