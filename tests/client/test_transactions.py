@@ -15,7 +15,7 @@ from streamlog.sim import SimLoop, run
 from streamlog.sim.clock import SimClock
 
 ANY = "any"
-RULES = TransactionRules(transactional_id="x", timeout_ms=60_000, two_phase=False, patience_s=60, attempt_s=30)
+RULES = TransactionRules(transactional_id="x", timeout_ms=60_000, two_phase=False, call_timeout_s=60, attempt_s=30)
 
 
 class FakeNodes:

@@ -83,6 +83,6 @@ def _transactions(transactional_id: str, config: Config) -> TransactionRules:
         transactional_id=transactional_id,
         timeout_ms=config[producing.TRANSACTION_TIMEOUT_MS],
         two_phase=config[producing.TRANSACTION_TWO_PHASE_COMMIT_ENABLE],
-        patience_s=config[producing.MAX_BLOCK_MS] / 1000,
+        call_timeout_s=config[producing.MAX_BLOCK_MS] / 1000,
         attempt_s=config[client_settings.REQUEST_TIMEOUT_MS] / 1000,
     )

@@ -1,5 +1,5 @@
 """The transactions of a producer (SEMANTICS 7).
 
-transactions            states and their transitions
-transaction_commands    what a program calls
+transaction_manager     states and transitions, calls to the coordinator
+transaction_commands    the producer's methods
 """

@@ -1,4 +1,4 @@
-"""What a program does with the transactions of its producer; what they are: `transactions`."""
+"""The methods of a producer for its transactions; their rules are in `transaction_manager`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from streamlog.model import TopicPartition
 
 
 class TransactionCommands:
-    """The part of AsyncProducer for those with transactional.id; the others get InvalidTransactionStateError."""
+    """The transactions of AsyncProducer. InvalidTransactionStateError without transactional.id."""
 
     _transactions: TransactionManager | None
 
@@ -28,15 +28,15 @@ class TransactionCommands:
     def _required(self) -> TransactionManager:
         self._check_open()
         if self._transactions is None:
-            raise InvalidTransactionStateError("a producer without transactional.id has no transactions")
+            raise InvalidTransactionStateError("the producer has no transactional.id: set it to use transactions")
         return self._transactions
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
-        """What is sent in the block is written as one: its end commits, an exception aborts and goes on.
+        """A transaction: the end of the block commits, an exception aborts and is raised again.
 
-        One prepared in the block stays so. Raises what `begin_transaction` and `commit_transaction` raise;
-        after TransactionAbortableError the transaction has been aborted, and the next one can begin.
+        One that was prepared in the block stays prepared. Raises what `begin_transaction` and `commit_transaction`
+        raise; after TransactionAbortableError the transaction has been aborted, and the next one can begin.
         """
         transactions = self._required()
         await transactions.begin()
@@ -48,42 +48,54 @@ class TransactionCommands:
             if transactions.state in (TransactionPhase.OPEN, TransactionPhase.FAILED):
                 try:
                     await transactions.abort()
-                except StreamlogError as trouble:
+                except StreamlogError as abort_error:
                     if isinstance(error, TransactionAbortableError):
-                        raise trouble from error
-                    error.add_note(f"and it could not be aborted: {trouble}")
+                        raise abort_error from error
+                    error.add_note(f"the transaction could not be aborted: {abort_error}")
             raise
 
     async def init_transactions(self) -> None:
-        """As `TransactionManager.init`, which the first transaction does otherwise."""
+        """Get a producer id, fence the former producer of the transactional id, and abort its open transaction. The
+        first transaction does so otherwise. RequestTimedOutError, InvalidRequestError.
+        """
         await self._required().init()
 
     async def begin_transaction(self) -> None:
-        """As `TransactionManager.begin`. The first one fences whoever had the transactional id before."""
+        """The first one does `init_transactions`. RequestTimedOutError, InvalidTransactionStateError,
+        ProducerFencedError.
+        """
         await self._required().begin()
 
     async def commit_transaction(self) -> None:
-        """As `TransactionManager.commit`."""
+        """TransactionAbortableError: abort it. RequestTimedOutError: the outcome is unknown, commit again."""
         await self._required().commit()
 
     async def abort_transaction(self) -> None:
-        """As `TransactionManager.abort`."""
+        """Its records are not written, or not returned to read_committed consumers."""
         await self._required().abort()
 
     async def send_offsets(
         self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: str | GroupMetadata
     ) -> None:
-        """As part of the open transaction: where the group reads next. As `TransactionManager.send_offsets`."""
+        """Commit these offsets of the group, the next ones to read, together with the open transaction.
+        TransactionAbortableError: abort it.
+        """
         await self._required().send_offsets(offsets, group)
 
     async def prepare_transaction(self) -> PreparedTransaction:
-        """As `TransactionManager.prepare`."""
+        """Wait until all records are written; then only a commit or an abort is possible, here or after a crash. Needs
+        transaction.two.phase.commit.enable. TransactionAbortableError: abort it.
+        """
         return await self._required().prepare()
 
     async def hand_over_transaction(self) -> PreparedTransaction:
-        """As `TransactionManager.hand_over`."""
+        """As `prepare_transaction`, but also without two-phase commit. The transaction is ended by the admin client,
+        with what is returned (`end_prepared_transaction`), before transaction.timeout.ms.
+        """
         return await self._required().hand_over()
 
     async def resume_transaction(self) -> PreparedTransaction | None:
-        """As `TransactionManager.resume`."""
+        """Instead of `init_transactions`, after a crash: the prepared transaction, to be committed or aborted; None:
+        there is none.
+        """
         return await self._required().resume()

@@ -1,18 +1,18 @@
 """The transactions of one producer (SEMANTICS 7): begin, send, commit or abort, one after another.
 
-    begun (no id yet) --init--> ready --begin--> open --commit--> ready
-                                                   |--abort----> ready
-                                                   |--a record, an offset is refused--> failed --abort--> ready
-                                                   '--prepare--> prepared --commit, abort--> ready
-    commit without an answer --> committing --commit again--> ready
-    commit that is refused --> failed;  abort that is refused --> over, for good: another producer has the name
-    begun --take over from a former self, by its identity--> ready, and what it had open has ended
+    uninitialized --init--> ready --begin--> open --commit--> ready
+                                               |--abort----> ready
+                                               |--a record or an offset is refused--> failed --abort--> ready
+                                               '--prepare--> prepared --commit, abort--> ready
+    commit without a response --> committing --commit again--> ready
+    commit that is refused --> failed;  abort that is refused --> fatal: another producer uses the transactional id
+    uninitialized --take over from a former instance, by its identity--> ready; its open transaction has ended
 
-Every end has the identity of the next transaction in its answer, so sequences begin anew with each, and what is late of
-one is refused (KIP-890). A transaction in which nothing was sent is not told of to anybody.
+The response to each end has the identity of the next transaction, so sequences restart with each transaction, and late
+records of the previous one are refused (KIP-890). An empty transaction causes no requests.
 
 Errors of three kinds. TransactionAbortableError: abort, and begin another one. ProducerFencedError, or another error of
-an abort: this producer is over. RequestTimedOutError of a commit: commit again, the outcome is one and the same.
+an abort: close this producer. RequestTimedOutError of a commit: commit again, which has the same outcome.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ class TransactionRules(Struct, frozen=True, kw_only=True):
     transactional_id: str
     timeout_ms: int
     two_phase: bool
-    patience_s: float  # max.block.ms: how long to ask
-    attempt_s: float  # request.timeout.ms
+    call_timeout_s: float  # max.block.ms: of a call with its retries
+    attempt_s: float  # request.timeout.ms: of one attempt
 
 
 class PreparedTransaction(Struct, frozen=True):
-    """What an outside coordinator keeps, to complete the transaction after a crash (KIP-939)."""
+    """What an external coordinator stores, to complete the transaction after a crash (KIP-939)."""
 
     producer_id: int
     producer_epoch: int
@@ -77,18 +77,20 @@ class PreparedTransaction(Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> PreparedTransaction:
-        """Of `str`. InvalidRequestError."""
+        """The reverse of `str`. InvalidRequestError."""
         producer_id, colon, epoch = text.partition(":")
         if not colon or not producer_id.isdecimal() or not epoch.isdecimal():
-            raise InvalidRequestError(f"{text!r} is no prepared transaction: it is ID:EPOCH", field="prepared")
+            raise InvalidRequestError(
+                f"{text!r} is not a prepared transaction: give PRODUCER_ID:EPOCH", field="prepared"
+            )
         return cls(int(producer_id), int(epoch))
 
 
 class GroupMetadata(Struct, frozen=True):
-    """Whose offsets a transaction commits: fences a member that has been put out."""
+    """The group whose offsets a transaction commits, and its member: a member that was removed is fenced."""
 
     group: str
-    member_id: str = ""  # empty: nobody's member; the group must be empty
+    member_id: str = ""  # empty: not a member; the group must be empty
     member_epoch: int = 0
 
 
@@ -96,17 +98,17 @@ class Nodes(Protocol):
     """streamlog.client.connection.connections.Connections."""
 
     async def ask(self, call: UnaryCall[Response], request: Message, *, address: str, timeout_s: float) -> Response:
-        """What this node answers. StreamlogError."""
+        """Call this node. StreamlogError."""
         ...
 
     async def ask_any(self, call: UnaryCall[Response], request: Message, *, timeout_s: float) -> Response:
-        """What one of the nodes answers. StreamlogError."""
+        """Call one node after the other until one answers. StreamlogError."""
         ...
 
 
 class TransactionManager:
-    """Owned by the producer. `settle`: wait until all that was sent is acknowledged or has failed. `drop`: fail all
-    that is not. `on_state`: sending is possible, or is not, from now on.
+    """Owned by the producer. `settle`: wait until all records are acknowledged or have failed. `drop`: fail those that
+    are not acknowledged. `on_state`: the state has changed, and with it whether records may be sent.
     """
 
     def __init__(
@@ -129,29 +131,29 @@ class TransactionManager:
         self._on_state = on_state
         self._state = TransactionPhase.UNINITIALIZED
         self._identity = ProducerIdAndEpoch()
-        self._touched = False  # something was sent in the open transaction, or might have been
+        self._touched = False  # something was, or may have been, sent in the open transaction
         self._prepared: PreparedTransaction | None = None
-        self._error: StreamlogError | None = None  # why it failed, or is over
-        self._coordinator: str | None = None  # address of the one that has answered last
+        self._error: StreamlogError | None = None  # why it failed
+        self._coordinator: str | None = None  # address of the one that answered last
 
     @property
     def state(self) -> TransactionPhase:
         return self._state
 
-    # -- what happens to records
+    # -- records
 
     def check_open(self) -> None:
-        """May records be sent now? InvalidTransactionStateError, TransactionAbortableError, ProducerFencedError."""
+        """Whether records may be sent. InvalidTransactionStateError, TransactionAbortableError, ProducerFencedError."""
         if self._state is not TransactionPhase.OPEN:
-            raise self._refusal("records are sent inside of a transaction")
+            raise self._refusal("records can be sent only in an open transaction: begin one")
 
     def touch(self) -> None:
         """A batch has been opened."""
         self._touched = True
 
     def on_failure(self, error: StreamlogError) -> None:
-        """A record of the open transaction was not written: it cannot be committed any more. Where it was refused since
-        the producer is fenced, the abort tells whether that is so for good.
+        """A record of the open transaction was not written, so the transaction can only be aborted. Where the reason is
+        that the producer is fenced, the abort finds out whether that is permanent.
         """
         if self._state is TransactionPhase.OPEN:
             self._error = error
@@ -160,24 +162,23 @@ class TransactionManager:
     # -- commands
 
     async def init(self) -> None:
-        """Get the producer's id, fence whoever had the name before, and abort what that one has left open; once. Before
-        a program reads where its group stands: what is left open holds that. RequestTimedOutError, InvalidRequestError.
+        """Get a producer id, fence the former producer of the transactional id, and abort its open transaction; once.
+        To be called before the committed offsets of a group are read, which an open transaction may hold up.
+        RequestTimedOutError, InvalidRequestError.
         """
         if self._state is TransactionPhase.UNINITIALIZED:
             await self._init(keep_prepared=False)
 
     async def begin(self) -> None:
-        """The first one does `init`. RequestTimedOutError, InvalidTransactionStateError, and what says that this
-        producer is over.
-        """
+        """The first one does `init`. RequestTimedOutError, InvalidTransactionStateError, ProducerFencedError."""
         await self.init()
         if self._state is not TransactionPhase.READY:
-            raise self._refusal("a transaction begins when the one before has ended")
+            raise self._refusal("the previous transaction has not ended: commit or abort it")
         self._touched = False
         self._go(TransactionPhase.OPEN)
 
     async def commit(self) -> None:
-        """TransactionAbortableError: abort it. RequestTimedOutError: the outcome is not known, commit again."""
+        """TransactionAbortableError: abort it. RequestTimedOutError: the outcome is unknown, commit again."""
         if self._state is TransactionPhase.OPEN:
             await self._settle()
         if self._state is TransactionPhase.OPEN and not self._touched:
@@ -188,12 +189,12 @@ class TransactionManager:
             TransactionPhase.PREPARED,
             TransactionPhase.COMMITTING,
         ):
-            raise self._refusal("there is nothing to commit")
+            raise self._refusal("there is no transaction to commit")
         self._go(TransactionPhase.COMMITTING)
         await self._end(commit=True)
 
     async def abort(self) -> None:
-        """What was sent in it is not written, or not seen by readers of committed records."""
+        """Its records are not written, or not returned to read_committed consumers."""
         if self._state is TransactionPhase.READY:
             return
         if self._state not in (
@@ -201,7 +202,7 @@ class TransactionManager:
             TransactionPhase.FAILED,
             TransactionPhase.PREPARED,
         ):
-            raise self._refusal("there is nothing to abort")
+            raise self._refusal("there is no transaction that can be aborted")
         if self._state is TransactionPhase.OPEN:
             self._go(TransactionPhase.FAILED)
         self._drop(InvalidTransactionStateError("the transaction was aborted"))
@@ -213,12 +214,12 @@ class TransactionManager:
     async def send_offsets(
         self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: str | GroupMetadata
     ) -> None:
-        """The group's place, if the transaction is committed. TransactionAbortableError: abort it."""
+        """Commit these offsets of the group together with the transaction. TransactionAbortableError: abort it."""
         self.check_open()
         if not offsets:
             return
         self._touched = True
-        who = GroupMetadata(group) if isinstance(group, str) else group
+        metadata = GroupMetadata(group) if isinstance(group, str) else group
         rows = [
             to_commit(p, at if isinstance(at, OffsetAndMetadata) else OffsetAndMetadata(Offset(at)))
             for p, at in offsets.items()
@@ -227,55 +228,58 @@ class TransactionManager:
             transactional_id=self._rules.transactional_id,
             producer_id=self._identity.producer_id,
             producer_epoch=self._identity.epoch,
-            group=who.group,
+            group=metadata.group,
             offsets=rows,
         )
-        if who.member_id:
-            request.member.CopyFrom(groups_pb2.GroupMember(member_id=who.member_id, member_epoch=who.member_epoch))
+        if metadata.member_id:
+            member = groups_pb2.GroupMember(member_id=metadata.member_id, member_epoch=metadata.member_epoch)
+            request.member.CopyFrom(member)
         try:
             await self._commit_offsets(request)
         except StreamlogError as error:
             self.on_failure(error)
-            raise self._refusal("offsets could not be committed") from error
+            raise self._refusal(f"the offsets of group {metadata.group!r} could not be committed") from error
 
     async def _commit_offsets(self, request: pb.CommitTransactionOffsetsRequest) -> None:
-        """Until all are taken. StreamlogError."""
+        """With retries until all are accepted. StreamlogError."""
 
         def check(response: pb.CommitTransactionOffsetsResponse) -> None:
             for result in response.results:
                 if result.HasField("error"):
                     raise from_message(result.error)
 
-        await self._ask(_OFFSETS, request, check)
+        await self._call(_OFFSETS, request, check)
 
     async def take_over(self, former: ProducerIdAndEpoch) -> bool:
-        """In the place of the first `begin`, by who goes on where this producer was before. Its transaction, if it has
-        not ended, is aborted: whether it was committed. ProducerFencedError: somebody else has begun under the name.
+        """Instead of `init`: continue as a former instance of this producer, whose transaction is aborted unless it has
+        ended. Returns whether it was committed. ProducerFencedError: another producer has used the transactional id.
         """
         self._identity = former
         try:
-            answer = await self._ask_for_end(commit=False)
+            response = await self._request_end(commit=False)
         except ProducerFencedError:
-            answer = await self._ask_for_end(commit=True)  # so it was decided, or the producer is over
+            response = await self._request_end(commit=True)  # it was committed, or the producer is fenced
             committed = True
         else:
             committed = False
-        self._on_ended(answer)
+        self._on_ended(response)
         return committed
 
     # -- two-phase commit
 
     async def prepare(self) -> PreparedTransaction:
-        """All that was sent is written; from now on only `commit` or `abort` is possible, here or after a crash.
+        """Wait until all records are written; then only `commit` or `abort` is possible, here or after a crash.
         TransactionAbortableError: abort it.
         """
         if not self._rules.two_phase:
-            raise InvalidTransactionStateError("only with transaction.two.phase.commit.enable is one prepared")
+            raise InvalidTransactionStateError(
+                "a transaction can be prepared only with transaction.two.phase.commit.enable=true"
+            )
         return await self.hand_over()
 
     async def hand_over(self) -> PreparedTransaction:
-        """As `prepare`, also without two-phase commit: whoever knows what is returned ends it
-        (`end_prepared_transaction`), before its time is over.
+        """As `prepare`, but also without two-phase commit. The transaction is ended by the admin client, with what is
+        returned (`end_prepared_transaction`), before transaction.timeout.ms.
         """
         self.check_open()
         await self._settle()
@@ -285,11 +289,11 @@ class TransactionManager:
         return self._prepared
 
     async def resume(self) -> PreparedTransaction | None:
-        """In the place of the first `begin`, after a crash: the transaction that was left open, to be committed or
-        aborted; None: there is none.
-        """
+        """Instead of `init`, after a crash: the prepared transaction, to be committed or aborted; None: none."""
         if self._state is not TransactionPhase.UNINITIALIZED or not self._rules.two_phase:
-            raise self._refusal("a producer with transaction.two.phase.commit.enable resumes before it begins")
+            raise self._refusal(
+                "resume_transaction() must be the first call, and needs transaction.two.phase.commit.enable=true"
+            )
         await self._init(keep_prepared=True)
         return self._prepared
 
@@ -302,10 +306,10 @@ class TransactionManager:
             enable_two_phase_commit=self._rules.two_phase,
             keep_prepared_transaction=keep_prepared,
         )
-        answer = await self._ask(_INIT, request)
-        self._identity = ProducerIdAndEpoch(ProducerId(answer.producer_id), ProducerEpoch(answer.producer_epoch))
-        if answer.HasField("ongoing_producer_id"):
-            self._prepared = PreparedTransaction(answer.ongoing_producer_id, answer.ongoing_producer_epoch)
+        response = await self._call(_INIT, request)
+        self._identity = ProducerIdAndEpoch(ProducerId(response.producer_id), ProducerEpoch(response.producer_epoch))
+        if response.HasField("ongoing_producer_id"):
+            self._prepared = PreparedTransaction(response.ongoing_producer_id, response.ongoing_producer_epoch)
             self._touched = True
             self._go(TransactionPhase.PREPARED)
         else:
@@ -313,47 +317,47 @@ class TransactionManager:
 
     async def _end(self, *, commit: bool) -> None:
         try:
-            answer = await self._ask_for_end(commit=commit)
+            response = await self._request_end(commit=commit)
         except RequestTimedOutError:
             raise
         except StreamlogError as error:
             self._error = error
             self._go(TransactionPhase.FAILED if commit else TransactionPhase.FATAL)
-            raise self._refusal("it cannot be ended") from error
-        self._on_ended(answer)
+            raise self._refusal("the transaction cannot be ended") from error
+        self._on_ended(response)
 
-    async def _ask_for_end(self, *, commit: bool) -> pb.EndTransactionResponse:
+    async def _request_end(self, *, commit: bool) -> pb.EndTransactionResponse:
         request = pb.EndTransactionRequest(
             transactional_id=self._rules.transactional_id,
             producer_id=self._identity.producer_id,
             producer_epoch=self._identity.epoch,
             commit=commit,
         )
-        answer = await self._ask(_END, request)
-        self._coordinator = address_of(answer.coordinator) if answer.HasField("coordinator") else None
-        return answer
+        response = await self._call(_END, request)
+        self._coordinator = address_of(response.coordinator) if response.HasField("coordinator") else None
+        return response
 
-    def _on_ended(self, answer: pb.EndTransactionResponse) -> None:
-        self._identity = ProducerIdAndEpoch(ProducerId(answer.producer_id), ProducerEpoch(answer.producer_epoch))
+    def _on_ended(self, response: pb.EndTransactionResponse) -> None:
+        self._identity = ProducerIdAndEpoch(ProducerId(response.producer_id), ProducerEpoch(response.producer_epoch))
         self._prepared = self._error = None
         self._touched = False
         self._go(TransactionPhase.READY)
 
-    async def _ask(
+    async def _call(
         self,
         call: UnaryCall[Response],
         request: Message,
         check: Callable[[Response], None] = lambda _: None,
     ) -> Response:
-        """Of the coordinator, where it is known; of any node, which passes it on; again, until the time is over.
-        RequestTimedOutError, what is not retriable.
+        """Call the coordinator, where it is known, or any node, which forwards the call; with retries.
+        RequestTimedOutError, and errors that are not retriable.
         """
-        deadline = self._clock.monotonic() + self._rules.patience_s
+        deadline = self._clock.monotonic() + self._rules.call_timeout_s
         attempt = 0
         while True:
             left_s = deadline - self._clock.monotonic()
             try:
-                response = await self._ask_once(call, request, max(0.001, min(left_s, self._rules.attempt_s)))
+                response = await self._call_once(call, request, max(0.001, min(left_s, self._rules.attempt_s)))
                 check(response)
                 return response
             except StreamlogError as error:
@@ -362,17 +366,17 @@ class TransactionManager:
                 left_s = deadline - self._clock.monotonic()
                 if left_s <= 0:
                     raise RequestTimedOutError(
-                        f"the coordinator of {self._rules.transactional_id!r} did not answer within"
-                        f" {self._rules.patience_s:g} s (max.block.ms): {error}"
+                        f"the coordinator of transactional id {self._rules.transactional_id!r} did not answer within"
+                        f" {self._rules.call_timeout_s:g} s (max.block.ms): {error}"
                     ) from error
             attempt += 1
             await self._backoff.wait(attempt, left_s=left_s)
 
-    async def _ask_once(self, call: UnaryCall[Response], request: Message, timeout_s: float) -> Response:
+    async def _call_once(self, call: UnaryCall[Response], request: Message, timeout_s: float) -> Response:
         coordinator = self._coordinator if call is _END else None
         if coordinator is None:
             return await self._nodes.ask_any(call, request, timeout_s=timeout_s)
-        self._coordinator = None  # until it answers: its machine may be gone
+        self._coordinator = None  # until it answers: its machine may have failed
         timeout_s = min(timeout_s, ONE_NODE_TIMEOUT_S)
         return await self._nodes.ask(call, request, address=coordinator, timeout_s=timeout_s)
 
@@ -385,6 +389,8 @@ class TransactionManager:
         if self._state is TransactionPhase.FATAL and error is not None:
             return error.restored(error.message, error.details)
         if self._state is TransactionPhase.FAILED:
-            why = "it was given up" if error is None else f"{error.code}: {error.message}"
-            return TransactionAbortableError(f"abort the transaction, and begin another one: {why}", cause=str(error))
-        return InvalidTransactionStateError(f"{what}; the transaction of this producer is {self._state.value}")
+            why = "its abort was not completed" if error is None else f"{error.code}: {error.message}"
+            return TransactionAbortableError(
+                f"the transaction can only be aborted; abort it, and begin another one: {why}", cause=str(error)
+            )
+        return InvalidTransactionStateError(f"{what} (the state of the producer's transaction: {self._state.value})")

@@ -97,7 +97,7 @@ class TransactionalStream:
                 transactional_id=writer.transactional_id,
                 timeout_ms=writer.timeout_ms,
                 two_phase=False,
-                patience_s=self._options.timeout_ms / 1000,
+                call_timeout_s=self._options.timeout_ms / 1000,
                 attempt_s=_ATTEMPT_S,
             ),
             means.own_node,
