@@ -15,9 +15,9 @@ streamlog.errors. The clients are written over the ports, so a simulation runs t
     transactions    begin, commit, abort
     admin           topics, configs, nodes, groups, transactions
     connection      channels, metadata, coordinators, backoff; the thread of the synchronous clients
-    settings        a client's settings from what its user wrote
+    settings        a client's settings, from arguments and mappings
 
-A name is loaded when it is first used: who needs one part, as a node does, starts without the rest.
+A name is loaded when it is first used: a program that needs one part, such as a node, starts without the rest.
 """
 
 import importlib
@@ -94,5 +94,5 @@ def __getattr__(name: str) -> object:
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value: object = getattr(importlib.import_module(f"{__name__}.{home}"), name)
-    globals()[name] = value  # asked for once
+    globals()[name] = value  # later uses do not call this function
     return value

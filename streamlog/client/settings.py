@@ -1,4 +1,4 @@
-"""The settings of a client from what its user wrote: `linger_ms=5`, `"linger.ms": "5"`, or both."""
+"""The settings of a client, given as arguments (`linger_ms=5`), as a mapping (`"linger.ms": "5"`), or as both."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from streamlog.ports import Random
 
 
 def merged(config: Mapping[str, object] | None, arguments: Mapping[str, object]) -> dict[str, object]:
-    """Arguments go before the mapping. `_` in an argument's name stands for `.`."""
+    """Arguments override the mapping. `_` in an argument's name stands for `.`."""
     values = dict(config or {})
     values.update({name.replace("_", "."): value for name, value in arguments.items()})
     servers = values.get("bootstrap.servers")
@@ -23,7 +23,7 @@ def merged(config: Mapping[str, object] | None, arguments: Mapping[str, object])
 def loaded(
     load: Callable[[Mapping[str, object]], Loaded], config: Mapping[str, object] | None, arguments: Mapping[str, object]
 ) -> Config:
-    """InvalidConfigError, which tells all that is wrong. What is only odd is a UserWarning."""
+    """InvalidConfigError, which names everything that is wrong. What is only suspicious is a UserWarning."""
     found = load(merged(config, arguments))
     for text in found.warnings:
         warnings.warn(text, UserWarning, stacklevel=4)

@@ -4,9 +4,8 @@
         streamlog_cluster.create_topic("orders", partitions=3)
         producer = Producer(bootstrap_servers=streamlog_cluster.bootstrap_servers)
 
-The plugin is found by pytest where streamlog is installed (entry point `pytest11`). Nothing of streamlog is loaded
-before a test asks for a fixture. A test that wants something else than three nodes with the settings of `cluster` uses
-`InProcessCluster` itself.
+pytest finds the plugin where streamlog is installed (entry point `pytest11`). Nothing of streamlog is loaded before a
+test uses a fixture. A test that needs other nodes or settings than those of `cluster` uses `InProcessCluster` itself.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def streamlog_cluster(tmp_path: Path) -> Iterator[InProcessCluster]:
-    """Three nodes over loopback, ready; stopped when the test is over. A defect in a node fails the test."""
+    """Three nodes on loopback, ready; stopped after the test. An internal error of a node fails the test."""
     from streamlog.pytest_plugin.cluster import InProcessCluster
 
     with InProcessCluster(tmp_path / "streamlog") as cluster:

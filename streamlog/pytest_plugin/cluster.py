@@ -1,9 +1,8 @@
 """A cluster of real nodes in this process: the daemon's nodes without the daemon.
 
-Each node has its own directory, port on loopback, network and threads; all of them share one event loop in a thread of
-their own. So tests of any kind use it, with an event loop of their own or without. What differs from real processes: a
-node can be stopped in good order, not killed (`streamlogctl local kill` does that), and the nodes share the processor
-and the interpreter's lock with the test.
+Each node has its own directory, port on loopback, network and threads; all nodes share one event loop in a thread of
+the cluster, so it can be used by synchronous and asynchronous tests. Unlike real processes, nodes are stopped cleanly,
+not killed (`streamlogctl local kill` does that), and share the processor and the GIL with the test.
 """
 
 from __future__ import annotations
@@ -29,20 +28,20 @@ from streamlog.ports.system import SystemClock, ThreadWorkers, system_random
 
 T = TypeVar("T")
 
-# Of nodes that share a machine with tests and live for seconds: a busy machine deposes no leader (a node that has gone
-# is followed at once all the same: its streams break), and nothing is waited for at the end.
+# For nodes that share a machine with tests and run for seconds: a busy machine deposes no leader (a node that stopped is
+# replaced at once all the same, as its streams break), and the shutdown does not wait.
 SETTINGS: Final[Mapping[str, str]] = {
     "controller.quorum.election.timeout.ms": "1000",
     "controller.quorum.heartbeat.interval.ms": "50",
     "controlled.shutdown.enable": "false",
 }
 START_TIMEOUT_S: Final = 30.0
-WAIT_TIMEOUT_S: Final = 30.0  # for what a node learns from the others
+WAIT_TIMEOUT_S: Final = 30.0  # for metadata to reach all nodes
 _STOP_TIMEOUT_S: Final = 30.0
 
 
 class InProcessCluster:
-    """`start`, or `with`; from then on `bootstrap_servers` answer. Its methods are for any thread but its own."""
+    """`start`, or `with`; then `bootstrap_servers` answer. Its methods may be called from any thread but its own."""
 
     def __init__(self, directory: Path, nodes: int = 3, settings: Mapping[str, str] | None = None) -> None:
         """`settings`: of every node, by their names in server.properties. InvalidConfigError."""
@@ -84,13 +83,13 @@ class InProcessCluster:
         return self._node(node_id).address
 
     def start(self) -> Self:
-        """Until all nodes serve. RequestTimedOutError, or what ended a node."""
+        """Until all nodes serve. RequestTimedOutError, or the error that stopped a node."""
         self._thread.start()
         self._run(self._start_all())
         return self
 
     def stop(self) -> None:
-        """Raises what ended a node before: a defect must not pass for a test that passed."""
+        """Raises the error that stopped a node before: a test must not pass despite an internal error."""
         try:
             self._run(self._stop_all())
         finally:
@@ -107,7 +106,7 @@ class InProcessCluster:
         self.stop()
 
     def stop_node(self, node_id: int) -> None:
-        """In good order; `start_node` brings it back with what it has on its disk."""
+        """A clean stop; `start_node` starts it again with the data on its disk."""
         self._run(self._node(node_id).stop())
 
     def start_node(self, node_id: int) -> None:
@@ -115,7 +114,7 @@ class InProcessCluster:
         self._run(self._start([self._node(node_id)]))
 
     def fail_node(self, node_id: int, error: BaseException) -> None:
-        """It ends as by a defect or a disk that failed, without a word to the others. `stop` raises the error."""
+        """Stop it as by an internal error or a failed disk, without notice to the others. `stop` raises the error."""
         self._run(self._node(node_id).fail(error))
 
     def create_topic(
@@ -125,7 +124,7 @@ class InProcessCluster:
         replication_factor: int | None = None,
         configs: Mapping[str, str] | None = None,
     ) -> CreatedTopic:
-        """Until every node that runs knows it. StreamlogError."""
+        """Until every running node knows the topic. StreamlogError."""
 
         async def create(admin: AsyncAdmin) -> CreatedTopic:
             created = await admin.create_topic(name, partitions, replication_factor, configs=configs)
@@ -145,7 +144,11 @@ class InProcessCluster:
 
     def _node(self, node_id: int) -> _RunningNode:
         if node_id not in self._nodes:
-            raise InvalidRequestError(f"there is no node {node_id}", field="node_id", limit=len(self._nodes))
+            raise InvalidRequestError(
+                f"the cluster has no node {node_id}: it has nodes 1 to {len(self._nodes)}",
+                field="node_id",
+                limit=len(self._nodes),
+            )
         return self._nodes[node_id]
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -160,20 +163,22 @@ class InProcessCluster:
                 for node in nodes:
                     starts.create_task(node.start())
         except TimeoutError:
-            raise RequestTimedOutError(f"the cluster does not serve after {START_TIMEOUT_S:g} s") from None
-        # A topic may have a replica on each then.
+            raise RequestTimedOutError(f"the cluster did not start within {START_TIMEOUT_S:g} s") from None
+        # Then a topic may have a replica on each.
         running = sum(node.running for node in self._nodes.values())
         await self._wait_until_all(lambda image: sum(broker.active for broker in image.brokers.values()) >= running)
 
     async def _wait_until_all(self, condition: Callable[[MetadataImage], bool]) -> None:
-        """Until it holds on every node that runs. RequestTimedOutError."""
+        """Until it holds on every running node. RequestTimedOutError."""
         try:
             async with asyncio.timeout(WAIT_TIMEOUT_S):
                 for node in self._nodes.values():
                     if node.running:
                         await node.wait_until(condition)
         except TimeoutError:
-            raise RequestTimedOutError(f"not every node knows it after {WAIT_TIMEOUT_S:g} s") from None
+            raise RequestTimedOutError(
+                f"the change did not reach the metadata of all nodes within {WAIT_TIMEOUT_S:g} s"
+            ) from None
 
     async def _stop_all(self) -> None:
         ends = await asyncio.gather(*(node.end() for node in self._nodes.values()), return_exceptions=True)
@@ -183,62 +188,62 @@ class InProcessCluster:
 
 
 class _RunningNode:
-    """A node that comes and goes, under one address."""
+    """A node that can be stopped and started again, at one address."""
 
     def __init__(self, config: Loaded, address: str) -> None:
         self.address = address
         self._config = config
-        self._life: asyncio.Task[None] | None = None
+        self._run_task: asyncio.Task[None] | None = None
         self._node: Node | None = None
 
     @property
     def running(self) -> bool:
-        return self._life is not None and not self._life.done()
+        return self._run_task is not None and not self._run_task.done()
 
     async def start(self) -> None:
-        """Until it serves, or raises what ended it."""
+        """Until it serves. Raises the error that stopped it."""
         if self.running:
             return
         serving = asyncio.Event()
-        self._life = asyncio.create_task(self._live(serving))
+        self._run_task = asyncio.create_task(self._run_node(serving))
         waiting = asyncio.create_task(serving.wait())
-        await asyncio.wait([self._life, waiting], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([self._run_task, waiting], return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
-        if self._life.done():
-            self._life.result()
+        if self._run_task.done():
+            self._run_task.result()
 
     async def wait_until(self, condition: Callable[[MetadataImage], bool]) -> None:
-        """Until it knows an image for which `condition` holds."""
+        """Until `condition` holds for its image."""
         assert self._node is not None, "it runs"
         await self._node.view.wait_until(condition)
 
     async def fail(self, error: BaseException) -> None:
-        """Until it has ended."""
+        """Until it has stopped."""
         assert self._node is not None, "it runs"
-        assert self._life is not None
+        assert self._run_task is not None
         self._node.fail(error)
-        await asyncio.wait([self._life])
+        await asyncio.wait([self._run_task])
 
     async def stop(self) -> None:
-        """Raises what has ended it, where it was not this."""
-        if self._life is None:
+        """A clean stop. Raises the error that stopped it before."""
+        if self._run_task is None:
             return
         if self._node is not None:
             self._node.stop()
-        life, self._life = self._life, None
-        await life
+        run_task, self._run_task = self._run_task, None
+        await run_task
 
     async def end(self) -> None:
-        """At once, for good: nobody waits for what others would make of a good order."""
-        if self._life is None:
+        """Stop it at once, without a controlled shutdown. Raises the error that stopped it before."""
+        if self._run_task is None:
             return
-        life, self._life = self._life, None
-        life.cancel()
-        await asyncio.wait([life])
-        if not life.cancelled():
-            life.result()
+        run_task, self._run_task = self._run_task, None
+        run_task.cancel()
+        await asyncio.wait([run_task])
+        if not run_task.cancelled():
+            run_task.result()
 
-    async def _live(self, serving: asyncio.Event) -> None:
+    async def _run_node(self, serving: asyncio.Event) -> None:
         fs, workers = PosixFileSystem(), ThreadWorkers()
         network = GrpcNetwork(on_crash=lambda error: node.call_failed(error))
         ports = Ports(

@@ -100,7 +100,7 @@ def partition(message: common_pb2.Partition) -> values.PartitionDescription:
 
 
 def topic(parts: Sequence[pb.TopicDescription]) -> values.TopicDescription:
-    """One topic, whose partitions came in these parts, one a page. At least one part."""
+    """One topic, whose partitions are in these parts, one a page. At least one part."""
     first = parts[0]
     return values.TopicDescription(
         name=first.name,
@@ -150,10 +150,12 @@ def _type_name(number: pb.ConfigType.ValueType) -> str:
 
 
 def _resource(message: pb.ConfigResource) -> values.ConfigResource:
-    """Nodes echo what was asked for, so another type is a node's mistake."""
+    """Nodes return the resources of the request, so another type is a node's error."""
     kind = RESOURCE_TYPES.get(message.type)
     if kind is None:
-        raise UnknownServerError(f"a node answered with configs of a resource of type {message.type}, not asked for")
+        raise UnknownServerError(
+            f"a node returned configs of a resource of type {message.type}, which was not requested"
+        )
     return values.ConfigResource(kind, message.name)
 
 

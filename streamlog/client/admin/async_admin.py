@@ -1,17 +1,17 @@
-"""The admin client: topics, configs, partitions, nodes; groups in `admin_groups`. Any node answers any of these calls.
+"""The admin client: topics, configs, partitions, nodes; groups and transactions. Any node answers any of these calls.
 
-    AsyncAdmin -> admin_requests -> message -> AnyNode -> a node -> message -> admin_answers -> AsyncAdmin
+    AsyncAdmin -> requests -> message -> AnyNode -> a node -> message -> answers -> AsyncAdmin
 
-Methods for several things answer thing by thing, errors included, and raise only where the call failed as a whole.
+Methods for several things return a result for each, errors included, and raise only where the call failed as a whole.
 Those for one thing (`create_topic`, `describe_topic`, ...) raise its error.
 
-What is changed holds when the answer comes, on the node that was asked; other nodes may need a moment more. Lists come
-whole: the pages they travel in are fetched here.
+A change is visible on the node that answered when the method returns, and on other nodes shortly after. Lists are
+returned whole: the client fetches all their pages.
 
     async with AsyncAdmin(bootstrap_servers="127.0.0.1:9092") as admin:
         await admin.create_topic("orders", partitions=3)
 
-It has no state but the way to the nodes, so any number of tasks may use it.
+It has no state but its connections, so any number of tasks may use it.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from streamlog.api.pb import cluster_pb2
 from streamlog.client import settings as client_config
 from streamlog.client.admin import answers, requests, values
 from streamlog.client.admin.groups import GroupAdmin
+from streamlog.client.admin.paging import next_token
 from streamlog.client.admin.transactions import TransactionAdmin
 from streamlog.client.connection.any_node import AnyNode, AskTimes
 from streamlog.client.connection.client_ports import ClientPorts, RealPorts, real_ports
@@ -59,7 +60,7 @@ _UPDATE_METADATA_VERSION: Final = unary(f"{_ADMIN}/UpdateMetadataVersion", pb.Up
 _ADD_VOTER: Final = unary(f"{_ADMIN}/AddVoter", pb.AddVoterResponse)
 _REMOVE_VOTER: Final = unary(f"{_ADMIN}/RemoveVoter", pb.RemoveVoterResponse)
 _DESCRIBE: Final = unary("streamlog.v1.Cluster/Describe", cluster_pb2.ClusterDescribeResponse)
-# The most elections that one answer to "all that need it" tells of; and a bound on asking again.
+# A bound on the requests of an election in all partitions that need one: each response covers a part of them.
 _ELECTION_ROUNDS_MAX: Final = 1_000
 
 
@@ -87,8 +88,8 @@ class AsyncAdmin(GroupAdmin, TransactionAdmin):
         client_version: str = "",
         **settings: object,
     ) -> None:
-        """InvalidConfigError. `ports`: of a simulation; None: the real world. `unreachable_s`: when to give up while no
-        node at all can be reached; None: as for any call, default.api.timeout.ms. `client_version`: for nodes' logs.
+        """InvalidConfigError. `ports`: of a simulation; None: the real ones. `unreachable_s`: timeout while no node at
+        all can be reached; None: default.api.timeout.ms, as for any call. `client_version`: for the nodes' logs.
         """
         self._config = client_config.loaded(load_admin, config, settings)
         self._given_ports = ports
@@ -117,7 +118,7 @@ class AsyncAdmin(GroupAdmin, TransactionAdmin):
         return self
 
     async def close(self) -> None:
-        """Calls that go on end with ClientClosedError or NetworkError."""
+        """Calls under way fail with ClientClosedError or NetworkError."""
         await self._connections.close()
         if self._own_ports is not None:
             await self._own_ports.close()
@@ -135,7 +136,7 @@ class AsyncAdmin(GroupAdmin, TransactionAdmin):
     async def create_topics(
         self, topics: Iterable[values.NewTopic], *, validate_only: bool = False
     ) -> tuple[values.CreatedTopic, ...]:
-        """Each is made as a whole or not at all. `validate_only`: check everything, change nothing."""
+        """Each is created as a whole or not at all. `validate_only`: check everything, change nothing."""
         request = requests.create_topics(topics, validate_only=validate_only)
         return answers.created(await self._nodes.ask(_CREATE_TOPICS, request))
 
@@ -155,7 +156,7 @@ class AsyncAdmin(GroupAdmin, TransactionAdmin):
     async def delete_topics(
         self, names: Iterable[str] = (), *, topic_ids: Iterable[TopicId] = ()
     ) -> tuple[values.DeletedTopic, ...]:
-        """With all their records. First those by name, then those by id."""
+        """Topics and all their records. Results: first those by name, then those by id."""
         request = requests.delete_topics(names, topic_ids)
         return answers.deleted(await self._nodes.ask(_DELETE_TOPICS, request))
 
@@ -163,7 +164,7 @@ class AsyncAdmin(GroupAdmin, TransactionAdmin):
         return _only(await self.delete_topics([name]))
 
     async def list_topics(self, *, include_internal: bool = False) -> tuple[values.TopicListing, ...]:
-        """By rising name."""
+        """In ascending order of names."""
 
         def request(token: str) -> pb.ListTopicsRequest:
             return pb.ListTopicsRequest(include_internal=include_internal, page_token=token)
@@ -174,7 +175,7 @@ class AsyncAdmin(GroupAdmin, TransactionAdmin):
     async def describe_topics(
         self, names: Iterable[str] = (), *, topic_ids: Iterable[TopicId] = ()
     ) -> tuple[values.TopicDescription, ...]:
-        """By rising name. Without names and ids: all but the cluster's own."""
+        """In ascending order of names. Without names and ids: all but internal topics."""
         wanted, ids = list(names), list(topic_ids)
 
         def request(token: str) -> pb.DescribeTopicsRequest:
@@ -195,12 +196,12 @@ class AsyncAdmin(GroupAdmin, TransactionAdmin):
     async def create_partitions(
         self, growths: Iterable[values.TopicGrowth], *, validate_only: bool = False
     ) -> tuple[values.GrownTopic, ...]:
-        """Counts can only grow: InvalidPartitionsError."""
+        """Partition counts can only grow: InvalidPartitionsError."""
         request = requests.create_partitions(growths, validate_only=validate_only)
         return answers.grown(await self._nodes.ask(_CREATE_PARTITIONS, request))
 
     async def grow_topic(self, topic: str, partition_count: int) -> None:
-        """To so many partitions in all."""
+        """To this number of partitions in all."""
         _only(await self.create_partitions([values.TopicGrowth(topic=topic, partition_count=partition_count)]))
 
     # -- configs
@@ -230,7 +231,7 @@ class AsyncAdmin(GroupAdmin, TransactionAdmin):
         *,
         kind: values.ElectionType = values.ElectionType.PREFERRED,
     ) -> tuple[values.Election, ...]:
-        """None: all partitions that need it, and only those that got a leader are told of."""
+        """None: all partitions that need it; only those that got a leader are returned."""
         if partitions is not None:
             named = list(partitions)
             return await self._elect(kind, named) if named else ()
@@ -245,8 +246,8 @@ class AsyncAdmin(GroupAdmin, TransactionAdmin):
     async def preview_unclean_election(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> tuple[values.Election, ...]:
-        """What an unclean election would choose now, from what, and what each choice would lose; nothing is changed.
-        None: all partitions that have no leader, up to 2,000.
+        """The candidates of an unclean election, the one that would win now, and the records that each would lose.
+        Changes nothing. None: all partitions that have no leader, up to 2,000.
         """
         named = [] if partitions is None else list(partitions)
         if partitions is not None and not named:
@@ -261,7 +262,7 @@ class AsyncAdmin(GroupAdmin, TransactionAdmin):
     async def alter_partition_reassignments(
         self, reassignments: Iterable[values.Reassignment]
     ) -> tuple[values.ReassignmentResult, ...]:
-        """Begin to move replicas, or cancel a move. Copying goes on after the answer."""
+        """Start to move replicas, or cancel a move. Returns before the data is copied."""
         request = requests.alter_reassignments(reassignments)
         response = await self._nodes.ask(_ALTER_PARTITION_REASSIGNMENTS, request)
         return answers.reassignments(response)
@@ -269,7 +270,7 @@ class AsyncAdmin(GroupAdmin, TransactionAdmin):
     async def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] = ()
     ) -> tuple[values.OngoingReassignment, ...]:
-        """The moves that are going on, by rising topic and partition. Without partitions: all."""
+        """The moves under way, in ascending order of partitions. Without partitions: all."""
         wanted = requests.topic_partitions(partitions)
 
         def request(token: str) -> pb.ListPartitionReassignmentsRequest:
@@ -301,8 +302,8 @@ class AsyncAdmin(GroupAdmin, TransactionAdmin):
     async def repair_replicas(
         self, topic: str, partition: int, *, dry_run: bool = False, timeout_s: float | None = None
     ) -> values.PartitionRepairs:
-        """Each replica reads its log from the disk; what is damaged in one is fetched from another that is in sync.
-        `dry_run`: only look (what is found is repaired by the nodes themselves a moment later).
+        """Each replica reads its log from the disk; damaged ranges are fetched from another replica that is in sync.
+        `dry_run`: only report them (the nodes then repair them by themselves shortly after).
         """
         at = TopicPartition(topic, PartitionId(partition))
         request = pb.RepairReplicasRequest(topic=topic, partition=partition, dry_run=dry_run)
@@ -324,16 +325,16 @@ class AsyncAdmin(GroupAdmin, TransactionAdmin):
     async def describe_log_dirs(
         self, node_ids: Iterable[int] = (), *, topics: Iterable[str] = ()
     ) -> tuple[values.NodeLogDirs, ...]:
-        """By rising node id. Without ids: all live nodes; without topics: the replicas of all."""
+        """In ascending order of node ids. Without ids: all active nodes; without topics: all replicas."""
         request = pb.DescribeLogDirsRequest(node_ids=node_ids, topics=topics)
         return answers.log_dirs(await self._nodes.ask(_DESCRIBE_LOG_DIRS, request))
 
     async def drain_node(self, node_id: int) -> values.DrainProgress:
-        """Begin to empty a node of its replicas, or go on. It goes on after the answer."""
+        """Start to move all replicas away from a node, or report the progress. Returns before they have moved."""
         return await self._drain(node_id, pb.DRAIN_ACTION_START)
 
     async def cancel_drain(self, node_id: int) -> values.DrainProgress:
-        """What has moved stays where it is, what is under way is cancelled, and the node takes replicas again."""
+        """Moved replicas stay, moves under way are cancelled, and the node may be assigned new ones."""
         return await self._drain(node_id, pb.DRAIN_ACTION_CANCEL)
 
     async def drain_progress(self, node_id: int) -> values.DrainProgress:
@@ -345,26 +346,26 @@ class AsyncAdmin(GroupAdmin, TransactionAdmin):
         return answers.drain(await self._nodes.ask(_DRAIN_NODE, request))
 
     async def unregister_node(self, node_id: int) -> None:
-        """Forget a node that will not come back. It must be stopped, and have no replicas."""
+        """Remove the registration of a node that will not return. It must be stopped, and have no replicas."""
         request = pb.UnregisterNodeRequest(node_id=node_id)
         await self._nodes.ask(_UNREGISTER_NODE, request)
 
     async def add_voter(
         self, node_id: int, *, address: str = "", replaced_node_id: int | None = None
     ) -> tuple[values.VoterDescription, ...]:
-        """All voters then. It answers when the node has caught up with the quorum. `address`: of its server, where it
-        is not the registered one; `replaced_node_id`: a voter that is gone for good, whose place it takes.
+        """Returns when the node has caught up with the quorum, with all voters. `address`: of its server, where it is
+        not the registered one; `replaced_node_id`: a voter that is permanently lost, which it replaces.
         """
         request = pb.AddVoterRequest(node_id=node_id, address=address, replaced_node_id=replaced_node_id)
         return answers.voters((await self._nodes.ask(_ADD_VOTER, request)).voters)
 
     async def remove_voter(self, node_id: int) -> tuple[values.VoterDescription, ...]:
-        """All voters then. The node goes on as a broker."""
+        """Returns all voters. The node remains a broker."""
         response = await self._nodes.ask(_REMOVE_VOTER, pb.RemoveVoterRequest(node_id=node_id))
         return answers.voters(response.voters)
 
     async def update_metadata_version(self, level: int = 0) -> int:
-        """0: the highest level that all nodes understand. The level that holds then."""
+        """0: to the highest level that all nodes support. Returns the new level."""
         request = pb.UpdateMetadataVersionRequest(level=level)
         response = await self._nodes.ask(_UPDATE_METADATA_VERSION, request)
         return response.level
@@ -377,17 +378,15 @@ class AsyncAdmin(GroupAdmin, TransactionAdmin):
         while True:
             page = await self._nodes.ask(call, request(token))
             yield page
-            if not page.next_page_token:
+            token = next_token(page, token)
+            if not token:
                 return
-            if page.next_page_token == token:
-                raise UnknownServerError("a node gives the same page of a list again and again")
-            token = page.next_page_token
 
 
 def _only(results: Sequence[Result]) -> Result:
-    """What became of the only thing. Its error, where it has one."""
+    """The only result. Raises its error, where it has one."""
     if len(results) != 1:
-        raise UnknownServerError(f"a node answered with {len(results)} results what has one")
+        raise UnknownServerError(f"a node returned {len(results)} results of a request for one")
     if results[0].error is not None:
         raise results[0].error
     return results[0]

@@ -1,4 +1,4 @@
-"""What the admin client says of groups: values, and how they come from messages. Pure.
+"""The admin client's values about groups, and their conversion from messages. Pure.
 
 A node may be newer than this client: a state that it does not know becomes UNKNOWN.
 """
@@ -21,7 +21,7 @@ from streamlog.model import BrokerId, Offset, PartitionId, TopicPartition
 
 
 class GroupState(enum.Enum):
-    EMPTY = "empty"  # nobody is in it; it has offsets
+    EMPTY = "empty"  # no members; it has committed offsets
     RECONCILING = "reconciling"  # partitions are being moved between members
     STABLE = "stable"
     UNKNOWN = "unknown"
@@ -43,8 +43,8 @@ class GroupListing(Struct, frozen=True, kw_only=True):
 
 
 class GroupList(Struct, frozen=True, kw_only=True):
-    groups: tuple[GroupListing, ...]  # by rising name
-    errors: Mapping[BrokerId, StreamlogError]  # of nodes that could not be asked: groups of theirs are missing
+    groups: tuple[GroupListing, ...]  # in ascending order of names
+    errors: Mapping[BrokerId, StreamlogError]  # of nodes that did not answer: their groups are missing
 
 
 class GroupMemberDescription(Struct, frozen=True, kw_only=True):
@@ -52,10 +52,10 @@ class GroupMemberDescription(Struct, frozen=True, kw_only=True):
     instance_id: str  # empty: not static
     client_id: str
     host: str
-    epoch: int  # -2: a static member that is away for a moment
-    assignment: tuple[TopicPartition, ...]  # what it has, and what it has yet to give up
-    target: tuple[TopicPartition, ...]  # what it is to have
-    topics: tuple[str, ...]  # that it asked for, by name
+    epoch: int  # -2: a static member that has left temporarily
+    assignment: tuple[TopicPartition, ...]  # what it owns, including what is being revoked
+    target: tuple[TopicPartition, ...]  # what it is to own
+    topics: tuple[str, ...]  # that it subscribed to by name
     pattern: str
 
 
@@ -71,35 +71,35 @@ class GroupDescription(Struct, frozen=True, kw_only=True):
     error: StreamlogError | None
 
     def owners(self) -> dict[TopicPartition, GroupMemberDescription]:
-        """Who has which partition."""
+        """The owner of each partition."""
         return {partition: member for member in self.members for partition in member.assignment}
 
 
 class GroupResult(Struct, frozen=True, kw_only=True):
-    """What became of one group."""
+    """The result of a request about one group."""
 
     group: str
     error: StreamlogError | None
 
 
 class GroupOffsetResult(Struct, frozen=True, kw_only=True):
-    """What became of one offset of a group."""
+    """The result of a request about one offset of a group."""
 
     at: TopicPartition
     error: StreamlogError | None
 
 
 class PartitionLag(Struct, frozen=True, kw_only=True):
-    """How far a group is in one partition."""
+    """The progress of a group in one partition."""
 
     at: TopicPartition
     committed: OffsetAndMetadata | None  # None: nothing is committed
-    log_end: Offset | None  # where a reader without transactions ends now; None: nobody said in time
-    member: GroupMemberDescription | None  # whose partition it is; None: nobody's
+    log_end: Offset | None  # the end for read_uncommitted consumers; None: the leader did not answer in time
+    member: GroupMemberDescription | None  # the owner; None: none
 
     @property
     def lag(self) -> int | None:
-        """Records that are not committed yet; None: not known, or nothing is committed."""
+        """Records that are not committed yet; None: unknown, or nothing is committed."""
         if self.committed is None or self.log_end is None:
             return None
         return max(0, self.log_end - self.committed.offset)
@@ -144,7 +144,7 @@ def _member(message: pb.GroupMemberDescription) -> GroupMemberDescription:
 
 
 def _partitions(message: groups_pb2.MemberPartitions) -> tuple[TopicPartition, ...]:
-    """By name and number."""
+    """In ascending order."""
     return tuple(
         sorted(TopicPartition(topic.topic, PartitionId(one)) for topic in message.topics for one in topic.partitions)
     )

@@ -1,7 +1,7 @@
-"""What the admin client does with groups: list, describe, lag, reset, delete.
+"""The groups of the admin client: list, describe, lag, offsets, delete.
 
-Groups are asked of any node, which passes on what is another's; offsets are the coordinator's, and ends of partitions
-their leaders'.
+Calls about groups go to any node, which forwards them to coordinators; offsets are fetched from and committed at the
+coordinator, ends of partitions are looked up at their leaders.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from streamlog.api.calls import unary
 from streamlog.api.errors import from_message
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.client.admin import group_values as values
+from streamlog.client.admin.paging import next_token
 from streamlog.client.admin.requests import topic_partitions
 from streamlog.client.connection.any_node import AnyNode
 from streamlog.client.connection.backoff import Backoff
@@ -22,7 +23,7 @@ from streamlog.client.connection.coordinator import Coordinator
 from streamlog.client.connection.metadata import MetadataCache
 from streamlog.client.consumer.offset_finder import Bound, OffsetAndTimestamp, OffsetFinder, OffsetSpec
 from streamlog.client.groups.group_offsets import GroupOffsets, OffsetAndMetadata
-from streamlog.errors import StreamlogError, UnknownServerError
+from streamlog.errors import StreamlogError
 from streamlog.model import BrokerId, IsolationLevel, Offset, PartitionId, TopicPartition
 from streamlog.ports import Clock
 
@@ -31,14 +32,14 @@ _LIST: Final = unary(f"{_ADMIN}/ListGroups", pb.ListGroupsResponse)
 _DESCRIBE: Final = unary(f"{_ADMIN}/DescribeGroups", pb.DescribeGroupsResponse)
 _DELETE: Final = unary(f"{_ADMIN}/DeleteGroups", pb.DeleteGroupsResponse)
 _DELETE_OFFSETS: Final = unary(f"{_ADMIN}/DeleteGroupOffsets", pb.DeleteGroupOffsetsResponse)
-# A description of some thousand members fills an answer.
+# Each description may have thousands of members.
 _DESCRIBED_AT_ONCE: Final = 20
-# A partition without a leader shall not keep the others' lag from being told.
+# A partition without a leader must not hold up the lag of the others.
 _ENDS_S: Final = 5.0
 
 
 class GroupAdmin:
-    """The half of AsyncAdmin that knows groups; made ready by its `start`."""
+    """The groups of AsyncAdmin, whose `start` sets the attributes."""
 
     _nodes: AnyNode
     _connections: Connections
@@ -48,7 +49,7 @@ class GroupAdmin:
     _attempt_s: float
 
     async def list_groups(self, *, states: Iterable[values.GroupState] = ()) -> values.GroupList:
-        """Those that have members, and those that have offsets. Without states: all."""
+        """Groups that have members or committed offsets. Without states: in any state."""
         wanted = [values.STATE_NUMBERS[state] for state in states]
         rows: dict[str, values.GroupListing] = {}
         errors: dict[BrokerId, StreamlogError] = {}
@@ -57,14 +58,12 @@ class GroupAdmin:
             page = await self._nodes.ask(_LIST, pb.ListGroupsRequest(states=wanted, page_token=token))
             rows |= {row.group: values.listing(row) for row in page.groups}
             errors |= {BrokerId(one.node_id): from_message(one.error) for one in page.errors}
-            if not page.next_page_token:
+            token = next_token(page, token)
+            if not token:
                 return values.GroupList(groups=tuple(rows[name] for name in sorted(rows)), errors=errors)
-            if page.next_page_token == token:
-                raise UnknownServerError("a node gives the same page of a list again and again")
-            token = page.next_page_token
 
     async def describe_groups(self, groups: Iterable[str]) -> tuple[values.GroupDescription, ...]:
-        """In their order. GROUP_ID_NOT_FOUND is the error of one of which nothing is known."""
+        """In the order of `groups`. An unknown group has the error GROUP_ID_NOT_FOUND."""
         names = list(dict.fromkeys(groups))
         found: list[values.GroupDescription] = []
         for at in range(0, len(names), _DESCRIBED_AT_ONCE):
@@ -81,7 +80,7 @@ class GroupAdmin:
         return found
 
     async def delete_groups(self, groups: Iterable[str]) -> tuple[values.GroupResult, ...]:
-        """With their offsets. GROUP_NOT_EMPTY of those that have members."""
+        """Groups and their committed offsets. Those that have members get GROUP_NOT_EMPTY."""
         response = await self._nodes.ask(_DELETE, pb.DeleteGroupsRequest(groups=groups))
         return tuple(
             values.GroupResult(group=row.group, error=from_message(row.error) if row.HasField("error") else None)
@@ -91,7 +90,7 @@ class GroupAdmin:
     async def delete_group_offsets(
         self, group: str, partitions: Iterable[TopicPartition]
     ) -> tuple[values.GroupOffsetResult, ...]:
-        """GROUP_SUBSCRIBED_TO_TOPIC of those that members read."""
+        """Partitions that members read get GROUP_SUBSCRIBED_TO_TOPIC."""
         request = pb.DeleteGroupOffsetsRequest(group=group, partitions=topic_partitions(partitions))
         response = await self._nodes.ask(_DELETE_OFFSETS, request)
         return tuple(
@@ -105,14 +104,14 @@ class GroupAdmin:
     # -- offsets
 
     async def list_group_offsets(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
-        """All that the group has committed, by topic and partition."""
+        """All committed offsets of the group."""
         found = await self._offsets(group).fetch(timeout_s=self._total_s)
         return {partition: at for partition, at in found.items() if at is not None}
 
     async def alter_group_offsets(
         self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int]
     ) -> tuple[values.GroupOffsetResult, ...]:
-        """Where the group goes on. GroupNotEmptyError while it has members; per partition
+        """Set the committed offsets of the group. GroupNotEmptyError while it has members; per partition
         UNKNOWN_TOPIC_OR_PARTITION.
         """
         wanted = {
@@ -133,8 +132,8 @@ class GroupAdmin:
     async def group_lag(
         self, group: str, description: values.GroupDescription | None = None
     ) -> tuple[values.PartitionLag, ...]:
-        """Of all partitions that it has committed or that its members have, by topic and partition. `description`:
-        where the caller has it. GroupIdNotFoundError.
+        """Of all partitions with a committed offset or an owner, in ascending order. `description`: if known.
+        GroupIdNotFoundError.
         """
         described = description or await self.describe_group(group)
         committed = await self.list_group_offsets(group)
@@ -167,7 +166,7 @@ class GroupAdmin:
     async def _find_some(
         self, places: Mapping[TopicPartition, OffsetSpec], found: dict[TopicPartition, OffsetAndTimestamp]
     ) -> None:
-        """What can be had in time: a topic may be gone, a partition without a leader."""
+        """What is found in time: a topic may have been deleted, a partition may have no leader."""
         try:
             await self._find(places, found, min(self._total_s, _ENDS_S))
         except StreamlogError:

@@ -1,4 +1,4 @@
-"""Values of the admin client to messages of streamlog/v1/admin.proto. Pure; the node checks what they say."""
+"""Values of the admin client to messages of streamlog/v1/admin.proto. Pure; nodes validate the values."""
 
 from __future__ import annotations
 

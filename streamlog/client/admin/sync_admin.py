@@ -1,4 +1,4 @@
-"""The admin client for programs without an event loop: AsyncAdmin's methods, each of which waits for its answer.
+"""The admin client for programs without an event loop: AsyncAdmin's methods, each of which waits for its result.
 
     with Admin(bootstrap_servers="127.0.0.1:9092") as admin:
         admin.create_topic("orders", partitions=3)
@@ -17,7 +17,7 @@ from streamlog.client.settings import merged
 
 
 class Admin:
-    """Settings as of AsyncAdmin. Open from the moment that it is made; `close` it, or use `with`."""
+    """Settings as for AsyncAdmin. Open as soon as it is made; `close` it, or use `with`."""
 
     def __init__(
         self, config: Mapping[str, object] | None = None, *, thread: LoopThread | None = None, **settings: object

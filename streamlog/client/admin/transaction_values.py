@@ -1,4 +1,4 @@
-"""What the admin client says of transactions: values, and how they come from messages. Pure.
+"""The admin client's values about transactions, and their conversion from messages. Pure.
 
 A node may be newer than this client: a state that it does not know becomes UNKNOWN.
 """
@@ -46,8 +46,8 @@ class TransactionListing(Struct, frozen=True, kw_only=True):
 
 
 class TransactionList(Struct, frozen=True, kw_only=True):
-    transactions: tuple[TransactionListing, ...]  # by rising id
-    errors: Mapping[BrokerId, StreamlogError]  # of nodes that could not be asked: ids of theirs are missing
+    transactions: tuple[TransactionListing, ...]  # in ascending order of ids
+    errors: Mapping[BrokerId, StreamlogError]  # of nodes that did not answer: their ids are missing
 
 
 class TransactionDescription(Struct, frozen=True, kw_only=True):
@@ -56,28 +56,28 @@ class TransactionDescription(Struct, frozen=True, kw_only=True):
     state: TransactionState
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
-    timeout_ms: int | None  # None: an outside coordinator ends it
+    timeout_ms: int | None  # None: an external coordinator ends it
     started_ms: int | None  # None: no transaction is open
     updated_ms: int
     partitions: tuple[TopicPartition, ...]  # that the open one may have records in
-    error: StreamlogError | None  # the rest means nothing then
+    error: StreamlogError | None  # then the other fields are empty
 
 
 class OpenTransaction(Struct, frozen=True, kw_only=True):
-    """As a partition's leader has it."""
+    """As the leader of a partition knows it."""
 
     partition: TopicPartition
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
     first_offset: Offset
     since_ms: int
-    transactional_id: str | None  # None: of none that any coordinator knows
-    hanging: bool  # nobody will end it
+    transactional_id: str | None  # None: no coordinator knows the transaction
+    hanging: bool  # no coordinator will end it
 
 
 class OpenTransactions(Struct, frozen=True, kw_only=True):
     transactions: tuple[OpenTransaction, ...]  # by partition and first offset
-    errors: Mapping[BrokerId, StreamlogError]  # with any, nothing is called hanging
+    errors: Mapping[BrokerId, StreamlogError]  # with any, no transaction is reported as hanging
 
 
 def listing(row: pb.TransactionListing) -> TransactionListing:

@@ -1,6 +1,4 @@
-"""What the admin client does with transactions: list, describe, abort, end what was prepared, find those that hang. Any
-node is asked.
-"""
+"""The transactions of the admin client: list, describe, abort, end prepared ones, find hanging ones."""
 
 from __future__ import annotations
 
@@ -12,10 +10,11 @@ from streamlog.api.errors import from_message
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.api.pb import common_pb2, transactions_pb2
 from streamlog.client.admin import transaction_values as values
+from streamlog.client.admin.paging import next_token
 from streamlog.client.connection.any_node import AnyNode
 from streamlog.client.connection.backoff import Backoff
 from streamlog.client.transactions.transaction_manager import PreparedTransaction
-from streamlog.errors import StreamlogError, UnknownServerError
+from streamlog.errors import StreamlogError
 from streamlog.model import BrokerId, TopicPartition
 from streamlog.ports import Clock
 
@@ -25,12 +24,12 @@ _DESCRIBE: Final = unary(f"{_ADMIN}/DescribeTransactions", pb.DescribeTransactio
 _ABORT: Final = unary(f"{_ADMIN}/AbortTransaction", pb.AbortTransactionResponse)
 _FIND_HANGING: Final = unary(f"{_ADMIN}/FindHangingTransactions", pb.FindHangingTransactionsResponse)
 _END: Final = unary("streamlog.v1.Transactions/EndTransaction", transactions_pb2.EndTransactionResponse)
-# A transaction in some thousand partitions fills an answer.
+# Each description may have thousands of partitions.
 _DESCRIBED_AT_ONCE: Final = 20
 
 
 class TransactionAdmin:
-    """The part of AsyncAdmin that knows transactions; made ready by its `start`."""
+    """The transactions of AsyncAdmin, whose `start` sets the attributes."""
 
     _nodes: AnyNode
     _clock: Clock
@@ -40,7 +39,7 @@ class TransactionAdmin:
     async def list_transactions(
         self, *, states: Iterable[values.TransactionState] = (), producer_ids: Iterable[int] = ()
     ) -> values.TransactionList:
-        """All transactional ids; without states and producer ids: whatever they do."""
+        """All transactional ids; without states and producer ids: in any state, of any producer."""
         wanted = [values.STATE_NUMBERS[state] for state in states]
         producers = list(producer_ids)
         rows: dict[str, values.TransactionListing] = {}
@@ -51,16 +50,14 @@ class TransactionAdmin:
             page = await self._nodes.ask(_LIST, request)
             rows |= {row.transactional_id: values.listing(row) for row in page.transactions}
             errors |= {BrokerId(one.node_id): from_message(one.error) for one in page.errors}
-            if not page.next_page_token:
+            token = next_token(page, token)
+            if not token:
                 return values.TransactionList(transactions=tuple(rows[name] for name in sorted(rows)), errors=errors)
-            if page.next_page_token == token:
-                raise UnknownServerError("a node gives the same page of a list again and again")
-            token = page.next_page_token
 
     async def describe_transactions(
         self, transactional_ids: Iterable[str]
     ) -> tuple[values.TransactionDescription, ...]:
-        """In their order. UNKNOWN_PRODUCER_ID is the error of one of which nothing is known."""
+        """In the order of `transactional_ids`. An unknown one has the error UNKNOWN_PRODUCER_ID."""
         names = list(dict.fromkeys(transactional_ids))
         found: list[values.TransactionDescription] = []
         for at in range(0, len(names), _DESCRIBED_AT_ONCE):
@@ -70,17 +67,17 @@ class TransactionAdmin:
         return tuple(found)
 
     async def abort_transaction(self, transactional_id: str) -> None:
-        """What is open, and fence its producer. InvalidTransactionStateError, UnknownProducerIdError."""
+        """Abort the open transaction, and fence its producer. InvalidTransactionStateError, UnknownProducerIdError."""
         await self._nodes.ask(_ABORT, pb.AbortTransactionRequest(transactional_id=transactional_id))
 
     async def end_prepared_transaction(
         self, transactional_id: str, prepared: PreparedTransaction, *, commit: bool
     ) -> None:
-        """By an outside coordinator, in the place of the producer that has prepared it. Asked again it is a success,
-        until the id is used for another one. Goes on for default.api.timeout.ms.
+        """For an external coordinator, instead of the producer that prepared the transaction. May be repeated until the
+        transactional id is used for another transaction. Retries for default.api.timeout.ms.
 
-        ProducerFencedError: the id has been used again, or its transaction ended otherwise. UnknownProducerIdError: it
-        is forgotten. InvalidTransactionStateError: it has ended the other way.
+        ProducerFencedError: the id has been used again, or its transaction was ended by another call.
+        UnknownProducerIdError: it has expired. InvalidTransactionStateError: it has ended the other way.
         """
         request = transactions_pb2.EndTransactionRequest(
             transactional_id=transactional_id,
@@ -102,8 +99,8 @@ class TransactionAdmin:
             await self._backoff.wait(attempt, left_s=left_s)
 
     async def abort_hanging_transaction(self, partition: TopicPartition, producer_id: int) -> None:
-        """End what is open in a partition and known to no coordinator. For what `find_hanging_transactions` calls
-        hanging, and for nothing else. InvalidTransactionStateError where nothing is open.
+        """Abort a transaction in a partition that no coordinator knows. Only for those that `find_hanging_transactions`
+        reports as hanging. InvalidTransactionStateError where none is open.
         """
         at = common_pb2.TopicPartition(topic=partition.topic, partition=partition.partition)
         await self._nodes.ask(_ABORT, pb.AbortTransactionRequest(partition=at, producer_id=producer_id))
@@ -111,8 +108,8 @@ class TransactionAdmin:
     async def find_hanging_transactions(
         self, topics: Iterable[str] = (), *, open_for_ms: int | None = None, all_open: bool = False
     ) -> values.OpenTransactions:
-        """Open in partitions for so long (None: longer than any may be), and ended by nobody; `all_open`: the others
-        too. Without topics: in all.
+        """Transactions that have been open in partitions for so long (None: beyond the longest timeout) and that no
+        coordinator will end; `all_open`: all that are open. Without topics: in all.
         """
         request = pb.FindHangingTransactionsRequest(topics=topics, open_for_ms=open_for_ms, all_open=all_open)
         response = await self._nodes.ask(_FIND_HANGING, request)

@@ -1,7 +1,7 @@
-"""What the admin client gives and takes, as values. Times are milliseconds, sizes bytes, ranges of offsets half-open.
+"""The values that the admin client takes and returns. Times are milliseconds, sizes bytes, ranges of offsets half-open.
 
-What is done to several things at once is answered thing by thing: a result's `error` is None where it succeeded.
-Sequences keep the order in which they were asked for, unless a comment says otherwise.
+Requests about several things return a result for each, whose `error` is None where it succeeded. Results are in the
+order of the request, unless a comment says otherwise.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from streamlog.model import (
 
 
 class NewTopic(Struct, frozen=True, kw_only=True):
-    """None: what the cluster's settings say. `assignments`: the replicas of each partition, the preferred leader first;
-    empty: the controller places them, over racks and evenly.
+    """None: the cluster's default. `assignments`: the replicas of each partition, preferred leader first; empty: the
+    controller places them, evenly and over racks.
     """
 
     name: str
@@ -42,10 +42,10 @@ class NewTopic(Struct, frozen=True, kw_only=True):
 
 class CreatedTopic(Struct, frozen=True, kw_only=True):
     name: str
-    topic_id: TopicId  # empty with an error, or when it was only checked
+    topic_id: TopicId  # empty with an error, or with validate_only
     partition_count: int
     replication_factor: int
-    warning: str  # something to know about the name; empty: nothing
+    warning: str  # about the name; empty: none
     error: StreamlogError | None
 
 
@@ -83,8 +83,8 @@ class TopicDescription(Struct, frozen=True, kw_only=True):
     topic_id: TopicId
     partition_count: int
     replication_factor: int  # of its first partition
-    configs: Mapping[str, str]  # those that are set for this topic, by rising name
-    partitions: tuple[PartitionDescription, ...]  # by rising index
+    configs: Mapping[str, str]  # those that are set for this topic, in ascending order of names
+    partitions: tuple[PartitionDescription, ...]  # in ascending order
     internal: bool
     error: StreamlogError | None
 
@@ -106,7 +106,7 @@ class ResourceType(enum.Enum):
 
 
 class ConfigResource(Struct, frozen=True):
-    """What has configs: a topic by its name, a node by its id, all nodes by an empty name."""
+    """A topic by its name, a node by its id, or all nodes by an empty name."""
 
     type: ResourceType
     name: str
@@ -125,7 +125,7 @@ class ConfigResource(Struct, frozen=True):
 
 
 class ConfigSource(enum.Enum):
-    """Kafka's words."""
+    """Kafka's names."""
 
     UNKNOWN = "UNKNOWN"  # of a newer release
     DEFAULT = "DEFAULT_CONFIG"
@@ -137,25 +137,25 @@ class ConfigSource(enum.Enum):
 
 class ConfigEntry(Struct, frozen=True, kw_only=True):
     name: str
-    value: str | None  # None: there is none, or it is secret
+    value: str | None  # None: none, or it is secret
     source: ConfigSource
     type: str  # boolean, string, int, long, double, list, password; empty: of a newer release
     read_only: bool
     sensitive: bool
     default_value: str | None
-    valid_values: str  # for people; empty: any of its type
+    valid_values: str  # as text for users; empty: any of its type
     documentation: str
 
 
 class ConfigDescription(Struct, frozen=True, kw_only=True):
     resource: ConfigResource
-    entries: tuple[ConfigEntry, ...]  # by rising name
+    entries: tuple[ConfigEntry, ...]  # in ascending order of names
     error: StreamlogError | None
 
 
 class ConfigAlteration(Struct, frozen=True, kw_only=True):
     resource: ConfigResource
-    changes: Sequence[ConfigChange]  # all are made, or none
+    changes: Sequence[ConfigChange]  # all are applied, or none
 
 
 class AlteredConfig(Struct, frozen=True, kw_only=True):
@@ -165,31 +165,31 @@ class AlteredConfig(Struct, frozen=True, kw_only=True):
 
 class ElectionType(enum.Enum):
     PREFERRED = "preferred"
-    UNCLEAN = "unclean"  # of a partition without a leader, the live replica with the longest log; records may be lost
+    UNCLEAN = "unclean"  # for a partition without a leader: the active replica with the longest log; may lose records
 
 
 class ElectionCandidate(Struct, frozen=True, kw_only=True):
-    """A replica that an unclean election could choose, if it is alive."""
+    """A replica that an unclean election could choose, if its node is active."""
 
     node_id: BrokerId
     state: str  # alive, no answer, fenced, stopping, unregistered, disk failed, damaged
-    known: bool  # it was in sync or eligible last
-    last_epoch: int | None  # of its last record; None: it has had none, or has not answered
-    log_end: Offset | None  # None: it has not answered
-    lost_records: int | None  # what it lacks of the longest log that is known; None: not known
+    known: bool  # it was last in the ISR, or eligible
+    last_epoch: int | None  # of its last record; None: it has none, or did not answer
+    log_end: Offset | None  # None: it did not answer
+    lost_records: int | None  # that it lacks of the longest known log; None: unknown
     would_lead: bool
 
 
 class Election(Struct, frozen=True, kw_only=True):
     at: TopicPartition
-    leader: BrokerId | None  # that it has now
-    error: StreamlogError | None  # ElectionNotNeededError where the right one leads already
+    leader: BrokerId | None  # the present one
+    error: StreamlogError | None  # ElectionNotNeededError where the preferred one leads already
     candidates: tuple[ElectionCandidate, ...] = ()  # of a dry run, in the order of the replicas
 
 
 class Reassignment(Struct, frozen=True, kw_only=True):
     at: TopicPartition
-    replicas: Sequence[int] | None  # None: cancel the move that is going on
+    replicas: Sequence[int] | None  # None: cancel the move under way
 
 
 class ReassignmentResult(Struct, frozen=True, kw_only=True):
@@ -205,7 +205,7 @@ class OngoingReassignment(Struct, frozen=True, kw_only=True):
 class NodeState(enum.Enum):
     UNKNOWN = "unknown"  # of a newer release
     ACTIVE = "active"
-    FENCED = "fenced"  # registered, and not heard from, or not caught up with the metadata yet
+    FENCED = "fenced"  # registered, but without heartbeats, or not caught up with the metadata yet
     STOPPING = "stopping"
 
 
@@ -221,7 +221,7 @@ class NodeDescription(Struct, frozen=True, kw_only=True):
     leader_count: int
     metadata_version_min: int
     metadata_version_max: int
-    clock_skew_ms: int | None = None  # its wall clock, ahead of what most nodes agree on; None: not known here
+    clock_skew_ms: int | None = None  # its wall clock minus that of most nodes; None: unknown to the node that answered
 
     @property
     def address(self) -> str:
@@ -231,15 +231,15 @@ class NodeDescription(Struct, frozen=True, kw_only=True):
 class VoterDescription(Struct, frozen=True, kw_only=True):
     node_id: BrokerId
     address: str
-    match_index: RaftIndex | None  # None: not known to the node that answered
-    without_vote: bool = False  # it lost its disk, and does not count until its vote is given back
+    match_index: RaftIndex | None  # None: unknown to the node that answered
+    without_vote: bool = False  # it lost its disk, and does not vote until its vote is restored
 
 
 class ClusterDescription(Struct, frozen=True, kw_only=True):
     cluster_id: str
     controller: BrokerId | None
-    nodes: tuple[NodeDescription, ...]  # by rising id
-    voters: tuple[VoterDescription, ...]  # by rising id
+    nodes: tuple[NodeDescription, ...]  # in ascending order of ids
+    voters: tuple[VoterDescription, ...]  # in ascending order of ids
     quorum_term: RaftTerm
     commit_index: RaftIndex
     metadata_version: int
@@ -251,8 +251,8 @@ class ClusterDescription(Struct, frozen=True, kw_only=True):
 
 class DrainProgress(Struct, frozen=True, kw_only=True):
     draining: bool
-    remaining_count: int  # partitions that still have a replica there
-    moving_count: int  # of these, those that move now
+    remaining_count: int  # partitions that still have a replica on the node
+    moving_count: int  # of these, those that are being moved
 
 
 class LogDirReplica(Struct, frozen=True, kw_only=True):
@@ -260,27 +260,27 @@ class LogDirReplica(Struct, frozen=True, kw_only=True):
     size_bytes: int
     log_start: Offset
     log_end: Offset
-    damaged_ranges: int = 0  # found, and not repaired yet
+    damaged_ranges: int = 0  # found and not repaired yet
 
 
 class Scrub(Struct, frozen=True, kw_only=True):
-    """The reading of a log directory that looks for damage: the round under way, or the last one."""
+    """The background check of a log directory for damage: the one under way, or the last one."""
 
     started_ms: int
     ended_ms: int | None  # None: it is under way
     read_bytes: int
-    total_bytes: int  # when it began
+    total_bytes: int  # at its start
     damaged_ranges: int  # found in it, repaired or not
 
 
 class LogDir(Struct, frozen=True, kw_only=True):
     path: str
     directory_id: bytes
-    total_bytes: int | None  # of its file system; None: not known
+    total_bytes: int | None  # of its file system; None: unknown
     usable_bytes: int | None
-    replicas: tuple[LogDirReplica, ...]  # by rising topic and partition
+    replicas: tuple[LogDirReplica, ...]  # in ascending order
     error: StreamlogError | None
-    scrub: Scrub | None = None  # None: there was none yet
+    scrub: Scrub | None = None  # None: none yet
 
 
 class NodeLogDirs(Struct, frozen=True, kw_only=True):
@@ -323,14 +323,14 @@ class DamagedRange(Struct, frozen=True, kw_only=True):
     begin_offset: Offset
     end_offset: Offset
     reason: str
-    repaired_from: BrokerId | None  # None: it is damaged still
-    failure: str  # why
+    repaired_from: BrokerId | None  # None: it is still damaged
+    failure: str  # why it was not repaired
 
 
 class ReplicaRepair(Struct, frozen=True, kw_only=True):
     node_id: BrokerId
     read_bytes: int
-    damages: tuple[DamagedRange, ...]  # by rising offset
+    damages: tuple[DamagedRange, ...]  # in ascending order of offsets
     error: StreamlogError | None
 
 
@@ -343,11 +343,11 @@ class Feature(Struct, frozen=True, kw_only=True):
     name: str
     level_min: int
     level_max: int
-    level: int  # that holds in the cluster; 0: off
+    level: int  # the cluster's; 0: off
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """What the node refuses beyond."""
+    """The node refuses requests beyond these."""
 
     request_bytes_max: int
     response_bytes: int
@@ -358,10 +358,10 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class NodeRelease(Struct, frozen=True, kw_only=True):
-    """What the node that answered is."""
+    """Release, features and limits of the node that answered."""
 
     version: str
     cluster_id: str
     node_id: BrokerId
-    features: tuple[Feature, ...]  # by rising name
+    features: tuple[Feature, ...]  # in ascending order of names
     limits: Limits
