@@ -28,8 +28,8 @@ from streamlog.ports.system import SystemClock, ThreadWorkers, system_random
 
 T = TypeVar("T")
 
-# For nodes that share a machine with tests and run for seconds: a busy machine deposes no leader (a node that stopped is
-# replaced at once all the same, as its streams break), and the shutdown does not wait.
+# For nodes that share a machine with tests and run for seconds; a busy machine deposes no leader (a node that stopped
+# is replaced at once all the same, as its streams break), and the shutdown does not wait.
 SETTINGS: Final[Mapping[str, str]] = {
     "controller.quorum.election.timeout.ms": "1000",
     "controller.quorum.heartbeat.interval.ms": "50",
