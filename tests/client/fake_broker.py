@@ -1,4 +1,4 @@
-"""A cluster of brokers without disks, raft or replication: one log a partition, which whoever leads it serves.
+"""A cluster of brokers without disks, raft or replication: one log a partition, served by its leader.
 
 It speaks the Batches service of streamlog.v1 over the simulated network, and does to clients what a real cluster does:
 leaders move, streams break, appends are refused before or after they happen, answers are late. What it keeps of
@@ -309,7 +309,7 @@ class FakeBroker:
         return pb.FetchResponse(partitions=[self.read(part)[0] for part in request.partitions])
 
     def read(self, want: pb.FetchPartition) -> tuple[pb.FetchedPartition, bool]:
-        """And whether there is something to tell."""
+        """And whether there is something to send."""
         got = pb.FetchedPartition(
             topic=want.topic, topic_id=want.topic_id, partition=want.partition, correlation_id=want.correlation_id
         )
@@ -368,8 +368,8 @@ class FakeBroker:
                 appended, changed = self.cluster.appended, self.cluster.changed
                 found = []
                 for key, want in list(wanted.items()):
-                    got, told = self.read(want)
-                    if told:
+                    got, has_answer = self.read(want)
+                    if has_answer:
                         found.append(got)
                     if got.HasField("error") or got.HasField("diverging_epoch"):
                         del wanted[key]

@@ -27,12 +27,12 @@ class Reader:
         self.settings = settings
         self.got: list[tuple[TopicPartition, int]] = []
         self.owned: set[TopicPartition] = set()
-        self.told: list[tuple[str, list[TopicPartition]]] = []
+        self.calls: list[tuple[str, list[TopicPartition]]] = []
         self.error: BaseException | None = None
         self.consumer: AsyncConsumer
         self.host = stage.nodes.world.host(name)
         self.handling_s = 0.0  # each record's
-        self.too_slow = False  # it will be put out, and not know until it asks for more
+        self.too_slow = False  # it is removed from the group, and learns that at its next poll
 
     def start(self, topics: Iterable[str] = ("t",), *, pattern: str | None = None) -> Reader:
         self.ports = self.host.boot()
@@ -55,17 +55,17 @@ class Reader:
                     await asyncio.sleep(self.handling_s)
 
     def _assigned(self, partitions: Any) -> None:
-        self.told.append(("assigned", partitions))
+        self.calls.append(("assigned", partitions))
         self.stage.claim(self, partitions)
         self.owned.update(partitions)
 
     async def _revoked(self, partitions: Any) -> None:
         await asyncio.sleep(0)  # a coroutine function is as good as a plain one
-        self.told.append(("revoked", partitions))
+        self.calls.append(("revoked", partitions))
         self.owned.difference_update(partitions)
 
     def _lost(self, partitions: Any) -> None:
-        self.told.append(("lost", partitions))
+        self.calls.append(("lost", partitions))
         self.owned.difference_update(partitions)
 
     async def close(self) -> None:
@@ -84,7 +84,7 @@ class GroupStage:
         self.client = nodes.world.host("client")
         self.ports = self.client.boot()
         self.written = 0
-        self.lenient = False  # faults put members out, who hear of it later: their commits alone are refused
+        self.lenient = False  # faults remove members, which learn it later: only their commits are refused
 
     @property
     def bootstrap(self) -> str:
@@ -99,7 +99,7 @@ class GroupStage:
         return self.readers[-1]
 
     def claim(self, claimer: Reader, partitions: Iterable[TopicPartition]) -> None:
-        """I15, as the programs see it: whoever begins with a partition is alone."""
+        """I15, as the programs see it: a partition that is assigned has no other owner."""
         group = claimer.settings.get("group_id")
         for other in self.readers:
             rival = other is not claimer and other.settings.get("group_id") == group

@@ -60,7 +60,7 @@ def test_any_other_error_is_the_answer_at_once() -> None:
     play(scenario)
 
 
-def test_an_election_without_end_is_told_when_the_time_is_over() -> None:
+def test_an_election_without_end_is_reported_at_the_timeout() -> None:
     async def scenario(bench: Bench) -> None:
         bench.cluster.fails_with = [QuorumUnavailableError("no majority")] * 10_000
         began = bench.clock.monotonic()
@@ -95,25 +95,25 @@ class _Asked:
 
 
 @pytest.mark.parametrize(
-    ("first", "told"),
+    ("first", "message"),
     [
         (QuorumUnavailableError("no majority"), "not answered in time; before that: no majority"),
         (RequestTimedOutError("not answered either"), "not answered in time"),
         (NetworkError("refused"), "not answered in time"),
     ],
 )
-async def test_where_the_last_attempt_gets_no_answer_the_reason_before_is_told(
-    first: StreamlogError, told: str
+async def test_where_the_last_attempt_gets_no_answer_the_error_before_is_reported(
+    first: StreamlogError, message: str
 ) -> None:
     asked: Any = _Asked(first, NetworkError("reset"), RequestTimedOutError("not answered in time"))
     node = AnyNode(asked, asked, asked, AskTimes(total_s=3))
     call: Any = None
     with pytest.raises(RequestTimedOutError) as raised:
         await node.ask(call, call)
-    assert str(raised.value) == told
+    assert str(raised.value) == message
 
 
-def test_nobody_there_is_told_sooner() -> None:
+def test_that_no_node_answers_is_reported_sooner() -> None:
     async def scenario(bench: Bench) -> None:
         began = bench.clock.monotonic()
         with pytest.raises(BrokerNotAvailableError, match="no node answers at node1:9092, node2:9092"):

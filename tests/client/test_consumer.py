@@ -287,7 +287,7 @@ def transactional(producer_id: int, values: list[bytes], sequence: int) -> bytes
     return encode_batch(values, timestamps=1, fields=fields)
 
 
-def test_read_committed_passes_over_what_was_aborted() -> None:
+def test_read_committed_skips_what_was_aborted() -> None:
     async def story(stage: Stage) -> None:
         [log] = stage.cluster.create("t")
         log.append(transactional(1, [b"aborted 1"], 0))
@@ -314,7 +314,7 @@ def test_read_committed_passes_over_what_was_aborted() -> None:
     play(story)
 
 
-def test_a_damaged_batch_is_told_and_can_be_passed() -> None:
+def test_a_corrupt_batch_is_reported_and_can_be_skipped() -> None:
     async def story(stage: Stage) -> None:
         [log] = stage.cluster.create("t")
         fill(stage.cluster, log, lines(30))
@@ -443,7 +443,7 @@ def test_a_marker_that_cannot_be_decoded(*, skip: bool, is_sound: bool) -> None:
     play(story)
 
 
-def test_bytes_that_are_no_batch_at_all_are_an_error_behind_what_is_sound() -> None:
+def test_bytes_that_are_no_batch_at_all_are_an_error_after_the_intact_ones() -> None:
     async def story(stage: Stage) -> None:
         [log] = stage.cluster.create("t")
         log.append(encode_batch([b"before"], timestamps=1))

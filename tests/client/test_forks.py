@@ -1,4 +1,4 @@
-"""A process that was forked from one that has a client is told so, and does not wait for ever."""
+"""A client in a process that was forked from one with a client raises an error, and does not wait forever."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_clients_do_not_survive_a_fork_and_say_so() -> None:
     ended = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=60)
     refused = "CLIENT_CLOSED this process was forked from"
     assert ended.stdout.splitlines() == [
-        "made and closed",  # nobody had made one before
+        "made and closed",  # none had been made before
         refused,
         refused,
         "None",  # closing what came along does nothing

@@ -52,16 +52,16 @@ def test_synchronous(streamlog_cluster: Any) -> None:
     servers = streamlog_cluster.bootstrap_servers
     with Admin(bootstrap_servers=servers) as admin:
         admin.create_topic("t", partitions=2)
-    heard: list[RecordFuture] = []
+    called: list[RecordFuture] = []
     with Producer(bootstrap_servers=servers, linger_ms=1) as producer:
         first = producer.send("t", b"first", partition=0)
         assert first.result(30).offset == 0
-        producer.send("t", b"second", partition=0).add_done_callback(heard.append)
+        producer.send("t", b"second", partition=0).add_done_callback(called.append)
         sent = [producer.send("t", line, partition=1) for line in lines(2000)]
         producer.flush()
         assert [one.result().offset for one in sent] == list(range(2000))
         assert sum(part.record_count for part in producer.send_many("t", lines(100), partition=0).result(30)) == 100
-        assert [future.result().offset for future in heard] == [1]
+        assert [future.result().offset for future in called] == [1]
     with pytest.raises(ClientClosedError):
         producer.send("t", b"late")
     with Consumer(bootstrap_servers=servers, max_poll_records=300) as consumer:
@@ -91,21 +91,21 @@ def test_a_member_of_a_group_without_an_event_loop(streamlog_cluster: Any) -> No
     with Producer(bootstrap_servers=servers) as producer:
         for partition in range(2):
             producer.send_many("t", lines(1000), partition=partition).result(30)
-    told: list[tuple[str, int, str]] = []
+    calls: list[tuple[str, int, str]] = []
 
     def consumer(**settings: Any) -> Consumer:
         return Consumer(bootstrap_servers=servers, group_id="g", auto_offset_reset="earliest", **settings)
 
-    def tell(what: str) -> Any:
-        return lambda partitions: told.append((what, len(partitions), threading.current_thread().name))
+    def note(what: str) -> Any:
+        return lambda partitions: calls.append((what, len(partitions), threading.current_thread().name))
 
     with consumer(max_poll_records=100) as first:
 
         def revoked(partitions: Any) -> None:
-            tell("revoked")(partitions)
+            note("revoked")(partitions)
             first.commit()
 
-        first.subscribe(["t"], on_assigned=tell("assigned"), on_revoked=revoked)
+        first.subscribe(["t"], on_assigned=note("assigned"), on_revoked=revoked)
         for got, record in enumerate(first, start=1):
             if got == 150:
                 first.commit()
@@ -115,8 +115,8 @@ def test_a_member_of_a_group_without_an_event_loop(streamlog_cluster: Any) -> No
                 break
         assert first.member_epoch == 1
         first.commit_async().result(30)
-        assert told == [("assigned", 2, "MainThread")]
-    assert told[1:] == [("revoked", 2, "MainThread")]
+        assert calls == [("assigned", 2, "MainThread")]
+    assert calls[1:] == [("revoked", 2, "MainThread")]
     with consumer(enable_auto_commit=False) as second:
         second.subscribe(["t"])
         assert len(second.subscription) == 1

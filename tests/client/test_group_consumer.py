@@ -45,7 +45,7 @@ def test_members_come_and_go_and_everything_is_read_once() -> None:
         await stage.read(a, b)
         assert c.owned == set()
         await a.close()
-        assert a.told[-1][0] == "revoked"
+        assert a.calls[-1][0] == "revoked"
         assert await stage.shared(b, c) < 0.3
         await stage.write(50)
         await stage.read(a, b, c)
@@ -94,7 +94,7 @@ def test_a_coordinator_that_dies_changes_nothing_for_its_members() -> None:
         await stage.shared(a, b)
         await stage.write(50)
         await stage.read(a, b)
-        owned, told = [set(a.owned), set(b.owned)], [list(a.told), list(b.told)]
+        owned, calls = [set(a.owned), set(b.owned)], [list(a.calls), list(b.calls)]
         old = stage.coordinator()
         stage.nodes.host(old).crash()
         await stage.write(50)
@@ -102,7 +102,7 @@ def test_a_coordinator_that_dies_changes_nothing_for_its_members() -> None:
         await stage.nodes.until(lambda: stage.coordinator() not in (old, -1))
         await asyncio.sleep(5)
         assert [a.owned, b.owned] == owned
-        assert [a.told, b.told] == told
+        assert [a.calls, b.calls] == calls
         b.crash()
         assert await stage.shared(a) < 0.5
         await a.close()
@@ -116,7 +116,7 @@ def test_a_broken_stream_is_a_loss_and_the_member_comes_back() -> None:
         a = stage.reader("a").start()
         await stage.shared(a)
         stage.nodes.world.fabric.reset("a", "n1")
-        await stage.nodes.until(lambda: [kind for kind, _ in a.told] == ["assigned", "lost", "assigned"])
+        await stage.nodes.until(lambda: [kind for kind, _ in a.calls] == ["assigned", "lost", "assigned"])
         await stage.write(10)
         await stage.read(a)
 
@@ -127,16 +127,16 @@ def test_a_static_member_that_returns_keeps_its_partitions_and_nobody_notices() 
     async def story(stage: GroupStage) -> None:
         a, b = (stage.reader(name, group_instance_id=name).start() for name in "ab")
         await stage.shared(a, b)
-        owned, before = set(a.owned), len(b.told)
+        owned, before = set(a.owned), len(b.calls)
         a.crash()
         await asyncio.sleep(2)
         a.start()
         await stage.shared(a, b)
         assert a.owned == owned
-        assert len(b.told) == before
+        assert len(b.calls) == before
         await a.close()
         await asyncio.sleep(2)
-        assert len(b.told) == before
+        assert len(b.calls) == before
 
     perform(story)
 
@@ -155,7 +155,7 @@ def test_one_that_handles_too_long_is_put_out_and_comes_back(caplog: pytest.LogC
         other = stage.reader("other").start()
         await stage.nodes.until(lambda: len(other.owned) == 2)
         slow.handling_s = 0.0
-        await stage.nodes.until(lambda: [kind for kind, _ in slow.told] == ["assigned", "lost", "assigned"])
+        await stage.nodes.until(lambda: [kind for kind, _ in slow.calls] == ["assigned", "lost", "assigned"])
         assert sum("this member leaves" in record.getMessage() for record in caplog.records) == 1
         assert "the consumer has not polled for" in caplog.text
 
@@ -169,7 +169,7 @@ def test_heartbeats_go_on_while_a_handler_takes_its_time() -> None:
         slow.handling_s = 60.0
         slow.start()
         await stage.nodes.until(lambda: len(slow.got) == 2, within_s=100)
-        assert [kind for kind, _ in slow.told] == ["assigned"]
+        assert [kind for kind, _ in slow.calls] == ["assigned"]
 
     perform(story)
 

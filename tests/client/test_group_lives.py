@@ -1,8 +1,7 @@
-"""Lives of groups under random faults: members that come, go, crash, dawdle; coordinators that die; streams that break.
+"""Lives of groups under random faults: members join, leave, crash, stall; coordinators fail; streams break.
 
-Held against what the programs saw (FAULTS I14 and I16): no commit goes back; nothing below a commit was handed out to
-nobody; and when it is quiet again every
-partition has an owner, and everything has been read.
+Held against what the programs saw (FAULTS I14 and I16): no commit goes back; every record below a commit was returned
+to a member; and after the faults every partition has an owner, and everything has been read.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ class Life:
         await self.stage.nodes.ready(node)
 
     async def look(self) -> None:
-        """I14 and I16, as somebody sees them who asks now and then."""
+        """I14 and I16, as an observer sees them who polls now and then."""
         seen = await self.stage.committed(partitions=PARTITIONS)
         got = {at for reader in self.stage.readers for at in reader.got}
         for partition, offset in enumerate(seen):

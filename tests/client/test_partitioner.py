@@ -154,7 +154,7 @@ def test_one_by_one_and_many_at_once_go_to_the_same_places(name: str) -> None:
     play(story, seeds=1)
 
 
-def test_a_partitioner_out_of_range_is_told() -> None:
+def test_a_partition_out_of_range_is_refused() -> None:
     async def story(stage: Stage) -> None:
         stage.cluster.create("t", 3)
         async with stage.producer(partitioner=ByLength()) as producer:

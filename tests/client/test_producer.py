@@ -293,7 +293,7 @@ def test_delivery_timeout_says_what_it_waited_for() -> None:
     play(story)
 
 
-def test_unknown_topics_and_partitions_are_told_soon() -> None:
+def test_unknown_topics_and_partitions_are_reported_soon() -> None:
     async def story(stage: Stage) -> None:
         stage.cluster.create("t", 2)
         async with stage.producer() as producer:
@@ -349,7 +349,7 @@ def test_a_full_buffer_is_refused_and_waited_for() -> None:
                 producer.send("t", b"x" * 900)
             with pytest.raises(ThrottledError, match=r"buffer\.memory"):
                 producer.send("t", b"x" * 900)
-            with pytest.raises(RequestTimedOutError, match=r"no room for 2 s"):
+            with pytest.raises(RequestTimedOutError, match=r"bytes free for 2 s"):
                 await producer.wait_until_room()
             stage.cluster.move(log, 1)
             await producer.wait_until_room()
@@ -415,7 +415,7 @@ def test_compression(codec: str) -> None:
     play(story, seeds=1)
 
 
-def test_what_nobody_asked_for_is_told_by_flush() -> None:
+def test_flush_raises_an_error_that_no_future_raised() -> None:
     async def story(stage: Stage) -> None:
         stage.cluster.create("t")
         async with stage.producer() as producer:
@@ -458,7 +458,7 @@ def test_values_are_bytes() -> None:
                 producer.send("t", "text")  # type: ignore[arg-type]  # what is tested
             with pytest.raises(InvalidRequestError, match="not str"):
                 producer.send("t", b"", key="text")  # type: ignore[arg-type]  # what is tested
-            with pytest.raises(MessageTooLargeError, match=r"max\.request\.size is 2000"):
+            with pytest.raises(MessageTooLargeError, match=r"max\.request\.size, which is 2000"):
                 producer.send("t", b"x" * 3000)
 
     play(story, seeds=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-# As a consumer's loop in a generator that nobody has read to its end.
+# As a consumer's loop in a generator that was not read to its end.
 PROGRAM = """
 import asyncio
 from streamlog.client.connection.sync_loop import LoopThread

@@ -34,12 +34,12 @@ async def main(bootstrap_servers: str, group: str, topic: str) -> None:
         bootstrap_servers=bootstrap_servers, group_id=group, auto_offset_reset="earliest", enable_auto_commit=False
     )
 
-    def telling(event: str) -> Callable[[Sequence[TopicPartition]], None]:
+    def printing(event: str) -> Callable[[Sequence[TopicPartition]], None]:
         return lambda partitions: say(event, partitions=[p.partition for p in partitions], epoch=consumer.member_epoch)
 
     async with consumer:
         consumer.subscribe(
-            [topic], on_assigned=telling("assigned"), on_revoked=telling("revoked"), on_lost=telling("lost")
+            [topic], on_assigned=printing("assigned"), on_revoked=printing("revoked"), on_lost=printing("lost")
         )
         while not ended.done():
             records = await consumer.poll(timeout_s=POLL_S)
@@ -50,7 +50,7 @@ async def main(bootstrap_servers: str, group: str, topic: str) -> None:
 
 
 async def commit(consumer: AsyncConsumer, ends: Mapping[int, int]) -> None:
-    """One that was refused is no matter here: whoever has the partition now reads it again."""
+    """A refused commit is no failure here: the present owner of the partition reads it again."""
     try:
         await consumer.commit()
     except StreamlogError:

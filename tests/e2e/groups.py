@@ -139,5 +139,5 @@ class Group:
             assert not skipped, f"{self.name} was never given {skipped[:5]} of partition {partition}, of {end}"
 
 
-def told(name: str, times_s: list[float]) -> str:
+def summary(name: str, times_s: list[float]) -> str:
     return f"{name}: median {statistics.median(times_s):.3f} s, worst {max(times_s):.3f} s of {len(times_s)}"

@@ -1,4 +1,4 @@
-"""Writers that never stop, what they were told, and what is in the log in the end.
+"""Writers that never stop, the results that they got, and what is in the log at the end.
 
 Each writer has values of its own, numbered, and sends them in order to its partition; so loss, doubling and a wrong
 order all show in what is read: the numbers of one writer must rise, and every acknowledged one must be there.

@@ -1,7 +1,7 @@
 """Groups of real processes: members and coordinators that are killed with -9, and who reads on after whom.
 
-Times are measured from outside, to the moment at which every partition has an owner that says so. The bounds tell "at
-once" from a session's 45 s, on a machine as busy as it may be; `-s` shows what was measured.
+Times are measured from outside, to the moment at which every partition has an owner that says so. The bounds separate
+"at once" from a session timeout of 45 s, on a busy machine too; `-s` shows what was measured.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from streamlog.groups.placement import OFFSETS_TOPIC, partition_of
-from tests.e2e.groups import Group, told
+from tests.e2e.groups import Group, summary
 from tests.e2e.load import Load
 from tests.e2e.processes import Processes
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.process
 TOPIC = "logs"
 ROUNDS = 3
 MEMBER_GONE_S = 15.0
-"""The target is 0.3 s on an idle machine: a broken connection is told at once, sessions have nothing to do with it."""
+"""The target is 0.3 s on an idle machine: a broken connection is noticed at once, session timeouts do not matter."""
 COORDINATOR_GONE_S = 20.0
 """1.5 s."""
 
@@ -108,7 +108,7 @@ async def test_a_killed_member_or_one_that_leaves_is_followed_at_once(tmp_path: 
         await load.until_acknowledged(0)
         await group.until_committed(ends(load, 4))
         group.check()
-    print(told("a member is killed", killed), told("a member leaves", left), sep="\n")
+    print(summary("a member is killed", killed), summary("a member leaves", left), sep="\n")
     assert sorted(killed)[ROUNDS // 2] <= MEMBER_GONE_S, killed
     assert sorted(left)[ROUNDS // 2] <= MEMBER_GONE_S, left
 
@@ -139,5 +139,5 @@ async def test_a_coordinator_that_is_killed_during_rebalances_and_commits(tmp_pa
         await load.until_acknowledged(0)
         await group.until_committed(ends(load, 4))
         group.check()
-    print(told("a coordinator is killed in a rebalance", times))
+    print(summary("a coordinator is killed in a rebalance", times))
     assert sorted(times)[ROUNDS // 2] <= COORDINATOR_GONE_S, times

@@ -36,7 +36,7 @@ class Fault(enum.Enum):
 
 
 async def strike(fault: Fault, processes: Processes, random: Random, load: Load) -> None:
-    """The fault, and its end: whoever was killed is started again."""
+    """The fault, and its end: killed nodes are started again."""
     nodes = processes.node_ids
     leader = await processes.leader(TOPIC, random.randrange(PARTITIONS))
     match fault:

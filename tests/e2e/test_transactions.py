@@ -38,7 +38,7 @@ class Fault(enum.Enum):
 
 
 async def strike(fault: Fault, processes: Processes, transformation: Transformation, random: Random) -> None:
-    """The fault, and its end: whoever was killed is started again."""
+    """The fault, and its end: killed nodes are started again."""
     count = {topic: len((await processes.admin.describe_topic(topic)).partitions) for topic in TOPICS}
     name = transformation.name
     coordinator = await processes.leader(TRANSACTIONS_TOPIC, partition_of(name, count[TRANSACTIONS_TOPIC]))
@@ -95,7 +95,7 @@ async def test_the_output_is_the_input_transformed_in_fifty_rounds(tmp_path: Pat
             await play(random.choice(list(Fault)), processes, transformation, random)
         committed = sum(processor.said("committed") for processor in transformation.processors)
         aborted = sum(processor.said("aborted") for processor in transformation.processors)
-        print(f"{ROUNDS} rounds: {committed} commits told, {aborted} aborts told")
+        print(f"{ROUNDS} rounds: {committed} commits, {aborted} aborts reported")
 
 
 async def test_of_two_processors_with_one_id_the_older_is_fenced(tmp_path: Path) -> None:

@@ -121,8 +121,8 @@ class Transformation:
         await self.until(lambda: len(set(self.output)) >= self._fed, "all of it")
 
     async def check(self) -> None:
-        """Read anew: each number once, in its partition; those of one input partition in their order. And no partition
-        is held by a transaction that nobody ends: its reader gets to the very end.
+        """Another reader gets each number once, in its partition; those of one input partition in their order. And no
+        partition is held up by a transaction without an end: the reader gets to the end.
         """
         output = await self._read_to_the_end()
         counts = Counter(number for _, number in output)
@@ -130,7 +130,7 @@ class Transformation:
         assert not twice, f"written twice: {twice[:10]}"
         lost = sorted(set(range(self._fed)) - counts.keys())
         assert not lost, f"lost: {lost[:10]}"
-        assert sorted(counts) == list(range(self._fed)), "what nobody has fed"
+        assert sorted(counts) == list(range(self._fed)), "numbers that were not fed"
         assert sorted(self.output) == sorted(output), "another reader has seen something else"
         for partition in range(TARGET_PARTITIONS):
             for source in range(SOURCE_PARTITIONS):

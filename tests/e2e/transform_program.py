@@ -4,7 +4,7 @@ that the group goes on at are one transaction.
     python -m tests.e2e.transform_program BOOTSTRAP_SERVERS TRANSACTIONAL_ID SOURCE TARGET TARGET_PARTITIONS
 
 The group is the transactional id. Number n becomes `n!`, in partition n modulo TARGET_PARTITIONS. On its standard
-output it tells what happens, a JSON object a line: {"event": "committed", "numbers": [...]}, "aborted" or "failed" with
+output it prints events, a JSON object a line: {"event": "committed", "numbers": [...]}, "aborted" or "failed" with
 the error's code, and "fenced" when another one has the id: then it does no more. Ends when its input does.
 """
 
@@ -62,7 +62,7 @@ class Transform:
             self._producer.send(self._target, b"%d!" % number, partition=number % self._count)
         ends = {TopicPartition(one.topic, PartitionId(one.partition)): one.offset + 1 for one in records}
         member_id, epoch = self._consumer.member_id, self._consumer.member_epoch
-        await self._producer.send_offsets(ends, GroupMetadata(self._group, member_id or "nobody", epoch or 0))
+        await self._producer.send_offsets(ends, GroupMetadata(self._group, member_id or "none", epoch or 0))
 
     async def _go_back(self) -> None:
         """To where the group stands, in what is still this member's."""

