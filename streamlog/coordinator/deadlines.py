@@ -1,8 +1,8 @@
-"""Until when open transactions may stay open.
+"""Time-outs of open transactions.
 
-A record tells, by the wall clock of the node that led then, when its transaction began. So whoever takes over learns
-how much of its time is left; from then on the monotonic clock runs. A wall clock that jumps changes nothing any more,
-and one that was wrong costs a transaction what was left of its time, or gives it the whole of it again: never hours.
+A record holds the start of its transaction by the wall clock of the node that led then. A new coordinator computes the
+remaining time from it once and counts on the monotonic clock from then on. A later jump of the wall clock changes
+nothing; a wrong wall clock costs a transaction its remaining time at most, or grants it its whole time-out again.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from streamlog.transactions.records import TransactionValue
 
 
 class _Deadline(Struct, frozen=True):
-    producer_epoch: ProducerEpoch  # with the flag, it tells one transaction of an id from the next
-    ahead: bool  # it was open before its first record, which has not come yet: it has longer
+    producer_epoch: ProducerEpoch  # with `ahead`, it identifies one transaction of an id
+    ahead: bool  # opened before its first record, which has not arrived yet: its time-out is longer
     at: float  # monotonic seconds
 
 
@@ -26,12 +26,10 @@ class Deadlines:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._known: dict[str, _Deadline] = {}  # of open transactions that end by themselves
+        self._known: dict[str, _Deadline] = {}  # of open transactions with a time-out
 
     def left_ms(self, transactional_id: str, value: TransactionValue) -> int | None:
-        """0: the time is over; None: there is no end. Of a transaction that is seen for the first time, the wall clock
-        tells.
-        """
+        """Remaining time; 0: timed out; None: no time-out. The first call for a transaction goes by the wall clock."""
         left_ms = lifecycle.left_ms(value, self._clock.wall_ms())
         if left_ms is None:
             self.forget(transactional_id)
@@ -44,5 +42,5 @@ class Deadlines:
         return max(0, round((known.at - now) * 1000))
 
     def forget(self, transactional_id: str) -> None:
-        """It is not open any more."""
+        """The transaction has ended."""
         self._known.pop(transactional_id, None)

@@ -1,11 +1,12 @@
-"""The groups of one partition of `__consumer_offsets`: commands in, decisions of streamlog.groups carried out.
+"""The groups of one partition of `__consumer_offsets`: takes commands and carries out decisions of streamlog.groups.
 
-    heartbeat, put out --> pending of its group --end of the loop's turn,--> decided together --> answers, when safe
-                                                  or of a large group's rest
-    everything else -------------------------------------------------------> decided at once --> answer, when safe
+    heartbeat, removal --> pending in its group --end of the loop's turn,-----> decided together --> responses, once
+                                                  or of a large group's pause                        replicated
+    everything else ----------------------------------------------------------> decided at once --> response, once
+                                                                                                    replicated
 
-A member on a stream is told at once when a heartbeat of it would have news: that is all that a hint says, and the
-member's next heartbeat gets them. So everything is decided on a heartbeat, and a hint that is lost costs time only.
+A member on a stream gets a hint when a heartbeat of it would return a new assignment; the stream then sends one. So
+every decision is made on a heartbeat, and a lost hint costs time only.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from streamlog.groups.membership import (
     timers_of_gone,
 )
 from streamlog.groups.pending import PendingOffsets
-from streamlog.groups.reconcile import held_by_those, with_news
+from streamlog.groups.reconcile import held_by_moved, members_to_notify
 from streamlog.groups.records import GroupRecord, OffsetKey, OffsetValue
 from streamlog.groups.state import Group, replay
 from streamlog.model import NO_PRODUCER_ID, ProducerId, TopicPartition
@@ -53,24 +54,24 @@ from streamlog.transactions.markers import PartitionMarker
 R = TypeVar("R")
 
 RETRY_MS = 500
-"""Until something that no client waits for is tried again, when the log takes nothing."""
+"""Pause before work that no client waits for is retried after a failed append."""
 
 REST_S_PER_MEMBER: Final = 0.0002
-"""Between two decisions on the members of one group: ten times what one takes, so that a thousand that join one after
-another leave the node nine tenths of its time. Theirs come 0.2 s apart (Kafka's groups all wait 1 s, KIP-1263)."""
+"""Pause between two decisions on one group: ten times what a decision takes, so that a thousand members that join one
+by one leave the node nine tenths of its time. A group of 1,000 is decided every 0.2 s (Kafka: 1 s, KIP-1263)."""
 REST_S_MIN: Final = 0.005
-"""Groups of less than 25 members are decided at once."""
+"""Groups of fewer than 25 members have no pause."""
 
 
 class TopicsTimer(Struct, frozen=True):
-    """The topics have changed, and not all groups could be told."""
+    """The topics have changed, and not all groups could be updated."""
 
 
 TOPICS = TopicsTimer()
 
 
 class GroupShard:
-    """Owned by the coordinator; `log.run` is a task of it."""
+    """Owned by the coordinator, which runs `log.run` as a task."""
 
     def __init__(self, replica: LeaderReplica, context: Callable[[], GroupContext], clock: Clock, probe: Probe) -> None:
         self.log = ShardLog(replica, self, clock, probe)
@@ -78,16 +79,16 @@ class GroupShard:
         self._context = context
         self._probe = probe
         self._timers: KeyedTimers[Timer | TopicsTimer] = KeyedTimers(self._on_due)
-        self._pending: dict[str, list[tuple[Command, asyncio.Future[Answer]]]] = {}  # by group, to be decided together
-        self._resting: dict[str, asyncio.TimerHandle] = {}  # groups of which nothing of that is decided for a moment
+        self._pending: dict[str, list[tuple[Command, asyncio.Future[Answer]]]] = {}  # by group; decided together
+        self._resting: dict[str, asyncio.TimerHandle] = {}  # groups in their pause
         self._pending_offsets = PendingOffsets()
         self._hints: dict[tuple[str, str], Callable[[], None]] = {}  # of members on streams
-        self._unknown = 0  # records of a newer release, passed over
+        self._unknown = 0  # records of a newer release, skipped
 
-    # -- life
+    # -- lifecycle
 
     def replay(self, key: bytes | None, value: bytes | None, producer_id: ProducerId) -> None:
-        """While loading. Records of kinds that this release does not know are passed over, as Kafka does."""
+        """While loading. Records of unknown kinds are skipped, as Kafka does."""
         try:
             record = decode(key, value)
         except UnsupportedVersionError:
@@ -110,11 +111,11 @@ class GroupShard:
     def _apply_pending(self, producer_id: ProducerId, records: Sequence[GroupRecord]) -> None:
         for key, value in records:
             if not isinstance(key, OffsetKey) or not isinstance(value, OffsetValue):
-                raise InvalidRecordError(f"{type(key).__name__} in a transaction, which has offsets alone")
+                raise InvalidRecordError(f"{type(key).__name__} in a transaction; only committed offsets may be there")
             self._pending_offsets.add(producer_id, key, value)
 
     def begin(self) -> None:
-        """Loaded: sessions run from now on, and what has happened to the topics meanwhile is made good."""
+        """Loaded: sessions start, and changes of topics since the last record are applied."""
         if self._unknown:
             self._probe("group_records_unknown", partition=str(self.log.replica.partition), count=self._unknown)
         for group in list(self.groups.values()):
@@ -122,14 +123,14 @@ class GroupShard:
         self.on_topics_changed()
 
     def on_nodes_gone(self) -> None:
-        """Nodes are dead, or have started again."""
+        """Nodes have failed or restarted."""
         if self.log.is_active:
             context = self._context()
             for group in list(self.groups.values()):
                 self._set(timers_of_gone(group, context))
 
     def end(self) -> None:
-        """The leadership is over: who waits is told by the shard's errors."""
+        """The leadership has ended: pending calls fail with the error of `log.check`."""
         self._timers.stop()
         for handle in self._resting.values():
             handle.cancel()
@@ -140,7 +141,7 @@ class GroupShard:
                 if not future.done():
                     future.set_exception(self._error())
         for hint in list(self._hints.values()):
-            hint()  # the member's next heartbeat is told where to go
+            hint()  # the member's next heartbeat gets NOT_COORDINATOR
 
     def _error(self) -> StreamlogError:
         try:
@@ -152,21 +153,21 @@ class GroupShard:
     # -- commands
 
     async def heartbeat(self, command: MemberHeartbeat) -> HeartbeatAnswer:
-        """Raises what `membership.decide` answers and what the shard raises."""
+        """Raises the errors of `membership.decide` and of the log."""
         answer = await self._submit(command)
         assert isinstance(answer, HeartbeatAnswer)
         await self.log.wait_until_safe()
         return answer
 
     async def remove_member(self, command: RemoveMember) -> bool:
-        """Whether there was something to do. It is done, though the caller may not wait for it."""
+        """Whether the member was removed. It is removed even if the caller is cancelled."""
         done = await asyncio.shield(self._submit(command))
         assert isinstance(done, bool)
         await self.log.wait_until_safe()
         return done
 
     async def decide(self, group: str, decide: Callable[[Group, GroupContext], GroupDecision[R]]) -> R:
-        """Carry out a decision on one group, and give its response when it is safe."""
+        """Carry out a decision on one group; return its response once it is replicated."""
         response = self._decide(group, decide)
         await self.log.wait_until_safe()
         return response
@@ -179,8 +180,8 @@ class GroupShard:
         *,
         require_stable: bool = False,
     ) -> Mapping[TopicPartition, OffsetValue | UnstableOffsetCommitError | None]:
-        """Committed offsets. A member that names itself is checked like one that commits. `require_stable`: an error
-        for each partition whose offset an open transaction is about to commit.
+        """Committed offsets. A given member is checked as for a commit. `require_stable`: an error for each partition
+        whose offset is pending in an open transaction.
         """
         self.log.check()
         known = self._group(group)
@@ -193,7 +194,7 @@ class GroupShard:
                 partition = TopicPartition(key.topic, key.partition)
                 if partitions is None or partition in found:
                     found[partition] = UnstableOffsetCommitError(
-                        f"a transaction that has not ended commits the offset of {partition} in group {group!r}"
+                        f"an open transaction has a pending offset of {partition} in group {group!r}; retry"
                     )
         await self.log.wait_until_safe()
         return found
@@ -203,9 +204,9 @@ class GroupShard:
     async def commit_in_transaction(
         self, command: CommitOffsets, guard: VerificationGuard
     ) -> tuple[StreamlogError | None, ...]:
-        """As `committing.commit`, and what `ShardLog.write` raises. They count when the transaction is committed.
+        """As `committing.commit`, and the errors of `ShardLog.write`. The offsets take effect at the commit marker.
 
-        `guard`: the producer's coordinator has been asked whether this partition may have records of it.
+        `guard`: proof that this partition has been added to the producer's transaction.
         """
         self.log.check()
         decision = committing.commit(command, self._group(command.group), self._context())
@@ -216,7 +217,7 @@ class GroupShard:
         return decision.response
 
     async def end_transaction(self, one: PartitionMarker) -> None:
-        """The marker, replicated. Raises what `ShardLog.write_marker` raises."""
+        """Write the marker and wait until it is replicated. Raises the errors of `ShardLog.write_marker`."""
         producer_id, marker = one.producer_id, one.marker
         if self.log.write_marker(
             producer_id,
@@ -229,7 +230,7 @@ class GroupShard:
         await self.log.wait_until_safe()
 
     def watch_member(self, group: str, member_id: str, hint: Callable[[], None]) -> None:
-        """The member is on a stream: call `hint` when a heartbeat of it would have news."""
+        """The member is on a stream: call `hint` when a heartbeat would return a new assignment."""
         self._hints[group, member_id] = hint
 
     def is_watched(self, group: str, member_id: str) -> bool:
@@ -237,14 +238,14 @@ class GroupShard:
         return (group, member_id) in self._hints
 
     def unwatch_member(self, group: str, member_id: str, hint: Callable[[], None]) -> None:
-        """Nothing where another stream has taken the place of this one."""
+        """No effect once another stream has replaced this one."""
         if self._hints.get((group, member_id)) is hint:
             del self._hints[group, member_id]
 
-    # -- what no client asks for
+    # -- background work
 
     def on_topics_changed(self) -> None:
-        """What cannot be written now is tried again: nobody else will come for it."""
+        """Retried until it is written: no client does it."""
         if not self.log.is_active:
             return  # `begin` does it
         decisions = (refresh_topics, committing.forget_topics)
@@ -256,7 +257,7 @@ class GroupShard:
             self._try(group.group_id, committing.expire)
 
     def _on_due(self, timer: Timer | TopicsTimer) -> None:
-        """A session, or the time to give partitions up, is over."""
+        """A session or revocation time-out has expired."""
         if not self.log.is_active:
             return
         if isinstance(timer, TopicsTimer):
@@ -264,7 +265,7 @@ class GroupShard:
             return
         pending = self._pending.get(timer.group, ())
         if any(isinstance(command, MemberHeartbeat) and command.member_id == timer.member_id for command, _ in pending):
-            self._timers.set(timer, RETRY_MS)  # it has come in time, and its decision sets the timers anew
+            self._timers.set(timer, RETRY_MS)  # it arrived in time; its decision sets the timers
             return
         done = self._submit(RemoveMember(group=timer.group, member_id=timer.member_id))
         done.add_done_callback(partial(self._member_was_removed, timer))
@@ -278,10 +279,10 @@ class GroupShard:
         self._probe(event, group=timer.group, member=timer.member_id)
         hint = self._hints.get((timer.group, timer.member_id))
         if hint is not None:
-            hint()  # it is on a stream all the same, and shall hear that it is out
+            hint()  # it is still on a stream, which learns of the removal
 
     def _try(self, group: str, decide: Callable[[Group, GroupContext], GroupDecision[object]]) -> bool:
-        """Whether it could be carried out."""
+        """Whether it was carried out."""
         if not self.log.is_active:
             return False
         try:
@@ -290,7 +291,7 @@ class GroupShard:
             return False
         return True
 
-    # -- the steps
+    # -- steps
 
     def _group(self, group_id: str) -> Group:
         return self.groups.get(group_id) or Group(group_id)
@@ -300,14 +301,14 @@ class GroupShard:
         decision = decide(self._group(group_id), self._context())
         if decision.records:
             self.log.write([encode(record) for record in decision.records])
-            held = held_by_those(self._group(group_id), decision.records)
+            held = held_by_moved(self._group(group_id), decision.records)
             self._apply(decision.records)
             self._hint(group_id, decision.records, held)
         self._set(decision.timers)
         return decision.response
 
     def _submit(self, command: Command) -> asyncio.Future[Answer]:
-        """To be decided with what else comes of its group until then. Raises what the shard raises."""
+        """Queue a command, to be decided with its group's others. Raises the errors of `log.check`."""
         self.log.check()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Answer] = loop.create_future()
@@ -335,7 +336,7 @@ class GroupShard:
                 future.set_result(answer)
 
     def _rest(self, group_id: str) -> None:
-        """An assignment costs as much as the group is large, so a large one waits a little before the next."""
+        """The cost of an assignment grows with the group, so a large group pauses before the next one."""
         rest_s = len(self._group(group_id).members) * REST_S_PER_MEMBER
         if rest_s >= REST_S_MIN:
             loop = asyncio.get_running_loop()
@@ -349,7 +350,7 @@ class GroupShard:
         group = self.groups.get(group_id)
         if group is None or not self._hints:
             return
-        for member_id in with_news(group, records, held):
+        for member_id in members_to_notify(group, records, held):
             hint = self._hints.get((group_id, member_id))
             if hint is not None:
                 hint()

@@ -1,7 +1,7 @@
-"""The coordinator of groups on one node: which groups are its own, and who coordinates the others.
+"""The group coordinator of one node: which groups it coordinates, and which node coordinates the others.
 
-A shard for each partition of `__consumer_offsets` that this node leads, from the beginning of the leadership to its
-end. What changes in the cluster's topics is told to all of them; offsets expire by a timer.
+It has a shard for each partition of `__consumer_offsets` that this node leads, for as long as the leadership lasts.
+Every shard is notified of changes of topics; offsets expire by a timer.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class GroupCoordinator:
             OFFSETS_TOPIC, "group", replicas, view, lambda replica: GroupShard(replica, self._context, clock, probe)
         )
 
-    # -- life
+    # -- lifecycle
 
     async def run(self) -> None:
         self._topics = ImageTopics(self._view.image)
@@ -87,7 +87,7 @@ class GroupCoordinator:
             live_epochs=_live_epochs(self._view.image),
         )
 
-    # -- who coordinates
+    # -- lookup
 
     def coordinator_of(self, group: str) -> BrokerId:
         """As `Shards.coordinator_of`."""
@@ -96,11 +96,11 @@ class GroupCoordinator:
     # -- commands
 
     async def heartbeat(self, command: MemberHeartbeat) -> HeartbeatAnswer:
-        """As `GroupShard.heartbeat`, and NotCoordinatorError; so all that follow."""
+        """As `GroupShard.heartbeat`, and NotCoordinatorError, like all that follow."""
         return await self._shards.of(command.group).heartbeat(command)
 
     async def remove_member(self, command: RemoveMember) -> bool:
-        """The member's stream has broken, or an operator removes it."""
+        """The member's stream broke, or an operator removes it."""
         return await self._shards.of(command.group).remove_member(command)
 
     async def decide(self, group: str, decide: Callable[[Group, GroupContext], GroupDecision[R]]) -> R:
@@ -124,8 +124,8 @@ class GroupCoordinator:
         verify: Callable[[TopicPartition], Awaitable[None]],
         wait_s: float,
     ) -> tuple[StreamlogError | None, ...]:
-        """As `GroupShard.commit_in_transaction`. `verify` asks the coordinator of the transaction whether this
-        partition of `__consumer_offsets` may have records of it. `wait_s`: for the marker of the one before.
+        """As `GroupShard.commit_in_transaction`. `verify` adds this partition of `__consumer_offsets` to the
+        transaction at its coordinator. `wait_s`: how long to wait for the marker of the previous transaction.
         """
         shard = self._shards.of(command.group)
         shard.log.check()
@@ -138,28 +138,28 @@ class GroupCoordinator:
         """A marker for a partition of `__consumer_offsets`. As `GroupShard.end_transaction`."""
         shard = self._shards.at(one.partition.partition)
         if shard is None:
-            raise NotCoordinatorError(f"another node leads {one.partition}")
+            raise NotCoordinatorError(f"this node does not lead {one.partition}")
         await shard.end_transaction(one)
 
     async def describe(self, group: str) -> Group | None:
-        """As it is now, not to be changed; None: nothing is known of it."""
+        """Its current state, read-only; None: no such group."""
         shard = self._shards.of(group)
         shard.log.check()
         await shard.log.wait_until_safe()
         return shard.groups.get(group)
 
     def own_groups(self) -> list[Group]:
-        """Of all shards that are loaded, by name; not to be changed."""
+        """Of all loaded shards, by name; read-only."""
         groups = [g for shard in self._shards if shard.log.is_active for g in shard.groups.values()]
         return sorted(groups, key=lambda group: group.group_id)
 
     @property
     def loading(self) -> int:
-        """Shards that are not loaded yet."""
+        """Number of shards that are still loading."""
         return self._shards.loading
 
     def watch_member(self, group: str, member_id: str, hint: Callable[[], None]) -> Callable[[], None]:
-        """Call `hint` when a heartbeat of this member would have news. The answer stops it."""
+        """As `GroupShard.watch_member`. Call the result to stop."""
         shard = self._shards.of(group)
         shard.watch_member(group, member_id, hint)
         return lambda: shard.unwatch_member(group, member_id, hint)

@@ -1,11 +1,11 @@
-"""Markers on their way from the coordinators of this node to the leaders of all partitions.
+"""Sends transaction markers from the coordinators of this node to the leaders of all partitions.
 
-    decided end --decision replicated--> a marker for each partition --> line of its leader's node --> written
-                                               ^__ after a while ___ refused, no answer, another leader _|
+    prepared end --decision replicated--> a marker for each partition --> queue of its leader's node --> written
+                                               ^__ after a back-off ___ refused, no response, new leader _|
 
-One request at a time goes to a node, with all that has gathered for it meanwhile. It is tried until it is done, by
-whoever leads the partition then; a partition whose topic is gone needs none. Only the end of the coordinator's
-leadership, or a newer coordinator's marker, puts an end to it: who coordinates then goes on from the log.
+A node gets one request at a time, with all markers queued for it. A marker is retried until the partition's current
+leader has written it; a partition of a deleted topic needs none. Retries stop only when the coordinator's leadership
+ends or a newer coordinator has written its marker; the new coordinator continues from the log.
 """
 
 from __future__ import annotations
@@ -35,33 +35,33 @@ from streamlog.transactions.records import TransactionStatus
 
 MARKERS_PER_REQUEST_MAX: Final = 1_000
 BACKOFF_S: Final = (0.02, 0.5)
-"""First and longest wait before a marker is tried again: a fail-over takes less than a second."""
+"""First and longest wait before a marker is retried: a fail-over takes less than a second."""
 
 
 class MarkerLink(Protocol):
-    """The way to the nodes that lead the partitions."""
+    """Calls to the nodes that lead the partitions."""
 
     async def write(self, node: BrokerId, markers: Sequence[PartitionMarker]) -> Sequence[MarkerOutcome]:
-        """Of each marker. StreamlogError: of none is it known."""
+        """The outcome of each marker. StreamlogError: all outcomes are unknown."""
         ...
 
     async def take_back(self, node: BrokerId, grant: Grant) -> bool:
-        """Whether one of the partitions, which this node leads, has used it. StreamlogError: that is not known."""
+        """Whether a partition that `node` leads has used the grant. StreamlogError: unknown."""
         ...
 
 
 class _Job:
-    """One decided end."""
+    """The markers of one prepared end."""
 
     def __init__(self, shard: TransactionShard, prepared: PreparedEnd) -> None:
         self.shard = shard
         self.prepared = prepared
         self.missing = dict.fromkeys(sorted(prepared.value.partitions))
-        self.ended: list[TopicPartition] = []  # where there were records
+        self.ended: list[TopicPartition] = []  # partitions with records of the transaction
         self.fenced = False
 
     @property
-    def is_over(self) -> bool:
+    def is_finished(self) -> bool:
         shard, prepared = self.shard, self.prepared
         return self.fenced or not (shard.log.is_active and prepared.is_of(shard.values.get(prepared.transactional_id)))
 
@@ -69,12 +69,12 @@ class _Job:
         self.missing.pop(partition, None)
         if ended:
             self.ended.append(partition)
-        if not self.missing and not self.is_over:
+        if not self.missing and not self.is_finished:
             self.shard.completed(self.prepared.transactional_id, self.prepared.value, frozenset(self.ended))
 
 
 class _Item:
-    """One marker on its way."""
+    """One marker to be written."""
 
     __slots__ = ("attempts", "job", "marker")
 
@@ -85,7 +85,7 @@ class _Item:
 
 
 class MarkerWriter:
-    """One a node; `run` is a task of the coordinator."""
+    """One for each node; `run` is a task of the coordinator."""
 
     def __init__(self, view: MetadataView, link: MarkerLink, random: Random, probe: Probe) -> None:
         self._view = view
@@ -93,36 +93,36 @@ class MarkerWriter:
         self._random = random
         self._probe = probe
         self._tasks: asyncio.TaskGroup | None = None
-        self._lines: dict[BrokerId, deque[_Item]] = {}  # each has a task, and goes when it is empty
+        self._queues: dict[BrokerId, deque[_Item]] = {}  # each has a task, and is removed when empty
 
     async def run(self) -> None:
-        """For ever."""
+        """Until cancelled."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
                 await asyncio.get_running_loop().create_future()
         finally:
             self._tasks = None
-            self._lines.clear()
+            self._queues.clear()
 
     def write(self, shard: TransactionShard, prepared: PreparedEnd) -> None:
-        """coordinator.transaction_shard.Ends."""
+        """As coordinator.transaction_shard.MarkerQueue."""
         if self._tasks is not None:
             self._tasks.create_task(self._begin(_Job(shard, prepared)))
 
     async def _begin(self, job: _Job) -> None:
-        """Once the decision is replicated: before that nobody may see it."""
+        """Wait until the decision is replicated; no marker may be written before."""
         attempt = 0
-        while not job.is_over:
+        while not job.is_finished:
             try:
                 await job.shard.log.wait_until_safe()
                 break
-            except CoordinatorNotAvailableError:  # in the log, and too few replicas have it
+            except CoordinatorNotAvailableError:  # in the log, on too few replicas
                 attempt += 1
                 await self._pause(attempt)
             except StreamlogError:
                 return
-        if job.is_over:
+        if job.is_finished:
             return
         if not job.missing:
             job.shard.completed(job.prepared.transactional_id, job.prepared.value)
@@ -142,28 +142,28 @@ class MarkerWriter:
             self._route(_Item(job, one))
 
     def _route(self, item: _Item) -> None:
-        if item.job.is_over or self._tasks is None:
+        if item.job.is_finished or self._tasks is None:
             return
         partition = item.marker.partition
         leader = self._leader_of(partition)
         if leader is None:
             item.job.done(partition, ended=False)
             return
-        line = self._lines.get(leader)
-        if line is None:
-            line = self._lines[leader] = deque()
-            self._tasks.create_task(self._serve(leader, line))
-        line.append(item)
+        queue = self._queues.get(leader)
+        if queue is None:
+            queue = self._queues[leader] = deque()
+            self._tasks.create_task(self._serve(leader, queue))
+        queue.append(item)
 
-    async def _serve(self, node: BrokerId, line: deque[_Item]) -> None:
-        """Until the line is empty."""
-        while line:
-            some = [line.popleft() for _ in range(min(len(line), MARKERS_PER_REQUEST_MAX))]
-            some = [item for item in some if not item.job.is_over]
+    async def _serve(self, node: BrokerId, queue: deque[_Item]) -> None:
+        """Until the queue is empty."""
+        while queue:
+            some = [queue.popleft() for _ in range(min(len(queue), MARKERS_PER_REQUEST_MAX))]
+            some = [item for item in some if not item.job.is_finished]
             failed = await self._write(node, some) if some else []
             if failed and self._tasks is not None:
                 self._tasks.create_task(self._again(failed))
-        del self._lines[node]
+        del self._queues[node]
 
     async def _again(self, failed: list[_Item]) -> None:
         for item in failed:
@@ -173,11 +173,11 @@ class MarkerWriter:
             self._route(item)
 
     async def _write(self, node: BrokerId, some: list[_Item]) -> list[_Item]:
-        """Those to be tried again."""
+        """The items to be retried."""
         outcomes: Sequence[MarkerOutcome]
         try:
             if node == NO_BROKER:
-                raise LeaderNotAvailableError("these partitions have no leader now")
+                raise LeaderNotAvailableError("these partitions have no leader")
             outcomes = await self._link.write(node, [item.marker for item in some])
         except StreamlogError as refused:
             outcomes = [MarkerOutcome(refused)] * len(some)
@@ -192,7 +192,7 @@ class MarkerWriter:
         return failed
 
     def _on_fenced(self, item: _Item, error: StreamlogError) -> None:
-        """A later coordinator has ended this transaction, and perhaps another one since: it is not ours any more."""
+        """A newer coordinator has ended this transaction: this one stops."""
         item.job.fenced = True
         self._probe(
             "transaction_marker_fenced",
@@ -202,7 +202,7 @@ class MarkerWriter:
         )
 
     async def _pause(self, attempt: int) -> None:
-        """Longer each time; ends early when the metadata change."""
+        """Longer each time; shorter when the metadata changes."""
         first_s, longest_s = BACKOFF_S
         pause_s = min(first_s * 2 ** min(attempt - 1, 16), longest_s) * self._random.uniform(0.8, 1.2)
         index = self._view.image.index
@@ -211,19 +211,19 @@ class MarkerWriter:
                 await self._view.wait_until(lambda image: image.index != index)
         except TimeoutError:
             return
-        await asyncio.sleep(first_s)  # what has changed is carried out by now
+        await asyncio.sleep(first_s)  # the nodes have applied the change by now
 
-    # -- what was opened ahead
+    # -- transactions opened in advance
 
     async def take_back(self, grant: Grant) -> bool:
-        """coordinator.transaction_shard.Ends."""
+        """As coordinator.transaction_shard.MarkerQueue."""
         by_leader: dict[BrokerId, list[TopicPartition]] = {}
         for partition in grant.partitions:
             leader = self._leader_of(partition)
             if leader is not None:
                 by_leader.setdefault(leader, []).append(partition)
         if NO_BROKER in by_leader:
-            raise LeaderNotAvailableError("some of the partitions have no leader now")
+            raise LeaderNotAvailableError("some of the partitions have no leader")
         used = False
         for leader, partitions in by_leader.items():
             for first in range(0, len(partitions), MARKERS_PER_REQUEST_MAX):
@@ -232,7 +232,7 @@ class MarkerWriter:
         return used
 
     def _leader_of(self, partition: TopicPartition) -> BrokerId | None:
-        """NO_BROKER where it has none now. None where the partition is gone, and its records with it."""
+        """NO_BROKER where it has none. None where the partition has been deleted."""
         topic = self._view.image.topic_named(partition.topic)
         if topic is None or partition.partition >= len(topic.partitions):
             return None

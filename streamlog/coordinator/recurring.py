@@ -1,9 +1,9 @@
-"""Which partitions a producer writes to in one transaction after another.
+"""Which partitions a producer writes to in consecutive transactions.
 
-    its marker has ended something in the transaction before --+--> the next transaction most likely has it too
-    it is part of this transaction ----------------------------+
+    it had records in the previous transaction --+--> the next transaction most likely writes to it too
+    it is part of this transaction --------------+
 
-Remembered, not written down: a coordinator that takes over learns it anew.
+Kept in memory alone: a new coordinator starts empty.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Final, NamedTuple
 from streamlog.model import ProducerEpoch, TopicPartition
 
 IDS_MAX: Final = 10_000
-"""The ids that have been used last; others begin anew."""
+"""Number of most recently used ids that are remembered."""
 
 
 class _Wrote(NamedTuple):
-    following: ProducerEpoch  # of the transaction behind it
+    following: ProducerEpoch  # of the next transaction
     partitions: frozenset[TopicPartition]
 
 
@@ -30,7 +30,7 @@ class Recurring:
         self._wrote: dict[str, _Wrote] = {}
 
     def note(self, transactional_id: str, following: ProducerEpoch, partitions: frozenset[TopicPartition]) -> None:
-        """In these a transaction has ended that had records; the next one is of epoch `following`."""
+        """A transaction with records in these partitions has ended; the next one has epoch `following`."""
         self._wrote.pop(transactional_id, None)
         self._wrote[transactional_id] = _Wrote(following, partitions)
         if len(self._wrote) > IDS_MAX:
@@ -39,10 +39,10 @@ class Recurring:
     def of(
         self, transactional_id: str, epoch: ProducerEpoch, partitions: frozenset[TopicPartition]
     ) -> frozenset[TopicPartition]:
-        """For the transaction behind that of this epoch and these partitions."""
+        """Partitions to open the next transaction with, after the one of this epoch and these partitions."""
         wrote = self._wrote.get(transactional_id)
         return partitions & wrote.partitions if wrote is not None and wrote.following == epoch else frozenset()
 
     def forget(self, transactional_id: str) -> None:
-        """It goes on in another way."""
+        """The prediction was wrong."""
         self._wrote.pop(transactional_id, None)

@@ -1,4 +1,4 @@
-"""One partition of an internal topic as the log of a state machine, for one leadership. See the package."""
+"""One partition of an internal topic as the log of a coordinator shard, for one leadership. See the package."""
 
 from __future__ import annotations
 
@@ -36,32 +36,32 @@ from streamlog.storage.producers.producer_states import next_sequence
 KeyValue: TypeAlias = tuple[bytes, bytes | None]
 
 READ_BYTES: Final = 128 << 10
-"""Read and replayed in one step while loading: some 10 ms of the event loop."""
+"""Read and replayed in one step while loading: about 10 ms on the event loop."""
 BATCH_BYTES: Final = 512 << 10
-"""Records of one decision go into batches of about this size, below every sensible max.message.bytes."""
+"""Size of the batches of one decision, below any sensible max.message.bytes."""
 
 
 class CoordinatorPlayback(Protocol):
-    """What the shard's log makes."""
+    """The state that is built from the log."""
 
     def replay(self, key: bytes | None, value: bytes | None, producer_id: ProducerId) -> None:
-        """One record of the log while loading. StreamlogError where it cannot be read: the shard ends then.
+        """Apply one record while loading. StreamlogError where it cannot be decoded: the shard fails.
 
-        `producer_id`: in whose transaction it was written; NO_PRODUCER_ID: in none.
+        `producer_id`: of the transaction that it was written in; NO_PRODUCER_ID: none.
         """
         ...
 
     def replay_marker(self, producer_id: ProducerId, *, commit: bool) -> None:
-        """The end of a producer's transaction in this log, while loading."""
+        """Apply a transaction marker while loading."""
         ...
 
 
 class ShardLog:
-    """`run` is a task of the table of shards. One event loop."""
+    """`run` is a task of `Shards`. One event loop."""
 
-    def __init__(self, replica: LeaderReplica, machine: CoordinatorPlayback, clock: Clock, probe: Probe) -> None:
+    def __init__(self, replica: LeaderReplica, playback: CoordinatorPlayback, clock: Clock, probe: Probe) -> None:
         self.replica = replica
-        self._machine = machine
+        self._playback = playback
         self._clock = clock
         self._probe = probe
         self._is_active = False
@@ -75,8 +75,8 @@ class ShardLog:
         return self._is_active and self._failure is None and self.replica.ended is None
 
     async def run(self, on_active: Callable[[], None]) -> None:
-        """Load, then stay until the leadership is over, or until the state must be made from the log anew (`write`).
-        A log that cannot be read leaves the shard without a use, and the node alone.
+        """Load, then wait until the leadership ends or the state has to be rebuilt from the log (`write`). An
+        unreadable log makes this shard unavailable; the node continues.
         """
         try:
             self.replica.watch(self)
@@ -107,22 +107,22 @@ class ShardLog:
                 count += self._replay(data, position, header, before)
                 offset = header.next_offset
             if offset == before:
-                raise CoordinatorNotAvailableError(f"{replica.partition}: offset {offset} cannot be read")
+                raise CoordinatorNotAvailableError(f"{replica.partition}: no batch can be read at offset {offset}")
             await asyncio.sleep(0)
         return count
 
     def _replay(self, data: bytes, position: int, header: BatchHeader, start: Offset) -> int:
-        """One batch, from `start` on; how many records it had."""
+        """Replay one batch from `start` on; return the number of its records."""
         records = [record for record in iter_batch(data, position) if record.offset >= start]
         if header.is_control:
             for record in records:
                 marker = decode_control(record)
                 if isinstance(marker, EndTransactionMarker):
-                    self._machine.replay_marker(header.producer_id, commit=marker.commit)
+                    self._playback.replay_marker(header.producer_id, commit=marker.commit)
             return 0
         producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
         for record in records:
-            self._machine.replay(record.key, record.value, producer_id)
+            self._playback.replay(record.key, record.value, producer_id)
         return len(records)
 
     # -- commands
@@ -130,17 +130,17 @@ class ShardLog:
     def check(self) -> None:
         """NotCoordinatorError, CoordinatorLoadInProgressError, CoordinatorNotAvailableError."""
         if self.replica.ended is not None:
-            raise NotCoordinatorError(f"{self.replica.partition} has another leader now")
+            raise NotCoordinatorError(f"this node no longer leads {self.replica.partition}")
         if self._failure is not None:
             raise CoordinatorNotAvailableError(f"{self.replica.partition} cannot be loaded: {self._failure}")
         if not self._is_active:
             raise CoordinatorLoadInProgressError(f"{self.replica.partition} is being loaded")
 
     def write(self, records: Sequence[KeyValue], guard: VerificationGuard | None = None) -> None:
-        """Append a decision's records, to be replayed in the same step. CoordinatorNotAvailableError: nothing, or only
-        a beginning of them, which is sound, has been appended; the shard has ended where it was a beginning.
+        """Append a decision's records; the caller replays them in the same step. CoordinatorNotAvailableError: nothing
+        was appended, or only the first ones, which are consistent by themselves; the shard has then failed.
 
-        `guard`: as part of this producer's transaction; then ProducerFencedError and InvalidTransactionStateError too.
+        `guard`: as part of this producer's transaction; raises ProducerFencedError, InvalidTransactionStateError too.
         """
         self.check()
         begun = False
@@ -149,7 +149,7 @@ class ShardLog:
                 batch = builder.build(BatchFields() if guard is None else self._fields(guard))
                 self._last = self.replica.appends.append_encoded(batch, Acks.ALL, guard)
             except StreamlogError as error:
-                if begun:  # the state must be made from the log anew
+                if begun:  # the state has to be rebuilt from the log
                     self._failure = error
                     self._ended.set()
                 if isinstance(error, ProducerFencedError | InvalidTransactionStateError):
@@ -158,7 +158,7 @@ class ShardLog:
             begun = True
 
     def _fields(self, guard: VerificationGuard) -> BatchFields:
-        """Of the next batch of this transaction. Its sequence is the coordinator's own: clients do not count here."""
+        """For the next batch of this transaction. The coordinator numbers them: clients send no sequences here."""
         known = self.replica.log.producers.get(guard.producer_id)
         goes_on = known is not None and known.epoch == guard.producer_epoch and known.batches
         return BatchFields(
@@ -177,8 +177,8 @@ class ShardLog:
         commit: bool,
         opens_next: bool,
     ) -> bool:
-        """End a transaction in this log, to be replayed in the same step. False: it has ended so before. Raises what
-        `check` and `TransactionMarkers.append` raise.
+        """Append a transaction marker; the caller replays it in the same step. False: it was there already. Raises the
+        errors of `check` and `TransactionMarkers.append`.
         """
         self.check()
         appended = self.replica.markers.append(
@@ -198,8 +198,8 @@ class ShardLog:
         return builders
 
     async def wait_until_safe(self) -> None:
-        """Until the high watermark has passed all that has been written. NotCoordinatorError,
-        CoordinatorNotAvailableError: it is in the log, and may or may not stay there.
+        """Until the high watermark has passed everything written. NotCoordinatorError, CoordinatorNotAvailableError:
+        whether the records in the log will be committed is unknown.
         """
         last = self._last
         if last is None or self.replica.high_watermark >= last.next_offset:
@@ -215,14 +215,14 @@ class ShardLog:
         """Its own."""
 
     def on_readable(self) -> None:
-        """`wait_for` tells whom it concerns."""
+        """`wait_for` covers it."""
 
     def on_ended(self, error: StreamlogError) -> None:
         self._ended.set()
 
 
 def _unavailable(error: StreamlogError) -> StreamlogError:
-    """What the client of a coordinator is told of its log's errors."""
+    """The error that the coordinator's client gets for one of its log."""
     if isinstance(error, NotEnoughReplicasError | NotEnoughReplicasAfterAppendError | ThrottledError):
-        return CoordinatorNotAvailableError(f"the coordinator's log takes nothing now: {error}")
-    return NotCoordinatorError(f"another node is, or is about to be, the coordinator: {error}")
+        return CoordinatorNotAvailableError(f"the coordinator cannot append to its log: {error}")
+    return NotCoordinatorError(f"another node is becoming the coordinator: {error}")

@@ -1,7 +1,7 @@
-"""The shards of one internal topic on one node, and who has the others.
+"""The shards of one internal topic on one node, and which nodes have the others.
 
-A shard for each partition that this node leads, from the beginning of the leadership to its end; a key (a group, a
-transactional id) belongs to one partition for ever, by its hash.
+There is a shard for each partition that this node leads, for as long as the leadership lasts. A key (a group, a
+transactional id) belongs to one partition permanently, by its hash.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class CoordinatorShard(Protocol):
     def log(self) -> ShardLog: ...
 
     def begin(self) -> None:
-        """Loaded: commands may come."""
+        """Loaded: ready for commands."""
         ...
 
     def end(self) -> None:
-        """The leadership is over."""
+        """The leadership has ended."""
         ...
 
 
@@ -48,7 +48,7 @@ M = TypeVar("M", bound=CoordinatorShard)
 
 
 class Shards(Generic[M]):
-    """`run` is a task of the coordinator. `what`: of what a key is the name, for people."""
+    """`run` is a task of the coordinator. `what`: what a key names, for messages."""
 
     def __init__(
         self, topic: str, what: str, replicas: Leaderships, view: MetadataView, make: Callable[[LeaderReplica], M]
@@ -62,7 +62,7 @@ class Shards(Generic[M]):
         self._tasks: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
-        """For ever: a shard for as long as its leadership lasts."""
+        """Until cancelled. A shard runs as long as its leadership."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
@@ -89,19 +89,19 @@ class Shards(Generic[M]):
                     del self._shards[partition]
 
     def __iter__(self) -> Iterator[M]:
-        """Those that this node has now, loaded or not."""
+        """All shards on this node, loaded or not."""
         return iter(list(self._shards.values()))
 
     @property
     def loading(self) -> int:
-        """Shards that are not loaded yet."""
+        """Number of shards that are still loading."""
         return sum(not shard.log.is_active for shard in self._shards.values())
 
     def partition_of(self, key: str) -> PartitionId:
         """CoordinatorNotAvailableError while there is no such topic."""
         topic = self._view.image.topic_named(self._topic)
         if topic is None:
-            raise CoordinatorNotAvailableError(f"{self._topic} has not been created yet")
+            raise CoordinatorNotAvailableError(f"{self._topic} has not been created yet; retry")
         return partition_of(key, len(topic.partitions))
 
     def coordinator_of(self, key: str) -> BrokerId:
@@ -110,7 +110,7 @@ class Shards(Generic[M]):
         leader = self._view.image.require_topic(self._topic).partitions[partition].leader
         if leader == NO_BROKER:
             raise CoordinatorNotAvailableError(
-                f"{self._topic}-{partition}, which has {self._what} {key!r}, has no leader"
+                f"{self._topic}-{partition}, which coordinates {self._what} {key!r}, has no leader"
             )
         return leader
 
@@ -121,12 +121,12 @@ class Shards(Generic[M]):
         if shard is not None:
             return shard
         if leader == self._replicas.node_id:
-            raise CoordinatorLoadInProgressError(f"this node is about to coordinate {self._what} {key!r}")
+            raise CoordinatorLoadInProgressError(f"this node is becoming the coordinator of {self._what} {key!r}")
         details = {"leader": leader, "address": self._view.address_of(leader)}
         raise NotCoordinatorError(
             f"node {leader} coordinates {self._what} {key!r}", **{k: v for k, v in details.items() if v is not None}
         )
 
     def at(self, partition: PartitionId) -> M | None:
-        """Of this partition of the topic; None where this node does not lead it."""
+        """The shard of this partition; None where this node does not lead it."""
         return self._shards.get(partition)

@@ -1,4 +1,4 @@
-"""Timers by key: one that is set again takes the place of the one before; one that is due is told once."""
+"""Timers by key: setting one again replaces it; when due, `on_due` is called once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class KeyedTimers(Generic[K]):
-    """Owned by a shard, and stopped with it."""
+    """Owned by a shard, which stops them."""
 
     def __init__(self, on_due: Callable[[K], None]) -> None:
         self._on_due = on_due

@@ -1,7 +1,7 @@
-"""The cluster's topics as the coordinator of groups sees them, of one image.
+"""The cluster's topics for the group coordinator, from one metadata image.
 
-Patterns are RE2's: their time is linear in the names, whatever a client sends, where a backtracking engine could be
-kept busy for hours by one heartbeat. What a pattern matches is kept until the names of topics change.
+Patterns are RE2's: matching takes linear time whatever a client sends, where one heartbeat could keep a backtracking
+engine busy for hours. The matches of a pattern are cached until topic names change.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from streamlog.metadata.topics.internal_topics import INTERNAL_TOPICS
 from streamlog.model import TopicId
 
 PATTERNS_MAX: Final = 1_000
-"""Kept with what they match; then all are forgotten."""
+"""Number of cached patterns; beyond it the cache is cleared."""
 _PATTERN_BYTES_MAX: Final = 1 << 20
-"""Of one compiled pattern."""
+"""Size of one compiled pattern."""
 
 
 class ImageTopics:
-    """groups.decision.Topics, of one image."""
+    """groups.decision.Topics from one image."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
-        self._names: tuple[str, ...] | None = None  # ascending; made when a pattern asks for them
+        self._names: tuple[str, ...] | None = None  # ascending; built for the first pattern
         self._matching: dict[str, tuple[str, ...]] = {}
 
     def following(self, image: MetadataImage, delta: MetadataDelta | None) -> tuple[ImageTopics, bool]:
-        """Those of the next image, and whether groups have to hear of it: other topics, or other numbers of partitions.
-        Leaders and ISRs change all the time, and mean nothing here.
+        """The topics of the next image, and whether they differ for groups: in topics or partition counts. Leaders
+        and ISRs change often and do not matter here.
         """
         topics = ImageTopics(image)
         if delta is not None and not self._differs(image, delta):
@@ -92,5 +92,5 @@ def _compiled(pattern: str) -> Any:
         reason = e.args[0] if e.args else "?"
         reason = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
         raise InvalidRegularExpressionError(
-            f"{pattern[:100]!r} is no regular expression: {reason}", field="subscription.pattern"
+            f"{pattern[:100]!r} is not a valid regular expression: {reason}", field="subscription.pattern"
         ) from e

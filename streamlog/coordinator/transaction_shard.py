@@ -1,22 +1,21 @@
-"""The transactional ids of one partition of `__transaction_state`: commands in, decisions of streamlog.transactions
-carried out.
+"""The transactional ids of one partition of `__transaction_state`: carries out decisions of streamlog.transactions.
 
-    command --decided at once--> record in the log --replicated--> answer
+    command --decided at once--> record in the log --replicated--> response
                                    PREPARE_* --replicated--> markers to all partitions --all written--> COMPLETE_*
 
-Markers are written once the decision is replicated, never before: a decision that is lost with its leader must not
-have been seen by anybody. Who wants to end a transaction, or to begin as another producer, while the one before is
-being ended waits for that, for as long as the caller says; most often it is a moment.
+Markers are written only after the decision is replicated: a decision that is lost with its leader must not be visible
+anywhere. A command to end a transaction, or to initialize a producer, that arrives while the previous transaction is
+being completed waits for that, up to the caller's deadline; usually milliseconds.
 
-A producer that writes to the same partitions in one transaction after another (`recurring`) has the next one opened
-with the end of this one, and the markers tell so: nobody has to ask about it. Should it not be used for a second, it is
-taken back from the leaders and closed again. Only the shard that opened one (`_ahead`) does that: it alone knows that
-all markers are written, and that nobody was told who asked. Who takes over leaves it open, for its time-out.
+For a producer that writes to the same partitions in each transaction (`recurring`), the next transaction is opened
+with the end of this one, and the markers say so: the leaders need not verify it. If it is unused for a second, it is
+revoked at the leaders and closed again. Only the shard that opened it (`_ahead`) does this: it alone knows that all
+markers are written and that no verification was answered. A new coordinator leaves it open until its time-out.
 
-That all markers are written is itself written down where no other transaction is open behind them; else the record of
-that one's end tells it. Who takes over before that has them written again, and the partitions know them already.
+COMPLETE_* is recorded where no next transaction is open; otherwise the record of the next end implies it. A new
+coordinator that takes over earlier writes the markers again, which the partitions recognize as duplicates.
 
-An id has one timer: of its open transaction, or of its expiry.
+An id has one timer: the time-out of its open transaction, or its expiry.
 """
 
 from __future__ import annotations
@@ -60,9 +59,9 @@ from streamlog.transactions.records import PREPARED, TransactionRecord, Transact
 R = TypeVar("R")
 
 RETRY_MS: Final = 500
-"""Until something that no client waits for is tried again, when the log takes nothing."""
+"""Pause before work that no client waits for is retried after a failed append."""
 TIMER_MS_MAX: Final = 24 * 3_600_000
-"""A timer is set anew at least so often: wall clocks are put right, and loops are not made for weeks."""
+"""Longest timer; it is set again when due: wall clocks are corrected, and loops do not take timers of weeks."""
 
 
 class ProducerIdAllocator(Protocol):
@@ -72,48 +71,48 @@ class ProducerIdAllocator(Protocol):
 
 
 class PreparedEnd(Struct, frozen=True, kw_only=True):
-    """A decided end whose markers are to be written."""
+    """A prepared commit or abort whose markers have to be written."""
 
     transactional_id: str
     value: TransactionValue  # PREPARE_*
     coordinator_epoch: LeaderEpoch
 
     def is_of(self, now: TransactionValue | None) -> bool:
-        """Whether the state is still that of this end: its markers are not all written."""
+        """Whether the id is still in this end: not all markers are written."""
         return now is not None and _is_same_end(self.value, now)
 
 
-class Ends(Protocol):
-    """Whoever has markers written: streamlog.coordinator.marker_writer."""
+class MarkerQueue(Protocol):
+    """streamlog.coordinator.marker_writer."""
 
     def write(self, shard: TransactionShard, prepared: PreparedEnd) -> None:
-        """See to it that all partitions get their markers, then call `shard.completed`."""
+        """Have the markers written to all partitions, then call `shard.completed`."""
         ...
 
     async def take_back(self, grant: Grant) -> bool:
-        """From the leaders: whether one of them has used it. StreamlogError: that is not known, and some may have lost
-        it.
+        """Revoke the grant at the leaders. Whether one of them has used it; StreamlogError: unknown, and some may have
+        revoked it.
         """
         ...
 
 
 class TransactionShard:
-    """Owned by the coordinator; `log.run` is a task of it."""
+    """Owned by the coordinator, which runs `log.run` as a task."""
 
     def __init__(
         self,
         replica: LeaderReplica,
-        ends: Ends,
+        markers: MarkerQueue,
         producer_ids: ProducerIdAllocator,
         expiration_ms: Callable[[], int],
         spawn: Callable[[Coroutine[object, object, None]], object],
         clock: Clock,
         probe: Probe,
     ) -> None:
-        """`spawn`: makes a task of the coordinator's group."""
+        """`spawn` starts a task in the coordinator's task group."""
         self.log = ShardLog(replica, self, clock, probe)
         self.values: dict[str, TransactionValue] = {}
-        self._ends = ends
+        self._markers = markers
         self._producer_ids = producer_ids
         self._expiration_ms = expiration_ms
         self._spawn = spawn
@@ -121,15 +120,15 @@ class TransactionShard:
         self._probe = probe
         self._timers: KeyedTimers[str] = KeyedTimers(self._on_due)
         self._deadlines = Deadlines(clock)
-        self._changed: dict[str, asyncio.Event] = {}  # of ids that somebody waits for
+        self._changed: dict[str, asyncio.Event] = {}  # of ids with waiting commands
         self._recurring = Recurring()
-        self._ahead: dict[str, ProducerEpoch] = {}  # opened here with the end before, and nobody has asked about it
-        self._unknown = 0  # records of a newer release, passed over
+        self._ahead: dict[str, ProducerEpoch] = {}  # opened here in advance, and not used yet
+        self._unknown = 0  # records of a newer release, skipped
 
-    # -- life
+    # -- lifecycle
 
     def replay(self, key: bytes | None, value: bytes | None, producer_id: ProducerId = NO_PRODUCER_ID) -> None:
-        """While loading. Records of kinds that this release does not know are passed over, as Kafka does."""
+        """While loading. Records of unknown kinds are skipped, as Kafka does."""
         try:
             record = decode(key, value)
         except UnsupportedVersionError:
@@ -138,26 +137,26 @@ class TransactionShard:
         self._apply(record)
 
     def replay_marker(self, producer_id: ProducerId, *, commit: bool) -> None:
-        """Transactions write nothing here."""
+        """This log has no transactional records."""
 
     def begin(self) -> None:
-        """Loaded: time-outs run from now on, and what is decided is carried out."""
+        """Loaded: time-outs start, and markers of prepared ends are written."""
         if self._unknown:
             self._probe("transaction_records_unknown", partition=str(self.log.replica.partition), count=self._unknown)
         for transactional_id, value in list(self.values.items()):
             self._follow(transactional_id, value)
 
     def end(self) -> None:
-        """The leadership is over: who waits is told by the shard's errors."""
+        """The leadership has ended: waiting commands fail with the error of `log.check`."""
         self._timers.stop()
         waiting, self._changed = self._changed, {}
         for changed in waiting.values():
             changed.set()
 
-    # -- commands; `deadline` on the monotonic clock: how long to wait for the end of the transaction before
+    # -- commands; `deadline` on the monotonic clock: how long to wait for the previous transaction to complete
 
     async def init(self, command: InitProducer, deadline: float) -> TransactionalProducer:
-        """What `lifecycle.init` raises; an open transaction is aborted first, and its end waited for."""
+        """Raises the errors of `lifecycle.init`. An open transaction is aborted first."""
         async with self._confirmed(command.transactional_id):
             return await self._init(command, deadline)
 
@@ -173,21 +172,21 @@ class TransactionShard:
             await self._until_ended(transactional_id, deadline)
 
     def _abort_for(self, command: InitProducer) -> InitProducer:
-        """Who said what producer it had goes on as the one that the abort has made of it."""
+        """A caller that named its producer continues with the epoch of the abort."""
         aborted = self._abort(command.transactional_id, command.fresh_producer_id)
         if command.producer_id == NO_PRODUCER_ID:
             return command
         return replace(command, producer_id=aborted.producer_id, producer_epoch=aborted.producer_epoch)
 
     async def add_partitions(self, command: AddPartitions) -> None:
-        """What `lifecycle.add_partitions` raises."""
+        """Raises the errors of `lifecycle.add_partitions`."""
         async with self._confirmed(command.transactional_id):
             self._decide(command.transactional_id, partial(lifecycle.add_partitions, command))
         self._ahead.pop(command.transactional_id, None)
         await self.log.wait_until_safe()
 
     async def end_transaction(self, command: EndTransaction, deadline: float) -> Ended:
-        """What `lifecycle.end` raises. Answers when the decision is replicated; the markers may follow."""
+        """Raises the errors of `lifecycle.end`. Returns when the decision is replicated; markers may follow later."""
         async with self._confirmed(command.transactional_id):
             return await self._end(command, deadline)
 
@@ -209,7 +208,7 @@ class TransactionShard:
             return ended
 
     async def abort(self, transactional_id: str, deadline: float) -> None:
-        """By an operator; the producer is fenced. InvalidTransactionStateError where none is open."""
+        """Abort on behalf of an operator; fences the producer. InvalidTransactionStateError: none is open."""
         await self._until_next_begins(transactional_id, deadline)
         async with self._confirmed(transactional_id):
             self._abort(transactional_id, await self._fresh_id(transactional_id))
@@ -217,7 +216,7 @@ class TransactionShard:
         await self._until_ended(transactional_id, deadline)
 
     async def describe(self, transactional_id: str) -> TransactionValue | None:
-        """None: the id is not known."""
+        """None: unknown id."""
         self.log.check()
         found = self.values.get(transactional_id)
         await self.log.wait_until_safe()
@@ -226,16 +225,16 @@ class TransactionShard:
     async def decide(
         self, transactional_id: str, decide: Callable[[TransactionValue | None, int], TransactionDecision[R]]
     ) -> R:
-        """Carry out a decision on one id, and give its response when it is safe."""
+        """Carry out a decision on one id; return its response once it is replicated."""
         response = self._decide(transactional_id, decide)
         await self.log.wait_until_safe()
         return response
 
     @asynccontextmanager
     async def _confirmed(self, transactional_id: str) -> AsyncIterator[None]:
-        """Around a command. A refusal for good is told as a decision is: once what it rests on is replicated. A
-        coordinator that has been replaced, and does not know it, would refuse what it has not heard of; so the id's
-        state is written again, which it cannot have replicated. An epoch that is over is over for all.
+        """Around a command. A non-retriable error, like a decision, is returned only once the state that it rests on is
+        replicated. A replaced coordinator that does not know it yet would refuse on stale state; so the id's state is
+        written again, which such a coordinator cannot replicate. A fenced epoch needs no such write: it stays fenced.
         """
         try:
             yield
@@ -246,12 +245,12 @@ class TransactionShard:
                 await self.log.wait_until_safe()
             raise
 
-    # -- what nobody asks for
+    # -- background work
 
     def completed(
         self, transactional_id: str, prepared: TransactionValue, ended: frozenset[TopicPartition] = frozenset()
     ) -> None:
-        """All markers of this end are written, and replicated; `ended`: where there were records."""
+        """All markers of this end are replicated; `ended`: the partitions that had records."""
         now = self.values.get(transactional_id)
         if not self.log.is_active or now is None or not _is_same_end(prepared, now):
             return
@@ -289,7 +288,7 @@ class TransactionShard:
             self._set_timer(transactional_id, value)
 
     async def _abort_overdue(self, transactional_id: str) -> None:
-        """Where the abort takes another producer id: once in 32,766 transactions."""
+        """Abort where it needs another producer id: once in 32,766 transactions."""
         try:
             fresh = await self._fresh_id(transactional_id)
             value = self.values.get(transactional_id)
@@ -299,10 +298,10 @@ class TransactionShard:
             if self.log.is_active:
                 self._timers.set(transactional_id, RETRY_MS)
 
-    # -- the steps
+    # -- steps
 
     async def _fresh_id(self, transactional_id: str) -> ProducerId:
-        """NO_PRODUCER_ID where none is needed."""
+        """A new producer id, if one is needed; otherwise NO_PRODUCER_ID."""
         self.log.check()
         fresh = NO_PRODUCER_ID
         while fresh == NO_PRODUCER_ID and lifecycle.needs_fresh_id(self.values.get(transactional_id)):
@@ -326,7 +325,7 @@ class TransactionShard:
         return decision.response
 
     def _carry_out(self, transactional_id: str, decision: TransactionDecision[object], *, write: bool = True) -> None:
-        """`write`: False where the next record of the id says it too."""
+        """`write`: False where the next record of the id implies this one."""
         record = decision.record
         if record is None:
             return
@@ -341,15 +340,15 @@ class TransactionShard:
             self._follow(transactional_id, record.value)
 
     async def _close_unused(self, transactional_id: str) -> None:
-        """What was opened ahead a while ago, unless somebody has used it."""
+        """Close a transaction that was opened in advance, unless it has been used."""
         epoch, value = self._ahead.get(transactional_id), self.values.get(transactional_id)
         if epoch is None or value is None:
-            return  # it has ended in the moment between
+            return  # it has ended meanwhile
         grant = Grant(producer_id=value.producer_id, producer_epoch=epoch, partitions=tuple(sorted(value.partitions)))
         try:
-            used = await self._ends.take_back(grant)
+            used = await self._markers.take_back(grant)
             if self._ahead.get(transactional_id) != epoch or not self.log.is_active:
-                return  # somebody has asked, or it has ended
+                return  # used meanwhile, or ended
             if not used:
                 self._decide(transactional_id, partial(_closed, transactional_id))
                 self._recurring.forget(transactional_id)
@@ -368,12 +367,12 @@ class TransactionShard:
             self.values[record.transactional_id] = record.value
 
     def _follow(self, transactional_id: str, value: TransactionValue) -> None:
-        """What the new state asks for."""
+        """Start what the new state needs: markers or a timer."""
         if value.state in PREPARED:
             self._timers.set(transactional_id, None)
             epoch = self.log.replica.leader_epoch
             prepared = PreparedEnd(transactional_id=transactional_id, value=value, coordinator_epoch=epoch)
-            self._ends.write(self, prepared)
+            self._markers.write(self, prepared)
         else:
             self._set_timer(transactional_id, value)
 
@@ -387,10 +386,10 @@ class TransactionShard:
             after_ms = max(0, value.updated_ms + self._expiration_ms() - self._clock.wall_ms())
         self._timers.set(transactional_id, None if after_ms is None else min(after_ms, TIMER_MS_MAX))
 
-    # -- waiting for the end of a transaction
+    # -- waiting for a transaction to complete
 
     async def _until_ended(self, transactional_id: str, deadline: float) -> None:
-        """ConcurrentTransactionsError when the time is over, and what the shard raises."""
+        """ConcurrentTransactionsError at the deadline, and the errors of `log.check`."""
         while True:
             self.log.check()
             value = self.values.get(transactional_id)
@@ -402,11 +401,11 @@ class TransactionShard:
                     await changed.wait()
             except TimeoutError:
                 raise ConcurrentTransactionsError(
-                    f"the transaction before of {transactional_id!r} is still being ended: ask again"
+                    f"the previous transaction of {transactional_id!r} is still being completed; retry"
                 ) from None
 
     async def _until_next_begins(self, transactional_id: str, deadline: float) -> None:
-        """Where a transaction is open behind the one that is being ended. As `_until_ended`."""
+        """Where a next transaction is open already, until it is the current one. As `_until_ended`."""
         value = self.values.get(transactional_id)
         if value is not None and value.has_next:
             await self._until_ended(transactional_id, deadline)
@@ -422,7 +421,7 @@ def _closed(transactional_id: str, value: TransactionValue | None, now_ms: int) 
 
 
 def _is_same_end(one: TransactionValue, other: TransactionValue) -> bool:
-    """Whether both have the same decision yet to be carried out: each has an epoch of its own."""
+    """Whether both are in the same prepared end: each end has its own epoch."""
     return (
         one.state is other.state
         and one.state in PREPARED

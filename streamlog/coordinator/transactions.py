@@ -1,6 +1,6 @@
-"""The coordinator of transactions on one node: which transactional ids are its own, and who coordinates the others.
+"""The transaction coordinator of one node: which ids it coordinates, and which node coordinates the others.
 
-A shard for each partition of `__transaction_state` that this node leads; one writer of markers for all of them.
+It has a shard for each partition of `__transaction_state` that this node leads, and one marker writer for all of them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TRANSACTIONS_TOPIC: Final = "__transaction_state"
 
 
 class TransactionCoordinator:
-    """`run` is a task of the node. All commands raise what `TransactionShard`'s raise, and NotCoordinatorError."""
+    """`run` is a task of the node. All commands raise the errors of `TransactionShard`, and NotCoordinatorError."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class TransactionCoordinator:
         self._shards = Shards(TRANSACTIONS_TOPIC, "transactional id", replicas, view, make)
 
     async def run(self) -> None:
-        """For ever."""
+        """Until cancelled."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
@@ -60,7 +60,7 @@ class TransactionCoordinator:
             self._tasks = None
 
     def _spawn(self, work: Coroutine[object, object, None]) -> None:
-        """Shards live within `run`."""
+        """Start a task in the group of `run`."""
         assert self._tasks is not None
         self._tasks.create_task(work)
 
@@ -71,19 +71,20 @@ class TransactionCoordinator:
         """As `Shards.coordinator_of`."""
         return self._shards.coordinator_of(transactional_id)
 
-    # -- commands; `timeout_s`: how long to wait for the end of the transaction before
+    # -- commands; `timeout_s`: how long to wait for the previous transaction to complete
 
     async def init(self, command: InitProducer, timeout_s: float) -> TransactionalProducer:
-        """InvalidRequestError for a time-out that is too long, and for two-phase commit where it is not allowed."""
+        """InvalidRequestError: the time-out is too long, or two-phase commit is disabled."""
         limit = self._configs.node[group_settings.TRANSACTION_MAX_TIMEOUT_MS]
         if command.timeout_ms == TWO_PHASE:
             if not self._configs.node[group_settings.TRANSACTION_TWO_PHASE_COMMIT_ENABLE]:
                 raise InvalidRequestError(
-                    "transaction.two.phase.commit.enable is not set at this node", field="enable_two_phase_commit"
+                    "two-phase commit is disabled; set transaction.two.phase.commit.enable on the nodes",
+                    field="enable_two_phase_commit",
                 )
         elif command.timeout_ms > limit:
             raise InvalidRequestError(
-                f"a transaction may take {limit} ms here (transaction.max.timeout.ms), not {command.timeout_ms}",
+                f"transaction time-out {command.timeout_ms} ms exceeds transaction.max.timeout.ms, {limit} ms",
                 field="transaction_timeout_ms",
                 limit=limit,
             )
@@ -102,13 +103,13 @@ class TransactionCoordinator:
         return await self._shards.of(transactional_id).describe(transactional_id)
 
     def own_transactions(self) -> list[tuple[str, TransactionValue]]:
-        """Of all shards that are loaded, by transactional id."""
+        """Of all loaded shards, by transactional id."""
         loaded = [shard for shard in self._shards if shard.log.is_active]
         return sorted((pair for shard in loaded for pair in shard.values.items()), key=lambda pair: pair[0])
 
     @property
     def loading(self) -> int:
-        """Shards that are not loaded yet."""
+        """Number of shards that are still loading."""
         return self._shards.loading
 
     def _deadline(self, timeout_s: float) -> float:

@@ -3,9 +3,9 @@
     key     i16 kind, then its fields, not flexible
     value   i16 version, then its fields: version 3 for offsets, 0 and flexible for all others
 
-Two facts of ours have no field in Kafka's schemas and stand as tagged fields, which Kafka's readers pass over: since
-when a group is empty, and a member's session. Kinds and versions of another release are told apart from damage: the
-first raise UnsupportedVersionError, the other InvalidRecordError.
+Three facts have no field in Kafka's schemas and are tagged fields, which Kafka's readers skip: since when a group is
+empty, a member's session time-out, and its serving node. Unknown kinds and versions raise UnsupportedVersionError;
+corrupt bytes raise InvalidRecordError.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _KEY_TYPES: Final = dict(_KINDS)
 _OLD_OFFSET_KIND: Final = 0
 _OFFSET_VERSION: Final = 3
 _FLEXIBLE_OFFSET_VERSION: Final = 4
-# Tagged fields of ours, far from those that Kafka may come to use.
+# Tags far above those that Kafka uses.
 _EMPTY_SINCE_TAG: Final = 10_001
 _SESSION_TAG: Final = 10_002
 _SERVING_TAG: Final = 10_003
@@ -92,7 +92,11 @@ def _decode_key(reader: MessageReader) -> Key:
         kind = _KIND_OF[OffsetKey]
     match _KEY_TYPES.get(kind):
         case None:
-            raise UnsupportedVersionError(f"records of kind {kind} are not known here", field="type", version=kind)
+            raise UnsupportedVersionError(
+                f"unknown record type {kind} in __consumer_offsets; a newer release wrote it",
+                field="type",
+                version=kind,
+            )
         case key_type if key_type is OffsetKey:
             return OffsetKey(reader.string(), reader.string(), PartitionId(reader.int32()))
         case key_type if key_type is GroupKey or key_type is TargetKey:
@@ -167,7 +171,9 @@ def _decode_value(key: Key, reader: MessageReader) -> Value:
     newest = _FLEXIBLE_OFFSET_VERSION if isinstance(key, OffsetKey) else 0
     if not 0 <= version <= newest:
         raise UnsupportedVersionError(
-            f"version {version} of {type(key).__name__} is not known here", field="version", version=version
+            f"unknown version {version} of {type(key).__name__} in __consumer_offsets; a newer release wrote it",
+            field="version",
+            version=version,
         )
     reader.flexible = not isinstance(key, OffsetKey) or version == _FLEXIBLE_OFFSET_VERSION
     match key:
@@ -218,7 +224,7 @@ def _decode_member(reader: MessageReader) -> MemberValue:
 def _decode_current(reader: MessageReader) -> CurrentValue:
     epoch, previous_epoch, state = reader.int32(), reader.int32(), reader.int8()
     if state not in MemberState.__members__.values():
-        raise InvalidRecordError(f"a member cannot be in state {state}")
+        raise InvalidRecordError(f"invalid member state {state}")
     return CurrentValue(
         epoch=epoch,
         previous_epoch=previous_epoch,
@@ -243,7 +249,7 @@ def _int64(value: int) -> bytes:
 
 
 def _tagged_int64s(reader: MessageReader) -> dict[int, int]:
-    """Those that are ours."""
+    """Those that this module writes."""
     known = (_EMPTY_SINCE_TAG, _SESSION_TAG, _SERVING_TAG)
     return {tag: content.int64() for tag, content in reader.tagged_fields() if tag in known}
 

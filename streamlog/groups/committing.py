@@ -1,8 +1,8 @@
 """Offsets of a group: commit, fetch, delete, expire (SEMANTICS 10).
 
-A commit is a member's or an administrator's. A member's is fenced twice: by its epoch, so that one that has been put
-out commits nothing; and partition by partition, so that a new owner is never set back by a late commit of the old one.
-Whoever is no member may commit, delete and reset only while the group has no members.
+A commit comes from a member or an administrator. A member's commit is fenced twice: by its epoch, so that a removed
+member commits nothing, and by partition, so that a late commit of the old owner never resets the new one. Callers that
+are not members may commit, delete and reset offsets only while the group has no members.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class DeleteGroup(Struct, frozen=True, kw_only=True):
 def commit(
     command: CommitOffsets, group: Group, context: GroupContext
 ) -> GroupDecision[tuple[StreamlogError | None, ...]]:
-    """For each offset None, or why it is not committed. Errors of the member refuse the whole.
+    """For each offset None, or its error. Errors of the member fail the whole commit:
 
     UnknownMemberIdError, IllegalGenerationError, GroupNotEmptyError.
     """
@@ -82,17 +82,18 @@ def commit(
 
 
 def check_member(group: Group, member: Committer | None) -> None:
-    """May this one commit? A member's previous epoch is good: the answer that raised it may be under way."""
+    """Whether `member` may commit. Its previous epoch is valid too: it may not have received the new one yet."""
     if member is None:
         if group.members:
             raise GroupNotEmptyError(
-                f"group {group.group_id!r} has {len(group.members)} members: they alone commit its offsets",
+                f"group {group.group_id!r} has {len(group.members)} members; only they may commit its offsets",
                 group=group.group_id,
             )
         return
     if member.member_id not in group.members:
         raise UnknownMemberIdError(
-            f"group {group.group_id!r} has no member {member.member_id!r}; it joins anew", field="member.member_id"
+            f"group {group.group_id!r} has no member {member.member_id!r}; it has to join again",
+            field="member.member_id",
         )
     current = group.current(member.member_id)
     if member.epoch <= 0 or member.epoch not in (current.epoch, current.previous_epoch):
@@ -109,14 +110,14 @@ def _refusal(
     partition, limit = wanted.partition, context.settings.metadata_bytes_max
     topic_id = context.topics.id_of(partition.topic)
     if topic_id is None or partition.partition >= context.topics.shape_of(topic_id).partition_count:
-        return UnknownTopicOrPartitionError(f"there is no partition {partition}", field="offsets")
+        return UnknownTopicOrPartitionError(f"partition {partition} does not exist", field="offsets")
     owner = group.owners.get(GroupPartition(topic_id, partition.partition))
     if member is not None and owner not in (None, member.member_id):
-        return IllegalGenerationError(f"partition {partition} is member {owner!r}'s now", field="offsets")
+        return IllegalGenerationError(f"partition {partition} is assigned to member {owner!r}", field="offsets")
     size = len(wanted.metadata.encode())
     if size > limit:
         return OffsetMetadataTooLargeError(
-            f"the metadata of {partition} has {size} bytes, {limit} are allowed", field="metadata", limit=limit
+            f"the metadata of {partition} has {size} bytes; at most {limit} are allowed", field="metadata", limit=limit
         )
     return None
 
@@ -124,14 +125,14 @@ def _refusal(
 def delete_offsets(
     command: DeleteOffsets, group: Group, context: GroupContext
 ) -> GroupDecision[tuple[StreamlogError | None, ...]]:
-    """For each partition None, or why its offset is kept: GroupSubscribedToTopicError. GroupIdNotFoundError."""
+    """For each partition None, or GroupSubscribedToTopicError. Raises GroupIdNotFoundError."""
     _require_known(group)
     subscribed = {t for member in group.members.values() for t in topics_of(member, context.topics)}
     results: list[StreamlogError | None] = []
     records = []
     for partition in command.partitions:
         if context.topics.id_of(partition.topic) in subscribed:
-            message = f"group {command.group!r} reads topic {partition.topic!r}"
+            message = f"group {command.group!r} is subscribed to topic {partition.topic!r}; its offsets are kept"
             results.append(GroupSubscribedToTopicError(message, topic=partition.topic))
             continue
         results.append(None)
@@ -145,13 +146,13 @@ def delete_group(command: DeleteGroup, group: Group, context: GroupContext) -> G
     _require_known(group)
     if group.members:
         raise GroupNotEmptyError(
-            f"group {command.group!r} has {len(group.members)} members: stop them first", group=command.group
+            f"group {command.group!r} has {len(group.members)} members; stop them first", group=command.group
         )
     return GroupDecision(response=None, records=_tombstones(group, group.offsets))
 
 
 def expire(group: Group, context: GroupContext) -> GroupDecision[int]:
-    """How many offsets of a group without members have outlived `offsets.retention.minutes` and go."""
+    """Delete the offsets of a group without members that are older than `offsets.retention.minutes`; their number."""
     if group.members:
         return GroupDecision(response=0)
     latest_kept_ms = context.now_ms - context.settings.offsets_retention_ms
@@ -164,14 +165,14 @@ def expire(group: Group, context: GroupContext) -> GroupDecision[int]:
 
 
 def forget_topics(group: Group, context: GroupContext) -> GroupDecision[int]:
-    """Offsets of topics that are no more go with them: a topic made anew under the name begins at its beginning."""
+    """Delete the offsets of deleted topics: a topic recreated under the name is read from its start."""
     gone = [at for at in group.offsets if context.topics.id_of(at[0]) is None]
     records = tuple(GroupRecord(OffsetKey(group.group_id, *at), None) for at in sorted(gone))
     return GroupDecision(response=len(gone), records=records)
 
 
 def fetch(group: Group, partitions: Sequence[TopicPartition] | None) -> Mapping[TopicPartition, OffsetValue | None]:
-    """What is committed; None for a partition without. `partitions` None: all of them, by topic and partition."""
+    """Committed offsets; None for a partition without. `partitions` None: all, by topic and partition."""
     if partitions is None:
         return {TopicPartition(*at): value for at, value in sorted(group.offsets.items())}
     return {p: group.offsets.get((p.topic, p.partition)) for p in partitions}
@@ -179,11 +180,11 @@ def fetch(group: Group, partitions: Sequence[TopicPartition] | None) -> Mapping[
 
 def _require_known(group: Group) -> None:
     if group.is_gone:
-        raise GroupIdNotFoundError(f"there is no group {group.group_id!r}", group=group.group_id)
+        raise GroupIdNotFoundError(f"group {group.group_id!r} does not exist", group=group.group_id)
 
 
 def _tombstones(group: Group, offsets: Iterable[tuple[str, PartitionId]]) -> tuple[GroupRecord, ...]:
-    """Of these offsets; and of the group itself, which has no members, where none are left."""
+    """For these offsets; and for the group, which has no members, if no offsets are left."""
     going = sorted(offsets)
     records = [GroupRecord(OffsetKey(group.group_id, *at), None) for at in going]
     if len(going) == len(group.offsets) and group.epoch:

@@ -1,14 +1,14 @@
-"""What the coordinator's decisions have in common: what they may know, and what they give.
+"""What the coordinator's decisions share: their inputs and results.
 
     decide(command, group, context) -> GroupDecision(response, records, timers)
 
-Pure, like the controller's (streamlog.metadata.decision): the shell writes the records to the partition of
-`__consumer_offsets`, replays them at once, and answers when the high watermark has passed them. It also holds back an
-answer that was decided on records of others which are not replicated yet: a member that is told of a partition
-before its release is safe could meet the one who released it.
+Pure, like the controller's: the shard writes the records to its partition of `__consumer_offsets`, replays them at
+once, and responds when the high watermark has passed them. It also delays a response that was decided on unreplicated
+records of other members: a member that gets a partition before its release is committed could overlap with the old
+owner.
 
-A decision's records stand in the log in their order, in one batch or several; each beginning of them is sound, since
-who gives up a partition comes before who gets it.
+A decision's records are in the log in order, in one or several batches; each prefix is consistent, since a partition
+is released before it is assigned.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Topics(Protocol):
-    """The topics of the cluster, as of one moment."""
+    """The topics of the cluster in one metadata image."""
 
     def id_of(self, name: str) -> TopicId | None: ...
     def name_of(self, topic_id: TopicId) -> str | None: ...
 
     def shape_of(self, topic_id: TopicId) -> TopicShape:
-        """Of a topic that `id_of` has named."""
+        """Of a topic that `id_of` returned."""
         ...
 
     def matching(self, pattern: str) -> Iterable[str]:
-        """Names, ascending, of all but internal topics that the pattern matches as a whole.
+        """Ascending names of the non-internal topics that the pattern fully matches.
 
         InvalidRegularExpressionError.
         """
@@ -44,7 +44,7 @@ class Topics(Protocol):
 
 
 class GroupSettings(Struct, frozen=True, kw_only=True):
-    """Of the node, by the names in streamlog.config.group_settings."""
+    """The node's settings, named as in streamlog.config.group_settings."""
 
     assignors: tuple[str, ...]  # the first is the default
     heartbeat_interval_ms: int
@@ -59,23 +59,23 @@ class GroupSettings(Struct, frozen=True, kw_only=True):
 class GroupContext(Struct, frozen=True, kw_only=True):
     settings: GroupSettings
     topics: Topics
-    now_ms: int  # wall clock: goes into records, decides on nothing but the expiry of offsets
-    live_epochs: frozenset[int] | None = None  # broker epochs of the nodes that are not fenced; None: not known
+    now_ms: int  # wall clock; stored in records, decides only the expiry of offsets
+    live_epochs: frozenset[int] | None = None  # broker epochs of unfenced nodes; None: unknown
 
     def is_gone(self, serving_epoch: int) -> bool:
-        """The node that was a member for a client's stream is dead, or has started again."""
+        """Whether the node that served the member's stream has failed or restarted."""
         return bool(serving_epoch) and self.live_epochs is not None and serving_epoch not in self.live_epochs
 
 
 class MemberSessionTimer(Struct, frozen=True):
-    """A member that has not been heard of when it is due is put out. One a member; set anew by every heartbeat."""
+    """When due, the member is removed. One for each member; every heartbeat restarts it."""
 
     group: str
     member_id: str
 
 
 class RevocationTimer(Struct, frozen=True):
-    """A member that has not given up by then what it must is put out. One a member."""
+    """When due, a member that has not revoked its partitions is removed. One for each member."""
 
     group: str
     member_id: str
@@ -86,7 +86,7 @@ Timer: TypeAlias = MemberSessionTimer | RevocationTimer
 
 class SetMemberTimer(Struct, frozen=True):
     timer: Timer
-    after_ms: int | None  # from now on, in the place of what was set; None: stop it
+    after_ms: int | None  # from now; replaces the timer that was set; None: stop it
 
 
 class GroupDecision(Struct, Generic[R_co], frozen=True, kw_only=True):

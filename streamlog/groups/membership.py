@@ -1,16 +1,16 @@
 """Joining, staying in and leaving a group (SEMANTICS 9, KIP-848).
 
     (none)  --epoch 0-------------------------------> member, under its own id
-    member  --its epoch, or the one before----------> member; what it subscribes to may change
-            --epoch 0 again-------------------------> put out, then joins as new
-            --epoch -1, session or revocation over,
-              its stream broken (not static)--------> (none)
-            --epoch -2 or its stream broken (static)> away: keeps what it has for its session
-    away    --its instance id joins under any id----> member in the place of the other, with all that it had
+    member  --its current or previous epoch---------> member; its subscription may change
+            --epoch 0 again-------------------------> member; its partitions are released first
+            --epoch -1, session or revocation timed
+              out, its stream broken (not static)---> (none)
+            --epoch -2 or its stream broken (static)> away: keeps its assignment for its session
+    away    --its instance id joins under any id----> member that replaces the old one, with its assignment
 
-Every change of members or subscriptions raises the group epoch, and with it the target is computed anew. Several
-commands that come together are decided together, so that a thousand members that join at once, or whose streams break
-at once, do not cost a thousand assignments.
+Every change of members or subscriptions raises the group epoch, and the target is recomputed. Commands that arrive
+together are decided together, so that a thousand members that join or disconnect at once do not cost a thousand
+assignments.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ LEAVE = -1
 
 
 GRACE_MS: Final = 4_000
-"""For a member whose stream was served by a node that is gone: a node that was only fenced heartbeats again by then, or
-its member joins again. What a client does that is a member itself is not hurried.
+"""Session of a member whose stream was served by a failed node: a node that was only fenced heartbeats again by then,
+or its client joins again. Clients that are members themselves keep their own session.
 """
 
 
 class MemberSubscription(Struct, frozen=True, kw_only=True):
-    """Checked already but for what the coordinator alone knows; sessions are not bounded yet."""
+    """Validated, except for what only the coordinator knows; the session time-out is not bounded yet."""
 
     topics: tuple[str, ...] = ()  # ascending, distinct
     pattern: str = ""
@@ -76,41 +76,41 @@ class MemberHeartbeat(Struct, frozen=True, kw_only=True):
     member_id: str
     epoch: int
     instance_id: str = ""
-    subscription: MemberSubscription | None = None  # None: as before
-    owned: frozenset[GroupPartition] | None = None  # None: not told
+    subscription: MemberSubscription | None = None  # None: unchanged
+    owned: frozenset[GroupPartition] | None = None  # None: not reported
     client_id: str = ""
     client_host: str = ""
-    serving_epoch: int = 0  # broker epoch of the node that is the member for a client's stream; 0: it is nobody's
+    serving_epoch: int = 0  # broker epoch of the node that serves the member's stream; 0: none does
 
 
 class HeartbeatAnswer(Struct, frozen=True, kw_only=True):
     member_id: str
     epoch: int
     heartbeat_interval_ms: int
-    assignment: frozenset[GroupPartition] | None  # all that it may own; None: it has been told
+    assignment: frozenset[GroupPartition] | None  # everything that it may own; None: unchanged since the last response
 
 
 class RemoveMember(Struct, frozen=True, kw_only=True):
-    """A timer of the member is due, or its stream has broken."""
+    """A timer of the member is due, its stream broke, or an operator removes it."""
 
     group: str
     member_id: str
-    epoch: int | None = None  # the member's when its stream broke: another one by now is another life; None: any
-    may_return: bool = False  # a static member is away then, and not out
+    epoch: int | None = None  # the member's when its stream broke; ignored if it has joined again since. None: any
+    may_return: bool = False  # a static member becomes away instead
 
 
 Command: TypeAlias = MemberHeartbeat | RemoveMember
 Answer: TypeAlias = HeartbeatAnswer | bool
-"""Of a heartbeat; of the other: whether there was something to do."""
+"""Of a heartbeat; of a removal: whether it changed anything."""
 
 
 def decide(
     commands: Sequence[Command], group: Group, context: GroupContext
 ) -> GroupDecision[tuple[Answer | StreamlogError, ...]]:
-    """Decide commands of one group that came together; an answer for each, in their order."""
+    """Decide the pending commands of one group; one response for each, in order."""
     draft = Draft(group)
     refused: dict[int, StreamlogError] = {}
-    done: dict[int, bool] = {}  # of those that put out
+    done: dict[int, bool] = {}  # of removals
     for index, command in enumerate(commands):
         if isinstance(command, RemoveMember):
             done[index] = _remove_member(draft, command, context)
@@ -134,7 +134,7 @@ def decide(
 
 
 def refresh_topics(group: Group, context: GroupContext) -> GroupDecision[bool]:
-    """The topics have changed: raise the group epoch where the target does not fit them any more."""
+    """The topics have changed: raise the group epoch if the target no longer matches them."""
     if not group.members or fits_topics(group, context.topics):
         return GroupDecision(response=False)
     draft = Draft(group)
@@ -143,7 +143,7 @@ def refresh_topics(group: Group, context: GroupContext) -> GroupDecision[bool]:
     return GroupDecision(response=True, records=tuple(draft.records))
 
 
-# -- the steps
+# -- steps
 
 
 def _remove_member(draft: Draft, command: RemoveMember, context: GroupContext) -> bool:
@@ -161,7 +161,7 @@ def _remove_member(draft: Draft, command: RemoveMember, context: GroupContext) -
 
 
 def _admit(draft: Draft, command: MemberHeartbeat, context: GroupContext) -> None:
-    """The first half of a heartbeat: who is a member afterwards, and with which subscription."""
+    """First half of a heartbeat: update membership and subscription."""
     if command.epoch == JOIN:
         _join(draft, command, context)
         return
@@ -170,7 +170,7 @@ def _admit(draft: Draft, command: MemberHeartbeat, context: GroupContext) -> Non
         _remove(draft, member_id, context)
     elif command.epoch == GONE_FOR_A_MOMENT:
         if not draft.group.members[member_id].instance_id:
-            raise InvalidRequestError("only a member with an instance id can leave for a moment", field="member_epoch")
+            raise InvalidRequestError("only a member with an instance id may send epoch -2", field="member_epoch")
         _go_away(draft, member_id)
     elif command.subscription is not None:
         _subscribe(draft, member_id, command, context)
@@ -178,16 +178,16 @@ def _admit(draft: Draft, command: MemberHeartbeat, context: GroupContext) -> Non
 
 def _join(draft: Draft, command: MemberHeartbeat, context: GroupContext) -> None:
     if command.subscription is None:
-        raise InvalidRequestError("a member that joins says what it subscribes to", field="subscription")
-    _member_value(command, command.subscription, context)  # refuses before anything is written
+        raise InvalidRequestError("a joining member must send its subscription", field="subscription")
+    _member_value(command, command.subscription, context)  # raises before anything is written
     before = draft.group.instances.get(command.instance_id) if command.instance_id else None
     if before is not None and before != command.member_id:
-        _take_the_place_of(draft, before, command, context)
+        _replace_static(draft, before, command, context)
     elif command.member_id in draft.group.members and not draft.group.is_away(command.member_id):
         _release_all(draft, command.member_id)
     elif command.member_id not in draft.group.members and len(draft.group.members) >= context.settings.members_max:
         raise GroupMaxSizeReachedError(
-            f"group {command.group!r} has {len(draft.group.members)} members, more are not allowed",
+            f"group {command.group!r} has {len(draft.group.members)} members, the limit of group.max.size",
             field="group.max.size",
             limit=context.settings.members_max,
         )
@@ -196,9 +196,9 @@ def _join(draft: Draft, command: MemberHeartbeat, context: GroupContext) -> None
     _subscribe(draft, command.member_id, command, context)
 
 
-def _take_the_place_of(draft: Draft, before: str, command: MemberHeartbeat, context: GroupContext) -> None:
-    """A static member under another member id: it gets what the one before had, and nobody else notices. One whose
-    stream was served by a node that is gone is away, though it could not say so.
+def _replace_static(draft: Draft, before: str, command: MemberHeartbeat, context: GroupContext) -> None:
+    """A static member under a new member id takes over the old one's assignment without a rebalance. An old one whose
+    stream was served by a failed node counts as away.
     """
     group = draft.group
     if not group.is_away(before) and context.is_gone(group.members[before].serving_epoch):
@@ -206,7 +206,7 @@ def _take_the_place_of(draft: Draft, before: str, command: MemberHeartbeat, cont
         group = draft.group
     if not group.is_away(before):
         raise UnreleasedInstanceIdError(
-            f"member {before!r} of group {command.group!r} has the instance id {command.instance_id!r} and is alive",
+            f"instance id {command.instance_id!r} of group {command.group!r} is used by the active member {before!r}",
             field="instance_id",
         )
     member, target, current = group.members[before], group.target(before), group.current(before)
@@ -217,7 +217,7 @@ def _take_the_place_of(draft: Draft, before: str, command: MemberHeartbeat, cont
 
 
 def _come_back(draft: Draft, member_id: str) -> None:
-    """An away member is here again. It owned nothing while it was away, so nothing is left to be given up."""
+    """An away member is back. It owned nothing while away, so it has nothing to revoke."""
     group = draft.group
     current = group.current(member_id)
     back = CurrentValue(
@@ -231,7 +231,7 @@ def _come_back(draft: Draft, member_id: str) -> None:
 
 
 def _release_all(draft: Draft, member_id: str) -> None:
-    """A member that joins again under its id has started anew: what it had is free."""
+    """A member that joins again under its id has restarted: its partitions are free."""
     draft.write(CurrentKey(draft.group.group_id, member_id), JOINING)
 
 
@@ -240,18 +240,18 @@ def _require_member(group: Group, command: MemberHeartbeat) -> str:
     member_id, current = command.member_id, group.current(command.member_id)
     if member_id not in group.members:
         raise UnknownMemberIdError(
-            f"group {command.group!r} has no member {member_id!r}; it joins anew with epoch 0", field="member_id"
+            f"group {command.group!r} has no member {member_id!r}; it has to join again with epoch 0", field="member_id"
         )
     if command.epoch < 0 or command.epoch == current.epoch:
         return member_id
-    # The answer with the present epoch was lost. What the member has can only be what it had then.
+    # The response with the current epoch was lost; the member can only own what it owned before.
     repeats = command.epoch == current.previous_epoch and (
         command.owned is None or command.owned <= current.assigned | current.revoking
     )
     if not repeats:
         raise IllegalGenerationError(
             f"member {member_id!r} of group {command.group!r} is in epoch {current.epoch}, not {command.epoch}; it "
-            "gives up its partitions and joins anew",
+            "has to release its partitions and join again",
             field="member_epoch",
             limit=current.epoch,
         )
@@ -271,7 +271,7 @@ def _subscribe(draft: Draft, member_id: str, command: MemberHeartbeat, context: 
 
 
 def _reads(member: MemberValue) -> tuple[object, ...]:
-    """What of a member bears on the assignment."""
+    """The fields that affect the assignment."""
     return member.topics, member.pattern, member.assignor, member.rack, member.instance_id
 
 
@@ -279,7 +279,7 @@ def _member_value(command: MemberHeartbeat, subscription: MemberSubscription, co
     settings = context.settings
     if subscription.assignor and subscription.assignor not in settings.assignors:
         raise UnsupportedAssignorError(
-            f"no assignor {subscription.assignor!r}; there are {', '.join(settings.assignors)}",
+            f"unknown assignor {subscription.assignor!r}; use one of {', '.join(settings.assignors)}",
             field="subscription.assignor",
             limit=", ".join(settings.assignors),
         )
@@ -303,7 +303,7 @@ def _member_value(command: MemberHeartbeat, subscription: MemberSubscription, co
 
 
 def _go_away(draft: Draft, member_id: str) -> None:
-    """It keeps its target. What it was to give up it no longer reads: that is free."""
+    """It keeps its target. Partitions that it was revoking are free, since it no longer reads."""
     group = draft.group
     current = group.current(member_id)
     away = CurrentValue(
@@ -336,7 +336,7 @@ def _raise_epoch(draft: Draft, context: GroupContext) -> None:
 
 
 def _rebalance(draft: Draft, context: GroupContext) -> None:
-    """A target for the group as it is now; without members none is needed."""
+    """Compute the target for the current members, if there are any."""
     if draft.group.members:
         assign(draft, context)
     elif draft.group.target_epoch:
@@ -346,7 +346,7 @@ def _rebalance(draft: Draft, context: GroupContext) -> None:
 def _answer(
     draft: Draft, before: Group, command: MemberHeartbeat, context: GroupContext, timers: list[SetMemberTimer]
 ) -> HeartbeatAnswer | StreamlogError:
-    """The second half: move the member on, and say what it may own."""
+    """Second half of a heartbeat: reconcile the member, and return its assignment."""
     member_id = command.member_id
     interval = context.settings.heartbeat_interval_ms
     if command.epoch < 0:
@@ -354,30 +354,30 @@ def _answer(
         return HeartbeatAnswer(
             member_id=member_id, epoch=command.epoch, heartbeat_interval_ms=interval, assignment=None
         )
-    if member_id not in draft.group.members:  # another heartbeat beside this one put it out
-        return UnknownMemberIdError(f"group {command.group!r} has no member {member_id!r} any more", field="member_id")
+    if member_id not in draft.group.members:  # another command of this decision removed it
+        return UnknownMemberIdError(f"member {member_id!r} of group {command.group!r} was removed", field="member_id")
     was = before.currents.get(member_id)
     if command.epoch in (JOIN, draft.group.current(member_id).epoch):
-        reconcile(draft, member_id, command.owned)  # else it has not heard of its epoch: first things first
+        reconcile(draft, member_id, command.owned)  # else it has not received its current epoch yet
     current, member = draft.group.current(member_id), draft.group.members[member_id]
     timers.append(SetMemberTimer(MemberSessionTimer(command.group, member_id), member.session_timeout_ms))
     if current.state is not MemberState.UNREVOKED:
         timers.append(SetMemberTimer(RevocationTimer(command.group, member_id), None))
     elif was is None or was.state is not MemberState.UNREVOKED or was.epoch != current.epoch:
         timers.append(SetMemberTimer(RevocationTimer(command.group, member_id), member.rebalance_timeout_ms))
-    is_news = (
+    is_changed = (
         command.epoch != current.epoch or command.owned is not None or was is None or was.assigned != current.assigned
     )
     return HeartbeatAnswer(
         member_id=member_id,
         epoch=current.epoch,
         heartbeat_interval_ms=min(interval, max(1, member.session_timeout_ms // 3)),
-        assignment=current.assigned if is_news else None,
+        assignment=current.assigned if is_changed else None,
     )
 
 
 def _timers_of_leaving(group: Group, member_id: str) -> tuple[SetMemberTimer, ...]:
-    """A member that is away has its session from now on; one that has left has no timers."""
+    """An away member's session starts now; a member that left has no timers."""
     session, revocation = _no_timers(group.group_id, member_id)
     member = group.members.get(member_id)
     return (session if member is None else SetMemberTimer(session.timer, member.session_timeout_ms)), revocation
@@ -390,8 +390,8 @@ def _no_timers(group: str, member_id: str) -> tuple[SetMemberTimer, ...]:
 
 
 def timers_after_loading(group: Group, context: GroupContext) -> tuple[SetMemberTimer, ...]:
-    """A new coordinator gives everybody a whole session, and all who have to give something up their whole time; but
-    those whose streams were served by a node that is gone have GRACE_MS.
+    """A new coordinator grants every member its whole session and revocation time-out; members whose streams were
+    served by a failed node get GRACE_MS.
     """
     timers = []
     for member_id, member in group.members.items():
@@ -404,7 +404,7 @@ def timers_after_loading(group: Group, context: GroupContext) -> tuple[SetMember
 
 
 def timers_of_gone(group: Group, context: GroupContext) -> tuple[SetMemberTimer, ...]:
-    """Nodes have gone: the sessions of those that they were members for end soon."""
+    """Nodes have failed: shorten the sessions of the members whose streams they served."""
     return tuple(
         SetMemberTimer(MemberSessionTimer(group.group_id, member_id), min(GRACE_MS, member.session_timeout_ms))
         for member_id, member in group.members.items()

@@ -1,11 +1,10 @@
-"""Offsets that a group has committed within transactions which have not ended (SEMANTICS 7, KIP-447).
+"""Offsets committed in transactions that are still open (SEMANTICS 7, KIP-447).
 
-    record of a transaction --> pending --marker: commit--> counts
-                                        --marker: abort---> forgotten
-                                        --a later record of the same key begins to count--> forgotten
+    record of a transaction --> pending --commit marker----------------------------------> takes effect
+                                        --abort marker-----------------------------------> dropped
+                                        --a later record of the same key takes effect----> dropped
 
-The later record counts, by their order in the log, whatever the order of the markers: that is what remains of them
-after compaction, too.
+The later record in the log wins, whatever the order of the markers: the same as after compaction.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from streamlog.model import ProducerId
 
 
 class PendingOffsets:
-    """Of one partition of `__consumer_offsets`; owned by its shard. Told of everything in the order of the log."""
+    """Of one partition of `__consumer_offsets`; owned by its shard, which calls it in log order."""
 
     def __init__(self) -> None:
         self._by_producer: dict[ProducerId, dict[OffsetKey, tuple[int, OffsetValue]]] = {}
@@ -33,12 +32,12 @@ class PendingOffsets:
         self._by_key.setdefault(key, {})[producer_id] = self._serial
 
     def on_record(self, key: OffsetKey) -> None:
-        """A record of no transaction: it counts at once."""
+        """A non-transactional record: it takes effect at once."""
         if key in self._by_key:
             self._forget(key, self._serial)
 
     def end(self, producer_id: ProducerId, *, commit: bool) -> tuple[GroupRecord, ...]:
-        """The producer's transaction has its marker here: what counts from now on."""
+        """The producer's marker: the records that take effect now."""
         ended = self._by_producer.pop(producer_id, {})
         for key in ended:
             self._drop(key, producer_id)
@@ -56,7 +55,7 @@ class PendingOffsets:
         yield from sorted(key for key in self._by_key if key.group == group)
 
     def _forget(self, key: OffsetKey, serial_max: int) -> None:
-        """Those up to this serial number have been overtaken."""
+        """Drop those up to this serial number: a later record has taken effect."""
         older = [producer for producer, serial in self._by_key.get(key, {}).items() if serial <= serial_max]
         for producer_id in older:
             own = self._by_producer[producer_id]

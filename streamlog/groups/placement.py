@@ -1,4 +1,4 @@
-"""Which partition of `__consumer_offsets` remembers a group (SEMANTICS 9): Kafka's rule, so that its files agree."""
+"""Which partition of `__consumer_offsets` stores a group (SEMANTICS 9): Kafka's rule, for compatible files."""
 
 from __future__ import annotations
 

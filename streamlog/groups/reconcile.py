@@ -1,16 +1,16 @@
-"""How one member comes from what it owns to what it is to own (KIP-848, "reconciliation"), step by heartbeat.
+"""Reconciliation: moves one member from the partitions it owns to its target (KIP-848), one heartbeat at a time.
 
-    STABLE      owns its target --the target changes--> has something to give up?    yes: UNREVOKED, under its old epoch
-                                                                                      no: gets what is free, see below
-    UNREVOKED   --the member owns nothing of that any more--------------------------> gets what is free, see below
-                --the target changes--> what is to be given up may grow
-    UNRELEASED  --others have released, or the target changes-----------------------> as from STABLE
+    STABLE      owns its target --the target changes--> has partitions to revoke?   yes: UNREVOKED, with its old epoch
+                                                                                     no: gets free partitions, see below
+    UNREVOKED   --the member no longer owns the revoked partitions-----------------> gets free partitions, see below
+                --the target changes--> more may have to be revoked
+    UNRELEASED  --others have released, or the target changes----------------------> as from STABLE
 
-    gets what is free: the member takes the epoch of the target, and of its new partitions those without an owner;
-                       STABLE where that was all, UNRELEASED where others still have some
+    gets free partitions: the member takes the epoch of the target, and those of its new partitions that have no owner;
+                          STABLE if these are all, UNRELEASED if others still own some
 
-A partition has an owner from the record that assigns it to the record in which its owner no longer has it, be it
-assigned or to be given up. It is assigned to nobody else in between: `Group.apply` would refuse it.
+A partition has an owner from the record that assigns it until the record in which the owner neither has it assigned nor
+is revoking it. In between no one else can get it: `Group.apply` raises InvariantError.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from streamlog.groups.state import NOTHING, Draft, Group
 
 
 def reconcile(draft: Draft, member_id: str, owned: frozenset[GroupPartition] | None) -> None:
-    """Move the member on as far as it can go now. `owned`: what it says it has; None: it said nothing of that."""
+    """Reconcile the member as far as possible now. `owned`: the partitions it reports; None: not reported."""
     group = draft.group
     before = group.current(member_id)
     after = _step(group, member_id, before, owned)
@@ -31,17 +31,17 @@ def reconcile(draft: Draft, member_id: str, owned: frozenset[GroupPartition] | N
         draft.write(CurrentKey(group.group_id, member_id), after)
 
 
-def held_by_those(group: Group, records: Iterable[GroupRecord]) -> frozenset[GroupPartition]:
-    """What the members whom these records move hold before the records are applied: for `with_news`, after it."""
+def held_by_moved(group: Group, records: Iterable[GroupRecord]) -> frozenset[GroupPartition]:
+    """Partitions held, before these records are applied, by the members that they move: for `members_to_notify`."""
     moved = [key.member_id for key, _ in records if isinstance(key, CurrentKey)]
     currents = [group.current(member_id) for member_id in moved]
     return frozenset(partition for current in currents for partition in (*current.assigned, *current.revoking))
 
 
-def with_news(group: Group, records: Iterable[GroupRecord], held: frozenset[GroupPartition]) -> list[str]:
-    """Members who would be told of other partitions now that the records are applied: their target has changed, or
-    what they wait for is free. Those who only have an epoch to learn are in no hurry; in a large group they are nearly
-    all, each time that anybody comes or goes.
+def members_to_notify(group: Group, records: Iterable[GroupRecord], held: frozenset[GroupPartition]) -> list[str]:
+    """Members whose assignment a heartbeat would change now that the records are applied: their target has changed, or
+    a partition that they wait for is free. Members with only a new epoch are left out: in a large group that is nearly
+    all of them, at every join and leave.
     """
     concerned = {key.member_id for key, _ in records if isinstance(key, TargetMemberKey)}
     concerned |= {group.claims[p] for p in held if p not in group.owners and p in group.claims}
@@ -49,7 +49,7 @@ def with_news(group: Group, records: Iterable[GroupRecord], held: frozenset[Grou
 
 
 def is_behind(group: Group, member_id: str) -> bool:
-    """A heartbeat of the member would move it on, or make it begin to give something up."""
+    """Whether a heartbeat of the member would give it partitions or make it revoke some."""
     current = group.current(member_id)
     if group.is_away(member_id) or current.state is MemberState.UNREVOKED:
         return False
@@ -59,21 +59,21 @@ def is_behind(group: Group, member_id: str) -> bool:
 def _step(group: Group, member_id: str, before: CurrentValue, owned: frozenset[GroupPartition] | None) -> CurrentValue:
     target = group.target(member_id)
     holds = before.assigned | before.revoking
-    to_give_up = holds - target
+    to_revoke = holds - target
     if before.revoking and owned is not None:
-        # What was asked back is gone once the member no longer names it, even if the target has given it back since:
-        # the member has stopped reading it.
+        # A revoked partition is released once the member no longer reports it, even if the target has since given it
+        # back: the member has stopped reading it.
         holds = before.assigned | (before.revoking & owned)
-        to_give_up = (before.assigned - target) | (before.revoking & owned)
+        to_revoke = (before.assigned - target) | (before.revoking & owned)
     elif before.revoking:
-        to_give_up = (before.assigned - target) | before.revoking
-    if to_give_up:
+        to_revoke = (before.assigned - target) | before.revoking
+    if to_revoke:
         return CurrentValue(
             epoch=before.epoch,
             previous_epoch=before.previous_epoch,
             state=MemberState.UNREVOKED,
-            assigned=holds - to_give_up,
-            revoking=to_give_up,
+            assigned=holds - to_revoke,
+            revoking=to_revoke,
         )
     return _advance(group, member_id, before, holds, target)
 

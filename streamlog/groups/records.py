@@ -1,14 +1,14 @@
-"""What the coordinator of groups remembers, as keyed records of `__consumer_offsets`: the newest of each key counts.
+"""What the group coordinator stores, as keyed records of `__consumer_offsets`; the newest record of a key is valid.
 
     key                value                                                     one for each
-    GroupKey           the group epoch, and since when nobody is in the group    group with members, now or before
-    MemberKey          who the member is and what it subscribes to               member
+    GroupKey           the group epoch, and since when the group is empty        group that has or had members
+    MemberKey          the member's identity and subscription                    member
     TargetKey          the group epoch that the target was computed for          group with members
-    TargetMemberKey    what the member is to own                                 member
-    CurrentKey         what it owns, in which epoch, what it still has to give   member
-    OffsetKey          where the group reads next                                partition
+    TargetMemberKey    the member's target assignment                            member
+    CurrentKey         what it owns, in which epoch, and what it has to revoke   member
+    OffsetKey          the next offset to read                                   partition
 
-A value of None deletes the key (a tombstone). KIP-848 has these six, and the bytes are Kafka's (codec.py).
+A value of None deletes the key (a tombstone). These are KIP-848's six, in Kafka's bytes (codec.py).
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class OffsetKey(NamedTuple):
 
 
 class GroupValue(Struct, frozen=True, kw_only=True):
-    epoch: int  # rises with every change of members, subscriptions, or the topics that they are to
+    epoch: int  # raised by every change of members, subscriptions or their topics
     empty_since_ms: int  # wall clock; -1: it has members
 
 
 class MemberValue(Struct, frozen=True, kw_only=True):
-    """Who a member is. Limits are those of GroupHeartbeatRequest."""
+    """Identity and subscription of a member. Limits are those of GroupHeartbeatRequest."""
 
     topics: tuple[str, ...]  # ascending, distinct
     pattern: str  # empty: none
@@ -68,7 +68,7 @@ class MemberValue(Struct, frozen=True, kw_only=True):
     instance_id: str  # empty: not static
     client_id: str
     client_host: str
-    serving_epoch: int = 0  # broker epoch of the node that is the member for a client's stream; 0: it is nobody's
+    serving_epoch: int = 0  # broker epoch of the node that serves the member's stream; 0: none does
 
 
 class TargetValue(Struct, frozen=True, kw_only=True):
@@ -83,15 +83,15 @@ class MemberState(enum.IntEnum):
     """Kafka's numbers. The transitions are in reconcile.py."""
 
     STABLE = 1
-    UNREVOKED = 2  # has to give up partitions before it gets others
-    UNRELEASED = 3  # waits for partitions that others still have
+    UNREVOKED = 2  # has to revoke partitions before it gets others
+    UNRELEASED = 3  # waits for partitions that others still own
 
 
 class CurrentValue(Struct, frozen=True, kw_only=True):
-    """`assigned` and `revoking` share no partition; together they are what nobody else may have."""
+    """`assigned` and `revoking` are disjoint; the member owns both."""
 
-    epoch: int  # that the member is to tell; GONE_FOR_A_MOMENT for a static member that is
-    previous_epoch: int  # accepted where the answer with `epoch` was lost
+    epoch: int  # that the member has to send; AWAY for a static member that left for a moment
+    previous_epoch: int  # accepted too, in case the response with `epoch` was lost
     state: MemberState
     assigned: frozenset[GroupPartition]
     revoking: frozenset[GroupPartition]  # not empty exactly when UNREVOKED
@@ -105,14 +105,14 @@ class OffsetValue(Struct, frozen=True, kw_only=True):
 
 
 GONE_FOR_A_MOMENT = -2
-"""As an epoch: a static member that will be back within its session keeps what it has."""
+"""As an epoch: a static member that left and is expected back within its session keeps its assignment."""
 
 Key: TypeAlias = GroupKey | MemberKey | TargetKey | TargetMemberKey | CurrentKey | OffsetKey
 Value: TypeAlias = GroupValue | MemberValue | TargetValue | TargetMemberValue | CurrentValue | OffsetValue
 
 
 class GroupRecord(NamedTuple):
-    """The value is of the key's kind."""
+    """The value matches the key's type."""
 
     key: Key
     value: Value | None

@@ -1,13 +1,13 @@
-"""The state of one group, and the one way in which it changes: `apply` of a record.
+"""The state of one group. It changes only by `apply` of a record.
 
-A coordinator has a dictionary of groups; `replay` of what stands in its partition makes it, record by record. Decisions
-(membership.py, committing.py ...) never change it: they write records into a `Draft`, which applies them to a copy, so
-that a later step of the same decision sees what an earlier one has written.
+A shard has a dictionary of groups, built by `replay` of its partition's records. Decisions (membership.py,
+committing.py) never change it: they write records into a `Draft`, which applies them to a copy, so that a later step of
+the same decision sees the earlier ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 
 from msgspec import Struct, field
 
@@ -36,27 +36,27 @@ from streamlog.model import PartitionId
 
 NOTHING: frozenset[GroupPartition] = frozenset()
 JOINING = CurrentValue(epoch=0, previous_epoch=0, state=MemberState.STABLE, assigned=NOTHING, revoking=NOTHING)
-"""What a member owns before its first assignment."""
+"""The state of a member before its first assignment."""
 
 
 class Group(Struct):
-    """One owner: the coordinator of its partition. Members stand in the order in which they joined."""
+    """Owned by the shard of its partition. Members are in the order in which they joined."""
 
     group_id: str
     epoch: int = 0
     empty_since_ms: int = -1  # -1: it has members, or never had any
     members: dict[str, MemberValue] = field(default_factory=dict)
     currents: dict[str, CurrentValue] = field(default_factory=dict)  # a subset of the members
-    target_epoch: int = 0  # <= epoch; less: the target is to be computed anew
+    target_epoch: int = 0  # <= epoch; less: the target has to be recomputed
     targets: dict[str, frozenset[GroupPartition]] = field(default_factory=dict)
-    claims: dict[GroupPartition, str] = field(default_factory=dict)  # who is to own it: the targets, turned round
-    owners: dict[GroupPartition, str] = field(default_factory=dict)  # of what is assigned or still to be given up
+    claims: dict[GroupPartition, str] = field(default_factory=dict)  # the inverse of `targets`
+    owners: dict[GroupPartition, str] = field(default_factory=dict)  # of partitions that are assigned or being revoked
     instances: dict[str, str] = field(default_factory=dict)  # instance id -> member id
     offsets: dict[tuple[str, PartitionId], OffsetValue] = field(default_factory=dict)
 
     @property
     def is_gone(self) -> bool:
-        """Nothing is remembered of it."""
+        """Nothing is stored for it."""
         return not (self.members or self.offsets or self.epoch)
 
     def current(self, member_id: str) -> CurrentValue:
@@ -66,12 +66,12 @@ class Group(Struct):
         return self.targets.get(member_id, NOTHING)
 
     def is_away(self, member_id: str) -> bool:
-        """A static member that will be back."""
+        """A static member that is expected back."""
         return self.current(member_id).epoch == GONE_FOR_A_MOMENT
 
     @property
     def is_settled(self) -> bool:
-        """Every member that is here owns what the present target gives it."""
+        """Every member that is not away owns its current target."""
         return self.target_epoch == self.epoch and all(
             self.is_away(member) or self._has_its_target(member) for member in self.members
         )
@@ -81,7 +81,7 @@ class Group(Struct):
         return current.state is MemberState.STABLE and current.epoch == self.target_epoch
 
     def copy(self) -> Group:
-        """With the offsets shared: membership does not touch them."""
+        """A copy that shares the offsets: membership does not change them."""
         return Group(
             group_id=self.group_id,
             epoch=self.epoch,
@@ -147,12 +147,12 @@ class Group(Struct):
         for partition in (*value.assigned, *value.revoking):
             if self.owners.setdefault(partition, member_id) != member_id:
                 raise InvariantError(
-                    f"group {self.group_id!r}: {self.owners[partition]!r} has partition {partition.partition} of "
-                    f"{partition.topic_id.hex()}, and {member_id!r} would get it"
+                    f"group {self.group_id!r}: partition {partition.partition} of {partition.topic_id.hex()} gets a "
+                    f"second owner {member_id!r} beside {self.owners[partition]!r}"
                 )
 
     def _unclaim(self, member_id: str) -> None:
-        """What another member's target has taken over since is not its any more."""
+        """Remove the member's claims, except those that another member's target has taken over."""
         for partition in self.target(member_id):
             if self.claims.get(partition) == member_id:
                 del self.claims[partition]
@@ -166,7 +166,7 @@ class Group(Struct):
 
 
 class Draft:
-    """What one decision writes: the records in order, and the group as it will be."""
+    """What one decision writes: its records in order, and the resulting group."""
 
     def __init__(self, group: Group) -> None:
         self._base = group
@@ -181,7 +181,7 @@ class Draft:
 
 
 def replay(groups: dict[str, Group], records: Iterable[GroupRecord]) -> None:
-    """Apply what has been written. A group of which nothing is left goes."""
+    """Apply written records. A group with nothing left is removed."""
     for key, value in records:
         group = groups.get(key.group)
         if group is None:
@@ -189,13 +189,3 @@ def replay(groups: dict[str, Group], records: Iterable[GroupRecord]) -> None:
         group.apply(key, value)
         if value is None and group.is_gone:
             del groups[key.group]
-
-
-def all_offsets(group: Group) -> Iterator[tuple[tuple[str, PartitionId], OffsetValue]]:
-    """By topic and partition."""
-    yield from sorted(group.offsets.items())
-
-
-def owners_by_member(group: Group) -> Mapping[str, frozenset[GroupPartition]]:
-    """What each member holds, given or still to be given up."""
-    return {member_id: current.assigned | current.revoking for member_id, current in sorted(group.currents.items())}

@@ -1,4 +1,4 @@
-"""What each member is to own: the target assignment of a group, computed when the group epoch has passed it."""
+"""The target assignment of a group, recomputed when the group epoch exceeds the target's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from streamlog.model import PartitionId, TopicId
 
 
 def assign(draft: Draft, context: GroupContext) -> None:
-    """Compute the target of the present group epoch, unless there is one. Members whose target stays get no record."""
+    """Compute the target for the current group epoch, if missing. Members with an unchanged target get no record."""
     group = draft.group
     if group.target_epoch == group.epoch:
         return
@@ -29,23 +29,23 @@ def assign(draft: Draft, context: GroupContext) -> None:
 
 
 def fits_topics(group: Group, topics: Topics) -> bool:
-    """The targets share out exactly the partitions that there are now of what the members subscribe to."""
+    """Whether the targets cover exactly the existing partitions of the subscribed topics."""
     wanted: set[GroupPartition] = set()
     for topic_id in sorted({t for member in group.members.values() for t in topics_of(member, topics)}):
         count = topics.shape_of(topic_id).partition_count
         wanted.update(GroupPartition(topic_id, PartitionId(index)) for index in range(count))
-    given_out = [partition for partitions in group.targets.values() for partition in partitions]
-    return len(given_out) == len(wanted) and wanted.issuperset(given_out)
+    assigned = [partition for partitions in group.targets.values() for partition in partitions]
+    return len(assigned) == len(wanted) and wanted.issuperset(assigned)
 
 
 def topics_of(member: MemberValue, topics: Topics) -> frozenset[TopicId]:
-    """The topics that exist of those that a member wants."""
+    """The existing topics of a member's subscription."""
     names = [*member.topics, *(topics.matching(member.pattern) if member.pattern else ())]
     return frozenset(topic_id for name in names if (topic_id := topics.id_of(name)) is not None)
 
 
 def _assignor_of(group: Group, supported: tuple[str, ...]) -> str:
-    """What most members ask for; of equals the one that the node names first."""
+    """The assignor that most members request; on a tie the first one in the node's list."""
     asked = Counter(member.assignor or supported[0] for member in group.members.values())
     known = [name for name in (*supported, *sorted(ASSIGNORS)) if name in asked]
     return max(known, key=lambda name: asked[name], default=supported[0])

@@ -1,7 +1,7 @@
 """Records of `__transaction_state` as bytes: Kafka's schemas (TransactionLogKey 0, TransactionLogValue 1).
 
-A time-out of -1, two-phase commit, is written as Kafka writes it: INT32_MAX. What Kafka does not have, a transaction
-that is open behind the one being ended, stands in tagged fields of our own, which its tools pass over.
+A time-out of -1 (two-phase commit) is written as INT32_MAX, as in Kafka. The next transaction, open while markers are
+written, which Kafka does not have, is in tagged fields of our own, which Kafka's tools skip.
 """
 
 from __future__ import annotations
@@ -86,7 +86,11 @@ def decode(key: bytes | None, value: bytes | None) -> TransactionRecord:
     reader = MessageReader(key)
     version = reader.int16()
     if version != _KEY_VERSION:
-        raise UnsupportedVersionError(f"records of kind {version} are not known here", field="type", version=version)
+        raise UnsupportedVersionError(
+            f"unknown record type {version} in __transaction_state; a newer release wrote it",
+            field="type",
+            version=version,
+        )
     transactional_id = reader.string()
     return TransactionRecord(transactional_id, None if value is None else _decode_value(MessageReader(value)))
 
@@ -95,13 +99,15 @@ def _decode_value(reader: MessageReader) -> TransactionValue:
     version = reader.int16()
     if not 0 <= version <= _VALUE_VERSION:
         raise UnsupportedVersionError(
-            f"version {version} of a transaction's state is not known here", field="version", version=version
+            f"unknown version {version} of a record of __transaction_state; a newer release wrote it",
+            field="version",
+            version=version,
         )
     reader.flexible = version == _VALUE_VERSION
     producer_id, producer_epoch = ProducerId(reader.int64()), ProducerEpoch(reader.int16())
     timeout_ms, state = reader.int32(), reader.int8()
     if state not in TransactionStatus.__members__.values():
-        raise InvalidRecordError(f"a transaction cannot be in state {state}")
+        raise InvalidRecordError(f"invalid transaction state {state}")
     partitions = _read_topics(reader)
     updated_ms, started_ms = reader.int64(), reader.int64()
     previous, former_committed = NO_PRODUCER_ID, None

@@ -1,17 +1,17 @@
-"""The life of a transactional id, as its coordinator decides it.
+"""The lifecycle of a transactional id, as its coordinator decides it.
 
     (none) --init----------------------------------> EMPTY
-    EMPTY, COMPLETE_* --init-----------------------> EMPTY, under the next epoch: whoever had the id before is fenced
+    EMPTY, COMPLETE_* --init-----------------------> EMPTY, with the next epoch: the previous producer is fenced
                       --add partitions-------------> ONGOING
-                      --end: abort-----------------> COMPLETE_ABORT, under the next epoch: what is late of the
-                                                     transaction opens none any more
-    ONGOING --add partitions-----------------------> ONGOING, with those too
-            --end: commit | abort------------------> PREPARE_COMMIT | PREPARE_ABORT, under the next epoch
-            --init, or its time is over------------> PREPARE_ABORT, under the next epoch: the producer is fenced
-            --init that keeps what is prepared-----> ONGOING, under the next epoch (two-phase commit)
-    PREPARE_* --add partitions, under that epoch---> PREPARE_*, with the next transaction open behind it
+                      --end: abort-----------------> COMPLETE_ABORT, with the next epoch: late batches of the
+                                                     transaction cannot open another
+    ONGOING --add partitions-----------------------> ONGOING, with these partitions too
+            --end: commit | abort------------------> PREPARE_COMMIT | PREPARE_ABORT, with the next epoch
+            --init, or timed out-------------------> PREPARE_ABORT, with the next epoch: the producer is fenced
+            --init with keep_prepared--------------> ONGOING, with the next epoch (two-phase commit)
+    PREPARE_* --add partitions, with that epoch----> PREPARE_*, and the next transaction is open
               --all markers are written------------> COMPLETE_*; ONGOING where the next transaction is open
-    EMPTY, COMPLETE_* --long not used--------------> (none)
+    EMPTY, COMPLETE_* --expired--------------------> (none)
 
 A producer that writes to the same partitions in each transaction has the next one opened by the record that decides
 the end (`EndTransaction.recurring`), so that no leader waits for a record of its own. Until a leader or the producer
@@ -21,8 +21,8 @@ Retries are answered as the first time: ending a transaction that has already en
 under the old epoch as under the new one; the other outcome is refused. An answer without a record holds at every later
 coordinator; where it would not, a record that changes nothing is written first (`_commit_of_nothing`).
 
-Errors: ProducerFencedError for an epoch that is over; ConcurrentTransactionsError (retriable) while markers are being
-written; InvalidTransactionStateError for what cannot be now.
+Errors: ProducerFencedError for a stale epoch; ConcurrentTransactionsError (retriable) while markers are being written;
+InvalidTransactionStateError for a command that the state does not allow.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ from streamlog.transactions.records import (
 R_co = TypeVar("R_co", covariant=True)
 
 EPOCH_MAX: Final = 32_766
-"""The last epoch that a producer gets; the one above it is left for fencing. Then it gets another producer id."""
+"""The last epoch of a producer id; the one above is reserved for fencing. Then another producer id is used."""
 AHEAD_MS: Final = 1_000
-"""For how long a transaction that was opened with the end before it waits to be used."""
+"""How long a transaction that was opened in advance stays open unused."""
 
 
 class TransactionDecision(Struct, Generic[R_co], frozen=True, kw_only=True):
@@ -63,28 +63,28 @@ class TransactionDecision(Struct, Generic[R_co], frozen=True, kw_only=True):
 
 
 class TransactionalProducer(Struct, frozen=True, kw_only=True):
-    """Who may go on under a transactional id."""
+    """The current producer of a transactional id."""
 
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
-    # Of a transaction that an outside coordinator has yet to end, by the ids that it has written under; NO_*: none.
+    # The id and epoch of an open transaction that an external coordinator has to end; NO_*: none.
     open_producer_id: ProducerId = NO_PRODUCER_ID
     open_producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH
 
 
 class InitProducer(Struct, frozen=True, kw_only=True):
-    """A producer begins. `fresh_producer_id` is for an id that has none, or has used up its epochs."""
+    """Initialize a producer. `fresh_producer_id` is for an id without one, or one with exhausted epochs."""
 
     transactional_id: str
     timeout_ms: int  # or TWO_PHASE
     fresh_producer_id: ProducerId
-    producer_id: ProducerId = NO_PRODUCER_ID  # what it had, where it goes on after an error; both or none
+    producer_id: ProducerId = NO_PRODUCER_ID  # its current id and epoch, to continue after an error; both or none
     producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH
     keep_prepared: bool = False
 
 
 class AddPartitions(Struct, frozen=True, kw_only=True):
-    """Asked by the leaders of the partitions, and by group coordinators, before the first append."""
+    """Sent by the leaders of the partitions, and by group coordinators, before the first append."""
 
     transactional_id: str
     producer_id: ProducerId
@@ -97,22 +97,22 @@ class EndTransaction(Struct, frozen=True, kw_only=True):
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
     commit: bool
-    fresh_producer_id: ProducerId = NO_PRODUCER_ID  # needed where the epochs are used up (`needs_fresh_id`)
-    recurring: frozenset[TopicPartition] = frozenset()  # what the next transaction is opened with; empty: it is not
+    fresh_producer_id: ProducerId = NO_PRODUCER_ID  # needed when the epochs are exhausted (`needs_fresh_id`)
+    recurring: frozenset[TopicPartition] = frozenset()  # opens the next transaction with these; empty: it is not opened
 
 
 class Ended(Struct, frozen=True, kw_only=True):
-    """`producer`: for the next transaction, once the markers are written."""
+    """`producer`: the id and epoch of the next transaction."""
 
     producer: TransactionalProducer
-    was_open: bool  # False: there was nothing to end, or it had ended so already
+    was_open: bool  # False: nothing was open, or a retry
 
 
 def init(
     command: InitProducer, before: TransactionValue | None, now_ms: int
 ) -> TransactionDecision[TransactionalProducer]:
-    """ConcurrentTransactionsError: the transaction of before is being ended, by this decision or by an earlier one; ask
-    again. ProducerFencedError: somebody else has begun under the id meanwhile.
+    """ConcurrentTransactionsError: the previous transaction is being completed; retry. ProducerFencedError: another
+    producer has been initialized with the id.
     """
     if before is None:
         value = _empty(command, command.fresh_producer_id, ProducerEpoch(0), now_ms)
@@ -123,7 +123,7 @@ def init(
     if before.state is TransactionStatus.ONGOING:
         if not command.keep_prepared:
             raise InvalidTransactionStateError(
-                f"the transaction of {command.transactional_id!r} is open: it is to be aborted first"
+                f"the transaction of {command.transactional_id!r} is open; abort it first"
             )
         return _keep(command, before, now_ms)
     producer_id, epoch = _next_epoch(before, command.fresh_producer_id)
@@ -132,7 +132,7 @@ def init(
 
 
 def must_abort_first(command: InitProducer, before: TransactionValue | None) -> bool:
-    """Whether the open transaction of the id is to be aborted (`abort_open`) before `init` can be decided."""
+    """Whether the open transaction has to be aborted (`abort_open`) before `init`."""
     if before is None or before.state is not TransactionStatus.ONGOING or command.keep_prepared:
         return False
     _check_claim(command, before)
@@ -142,8 +142,8 @@ def must_abort_first(command: InitProducer, before: TransactionValue | None) -> 
 def abort_open(
     transactional_id: str, before: TransactionValue, fresh_producer_id: ProducerId, now_ms: int
 ) -> TransactionDecision[TransactionValue]:
-    """Decide to abort, and fence the producer: another one begins, the time is over, or an operator says so.
-    InvalidTransactionStateError; ConcurrentTransactionsError while it waits for the end of the one before.
+    """Abort and fence the producer: for another producer, after the time-out, or for an operator. Raises
+    InvalidTransactionStateError; ConcurrentTransactionsError while the previous transaction is being completed.
     """
     if before.state in PREPARED and before.has_next:
         raise _being_ended(transactional_id)
@@ -154,7 +154,7 @@ def abort_open(
 
 
 def add_partitions(command: AddPartitions, before: TransactionValue | None, now_ms: int) -> TransactionDecision[None]:
-    """Nothing is written where all of them are in it already."""
+    """No record if all partitions are in the transaction already."""
     value = _check_producer(command.transactional_id, command.producer_id, command.producer_epoch, before)
     if value.state in PREPARED:
         return _add_to_next(command, value, now_ms)
@@ -175,8 +175,8 @@ def add_partitions(command: AddPartitions, before: TransactionValue | None, now_
 
 
 def _add_to_next(command: AddPartitions, before: TransactionValue, now_ms: int) -> TransactionDecision[None]:
-    """Its producer has been told how the one before ends. The partitions see to it that it follows: nothing is appended
-    under its epoch before the marker.
+    """Add to the next transaction, whose producer knows the outcome of the previous one. Partitions accept no batch of
+    its epoch before the marker.
     """
     if before.has_next and command.partitions <= before.next_partitions:
         return TransactionDecision(response=None)
@@ -190,7 +190,7 @@ def _add_to_next(command: AddPartitions, before: TransactionValue, now_ms: int) 
 
 
 def verify(command: AddPartitions, before: TransactionValue | None) -> None:
-    """Whether the transaction is open and has these partitions. As `add_partitions`, and nothing changes."""
+    """Check that the transaction is open and has these partitions. Errors as of `add_partitions`."""
     value = _check_producer(command.transactional_id, command.producer_id, command.producer_epoch, before)
     is_open, partitions = (
         (value.has_next, value.next_partitions)
@@ -199,12 +199,12 @@ def verify(command: AddPartitions, before: TransactionValue | None) -> None:
     )
     if not is_open or not command.partitions <= partitions:
         raise InvalidTransactionStateError(
-            f"{command.transactional_id!r} has no open transaction with these partitions"
+            f"{command.transactional_id!r} has no open transaction with all of these partitions"
         )
 
 
 def end(command: EndTransaction, before: TransactionValue | None, now_ms: int) -> TransactionDecision[Ended]:
-    """Decide on the outcome, or find that it has been decided so."""
+    """Decide the outcome; a retry of the same outcome succeeds."""
     if before is not None and _has_ended_so(command, before):
         return TransactionDecision(response=Ended(producer=_producer(before), was_open=False))
     value = _check_producer(command.transactional_id, command.producer_id, command.producer_epoch, before)
@@ -226,14 +226,14 @@ def end(command: EndTransaction, before: TransactionValue | None, now_ms: int) -
 
 
 def _may_open_ahead(before: TransactionValue, ended: TransactionValue) -> bool:
-    """Not where nobody would end it, nor next to a change of the producer id, which a retry is told apart by."""
+    """Not without a time-out, which would leave it open, nor at a change of producer id, which identifies retries."""
     return ended.timeout_ms != TWO_PHASE and ended.producer_id == before.producer_id and not needs_fresh_id(ended)
 
 
 def complete(transactional_id: str, before: TransactionValue, now_ms: int) -> TransactionDecision[None]:
-    """All partitions have their markers."""
+    """All markers are written."""
     if before.state not in PREPARED:
-        raise InvalidTransactionStateError(f"{transactional_id!r} has no end that is decided")
+        raise InvalidTransactionStateError(f"{transactional_id!r} has no prepared commit or abort")
     committed = before.state is TransactionStatus.PREPARE_COMMIT
     value = replace(
         before,
@@ -249,8 +249,8 @@ def complete(transactional_id: str, before: TransactionValue, now_ms: int) -> Tr
 
 
 def close_unused(transactional_id: str, before: TransactionValue, now_ms: int) -> TransactionDecision[None]:
-    """Take back a transaction that was opened with the end before it. Only for the coordinator that has opened it, and
-    knows that it has told nobody that it is open: its epoch stays, for the producer goes on with it.
+    """Close a transaction that was opened in advance. Only for the coordinator that opened it and knows that no leader
+    has used it: its epoch stays, since the producer continues with it.
     """
     if before.state in PREPARED and before.has_next:
         value = replace(before, next_partitions=frozenset(), next_started_ms=NO_TIME, updated_ms=now_ms)
@@ -264,14 +264,14 @@ def close_unused(transactional_id: str, before: TransactionValue, now_ms: int) -
             former_committed=None,
         )
     else:
-        raise InvalidTransactionStateError(f"{transactional_id!r} has no transaction that was opened ahead")
+        raise InvalidTransactionStateError(f"{transactional_id!r} has no transaction that was opened in advance")
     return TransactionDecision(response=None, record=TransactionRecord(transactional_id, value))
 
 
 def expire(
     transactional_id: str, before: TransactionValue, now_ms: int, expiration_ms: int
 ) -> TransactionDecision[bool]:
-    """Forget an id that has long not been used."""
+    """Delete an id that has not been used for `expiration_ms`."""
     idle = before.state not in PREPARED and before.state is not TransactionStatus.ONGOING
     if not idle or now_ms - before.updated_ms < expiration_ms:
         return TransactionDecision(response=False)
@@ -279,10 +279,10 @@ def expire(
 
 
 def left_ms(value: TransactionValue, now_ms: int) -> int | None:
-    """How much longer an open transaction may stay open, 0: no longer; None: as long as it likes.
+    """Remaining time of an open transaction; 0: timed out; None: no time-out.
 
-    Never more than its whole time, wherever the clocks of this node and of the one that opened it stand. One that was
-    open before its first record has so much longer.
+    At most its whole time-out, whatever the clocks of this node and the one that opened it show. A transaction opened
+    in advance has AHEAD_MS more.
     """
     if value.state is not TransactionStatus.ONGOING or value.timeout_ms == TWO_PHASE:
         return None
@@ -291,7 +291,7 @@ def left_ms(value: TransactionValue, now_ms: int) -> int | None:
 
 
 def needs_fresh_id(value: TransactionValue | None) -> bool:
-    """Whether the next epoch will be another producer id's."""
+    """Whether the next epoch needs another producer id."""
     return value is None or value.producer_epoch >= EPOCH_MAX
 
 
@@ -299,17 +299,17 @@ def known(transactional_id: str, value: TransactionValue | None) -> TransactionV
     """UnknownProducerIdError where there is none."""
     if value is None:
         raise UnknownProducerIdError(
-            f"transactional id {transactional_id!r} is not known here; begin with InitProducerId",
+            f"unknown transactional id {transactional_id!r}; call InitProducerId first",
             field="transactional_id",
         )
     return value
 
 
-# -- within
+# -- internals
 
 
 def _check_claim(command: InitProducer, before: TransactionValue) -> None:
-    """A producer that names what it had must be the one that has it."""
+    """A producer that sends its id and epoch must be the current one."""
     if command.producer_id == NO_PRODUCER_ID:
         return
     if command.producer_id == before.producer_id and command.producer_epoch == before.producer_epoch:
@@ -327,7 +327,7 @@ def _check_producer(
         raise _fenced(transactional_id, epoch, before)
     if epoch > before.producer_epoch:
         raise InvalidRequestError(
-            f"{transactional_id!r} is in epoch {before.producer_epoch}, not {epoch}",
+            f"unknown producer epoch {epoch} of {transactional_id!r}; current is {before.producer_epoch}",
             field="producer_epoch",
             limit=before.producer_epoch,
         )
@@ -335,8 +335,8 @@ def _check_producer(
 
 
 def _has_ended_so(command: EndTransaction, before: TransactionValue) -> bool:
-    """A retry, by the epoch that the transaction had: its answer was lost. The next one may have been opened, and have
-    been aborted since its time was over; the producer that asks cannot have used it.
+    """Whether this is a retry with the transaction's epoch, after a lost response. The next transaction may have been
+    opened, and aborted by its time-out; the retrying producer cannot have used it.
     """
     if command.producer_id != before.producer_id:
         changed_id = command.producer_id == before.previous_producer_id and before.producer_epoch == 0
@@ -350,7 +350,7 @@ def _has_ended_so(command: EndTransaction, before: TransactionValue) -> bool:
 
 
 def _committed(value: TransactionValue) -> bool | None:
-    """How the transaction ended that the state tells of; None: it tells of none that has."""
+    """The outcome in the current state; None: it has none."""
     if value.state in (TransactionStatus.PREPARE_COMMIT, TransactionStatus.COMPLETE_COMMIT):
         return True
     return False if value.state in (TransactionStatus.PREPARE_ABORT, TransactionStatus.COMPLETE_ABORT) else None
@@ -363,7 +363,7 @@ def _complete(*, committed: bool) -> TransactionStatus:
 def _prepared(
     before: TransactionValue, *, commit: bool, fresh_producer_id: ProducerId, now_ms: int
 ) -> TransactionValue:
-    """The next transaction's id and epoch stand in the record from now on; `marker_of` tells those of the markers."""
+    """The record has the next transaction's id and epoch from now on; `marker_of` has those of the markers."""
     producer_id, epoch = _next_epoch(before, fresh_producer_id)
     return replace(
         before,
@@ -376,8 +376,8 @@ def _prepared(
 
 
 def _commit_of_nothing(command: EndTransaction, before: TransactionValue, now_ms: int) -> TransactionDecision[Ended]:
-    """Nothing changes, and it is written all the same: a coordinator that has been replaced, and does not know it, has
-    not heard that the transaction was begun. It cannot have this record replicated.
+    """The state stays the same and is still written: a replaced coordinator that does not know it yet may have missed
+    that the transaction was opened. It cannot replicate this record.
     """
     value = replace(before, updated_ms=now_ms)
     response = Ended(producer=_producer(value), was_open=False)
@@ -385,8 +385,8 @@ def _commit_of_nothing(command: EndTransaction, before: TransactionValue, now_ms
 
 
 def _abort_of_nothing(command: EndTransaction, before: TransactionValue, now_ms: int) -> TransactionDecision[Ended]:
-    """The producer gave up what it had sent. A batch of it that is still on its way, or the question whether it may be
-    appended, must not open a transaction under the epoch of the next one (KIP-890).
+    """The producer aborted what it had sent. A late batch of it, or its verification, must not open a transaction with
+    the epoch of the next one (KIP-890).
     """
     prepared = _prepared(before, commit=False, fresh_producer_id=command.fresh_producer_id, now_ms=now_ms)
     value = replace(prepared, state=TransactionStatus.COMPLETE_ABORT, former_committed=None)
@@ -395,8 +395,8 @@ def _abort_of_nothing(command: EndTransaction, before: TransactionValue, now_ms:
 
 
 def marker_of(value: TransactionValue) -> tuple[ProducerId, ProducerEpoch]:
-    """Under which id and epoch the markers of a decided end are written: the epoch above that of the transaction, so
-    that what is late of it is refused. Where its id's epochs are used up that is the one left for fencing.
+    """Id and epoch of the markers of a prepared end: the epoch above the transaction's, so that its late batches are
+    refused. With exhausted epochs it is the one reserved for fencing.
     """
     if value.previous_producer_id != NO_PRODUCER_ID and value.producer_epoch == 0:
         return value.previous_producer_id, ProducerEpoch(EPOCH_MAX + 1)
@@ -407,19 +407,19 @@ def _next_epoch(before: TransactionValue, fresh_producer_id: ProducerId) -> tupl
     if not needs_fresh_id(before):
         return before.producer_id, ProducerEpoch(before.producer_epoch + 1)
     if fresh_producer_id == NO_PRODUCER_ID:
-        raise ConcurrentTransactionsError("another producer id is being allocated: ask again")
+        raise ConcurrentTransactionsError("another producer id is being allocated; retry")
     return fresh_producer_id, ProducerEpoch(0)
 
 
 def _keep(command: InitProducer, before: TransactionValue, now_ms: int) -> TransactionDecision[TransactionalProducer]:
-    """Two-phase commit: the transaction stays open, under an epoch of the new producer's."""
+    """Two-phase commit: the transaction stays open, and the new producer gets its own epoch."""
     if before.timeout_ms != TWO_PHASE:
         raise InvalidTransactionStateError(
-            f"the transaction of {command.transactional_id!r} is none of an outside coordinator, and is not kept"
+            f"the transaction of {command.transactional_id!r} is not a two-phase commit; it cannot be kept"
         )
     if needs_fresh_id(before):
         raise InvalidTransactionStateError(
-            f"{command.transactional_id!r} has used up its epochs while its transaction was open: end it first"
+            f"{command.transactional_id!r} has exhausted its epochs in an open transaction; end it first"
         )
     value = replace(
         before, producer_epoch=ProducerEpoch(before.producer_epoch + 1), updated_ms=now_ms, former_committed=None
@@ -443,12 +443,12 @@ def _producer(value: TransactionValue) -> TransactionalProducer:
 
 
 def _being_ended(transactional_id: str) -> ConcurrentTransactionsError:
-    return ConcurrentTransactionsError(f"the transaction of {transactional_id!r} is being ended: ask again")
+    return ConcurrentTransactionsError(f"the transaction of {transactional_id!r} is still being completed; retry")
 
 
 def _fenced(transactional_id: str, epoch: ProducerEpoch, before: TransactionValue) -> ProducerFencedError:
     return ProducerFencedError(
-        f"producer epoch {epoch} of {transactional_id!r} is over, {before.producer_epoch} has begun",
+        f"stale producer epoch {epoch} of {transactional_id!r}; current is {before.producer_epoch}",
         field="producer_epoch",
         limit=before.producer_epoch,
     )

@@ -1,4 +1,4 @@
-"""The end of a transaction, as one partition is to learn of it."""
+"""Markers: what a partition's leader receives at the end of a transaction."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ class PartitionMarker(Struct, frozen=True, kw_only=True):
     producer_id: ProducerId
     producer_epoch: ProducerEpoch  # above that of the transaction
     marker: EndTransactionMarker
-    opens_next: bool = False  # the partition is part of the next transaction, and need not ask
+    opens_next: bool = False  # the partition is part of the next transaction; no verification is needed
 
 
 class MarkerOutcome(Struct, frozen=True):
-    error: StreamlogError | None = None  # None: written, and replicated
+    error: StreamlogError | None = None  # None: written and replicated
     ended: bool = False  # a transaction was open there
 
 
 class Grant(Struct, frozen=True, kw_only=True):
-    """What markers have said with `opens_next`."""
+    """What markers granted with `opens_next`."""
 
     producer_id: ProducerId
     producer_epoch: ProducerEpoch

@@ -1,4 +1,4 @@
-"""What the coordinator remembers of one transactional id: the newest record of the id counts, None deletes it."""
+"""What the coordinator stores for one transactional id: the newest record of the id is valid, None deletes it."""
 
 from __future__ import annotations
 
@@ -27,28 +27,30 @@ PREPARED: Final = frozenset({TransactionStatus.PREPARE_COMMIT, TransactionStatus
 
 
 class TransactionValue(Struct, frozen=True, kw_only=True):
-    """`partitions` is not empty only while ONGOING or PREPARE_*; `next_*` tells of something only in PREPARE_*."""
+    """`partitions` is empty except in ONGOING and PREPARE_*; `next_*` is used in PREPARE_* only."""
 
     producer_id: ProducerId
-    producer_epoch: ProducerEpoch  # that holds: of the markers in PREPARE_*, of the next transaction after it
-    previous_producer_id: ProducerId = NO_PRODUCER_ID  # when the epochs of one id were used up
+    producer_epoch: ProducerEpoch  # current one; in PREPARE_* that of the markers, and of the next transaction
+    previous_producer_id: ProducerId = NO_PRODUCER_ID  # set when the epochs of one id were exhausted
     timeout_ms: int  # of a transaction; TWO_PHASE: none
     state: TransactionStatus
     partitions: frozenset[TopicPartition] = frozenset()
     started_ms: int = NO_TIME  # wall clock
     updated_ms: int
-    next_partitions: frozenset[TopicPartition] = frozenset()  # of the transaction behind the one that is being ended
-    next_started_ms: int = NO_TIME  # NO_TIME: none is open there
-    former_committed: bool | None = None  # how the one before ended; known where this one was open before its markers
+    next_partitions: frozenset[TopicPartition] = frozenset()  # of the next transaction
+    next_started_ms: int = NO_TIME  # NO_TIME: none is open
+    former_committed: bool | None = (
+        None  # outcome of the previous one; set if this one was opened before its markers were written
+    )
 
     @property
     def has_next(self) -> bool:
-        """Whether a transaction is open behind the one that is being ended."""
+        """Whether the next transaction is open while this one is being completed."""
         return self.next_started_ms != NO_TIME
 
 
 TWO_PHASE: Final = -1
-"""As a time-out: an outside coordinator ends the transaction."""
+"""As a time-out: an external coordinator ends the transaction."""
 
 
 class TransactionRecord(NamedTuple):

@@ -1,12 +1,12 @@
-"""Who reads which partition of a group (SEMANTICS 9, KIP-848): pure functions of subscriptions and what is owned.
+"""Which member reads which partition (SEMANTICS 9, KIP-848): pure functions of subscriptions and current owners.
 
-    uniform      as even as can be, and as little moved as can be; `sticky` is its other name. The default.
-    range        for each topic by itself, runs of neighbouring partitions: equal indexes of several topics meet
-    roundrobin   all partitions in order, dealt out in a circle
+    uniform      balanced, with the fewest moves; also named `sticky`. The default.
+    range        for each topic, runs of adjacent partitions: equal indexes of several topics go together
+    roundrobin   all partitions in order, dealt out in turn
 
-What each of them keeps to (tests/groups/test_assignors.py):
+Properties of all (tests/groups/test_assignors.py):
 
-- Every partition of a topic that somebody subscribes to has exactly one owner, and that one subscribes to it.
+- Every partition of a subscribed topic has exactly one owner, which is subscribed to the topic.
 - Where all members subscribe to the same topics, their numbers of partitions differ by one at most (range: within each
   topic).
 - Equal arguments give equal assignments: nothing depends on the order in which members joined or a set is walked.

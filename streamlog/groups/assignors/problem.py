@@ -1,4 +1,4 @@
-"""What an assignor is given, and what it gives."""
+"""Input and output of an assignor."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from streamlog.model import PartitionId, TopicId
 
 
 class GroupPartition(NamedTuple):
-    """A partition by its topic's id: one that was deleted and made anew is another one."""
+    """A partition by its topic's id: that of a recreated topic is a different one."""
 
     topic_id: TopicId
     partition: PartitionId
 
 
 class Subscriber(Struct, frozen=True, kw_only=True):
-    """One member, as far as assigning goes."""
+    """One member, as an assignor sees it."""
 
     member_id: str
-    topics: frozenset[TopicId]  # that it subscribes to; those that do not exist are left out
+    topics: frozenset[TopicId]  # its subscription; topics that do not exist are ignored
     instance_id: str = ""  # `group.instance.id` of a static member
-    rack: str = ""  # empty: not told
-    owned: frozenset[GroupPartition] = frozenset()  # its target of before
+    rack: str = ""  # empty: unknown
+    owned: frozenset[GroupPartition] = frozenset()  # its previous target
 
 
 class TopicShape(Struct, frozen=True, kw_only=True):
     partition_count: int
-    racks: tuple[frozenset[str], ...] = ()  # of each partition's replicas; empty: not told
+    racks: tuple[frozenset[str], ...] = ()  # of each partition's replicas; empty: unknown
 
 
 Assignment: TypeAlias = Mapping[str, tuple[GroupPartition, ...]]
@@ -38,7 +38,7 @@ Assignment: TypeAlias = Mapping[str, tuple[GroupPartition, ...]]
 
 
 class Problem(Struct, frozen=True, dict=True):
-    """Members and topics are looked at in the order that `members` and `topic_ids` give, never in another."""
+    """Assignors visit members and topics in the order of `members` and `topic_ids` only."""
 
     subscribers: Mapping[str, Subscriber]
     topics: Mapping[TopicId, TopicShape]
@@ -50,7 +50,7 @@ class Problem(Struct, frozen=True, dict=True):
 
     @cached_property
     def topic_ids(self) -> tuple[TopicId, ...]:
-        """Those that exist and that somebody subscribes to, ascending."""
+        """Existing topics with a subscriber, ascending."""
         wanted = {topic_id for subscriber in self.members for topic_id in subscriber.topics}
         return tuple(sorted(topic_id for topic_id in wanted if topic_id in self.topics))
 

@@ -1,8 +1,8 @@
-"""For each topic by itself, runs of neighbouring partitions, the longer runs first (Kafka's RangeAssignor).
+"""For each topic, runs of adjacent partitions, the longer runs first (Kafka's RangeAssignor).
 
 With equal subscriptions and equal counts of partitions, partition n of every topic goes to the same member, which is
-what a join of two topics needs. So the members' order is one for all topics: a member keeps its place among those that
-were there before, and new ones come behind them, which moves less than an order by id would.
+what a join of two topics needs. So the order of members is the same for all topics: existing members keep their order,
+new ones follow, which moves less than an order by id would.
 """
 
 from __future__ import annotations
@@ -26,5 +26,5 @@ def assign_range(problem: Problem) -> Assignment:
 
 
 def _place(member: Subscriber) -> tuple[bool, int]:
-    """Where its runs began before."""
+    """Where its runs started so far."""
     return not member.owned, min((partition.partition for partition in member.owned), default=0)

@@ -1,4 +1,4 @@
-"""All partitions of all topics in order, dealt out in a circle; who does not subscribe to a topic is passed over."""
+"""All partitions of all topics in order, dealt out in turn; members not subscribed to a topic are skipped."""
 
 from __future__ import annotations
 

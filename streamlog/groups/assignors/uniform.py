@@ -1,14 +1,14 @@
-"""As even as can be, and with that as little moved as can be (Kafka's uniform assignor, KIP-848; `sticky` before it).
+"""Balanced, and among balanced assignments the one with the fewest moves (Kafka's uniform and `sticky` assignors).
 
-All members alike: each gets floor(partitions / members), the rest one more. Who owns more than that gives away, who
-owns less takes; a place for one more goes to those first who own so many. So exactly the surplus and what had no owner
-moves, and nothing else (`_keep`, `_share_out`).
+Equal subscriptions: each member gets floor(partitions / members), some one more. Members above their quota give
+partitions away, members below it receive; those that own most get the extra ones. So only the surplus and unowned
+partitions move (`_keep`, `_share_out`).
 
-Members that differ in what they subscribe to: keep what is owned, give what is free to whoever has least, those
-partitions first that have the fewest takers, then move partitions along chains of members until no chain leads from a
-member to one that has at least two less (`_level`): the fullest member is then as empty as it can be.
+Different subscriptions: keep what is owned, give each free partition to the subscriber with the fewest partitions,
+those with the fewest subscribers first, then move partitions along chains of members until no chain leads from a member
+to one with at least two partitions less (`_level`): this minimizes the largest share.
 
-Racks decide between equals alone: a member prefers partitions with a replica in its rack, and gives away others first.
+Racks only break ties: a member prefers partitions with a replica in its rack, and gives others away first.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def assign_uniform(problem: Problem) -> Assignment:
 
 
 def _what_is_owned(problem: Problem) -> dict[str, list[GroupPartition]]:
-    """What a member may keep: it exists, the member still subscribes to it, and nobody before it claims it."""
+    """What a member may keep: existing partitions of its subscription that no earlier member keeps."""
     taken: set[GroupPartition] = set()
     owned: dict[str, list[GroupPartition]] = {}
     for member in problem.members:
@@ -51,11 +51,11 @@ def _free(problem: Problem, owned: dict[str, list[GroupPartition]]) -> list[Grou
     return [p for topic_id in problem.topic_ids for p in problem.partitions_of(topic_id) if p not in taken]
 
 
-# -- all members alike
+# -- equal subscriptions
 
 
 def _quota(problem: Problem, owned: dict[str, list[GroupPartition]]) -> dict[str, int]:
-    """How many partitions each member gets. The places for one more go to those that own most."""
+    """How many partitions each member gets. Those that own most get the extra ones."""
     total = sum(problem.topics[topic_id].partition_count for topic_id in problem.topic_ids)
     size, longer = divmod(total, len(problem.members))
     fullest_first = sorted(problem.members, key=lambda member: -len(owned[member.member_id]))
@@ -63,7 +63,7 @@ def _quota(problem: Problem, owned: dict[str, list[GroupPartition]]) -> dict[str
 
 
 def _keep(problem: Problem, owned: dict[str, list[GroupPartition]]) -> list[GroupPartition]:
-    """Cut everybody down to the quota; what has no owner then."""
+    """Cut each member down to its quota; return the partitions without an owner."""
     quota = _quota(problem, owned)
     for member in problem.members:
         mine = owned[member.member_id]
@@ -74,7 +74,7 @@ def _keep(problem: Problem, owned: dict[str, list[GroupPartition]]) -> list[Grou
 
 
 def _share_out(problem: Problem, owned: dict[str, list[GroupPartition]], free: list[GroupPartition]) -> None:
-    """Fill everybody up to the quota: what is near first, then whatever is left."""
+    """Fill each member up to its quota: partitions in its rack first."""
     quota = _quota(problem, owned)
     wanting = [member for member in problem.members if len(owned[member.member_id]) < quota[member.member_id]]
     left = deque(free)
@@ -93,7 +93,7 @@ def _share_near(
     wanting: list[Subscriber],
     free: list[GroupPartition],
 ) -> list[GroupPartition]:
-    """Each partition to the emptiest wanting member of a rack that it has a replica in; those that found none."""
+    """Give each partition to the emptiest member below its quota in a rack with a replica; return the rest."""
     left = []
     for partition in free:
         near = [m for m in wanting if len(owned[m.member_id]) < quota[m.member_id] and problem.is_near(m, partition)]
@@ -104,7 +104,7 @@ def _share_near(
     return left
 
 
-# -- members that differ
+# -- different subscriptions
 
 
 def _give_to_the_emptiest(problem: Problem, owned: dict[str, list[GroupPartition]]) -> None:
@@ -164,7 +164,7 @@ def _walk_back(
         step = came_by[at.member_id]
         chain.append(step)
         at = step[0]
-    return chain  # from the end to the source: nobody gives what it has not got yet
+    return chain  # from the end to the source: no member gives a partition before it has it
 
 
 def _to_give(
@@ -174,6 +174,6 @@ def _to_give(
     topic_id: TopicId,
     taker: Subscriber,
 ) -> GroupPartition:
-    """One that the giver did not own before, if there is one: it moves anyway."""
+    """A partition that the giver did not own before, if any: it moves anyway."""
     candidates = [partition for partition in owned[giver.member_id] if partition.topic_id == topic_id]
     return min(candidates, key=lambda p: (p in giver.owned and p not in taker.owned, problem.is_near(giver, p), p))
