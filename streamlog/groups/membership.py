@@ -33,7 +33,7 @@ from streamlog.groups.assignors.problem import GroupPartition
 from streamlog.groups.decision import GroupContext, GroupDecision, MemberSessionTimer, RevocationTimer, SetMemberTimer
 from streamlog.groups.reconcile import reconcile
 from streamlog.groups.records import (
-    GONE_FOR_A_MOMENT,
+    AWAY,
     CurrentKey,
     CurrentValue,
     GroupKey,
@@ -168,7 +168,7 @@ def _admit(draft: Draft, command: MemberHeartbeat, context: GroupContext) -> Non
     member_id = _require_member(draft.group, command)
     if command.epoch == LEAVE:
         _remove(draft, member_id, context)
-    elif command.epoch == GONE_FOR_A_MOMENT:
+    elif command.epoch == AWAY:
         if not draft.group.members[member_id].instance_id:
             raise InvalidRequestError("only a member with an instance id may send epoch -2", field="member_epoch")
         _go_away(draft, member_id)
@@ -307,8 +307,8 @@ def _go_away(draft: Draft, member_id: str) -> None:
     group = draft.group
     current = group.current(member_id)
     away = CurrentValue(
-        epoch=GONE_FOR_A_MOMENT,
-        previous_epoch=GONE_FOR_A_MOMENT,
+        epoch=AWAY,
+        previous_epoch=AWAY,
         state=MemberState.STABLE,
         assigned=current.assigned,
         revoking=frozenset(),

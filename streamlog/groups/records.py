@@ -104,7 +104,7 @@ class OffsetValue(Struct, frozen=True, kw_only=True):
     commit_timestamp_ms: int
 
 
-GONE_FOR_A_MOMENT = -2
+AWAY = -2
 """As an epoch: a static member that left and is expected back within its session keeps its assignment."""
 
 Key: TypeAlias = GroupKey | MemberKey | TargetKey | TargetMemberKey | CurrentKey | OffsetKey

@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from streamlog.errors import InvariantError
 from streamlog.groups.assignors.problem import GroupPartition
 from streamlog.groups.records import (
-    GONE_FOR_A_MOMENT,
+    AWAY,
     CurrentKey,
     CurrentValue,
     GroupKey,
@@ -67,7 +67,7 @@ class Group(Struct):
 
     def is_away(self, member_id: str) -> bool:
         """A static member that is expected back."""
-        return self.current(member_id).epoch == GONE_FOR_A_MOMENT
+        return self.current(member_id).epoch == AWAY
 
     @property
     def is_settled(self) -> bool:

@@ -17,7 +17,7 @@ from streamlog.errors import StreamlogError
 from streamlog.groups import committing
 from streamlog.groups.assignors.problem import GroupPartition
 from streamlog.groups.committing import CommitOffsets, Committer, OffsetToCommit
-from streamlog.groups.records import GONE_FOR_A_MOMENT
+from streamlog.groups.records import AWAY
 from streamlog.model import NO_LEADER_EPOCH, Offset, TopicPartition
 
 from .rig import Coordinator, FakeTopics, Member, settle
@@ -111,7 +111,7 @@ class Life:
         """A static member goes and comes back under another id."""
         member = self._any([m for m in self._members if m.instance_id and m.epoch])
         if member is not None:
-            self._coordinator.heartbeat(member.request(epoch=GONE_FOR_A_MOMENT))
+            self._coordinator.heartbeat(member.request(epoch=AWAY))
             self._members.remove(member)
             self._made += 1
             self._members.append(replace(member, member_id=f"m{self._made}", epoch=0, reads=frozenset()))

@@ -17,7 +17,7 @@ from streamlog.errors import (
 from streamlog.groups.decision import MemberSessionTimer, RevocationTimer
 from streamlog.groups.membership import HeartbeatAnswer, MemberHeartbeat, RemoveMember
 from streamlog.groups.reconcile import is_behind
-from streamlog.groups.records import GONE_FOR_A_MOMENT, MemberState
+from streamlog.groups.records import AWAY, MemberState
 
 from .rig import SETTINGS, Coordinator, FakeTopics, Member, settle
 
@@ -220,7 +220,7 @@ def test_a_static_member_that_returns_keeps_its_partitions_and_nobody_notices() 
     a, b = Member(coordinator, "a", instance_id="one"), Member(coordinator, "b")
     settle(a, b)
     epoch, before = coordinator.group().epoch, a.reads
-    coordinator.heartbeat(a.request(epoch=GONE_FOR_A_MOMENT))
+    coordinator.heartbeat(a.request(epoch=AWAY))
     assert coordinator.timers[MemberSessionTimer("g", "a")] == 45_000
     settle(b)
     assert len(b.reads) == 2
@@ -266,7 +266,7 @@ def test_what_is_refused_changes_nothing() -> None:
     with pytest.raises(GroupMaxSizeReachedError):
         Member(coordinator, "b").beat()
     with pytest.raises(InvalidRequestError):
-        coordinator.heartbeat(a.request(epoch=GONE_FOR_A_MOMENT))
+        coordinator.heartbeat(a.request(epoch=AWAY))
     with pytest.raises(UnknownMemberIdError):
         coordinator.heartbeat(MemberHeartbeat(group="g", member_id="c", epoch=3))
     assert len(coordinator.log) == written

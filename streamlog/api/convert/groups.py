@@ -26,7 +26,7 @@ from streamlog.errors import InvalidGroupIdError, InvalidRequestError, Streamlog
 from streamlog.groups.assignors.problem import GroupPartition
 from streamlog.groups.committing import CommitOffsets, Committer, OffsetToCommit
 from streamlog.groups.membership import HeartbeatAnswer, MemberHeartbeat, MemberSubscription
-from streamlog.groups.records import GONE_FOR_A_MOMENT, OffsetValue
+from streamlog.groups.records import AWAY, OffsetValue
 from streamlog.model import INT32_MAX, NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP, Offset, TopicId, TopicPartition
 
 GROUP_LENGTH_MAX: Final = 249
@@ -68,7 +68,7 @@ def heartbeat(message: pb.GroupHeartbeatRequest, host: str) -> MemberHeartbeat:
     return MemberHeartbeat(
         group=group_id(message.group),
         member_id=member_id(message.member_id),
-        epoch=at_least(message.member_epoch, GONE_FOR_A_MOMENT, "member_epoch"),
+        epoch=at_least(message.member_epoch, AWAY, "member_epoch"),
         instance_id=text(message.instance_id, "instance_id", length_max=INSTANCE_ID_LENGTH_MAX),
         subscription=subscription,
         owned=owned,
