@@ -1,7 +1,7 @@
-"""Traps for what node code must not reach from inside a simulation: the real clock, chance, threads, sockets.
+"""Traps for what node code must not use inside a simulation: the real clock, randomness, threads, sockets.
 
-A trap sits on a module's attribute. `from time import monotonic` was bound before, and C code never looks: what the
-traps miss, the lint finds (lint.py, and the import rules of tests/test_layering.py).
+A trap replaces a module's attribute. It misses `from time import monotonic`, which was bound before, and C code; the
+lint finds those (lint.py, and the import rules of tests/test_layering.py).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TRAPS: Final[tuple[tuple[Any, str], ...]] = (
 
 
 class NonDeterminismError(AssertionError):
-    """Something reached past its ports: names it."""
+    """Code called something outside its ports; the message names it."""
 
 
 @contextmanager
@@ -50,7 +50,7 @@ def traps() -> Iterator[None]:
 def _trap(name: str, real: Callable[..., object]) -> Callable[..., object]:
     def refuse(*args: object, **kwargs: object) -> object:
         caller: str = sys._getframe(1).f_globals.get("__name__", "")
-        if caller.partition(".")[0] == "logging":  # stamps its records, and nobody decides by that
+        if caller.partition(".")[0] == "logging":  # stamps its records; no code depends on it
             return real(*args, **kwargs)
         _raise(name, caller)
 

@@ -1,7 +1,7 @@
-"""One call over a simulated connection, seen from its two ends, with gRPC's semantics.
+"""One call over a simulated connection, with its two ends and gRPC's semantics.
 
-Frames up: open, messages, half-close, cancel. Down: messages, status. Both ways: credit, by which a reader lets the
-sender go on. An end is over once it has a status; the client's is what `recv` tells, the server's only says why the
+Frames to the server: open, messages, half-close, cancel. To the client: messages, status. Both ways: flow-control
+credit. An end is closed once it has a status; the client's is raised by `recv`, the server's is only the reason why the
 handler was cancelled.
 """
 
@@ -20,24 +20,24 @@ from streamlog.sim.process import Process
 WINDOW_BYTES: Final = 65_536
 """HTTP/2's initial window: what a sender may have unread, give or take one message."""
 FRAME_BYTES: Final = 5
-"""gRPC's prefix of a message: an empty one takes room as well."""
+"""gRPC's prefix of a message: an empty one counts too."""
 
 _OK: Final = RpcError(Status.OK)
 
 
 class CallEnd:
-    """What both ends have in common: the Stream that code sees, and the frames that come in."""
+    """Common part of both ends: the Stream port, and the incoming frames."""
 
     def __init__(self, process: Process, wire: Wire, rng: random.Random, message_bytes_max: int) -> None:
         self.process = process
-        self.wire = wire  # away from here
+        self.wire = wire  # to the peer
         self.peer: Any = None  # the other CallEnd; frames are calls of its methods, delivered by the wire
-        self.status: RpcError | None = None  # None while the call goes on
+        self.status: RpcError | None = None  # None while the call is open
         self._rng = rng
         self._message_bytes_max = message_bytes_max
         self._inbox: deque[bytes] = deque()
-        self._unread_bytes = 0  # sent, and no credit come back
-        self._owed_bytes = 0  # received, and no credit given
+        self._unread_bytes = 0  # sent, no credit received yet
+        self._owed_bytes = 0  # received, no credit sent yet
         self._half_closed = False  # the peer sends no more
         self._done_sending = False
         self._waiters: list[asyncio.Future[None]] = []
@@ -88,14 +88,14 @@ class CallEnd:
         return None
 
     def _owe(self, size: int) -> None:
-        """Give credit back by the half window, as HTTP/2 does, not by the message."""
+        """Send credit by the half window, as HTTP/2 does, not for each message."""
         self._owed_bytes += size
         if self._owed_bytes >= WINDOW_BYTES // 2:
             owed, self._owed_bytes = self._owed_bytes, 0
             self.wire.put(lambda: self.peer.on_credit(owed))
 
     async def done_sending(self) -> None:
-        """Overridden by the side that can."""
+        """Overridden by the client's end."""
 
     def give_up(self) -> None:
         """A send or recv was cancelled."""
@@ -144,7 +144,7 @@ class CallEnd:
         self._wake()
 
     def end(self, status: RpcError) -> None:
-        """Over, unless it is over already. What arrived before can still be received, but after a cancellation."""
+        """Close, unless closed. Messages that arrived before can still be received, except after a cancellation."""
         if self.status is not None:
             return
         self.status = status
@@ -168,7 +168,7 @@ class ClientEnd(CallEnd):
         self.wire.put(lambda: self.peer.abandon())
 
     def hang_up(self) -> None:
-        """Cancel the call, if it is not over."""
+        """Cancel the call, if it is open."""
         if self.status is None:
             self.end(RpcError(Status.CANCELLED, "cancelled by the caller"))
             self.wire.put(lambda: self.peer.abandon())
@@ -176,7 +176,7 @@ class ClientEnd(CallEnd):
 
 class ServerEnd(CallEnd):
     task: asyncio.Task[None] | None = None  # runs the handler
-    _gave_up = False  # the handler has no use of the stream any more, but may still answer
+    _gave_up = False  # the handler no longer uses the stream, but may still answer
 
     def _ended(self) -> bool:
         return self.status is not None or self._half_closed
@@ -191,7 +191,7 @@ class ServerEnd(CallEnd):
             self.end(RpcError(Status.CANCELLED, "an earlier send or recv was cancelled"))
 
     def answer(self, status: RpcError | None) -> None:
-        """The handler is over: tell the client, unless it has gone."""
+        """The handler has ended: send its status, unless the client is disconnected."""
         if self.status is None or self._gave_up:
             self._gave_up = False
             self.end(status or _OK)
@@ -202,12 +202,12 @@ class ServerEnd(CallEnd):
         self._cancel_handler()
 
     def shut(self) -> None:
-        """The server closes and waits no longer."""
+        """The server closes at once."""
         self.answer(RpcError(Status.UNAVAILABLE, "the server is closing"))
         self._cancel_handler()
 
     def abandon(self) -> None:
-        """The client cancelled, its deadline passed, or the connection is gone."""
+        """The client cancelled, its deadline passed, or the connection is closed."""
         self.end(RpcError(Status.CANCELLED, "the caller disconnected"))
         self._cancel_handler()
 

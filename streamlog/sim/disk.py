@@ -24,13 +24,13 @@ SYNC_S: Final = (2e-4, 4e-3)
 
 
 class DiskFaults(Struct, kw_only=True):
-    """What may be turned on. All at their defaults: a healthy disk."""
+    """Faults that can be enabled. By default the disk is healthy."""
 
     capacity_bytes: int = 1 << 40
-    sync_errors: int = 0  # so many of the next syncs raise EIO, and what they were to write is gone
-    read_errors: int = 0  # so many of the next reads raise EIO
-    write_errors: int = 0  # so many of the next writes raise EIO after a prefix
-    slow: float = 1.0  # factor on what a sync or an awaited read takes
+    sync_errors: int = 0  # this many of the next syncs raise EIO and lose their data
+    read_errors: int = 0  # this many of the next reads raise EIO
+    write_errors: int = 0  # this many of the next writes raise EIO after a prefix
+    slow: float = 1.0  # factor on the duration of syncs and awaited reads
     cold: float = 0.1  # share of try_pread that finds its pages out of the cache
 
 
@@ -39,7 +39,7 @@ class Lock(Protocol):
 
 
 class DiskStats(Struct, kw_only=True):
-    """How often the faults that need luck have struck: a test of many seeds looks whether it tested anything."""
+    """How often random faults have occurred: a test of many seeds checks that it tested anything."""
 
     syncs: int = 0
     power_cuts: int = 0
@@ -55,7 +55,7 @@ class SimDisk:
         self.root = DirectoryNode(number=0)
         self._dirty_files: dict[int, FileNode] = {}  # by number, in the order in which they became dirty
         self._dirty_directories: dict[int, DirectoryNode] = {}
-        self.locks: dict[str, Lock] = {}  # by path; one whose process is dead is free
+        self.locks: dict[str, Lock] = {}  # by path; the lock of a dead process is free
         self._used_pages = 0
         self._inodes = 0
 
@@ -149,7 +149,7 @@ class SimDisk:
         return max(0, self.faults.capacity_bytes - self.used_bytes())
 
     def _charge(self, node: FileNode, pages: int) -> None:
-        """`node` takes so many pages more. What an unlinked file takes is not counted."""
+        """`node` uses this many more pages. Unlinked files are not counted."""
         if node.links:
             self._used_pages += pages
 
@@ -216,28 +216,28 @@ class SimDisk:
             self.faults.read_errors -= 1
             raise os_error(errno.EIO, "read")
 
-    # Syncs: what the device does at their end.
+    # Syncs: their effect when they end.
 
     def sync_s(self) -> float:
-        """How long the next one takes, in virtual seconds."""
+        """Duration of the next sync, in virtual seconds."""
         return self.rng.uniform(*SYNC_S) * self.faults.slow
 
     def sync_file(self, node: FileNode, upto: int) -> None:
-        """Make the changes numbered up to `upto` durable. OSError(EIO): they are gone."""
+        """Make the changes numbered up to `upto` durable. OSError(EIO): they are lost."""
         fails = self._sync_fails()
         self._settle_file(node, upto, fails=fails)
         if fails:
             raise os_error(errno.EIO, "sync")
 
     def sync_directory(self, node: DirectoryNode, last: NameChange | None) -> None:
-        """Make the changes up to `last` durable. OSError(EIO): no change of this directory will be any more."""
+        """Make the changes up to `last` durable. OSError(EIO): later changes of this directory are never durable."""
         fails = self._sync_fails()
         self._settle_directory(node, last, fails=fails)
         if fails:
             raise os_error(errno.EIO, "sync")
 
     def unsynced(self) -> tuple[list[tuple[FileNode, int]], list[tuple[DirectoryNode, NameChange]]]:
-        """What `sync_everything` has to take if it is to cover all that was done until now."""
+        """The argument of `sync_everything` that covers all changes so far."""
         files = [(node, node.changes) for node in self._dirty_files.values()]
         return files, [(node, node.pending[-1]) for node in self._dirty_directories.values() if node.pending]
 
@@ -269,10 +269,10 @@ class SimDisk:
         if not node.pending:
             self._dirty_directories.pop(node.number, None)
 
-    # What no process does.
+    # Faults.
 
     def power_cut(self) -> None:
-        """Back to what is durable, and a seeded part of what is not. The processes must be dead."""
+        """Keep what is durable and a random part of the rest. The processes must be dead."""
         self.stats.power_cuts += 1
         for directory in list(self._dirty_directories.values()):
             kept = self.rng.randint(0, len(directory.pending))
@@ -291,7 +291,7 @@ class SimDisk:
                 self._used_pages += node.pages()
 
     def replace(self) -> None:
-        """A new disk is in the machine, and empty. The processes must be dead."""
+        """Replace the disk by an empty one. The processes must be dead."""
         self.root = DirectoryNode(number=0)
         self._dirty_files.clear()
         self._dirty_directories.clear()
@@ -299,7 +299,7 @@ class SimDisk:
         self._used_pages = self._inodes = 0
 
     def damage(self, path: str, offset: int, data: bytes) -> None:
-        """Overwrite bytes behind everybody's back, in the cache and on the platter: bit rot, a stray write."""
+        """Overwrite bytes in the cache and on the platter, unnoticed: bit rot, a stray write."""
         node = self.find(path)
         if isinstance(node, DirectoryNode):
             raise os_error(errno.EISDIR, path)
@@ -310,7 +310,7 @@ class SimDisk:
 
 
 def walk_durable(root: DirectoryNode) -> Iterator[Node]:
-    """Every node that a durable path leads to, directories before what is in them, in the order of their names."""
+    """Every node with a durable path, directories before their content, by name."""
     pending: list[Node] = [root]
     while pending:
         node = pending.pop()
@@ -320,12 +320,12 @@ def walk_durable(root: DirectoryNode) -> Iterator[Node]:
 
 
 def split(path: str) -> list[str]:
-    """The names of an absolute path. ValueError for any other: node code builds its paths, nobody sends them."""
+    """The names of an absolute path. ValueError for any other: paths come from node code, not from clients."""
     if not path.startswith("/") or "\0" in path or ".." in path.split("/"):
         raise ValueError(f"not an absolute path: {path!r}")
     return [name for name in path.split("/") if name not in ("", ".")]
 
 
 def os_error(number: int, path: str) -> OSError:
-    """As the kernel's: its class follows from the number."""
+    """As of the kernel: the class follows from the number."""
     return OSError(number, os.strerror(number), path)

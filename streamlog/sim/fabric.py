@@ -1,17 +1,17 @@
-"""The network between simulated hosts: links, connections, and what can go wrong with them.
+"""The network between simulated hosts: links, connections, and their faults.
 
-A connection is two wires. A wire is FIFO with its own random delays, so frames of different connections overtake one
-another and frames of one never do. What the wires carry is the calls' affair (call.py).
+A connection is two wires. A wire is FIFO with its own random delays, so frames of different connections can overtake
+each other and frames of one cannot. What the wires carry is defined in call.py.
 
-- A blocked link (one way) holds frames, as TCP does with what it cannot send. When it has been blocked for
-  `keepalive_s`, who has connected over it finds out and lets go. Who was connected to is told when the way is free, or
-  finds out after `server_keepalive_s`: until then it holds an end that nobody has the other one of.
-- A reset loses all that is in flight.
-- A process that dies on a host that lives says so at once (RST); a host without power says nothing, until the
-  keep-alive of the other end finds out. The same goes for a process that is stopped (SIGSTOP).
-- A frame that reaches a living host where nobody holds the connection any more is answered by a reset.
+- A blocked link (one way) holds frames, as TCP does. After `keepalive_s` the clients of its connections close them. The
+  server is notified when the link is unblocked, or times out after `server_keepalive_s`: until then it has a half-open
+  connection.
+- A reset loses everything in flight.
+- When a process dies on a running host, its peers get a reset at once (RST). After a power cut they get nothing until
+  their keep-alive times out; the same goes for a stopped process (SIGSTOP).
+- A frame for a connection that the running host no longer has is answered by a reset.
 
-Everything here runs outside all processes: frames arrive at a process that is paused or about to die.
+Everything here runs outside all processes: frames arrive even at a process that is paused or about to die.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from streamlog.sim.loop import SimLoop
 from streamlog.sim.process import Process
 
 Link: TypeAlias = tuple[str, str]
-"""From one host to another; the way back is another link."""
+"""From one host to another; the way back is a second link."""
 
 KEEPALIVE_S: Final = 4.0
 """Keep-alive time plus time-out of `ports.grpc_adapter.settings`: of who has connected."""
 SERVER_KEEPALIVE_S: Final = 12.0
-"""Likewise, of who was connected to."""
+"""The same of a server."""
 CONNECT_S: Final = 2.0
-"""How long an attempt to connect waits for an answer."""
+"""Time-out of a connection attempt."""
 DELAY_S: Final = (2e-4, 1.2e-3)
 STALL_CHANCE: Final = 0.03
 STALL_S: Final = 0.05
-"""Of a frame, and how long at most: a retransmission, a busy kernel."""
+"""Longest extra delay of a frame: a retransmission, a busy kernel."""
 
 
 class Endpoint(Protocol):
@@ -47,12 +47,12 @@ class Endpoint(Protocol):
     def process(self) -> Process: ...
 
     def lost(self, why: str) -> None:
-        """The connection is gone; called once at most, and not in a dead process."""
+        """The connection is closed; called once at most, never in a dead process."""
         ...
 
 
 class Wire:
-    """One direction of one connection. What is put on it at one instant arrives at one instant, as one segment."""
+    """One direction of a connection. Frames sent at one instant arrive together, as one segment."""
 
     def __init__(self, connection: SimConnection, link: Link) -> None:
         self.link = link
@@ -77,7 +77,7 @@ class Wire:
         self.arm()
 
     def arm(self) -> None:
-        """See to it that the first frame is delivered when it is due, unless the link is blocked."""
+        """Schedule the delivery of the first frame, unless the link is blocked."""
         if self._frames and not self._armed and self.link not in self._fabric.blocked:
             self._armed = True
             self._fabric.at(max(self._frames[0][0], self._fabric.loop.now), self._pump)
@@ -91,7 +91,7 @@ class Wire:
             self._fabric.frames += 1
             if not self._connection.refuse(self.link[1]):
                 for deliver in deliveries:
-                    if self._connection.open:  # what came before may have ended it
+                    if self._connection.open:  # an earlier frame may have closed it
                         deliver()
         self.arm()
 
@@ -100,14 +100,14 @@ class Wire:
 
 
 class SimConnection:
-    """Open until it is reset; then both ends are told, each if its process still lives. Or until the client's end alone
-    has let go: the server's end is told later.
+    """Open until it is reset, which notifies both ends whose process still runs; or until the client's end closes it,
+    of which the server's end is notified later.
     """
 
     def __init__(self, fabric: Fabric, client_host: str, client: Endpoint, server_host: str, server: Endpoint) -> None:
         self.fabric = fabric
         self.open = True
-        self._server_knows = False
+        self._server_notified = False
         self.client_host, self.server_host = client_host, server_host
         self.client, self.server = client, server
         self.up = Wire(self, (client_host, server_host))
@@ -121,7 +121,7 @@ class SimConnection:
         return process in (self.client.process, self.server.process)
 
     def refuse(self, host: str) -> bool:
-        """A frame has come to `host`. If its process there is dead the frame is lost, and answered by a reset."""
+        """Whether a frame for `host` is lost because its process is dead; it is answered by a reset."""
         end = self.client if host == self.client_host else self.server
         if end.process.alive:
             return False
@@ -132,20 +132,20 @@ class SimConnection:
     def reset(self, why: str) -> None:
         if self.open:
             self._close()
-            self._tell(self.client, why)
-            self.tell_server(why)
+            self._notify(self.client, why)
+            self.notify_server(why)
 
-    def let_go(self, why: str) -> None:
-        """The client's end does, and says so."""
+    def close_client(self, why: str) -> None:
+        """Close at the client's end, which notifies the server."""
         if self.open:
             self._close()
-            self._tell(self.client, why)
-            self.fabric.tell_server_later(self)
+            self._notify(self.client, why)
+            self.fabric.notify_server_later(self)
 
-    def tell_server(self, why: str) -> None:
-        if not self._server_knows:
-            self._server_knows = True
-            self._tell(self.server, why)
+    def notify_server(self, why: str) -> None:
+        if not self._server_notified:
+            self._server_notified = True
+            self._notify(self.server, why)
 
     def _close(self) -> None:
         self.open = False
@@ -153,13 +153,13 @@ class SimConnection:
         self.down.clear()
         self.fabric.connections.remove(self)
 
-    def _tell(self, end: Endpoint, why: str) -> None:
+    def _notify(self, end: Endpoint, why: str) -> None:
         if end.process.alive:
             end.lost(why)
 
 
 class SimListener(Protocol):
-    """What serves at an address."""
+    """A server at an address."""
 
     @property
     def process(self) -> Process: ...
@@ -168,7 +168,7 @@ class SimListener(Protocol):
 
 
 class Fabric:
-    """One a simulation. The nemesis's handles: block, heal, reset, slow, dark."""
+    """One for each simulation. The nemesis uses block, heal, reset, slow, dark."""
 
     def __init__(self, loop: SimLoop, rng: random.Random) -> None:
         self.loop = loop
@@ -180,7 +180,7 @@ class Fabric:
         self.frames = 0  # delivered
         self.listeners: dict[str, SimListener] = {}  # by address
         self.connections: list[SimConnection] = []  # open ones, oldest first
-        self._left: list[SimConnection] = []  # by the client, and the way to the server is blocked
+        self._left: list[SimConnection] = []  # closed by the client while the link to the server is blocked
         self.blocked: dict[Link, float] = {}  # link -> since when
         self.dark: dict[str, bool] = {}  # hosts without power; a dict as an ordered set
         self._context = contextvars.copy_context()
@@ -202,32 +202,32 @@ class Fabric:
         self.at(self.loop.now + delay_s, action)
 
     def answers(self, source: str, target: str) -> bool:
-        """Whether a connection attempt gets any answer, be it a refusal."""
+        """Whether a connection attempt gets a response, including a refusal."""
         return (source, target) not in self.blocked and (target, source) not in self.blocked and target not in self.dark
 
     # Faults.
 
     def block(self, source: str, target: str) -> None:
-        """One way: frames from `source` to `target` wait until `heal`. Call it for both ways for a full cut."""
+        """One way: frames from `source` to `target` wait until `heal`. Block both ways for a partition."""
         since = self.blocked.setdefault((source, target), self.loop.now)
         self.after(self.keepalive_s, lambda: self._expire((source, target), since))
 
     def _expire(self, link: Link, since: float) -> None:
         if self.blocked.get(link) == since:
             for connection in [c for c in self.connections if c.touches(link)]:
-                connection.let_go("keepalive timed out")
+                connection.close_client("keepalive timed out")
 
-    def tell_server_later(self, connection: SimConnection) -> None:
-        """That its client has let go."""
+    def notify_server_later(self, connection: SimConnection) -> None:
+        """Notify it that its client has closed the connection."""
         if connection.up.link in self.blocked:
             self._left.append(connection)
             rest_s = max(0.0, self.server_keepalive_s - self.keepalive_s)
-            self.after(rest_s, lambda: connection.tell_server("keepalive timed out"))
+            self.after(rest_s, lambda: connection.notify_server("keepalive timed out"))
         else:
-            self.after(self.delay_s(), lambda: connection.tell_server("connection reset by peer"))
+            self.after(self.delay_s(), lambda: connection.notify_server("connection reset by peer"))
 
     def heal(self, links: Iterable[Link] | None = None) -> None:
-        """Open these links, or all; what waited goes on."""
+        """Unblock these links, or all; held frames are delivered."""
         for link in list(self.blocked) if links is None else links:
             self.blocked.pop(link, None)
         for connection in self.connections:
@@ -235,29 +235,29 @@ class Fabric:
             connection.down.arm()
         left, self._left = self._left, []
         for connection in left:
-            self.tell_server_later(connection)
+            self.notify_server_later(connection)
 
     def reset(self, one: str, other: str) -> None:
         """Cut every connection between two hosts; new ones are possible at once."""
         self._reset(lambda connection: connection.touches((one, other)), "connection reset")
 
     def silence(self, process: Process) -> None:
-        """The process has been stopped (SIGSTOP): who talks to it finds out by the keep-alive."""
-        self.after(self.keepalive_s, lambda: self._let_go_of(process))
+        """The process has been stopped (SIGSTOP): its peers' keep-alives time out."""
+        self.after(self.keepalive_s, lambda: self._close_clients_of(process))
         self.after(self.server_keepalive_s, lambda: self._give_up(process))
 
-    def _let_go_of(self, process: Process) -> None:
-        """Who has connected to it."""
+    def _close_clients_of(self, process: Process) -> None:
+        """Close its clients' connections."""
         if process.paused:
             for connection in [c for c in self.connections if c.server.process is process]:
-                connection.let_go("keepalive timed out")
+                connection.close_client("keepalive timed out")
 
     def _give_up(self, process: Process) -> None:
         if process.paused:
             self._reset_of(process, "keepalive timed out")
 
     def died(self, process: Process, host: str) -> None:
-        """Called in the moment of death. Without power nobody says good-bye."""
+        """Called when the process dies. Without power no reset is sent."""
         for address in [a for a, listener in self.listeners.items() if listener.process is process]:
             del self.listeners[address]
         if host in self.dark or any(host in link for link in self.blocked):
@@ -272,8 +272,8 @@ class Fabric:
     def _reset_of(self, process: Process, why: str) -> None:
         self._reset(lambda connection: connection.held_by(process), why)
 
-    def _reset(self, doomed: Callable[[SimConnection], bool], why: str) -> None:
-        for connection in [c for c in self.connections if doomed(c)]:
+    def _reset(self, matches: Callable[[SimConnection], bool], why: str) -> None:
+        for connection in [c for c in self.connections if matches(c)]:
             connection.reset(why)
 
 

@@ -1,11 +1,11 @@
-"""Faults as data: a plan is drawn whole before the run, so that it can be printed, cut down and run again.
+"""Faults as data: a plan is drawn completely before the run, so that it can be printed, shortened and repeated.
 
-`lasts` is the fault's one number: seconds until it is mended, or, for a jump of the clock, what it jumps by. A target
-is a host's name, or a role such as "leader" that is looked up when the fault strikes: most bugs live around the
-leader, and a name that is drawn beforehand seldom hits it.
+`lasts` is the fault's one number: seconds until it is repaired or, for a clock jump, its size. A target is a host's name
+or a role such as "leader" that is resolved when the fault occurs: most bugs are around the leader, and a name drawn
+beforehand rarely hits it.
 
-Two faults that must meet to show a bug hardly ever do by chance, so some kinds are recipes of two. And no two seeds run
-on the same hardware: unequal speeds open windows that equal ones never do.
+Two faults that must coincide to show a bug rarely do at random, so some kinds combine two. Each seed has its own
+hardware: unequal speeds open race windows that equal speeds do not.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class FaultKind(enum.Enum):
     CRASH = enum.auto()  # kill -9; back after `lasts`
     POWER = enum.auto()  # power cut; back after `lasts`
     POWER_ALL = enum.auto()  # of every node at once
-    CRASH_THEN_POWER = enum.auto()  # what kill -9 left in the page cache is recovered, used, and then lost
+    CRASH_THEN_POWER = enum.auto()  # the page cache left by kill -9 is recovered, used, then lost
     POWER_ALL_WIPE = enum.auto()  # of every node at once; the target comes back with a new, empty disk
     POWER_STAGGERED = enum.auto()  # all lose power; the target is back first, and for a while alone
     SLOW_THEN_POWER = enum.auto()  # much is unsynced when the power goes
@@ -32,19 +32,19 @@ class FaultKind(enum.Enum):
     CUT = enum.auto()  # between target and other, both ways
     CUT_IN = enum.auto()  # from other to target only
     CUT_OUT = enum.auto()  # from target to other only
-    ISOLATE = enum.auto()  # the target from everybody, clients too
+    ISOLATE = enum.auto()  # the target from all hosts, clients too
     FLAP = enum.auto()  # four short cuts in a row: a leader loses and regains its followers
     RESET = enum.auto()  # the connections between target and other
     SLOW_DISK = enum.auto()  # a hundred times
     SLOW_NETWORK = enum.auto()  # thirty times, all of it
-    SYNC_ERROR = enum.auto()  # the next sync fails and takes its pages with it
+    SYNC_ERROR = enum.auto()  # the next sync fails and loses its pages
     READ_ERROR = enum.auto()  # the next read fails
     FULL_DISK = enum.auto()  # for `lasts`
     CLOCK_JUMP = enum.auto()  # the target's wall clock, by (`lasts` - 1) * 1000 s
 
 
 SURVIVABLE: Final = tuple(kind for kind in FaultKind if kind is not FaultKind.POWER_ALL_WIPE)
-"""Those that may come in any number and in any mix. A disk may be lost once, by a node that has no vote."""
+"""Kinds that a plan may mix in any number. A disk may be lost once, by a node that is not a voter."""
 
 
 class Fault(Struct, frozen=True, order=True):
@@ -75,9 +75,9 @@ def draw_plan(
     kinds: Sequence[FaultKind] = SURVIVABLE,
     kinds_max: int = 6,
 ) -> list[Fault]:
-    """Swarm testing: each seed draws its own few kinds and its own rate, for a mix of all of them at once is tame.
+    """Swarm testing: each seed draws a few kinds and a rate of its own, which finds more than a mix of all kinds.
 
-    `targets` may hold roles, and the same one twice for twice the weight; `hosts` are what `other` is drawn from.
+    `targets` may contain roles, and repetitions for more weight; `other` is drawn from `hosts`.
     """
     chosen = rng.sample(list(kinds), rng.randint(1, min(kinds_max, len(kinds))))
     gap_s, plan, now = rng.choice(GAPS_S), [], from_s
@@ -89,7 +89,7 @@ def draw_plan(
 
 
 class Hardware(Struct, frozen=True, kw_only=True):
-    """What the machines of one seed are like when nothing is wrong: factors on the simulation's own speeds."""
+    """Speeds of the machines of one seed without faults: factors on the default delays."""
 
     disk_slow: Mapping[str, float]
     network_slow: float

@@ -1,4 +1,4 @@
-"""SimFileSystem: the disk port as one process holds it. The model behind it: disk.py.
+"""SimFileSystem: the disk port of one process. The model behind it: disk.py.
 
 Every call asks the process first: code of a dead one gets Killed. A call that changes something burns the process's
 fuse (process.py), and so does the end of a sync, so a test can cut the power before each of them.
@@ -27,7 +27,7 @@ class SimMapping:
     def __init__(self, process: Process, node: FileNode, size: int) -> None:
         self._process = process
         self._node = node
-        self._memory = mmap.mmap(-1, size)  # anonymous: pages that nobody touches do not exist
+        self._memory = mmap.mmap(-1, size)  # anonymous: untouched pages take no memory
         self._writable = memoryview(self._memory)
         self._window = Window(self._writable, process)
         self._window.fill(node.cache)
@@ -146,7 +146,7 @@ class SimLock:
 
 
 class SimFileSystem:
-    """One process's way to one disk."""
+    """The access of one process to one disk."""
 
     def __init__(self, disk: SimDisk, process: Process) -> None:
         self._disk = disk

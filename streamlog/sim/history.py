@@ -1,8 +1,8 @@
-"""What clients did and what came of it: the rows that the invariants are checked against.
+"""Operation histories of clients (as in Jepsen), which the invariants are checked against.
 
-A row is opened when the operation is invoked and closed once: OK (it was carried out), FAIL (it was not, for certain),
-INFO (nobody knows: a time-out, a broken connection). A row that is never closed is INFO too. Each value is unique, so
-that a record that is read can be traced to the one row that sent it.
+A row is opened when the operation is invoked and closed once: OK (it was carried out), FAIL (it certainly was not),
+INFO (unknown: a time-out, a broken connection). A row that is never closed counts as INFO. Values are unique, so that
+each record read can be traced to the row that sent it.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class OperationHistory(Struct):
         row.offset, row.epoch = offset, epoch
 
     def fail(self, row: Row, error: str) -> None:
-        """Only for a refusal that says that nothing was done."""
+        """Only for errors that guarantee that nothing was done."""
         self._close(row, Outcome.FAIL)
         row.error = error
 
@@ -94,10 +94,10 @@ class OperationHistory(Struct):
     def lines(self) -> Iterator[str]:
         """One JSON object a row, for a human and for `diff`; values as text where they are text."""
         for row in self.rows:
-            told = {key: value for key, value in asdict(row).items() if value not in (None, "")}
-            told["outcome"] = row.outcome.value
+            fields = {key: value for key, value in asdict(row).items() if value not in (None, "")}
+            fields["outcome"] = row.outcome.value
             if row.partition is not None:
-                told["partition"] = str(row.partition)
+                fields["partition"] = str(row.partition)
             if row.value is not None:
-                told["value"] = row.value.decode("utf-8", "backslashreplace")
-            yield json.dumps(told)
+                fields["value"] = row.value.decode("utf-8", "backslashreplace")
+            yield json.dumps(fields)

@@ -1,7 +1,7 @@
-"""A sparse run of bytes: what one file holds, in the page cache or on the platter.
+"""Sparse bytes: the content of one file, in the page cache or on the platter.
 
-Pages that nobody wrote do not exist and read as zeros, so a preallocated index of 10 MiB costs nothing until it is
-written. Past the end there are no bytes, and growing again shows zeros there.
+Unwritten pages do not exist and read as zeros, so a preallocated index of 10 MiB costs nothing until it is written.
+Bytes cut off by a truncation read as zeros after the file grows again.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class Image:
     def resize(self, size: int) -> None:
         if size < self.size:
             whole, rest = divmod(size, PAGE)
-            doomed = (self.size - 1) // PAGE + 1 - whole
-            numbers = range(whole, whole + doomed) if doomed < len(self.pages) else list(self.pages)
+            removed = (self.size - 1) // PAGE + 1 - whole
+            numbers = range(whole, whole + removed) if removed < len(self.pages) else list(self.pages)
             for number in numbers:
                 if number > whole or (number == whole and not rest):
                     self.pages.pop(number, None)

@@ -3,14 +3,14 @@
 A file (FileNode) has a `cache`, which reads see and kill -9 keeps, and a `platter`, which a power cut keeps. Between
 them stand the `pending` changes, oldest first. A sync applies a prefix of these to the platter. A power cut applies
 a seeded part: writes are kept or lost by the sector; changes of size are journalled in order, so once one is lost all
-that came after it is lost too (ext4, XFS); and the file may come back as long as it was, with zeros that nobody wrote.
+that came after it is lost too (ext4, XFS); and the file may come back at full length, with zeros that were never written.
 
 A directory (DirectoryNode) has `entries`, which lookups see, and `durable`, with the changes between them in order.
 `sync_dir` makes all of them durable, a power cut any prefix. A rename between two directories is one change in two
 journals: it is kept in both or in neither.
 
 After a failed sync the pages are clean but not written: the cache shows them, the next sync says OK, and only a
-power cut tells (Linux). Names of a directory whose sync failed never become durable again.
+power cut shows (Linux). Names of a directory whose sync failed never become durable again.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class FileNode:
         self.platter = Image()
         self.pending: list[Change] = []
         self.changes = 0  # number of the latest change
-        self.lost = False  # a failed sync dropped changes: cache and platter differ for good
+        self.lost = False  # a failed sync dropped changes: cache and platter differ permanently
         self.reserved_pages = 0  # pages [0, reserved_pages) have their blocks by fallocate
         self.links = 0  # names: 1, or 0 once unlinked
         self.windows: list[Window] = []

@@ -1,8 +1,7 @@
-"""A lint for code that is to run in simulation: what it must not call, and what has no order.
+"""A lint for code that runs in simulation: forbidden calls, and iteration without a defined order.
 
-It knows what the text shows: a call by its name, a set by its literal, its constructor, its annotation, or the name it
-was given in the same file. It is meant to be strict; where it is wrong, a comment `# sim: <reason>` on the line lets
-it pass.
+It sees only the text: a call by its name, a set by its literal, constructor, annotation or a name in the same file. It
+is strict on purpose; a comment `# sim: <reason>` on the line suppresses a finding.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ CALLS: Final = {
     "id": "differs from run to run",
     "hash": "of a string differs from run to run",
     "open": "goes past the FileSystem port",
-    "input": "waits for somebody",
+    "input": "waits for a user",
 }
 ATTRIBUTES: Final = {
     "to_thread": "use the Workers port",
@@ -37,7 +36,7 @@ ATTRIBUTES: Final = {
 ORDER_FREE: Final = frozenset({"all", "any", "frozenset", "len", "max", "min", "set", "sorted", "sum"})
 """Calls whose result does not depend on the order of what they are given."""
 ORDERED: Final = frozenset({"dict", "enumerate", "iter", "list", "map", "reversed", "tuple", "zip", "join", "extend"})
-"""Calls that hand the order on."""
+"""Calls whose result depends on the order."""
 PRAGMA: Final = "# sim: "
 
 
@@ -55,7 +54,7 @@ def lint(source: str) -> list[LintFinding]:
 
 
 class _Calls:
-    """Calls and statements that are wrong wherever they stand."""
+    """Calls and statements that are never allowed."""
 
     def findings(self, tree: ast.AST) -> list[LintFinding]:
         return [LintFinding(line, what) for node in ast.walk(tree) for line, what in self._of(node)]
@@ -65,7 +64,7 @@ class _Calls:
             case ast.Call(func=ast.Name(id=name)) if name in CALLS:
                 yield node.lineno, f"{name}(): {CALLS[name]}"
             case ast.Call(func=ast.Attribute(attr="create_task", value=owner)) if _is_loop(owner):
-                yield node.lineno, "create_task outside a TaskGroup: nobody sees its exception"
+                yield node.lineno, "create_task outside a TaskGroup: its exception is lost"
             case ast.Attribute(attr=name) if name in ATTRIBUTES:
                 yield node.lineno, f"{name}: {ATTRIBUTES[name]}"
             case ast.ImportFrom(names=names):

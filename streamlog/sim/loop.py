@@ -8,7 +8,7 @@ under SHUFFLE alone is a bug against another release of the loop.
 Each callback belongs to the Process whose context it carries (process.py).
 
 `run` is the way in: it ends with an error for whatever a real run would hide: a task left behind, an exception that
-nobody looked at, a coroutine never awaited.
+that was never retrieved, a coroutine never awaited.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from contextlib import contextmanager
 from typing import Any, Final, NoReturn, TypeVar, TypeVarTuple, Unpack
 
 from streamlog.sim.process import PROCESS, Killed, Process, drop
-from streamlog.sim.task import SimFuture, SimTask, close_silently, untold
+from streamlog.sim.task import SimFuture, SimTask, close_silently, unretrieved_exception
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -39,7 +39,7 @@ _PRUNE_EVERY: Final = 4096  # tasks made between two sweeps of those that are ov
 
 
 class SimError(Exception):
-    """The simulated program is at fault in a way that asyncio would not tell."""
+    """An error of the simulated program that asyncio would not report."""
 
 
 class Deadlock(SimError):
@@ -47,7 +47,7 @@ class Deadlock(SimError):
 
 
 class Livelock(SimError):
-    """Callbacks make callbacks while time stands still."""
+    """Callbacks schedule callbacks without end while time stands still."""
 
 
 class Order(enum.Enum):
@@ -58,7 +58,7 @@ class Order(enum.Enum):
 
 
 class SimLoop(asyncio.BaseEventLoop):
-    """One simulation's scheduler. Make it by `run`, or by a Machine that drives it step by step."""
+    """The scheduler of one simulation. Created by `run`, or by a Machine that drives it step by step."""
 
     # Of BaseEventLoop, which declares them nowhere.
     _stopping: bool
@@ -87,7 +87,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._numbers = 0  # of tasks, futures and timers
         self._runnable: list[events.Handle] = []
         self._timers: list[tuple[float, int, events.TimerHandle]] = []  # a heap
-        self._tasks: dict[int, SimTask[Any]] = {}  # number -> task, while it lives or has an exception to tell
+        self._tasks: dict[int, SimTask[Any]] = {}  # number -> task, while it runs or has an unretrieved exception
         self._tasks_made = 0
         self._burying = False
         self._clock_resolution = 1e-9
@@ -184,7 +184,7 @@ class SimLoop(asyncio.BaseEventLoop):
         )
         self._tasks[hash(task)] = task
         if self._tasks_made % _PRUNE_EVERY == 0:
-            self._tasks = {n: t for n, t in self._tasks.items() if not t.done() or untold(t) is not None}
+            self._tasks = {n: t for n, t in self._tasks.items() if not t.done() or unretrieved_exception(t) is not None}
         return task
 
     # One turn: BaseEventLoop.run_forever calls it until stopped.
@@ -249,7 +249,7 @@ class SimLoop(asyncio.BaseEventLoop):
     # Processes.
 
     def pause(self, process: Process) -> None:
-        """SIGSTOP: what falls due is kept for later."""
+        """SIGSTOP: due callbacks are kept for later."""
         process.paused = True
 
     def resume(self, process: Process) -> None:
@@ -261,7 +261,7 @@ class SimLoop(asyncio.BaseEventLoop):
     # What is left at the end.
 
     def live_tasks(self) -> list[SimTask[Any]]:
-        """Tasks that are not over and whose process is not dead, oldest first."""
+        """Unfinished tasks whose process is not dead, oldest first."""
         return [t for t in self._tasks.values() if not t.done() and (t.process is None or t.process.alive)]
 
     def describe(self) -> str:
@@ -269,10 +269,10 @@ class SimLoop(asyncio.BaseEventLoop):
         return ", ".join(task.where() for task in self.live_tasks()[:40])
 
     def leftovers(self) -> list[str]:
-        """What a careful program does not leave: live tasks, exceptions that nobody took, errors of callbacks."""
+        """What a correct program does not leave behind: running tasks, unretrieved exceptions, errors of callbacks."""
         found = [f"error {error}" for error in self.errors]
         for task in self._tasks.values():
-            error = untold(task)
+            error = unretrieved_exception(task)
             if error is not None and not isinstance(error, Killed):
                 found.append(f"unretrieved {task.process}:{task.get_name()}: {error!r}")
         return found + [f"leaked {task.where()}" for task in self.live_tasks()]
@@ -281,7 +281,7 @@ class SimLoop(asyncio.BaseEventLoop):
         """End the simulation: close every coroutine, oldest first, with all scheduling off. Idempotent.
 
         Coroutines of killed processes are kept until here, for collecting one throws GeneratorExit into it, and its
-        `finally` would then run in the middle of somebody else's turn.
+        `finally` would then run during an unrelated callback.
         """
         if self.is_closed():
             return
@@ -309,7 +309,7 @@ def quiet_collector() -> Iterator[None]:
 
 
 @contextmanager
-def _never_awaited_told(leaks: list[str]) -> Iterator[None]:
+def _never_awaited_collected(leaks: list[str]) -> Iterator[None]:
     """Collect "coroutine was never awaited", which the interpreter otherwise prints and forgets."""
     hook = sys.unraisablehook
     sys.unraisablehook = lambda unraisable: leaks.append(repr(unraisable.exc_value))
@@ -337,7 +337,7 @@ def run(
     """
     loop = SimLoop(seed, order=order, jitter_s=jitter_s, until_s=until_s)
     leaks: list[str] = []
-    with quiet_collector(), _never_awaited_told(leaks):
+    with quiet_collector(), _never_awaited_collected(leaks):
         try:
             result = loop.run_until_complete(main(loop))
             leaks += loop.leftovers()

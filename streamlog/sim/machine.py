@@ -1,8 +1,8 @@
 """Machine: one simulated computer without a network, driven step by step from synchronous code.
 
-For tests of what stands on the disk alone: a hypothesis state machine calls `run` for each of its steps, and `crash`
-or `power_cut` between them, or `cut_after` to cut in the middle of one. After either the old process is dead, the
-ports of the next one stand in `fs`, `clock`, `random` and `workers`, and the test opens its files anew.
+For tests that depend on the disk alone: a hypothesis state machine calls `run` for each of its steps, and `crash` or
+`power_cut` between them, or `cut_after` to cut in the middle of one. After these the old process is dead, the ports of
+the next one are in `fs`, `clock`, `random` and `workers`, and the test opens its files again.
 
     machine = Machine(seed=1)
     log = machine.run(Log.open(machine.fs, "/log"))
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class Machine:
-    """Close it at the end: then tasks left behind and exceptions that nobody took are an error."""
+    """Close it at the end: tasks left behind and unretrieved exceptions are then an error."""
 
     def __init__(
         self,
@@ -56,10 +56,10 @@ class Machine:
         self.workers = SimWorkers(self.process, random.Random(f"{self._seed}/{self.process}/workers"))
 
     def run(self, coro: Coroutine[Any, Any, T]) -> T:
-        """Run it to its end as this machine's process; tasks that it started go on in the next `run`.
+        """Run it to its end as this machine's process; tasks that it started continue in the next `run`.
 
         Killed when the process died meanwhile (`cut_after`): call `crash` or `power_cut` then. Deadlock when it waits
-        for what cannot come.
+        for an event that cannot happen.
         """
         with quiet_collector():
             return self.loop.run_until_complete(self._outlive(coro))
@@ -67,7 +67,7 @@ class Machine:
     async def _outlive(self, coro: Coroutine[Any, Any, T]) -> T:
         """Wait for a task of the process from outside it, where its death is noticed."""
         process = self.process
-        if not process.alive:  # what was left of an earlier `run` has burnt the fuse down before this began
+        if not process.alive:  # tasks of an earlier `run` have used up the fuse
             coro.close()
             raise Killed(process)
         death = self.loop.create_future()
@@ -80,11 +80,11 @@ class Machine:
         return task.result()
 
     def sleep(self, seconds: float) -> None:
-        """Let virtual time pass, so that timers and background tasks of the process get on."""
+        """Let virtual time pass, so that timers and background tasks of the process run."""
         self.run(asyncio.sleep(seconds))
 
     def cut_after(self, changes: int | None) -> None:
-        """The process dies inside its next call that changes the disk after so many others; None: it does not."""
+        """The process dies in its next call that changes the disk after this many; None: it does not."""
         self.process.fuse = changes
 
     def crash(self) -> None:
@@ -93,13 +93,13 @@ class Machine:
         self._start()
 
     def power_cut(self) -> None:
-        """The machine goes dark and comes back: what was not synced may be gone."""
+        """A power cut and restart: unsynced data may be lost."""
         self.process.kill()
         self.disk.power_cut()
         self._start()
 
     def close(self) -> None:
-        """SimError if the running process left tasks or untold exceptions behind. Idempotent."""
+        """SimError if the running process left tasks or unretrieved exceptions behind. Idempotent."""
         if self.loop.is_closed():
             return
         left = self.loop.leftovers()

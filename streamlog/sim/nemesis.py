@@ -1,10 +1,10 @@
-"""Nemesis: strikes the hosts of a World as a plan says, and brings back what is down.
+"""Nemesis: injects the faults of a plan into the hosts of a World, and restarts nodes.
 
-A node is up, down until a time, or has stopped itself. A node that stopped itself because its disk failed is started
-again on a machine with a fresh page cache, as an operator would; that it stopped is right. Whatever else ended a node's
-`run`, or was raised by a handler of its, is kept in `bad_stops`, for no fault here excuses it.
+A node is up, down until a time, or has stopped itself. A node that stopped because its disk failed, which is correct,
+is restarted with an empty page cache. Any other error that ended a node's `run` or was raised by one of its handlers is
+kept in `bad_stops`: no fault here justifies it.
 
-`heal` ends all: links open, disks healthy, everybody up and as fast as a simulated machine is.
+`heal` ends all faults: links open, disks healthy, all nodes up and at full speed.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from streamlog.sim.process import Killed
 from streamlog.sim.world import Host, World
 
 RESTART_S: Final = 0.5
-"""Until a node that stopped itself is started again."""
+"""Delay before a node that stopped itself is restarted."""
 SOON_S: Final = 0.05
-ROOM_BYTES: Final = 8192
-"""What a full disk still takes."""
+FREE_BYTES: Final = 8192
+"""Free bytes of a full disk."""
 
 
 class Strike(Struct, frozen=True, kw_only=True):
-    """A node is about to die: the moment to note what it has promised."""
+    """A node is about to fail: the moment to record what it has promised."""
 
     host: Host
     power: bool
-    disk_lost: bool = False  # it comes back with an empty one
+    disk_lost: bool = False  # it restarts with an empty one
 
 
 class Nemesis:
-    """`start` starts the node of a name on its host. `find` gives the name behind a role, None if nobody has it now."""
+    """`start` starts a node by name. `find` resolves a role to a name; None if no node has it now."""
 
     def __init__(
         self,
@@ -86,9 +86,9 @@ class Nemesis:
             self._stopped(host, error)
 
     def _stopped(self, host: Host, error: BaseException | None) -> None:
-        """Its `run` ended, or a handler of it raised what ends a process in production as well."""
-        told = f"t={self._world.loop.now:.3f} {host.process}: {error!r}"
-        (self.stops if error is not None and is_of_disk(error) else self.bad_stops).append(told)
+        """Its `run` ended, or a handler raised an error that ends a process in production too."""
+        event = f"t={self._world.loop.now:.3f} {host.process}: {error!r}"
+        (self.stops if error is not None and is_of_disk(error) else self.bad_stops).append(event)
         self._down(host.name, power=True, lasts=RESTART_S)
 
     def _down(self, name: str, *, power: bool, lasts: float, disk_lost: bool = False) -> None:
@@ -103,7 +103,7 @@ class Nemesis:
             host.disk.replace()
         until = self._world.loop.now + lasts
         self._down_until[name] = max(self._down_until.get(name, 0.0), until)
-        self._world.fabric.after(lasts, lambda: self._maybe_up(name))  # also when all is healed by then
+        self._world.fabric.after(lasts, lambda: self._maybe_up(name))  # also if healed by then
 
     def _maybe_up(self, name: str) -> None:
         due = self._down_until.get(name)
@@ -114,7 +114,7 @@ class Nemesis:
     # Striking.
 
     async def run(self, plan: Sequence[Fault]) -> None:
-        """Strike each at its time."""
+        """Inject each fault at its time."""
         for fault in sorted(plan, key=lambda fault: fault.at):
             await asyncio.sleep(max(0.0, fault.at - self._world.loop.now))
             self.strike(fault)
@@ -167,7 +167,7 @@ class Nemesis:
             case FaultKind.READ_ERROR:
                 host.disk.faults.read_errors = 1
             case FaultKind.FULL_DISK:
-                host.disk.faults.capacity_bytes = host.disk.used_bytes() + ROOM_BYTES
+                host.disk.faults.capacity_bytes = host.disk.used_bytes() + FREE_BYTES
                 self._later(lasts, lambda: setattr(host.disk.faults, "capacity_bytes", DiskFaults().capacity_bytes))
             case FaultKind.CLOCK_JUMP:
                 host.clock.jump_ms += round((lasts - 1) * 1_000_000)
@@ -196,11 +196,11 @@ class Nemesis:
         self._world.fabric.slow = self._hardware.network_slow
 
     def _later(self, delay_s: float, action: Callable[[], None]) -> None:
-        """Unless all is healed by then."""
+        """Unless healed by then."""
         self._world.fabric.after(delay_s, lambda: None if self._healed else action())
 
     def heal(self) -> None:
-        """For good: what the plan still holds strikes no more."""
+        """End all faults; the rest of the plan is ignored."""
         self._healed = True
         self._hardware = Hardware.healthy(self._nodes)
         self._set_speeds()
@@ -213,7 +213,7 @@ class Nemesis:
 
 
 def is_of_disk(error: BaseException) -> bool:
-    """Whether a node that ended so did right to stop: its disk failed, and nothing else did."""
+    """Whether the error is a disk failure alone, for which a node has to stop."""
     if isinstance(error, BaseExceptionGroup):
         return all(is_of_disk(one) for one in error.exceptions)
     return isinstance(error, OSError | StorageError)

@@ -1,7 +1,7 @@
-"""SimNetwork: the network port as one process holds it. The wires: fabric.py; a call on them: call.py.
+"""SimNetwork: the network port of one process. Connections are in fabric.py, calls in call.py.
 
-An address is `host:port`, the host's name being its name in the simulation. A channel connects when first used; while
-it backs off after a refusal its calls fail at once, as gRPC's do.
+An address is `host:port` with the host's name in the simulation. A channel connects when first used; while it backs off
+after a refused connection its calls fail at once, as gRPC's do.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ClientSide:
 
 
 class ServerSide:
-    """The server's end of a connection: the handlers that run for it."""
+    """The server's end of a connection: its running handlers."""
 
     def __init__(self, server: SimServer) -> None:
         self.process = server.process
@@ -57,7 +57,7 @@ class ServerSide:
     def open_call(
         self, number: int, end: ServerEnd, method: str, metadata: Mapping[str, str], peer: str, timeout_s: float | None
     ) -> None:
-        """A call's first frame has come in. `timeout_s`: what the caller had left when it sent it."""
+        """A call's first frame has arrived. `timeout_s`: the caller's remaining time when it was sent."""
         fabric = self._server.fabric
         deadline = None if timeout_s is None else fabric.loop.now + timeout_s
         info = CallInfo(method=method, peer=peer, metadata=metadata, deadline=deadline)
@@ -101,7 +101,7 @@ class SimServer:
         return connection
 
     async def handle(self, end: ServerEnd, info: CallInfo) -> None:
-        """Run the handler of one call, and answer what it ends with."""
+        """Run the handler of one call, and send its status."""
         status: RpcError | None = None
         try:
             await self._serve(end, info)
@@ -111,10 +111,10 @@ class SimServer:
             status = RpcError.of(error)
         except asyncio.CancelledError:
             status = RpcError(Status.CANCELLED, "the handler was cancelled")
-        except Exception as error:  # noqa: BLE001  told to the owner, not hidden
+        except Exception as error:  # noqa: BLE001  reported to the owner
             status = RpcError(Status.UNKNOWN, CRASHED)
             self._on_crash(error)
-            self.process.enter()  # who was told may have ended the process, and the dead do not answer
+            self.process.enter()  # `on_crash` may have ended the process
         end.answer(status)
 
     async def _serve(self, end: ServerEnd, info: CallInfo) -> None:
@@ -228,21 +228,21 @@ class SimChannel:
         return listener.accept(self._side, self._network.host)
 
     def _listener(self) -> SimListener | None:
-        """Who would complete the handshake now. A stopped process does not: TCP accepts, HTTP/2 stays silent."""
+        """The server that would complete the handshake now. A stopped process does not: TCP accepts, HTTP/2 stays silent."""
         listener = self._fabric.listeners.get(self._address)
         if listener is None or listener.process.paused or not self._answers():
             return None
         return listener
 
     def _refused(self) -> bool:
-        """The host answers, and nobody listens there."""
+        """The host is reachable, and no server listens on the address."""
         return self._answers() and self._address not in self._fabric.listeners
 
     def _answers(self) -> bool:
         return self._fabric.answers(self._network.host, host_of(self._address))
 
     async def close(self) -> None:
-        """Calls that go on are cancelled."""
+        """Cancels open calls."""
         self._closed = True
         for call in list(self._side.calls.values()):
             call.hang_up()
@@ -251,7 +251,7 @@ class SimChannel:
 
 
 class SimNetwork:
-    """One process's way to one fabric. `on_crash` is told what a handler raised that it must not."""
+    """The access of one process to one fabric. `on_crash` gets unexpected errors of handlers."""
 
     def __init__(
         self,
@@ -266,10 +266,10 @@ class SimNetwork:
         self.process = process
         self.host = host
         self.message_bytes_max = message_bytes_max
-        self.on_crash = on_crash or self._tell_loop
+        self.on_crash = on_crash or self._report_to_loop
         process.on_death(lambda: fabric.died(process, host))
 
-    def _tell_loop(self, error: Exception) -> None:
+    def _report_to_loop(self, error: Exception) -> None:
         self.fabric.loop.call_exception_handler({"message": f"a handler of {self.process} failed", "exception": error})
 
     async def listen(

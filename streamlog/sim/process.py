@@ -2,8 +2,8 @@
 
 States: running -> (paused <-> running) -> dead. Dead is final; a restarted node is a new Process. The loop tags every
 callback with the process whose context it carries (`PROCESS`), and never runs a callback of a dead one again: no
-`finally` and no `except CancelledError` runs, as after a real kill. Every call of a simulated port first asks
-`enter` (or `change`), so that code which is already running when its process dies gets no further than its next call.
+`finally` and no `except CancelledError` runs, as after a real kill. Every call of a simulated port starts with `enter`
+(or `change`), so that code which is running when its process dies gets no further than its next call.
 
 `fuse` counts calls that change something outside (a write, a rename, a sync). When it has burnt down the process
 dies inside that very call: this is how a test reaches each write boundary of a piece of synchronous code.
@@ -17,13 +17,13 @@ from collections.abc import Callable
 
 
 class Killed(BaseException):
-    """What a port tells code whose process is dead. No code may catch it; nothing of what it does is seen."""
+    """Raised by the ports of a dead process. No code may catch it."""
 
 
 class Process:
     """One incarnation of a named node. Start tasks of it with `loop.create_task(coro, context=process.context())`."""
 
-    __slots__ = ("_context", "_mourners", "alive", "fuse", "incarnation", "name", "parked", "paused")
+    __slots__ = ("_context", "_on_death", "alive", "fuse", "incarnation", "name", "parked", "paused")
 
     def __init__(self, name: str, incarnation: int = 1) -> None:
         self.name = name
@@ -31,8 +31,8 @@ class Process:
         self.alive = True
         self.paused = False
         self.parked: list[asyncio.Handle] = []  # callbacks that fell due during a pause, in their order
-        self.fuse: int | None = None  # changes left until it dies; None: for ever
-        self._mourners: list[Callable[[], None]] = []
+        self.fuse: int | None = None  # changes left until it dies; None: unlimited
+        self._on_death: list[Callable[[], None]] = []
         self._context = contextvars.copy_context()
         self._context.run(PROCESS.set, self)
 
@@ -57,9 +57,9 @@ class Process:
                 self.fuse -= 1
         self.enter()
 
-    def on_death(self, mourner: Callable[[], None]) -> None:
-        """Call `mourner` once when the process dies."""
-        self._mourners.append(mourner)
+    def on_death(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once when the process dies."""
+        self._on_death.append(callback)
 
     def kill(self) -> None:
         """kill -9. Idempotent."""
@@ -69,18 +69,18 @@ class Process:
         for handle in self.parked:
             drop(handle)
         self.parked.clear()
-        mourners, self._mourners = self._mourners, []
-        for mourner in mourners:
-            mourner()
+        callbacks, self._on_death = self._on_death, []
+        for callback in callbacks:
+            callback()
 
 
 def drop(handle: asyncio.Handle) -> None:
-    """A dead process runs it no more. If it was to tell somebody that a task is over, that task's exception is nobody's
-    fault.
+    """A dead process does not run it. If it was the callback of a finished task, that task's exception is not reported
+    as unretrieved.
     """
-    for told in handle._args:
-        if isinstance(told, asyncio.Task) and told.done():
-            told._log_traceback = False
+    for task in handle._args:
+        if isinstance(task, asyncio.Task) and task.done():
+            task._log_traceback = False
 
 
 PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("streamlog_sim_process", default=None)

@@ -1,7 +1,7 @@
 """From a failing plan to a short one that still fails: delta debugging (Zeller and Hildebrandt, 2002).
 
-It works because a plan is data, and because every part of a world draws from a stream of its own: leaving a fault out
-does not throw the other dice anew. What is left is printed as a test that needs no generator.
+It works because a plan is data, and because every part of a world draws from its own random stream: leaving out a fault
+does not change the other parts' draws. The result is printed as a test that needs no generator.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Shrunk(Struct, frozen=True, kw_only=True):
 
 
 class _Trials:
-    """Runs candidates and counts them; a candidate beyond the limit does not fail."""
+    """Runs candidates and counts them; candidates beyond the limit count as passing."""
 
     def __init__(self, fails: Callable[[Sequence[Fault]], bool], runs_max: int) -> None:
         self._fails = fails
@@ -42,7 +42,7 @@ class _Trials:
 
 
 def shrink(plan: Sequence[Fault], fails: Callable[[Sequence[Fault]], bool], *, runs_max: int = RUNS_MAX) -> Shrunk:
-    """`fails(plan)` runs it and says whether the violation is still there. ValueError if it does not fail whole."""
+    """`fails(plan)` runs it and returns whether the violation is still there. ValueError if the whole plan passes."""
     trials = _Trials(fails, runs_max)
     if not trials.fails(plan):
         raise ValueError("the plan does not fail: nothing to shrink")
@@ -51,7 +51,7 @@ def shrink(plan: Sequence[Fault], fails: Callable[[Sequence[Fault]], bool], *, r
 
 
 def _drop(plan: list[Fault], trials: _Trials) -> list[Fault]:
-    """Leave out chunks, then smaller ones, and single faults until none can go."""
+    """Remove chunks, then smaller ones, then single faults, until none can be removed."""
     size = max(1, len(plan) // 2)
     while plan:
         before, index = len(plan), 0

@@ -55,19 +55,19 @@ class SimTask(asyncio.Task[T]):
         return f"{self.process}:{self.get_name()}@{place}"
 
 
-def untold(task: asyncio.Task[Any]) -> BaseException | None:
-    """The exception of a task that is over, if nobody has asked for it yet. Asking by `exception()` would count."""
+def unretrieved_exception(task: asyncio.Task[Any]) -> BaseException | None:
+    """The unretrieved exception of a finished task; calling `exception()` would mark it as retrieved."""
     if task.done() and not task.cancelled() and task._log_traceback:
         return task._exception
     return None
 
 
 CLOSINGS_MAX: Final = 200
-"""A `finally` that waits is left standing at its `await`, and must be closed again; more of them are not nested."""
+"""A waiting `finally` stays suspended at its `await` and must be closed again; the limit of such closes."""
 
 
 def close_silently(task: SimTask[Any]) -> None:
-    """Innermost first: one whose `finally` waits would be left standing by the close of whoever awaits it."""
+    """Innermost first: closing an outer coroutine would leave an inner one with a waiting `finally` suspended."""
     if task.done():
         if not task.cancelled():
             task._log_traceback = False
@@ -78,12 +78,12 @@ def close_silently(task: SimTask[Any]) -> None:
             break
         try:
             _innermost(coro).close()
-        except BaseException:  # noqa: BLE001  its `finally` ran in a dead process: whatever it says is void
+        except BaseException:  # noqa: BLE001  its `finally` ran in a dead process: its errors are ignored
             pass
 
 
 def _innermost(coro: CoroutineType[Any, Any, Any]) -> CoroutineType[Any, Any, Any]:
-    """The one that is not over and awaits no other that is not."""
+    """The innermost unfinished coroutine."""
     inner = coro.cr_await
     if not inspect.iscoroutine(inner) or inner.cr_frame is None:
         return coro

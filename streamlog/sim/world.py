@@ -1,8 +1,8 @@
 """World: hosts with disks and clocks, one network between them, one seed.
 
-A host outlives its processes: its disk, its clock and what the nemesis did to them stay. Each part draws from a
-stream of randomness of its own, named by the part, so that leaving a fault out does not throw the others' dice anew.
-A node is started by the factory that production uses; it gets the ports and nothing else.
+A host outlives its processes: its disk, its clock and their faults stay. Each part draws from its own random stream,
+named by the part, so that leaving out a fault does not change the others' draws. A node is started by the factory that
+production uses; it gets the ports and nothing else.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from streamlog.sim.workers import SimWorkers
 T = TypeVar("T")
 
 TIMER_JITTER_S: Final = (-1e-3, 1e-3)
-"""For `run`: uvloop counts whole milliseconds, so its timers fire up to one early."""
+"""For `run`: uvloop counts whole milliseconds, so its timers fire up to 1 ms early."""
 
 
 class SimNode(Protocol):
     async def run(self) -> None:
-        """Until it is told to stop. What it raises ends the process."""
+        """Until it is stopped. An exception ends the process."""
         ...
 
 
 NodeT = TypeVar("NodeT", bound=SimNode)
 
 ProbeListener: TypeAlias = Callable[["Host", str, dict[str, object]], None]
-"""Told of every event that a node's probe tells: host, event, fields."""
+"""Called for every event of a node's probe: host, event, fields."""
 
 
 class Host:
@@ -104,12 +104,12 @@ class Host:
         return self._world.loop.create_task(coro, context=self.process.context())
 
     def crash(self) -> None:
-        """kill -9: the page cache stays, the kernel tells the peers."""
+        """kill -9: the page cache stays, the kernel resets its connections."""
         if self.process is not None:
             self.process.kill()
 
     def power_cut(self) -> None:
-        """All goes at once, and nobody is told. Until the next boot the host answers nothing."""
+        """Power cut: peers get no reset, and the host does not answer until the next boot."""
         self._world.fabric.dark[self.name] = True
         self.crash()
         self.disk.power_cut()
@@ -132,10 +132,10 @@ class World:
         self.fabric = Fabric(loop, self.stream("network"))
         self.hosts: dict[str, Host] = {}  # in the order of their making
         self.listeners: list[ProbeListener] = []
-        self.on_crash: Callable[[Host, Exception], None] = self._tell_loop
+        self.on_crash: Callable[[Host, Exception], None] = self._report_to_loop
 
-    def _tell_loop(self, host: Host, error: Exception) -> None:
-        """A handler raised what it must not, and nobody has said what then: the run fails."""
+    def _report_to_loop(self, host: Host, error: Exception) -> None:
+        """Default for unexpected errors of handlers: the run fails."""
         self.loop.call_exception_handler({"message": f"a handler of {host.process} failed", "exception": error})
 
     def stream(self, part: str) -> random.Random:
@@ -143,12 +143,12 @@ class World:
         return random.Random(f"{self.seed}/{part}")
 
     def host(self, name: str) -> Host:
-        """Made when first asked for, without power being on it."""
+        """Created at the first call, powered off."""
         if name not in self.hosts:
             self.hosts[name] = Host(self, name)
         return self.hosts[name]
 
     def stop(self) -> None:
-        """End of the run: every process dies, so that none of its tasks counts as left behind."""
+        """End of the run: kill every process, so that none of its tasks counts as left behind."""
         for host in self.hosts.values():
             host.crash()
