@@ -1,7 +1,7 @@
 """Faults as data: a plan is drawn completely before the run, so that it can be printed, shortened and repeated.
 
-`lasts` is the fault's one number: seconds until it is repaired or, for a clock jump, its size. A target is a host's name
-or a role such as "leader" that is resolved when the fault occurs: most bugs are around the leader, and a name drawn
+`lasts` is the fault's one number: seconds until it is repaired or, for a clock jump, its size. A target is a host or a
+role such as "leader" that is resolved when the fault occurs: most bugs are around the leader, and a name drawn
 beforehand rarely hits it.
 
 Two faults that must coincide to show a bug rarely do at random, so some kinds combine two. Each seed has its own

@@ -3,7 +3,7 @@
 A file (FileNode) has a `cache`, which reads see and kill -9 keeps, and a `platter`, which a power cut keeps. Between
 them stand the `pending` changes, oldest first. A sync applies a prefix of these to the platter. A power cut applies
 a seeded part: writes are kept or lost by the sector; changes of size are journalled in order, so once one is lost all
-that came after it is lost too (ext4, XFS); and the file may come back at full length, with zeros that were never written.
+that came after it is lost too (ext4, XFS); and the file may keep its length, with zeros at the end.
 
 A directory (DirectoryNode) has `entries`, which lookups see, and `durable`, with the changes between them in order.
 `sync_dir` makes all of them durable, a power cut any prefix. A rename between two directories is one change in two

@@ -228,7 +228,7 @@ class SimChannel:
         return listener.accept(self._side, self._network.host)
 
     def _listener(self) -> SimListener | None:
-        """The server that would complete the handshake now. A stopped process does not: TCP accepts, HTTP/2 stays silent."""
+        """The server, if it completes the handshake now: of a stopped process, TCP accepts and HTTP/2 stays silent."""
         listener = self._fabric.listeners.get(self._address)
         if listener is None or listener.process.paused or not self._answers():
             return None
