@@ -2,17 +2,17 @@
 
 One subject a file:
 
-    header        layout of a batch; all that a broker may do without looking at a record
+    header        layout of a batch; everything that a broker may do without decoding records
     validation    what a producer may send
     batch         make batches; `builder` collects records for one
     decode        batches to Record objects
-    columnar      batches to columns; `binary_column` brings their strings together, for Arrow
+    columnar      batches to columns; `binary_column` concatenates their strings, for Arrow
     control       control batches: ends of transactions, leader changes
-    legacy        messages of magic 0 and 1, read; `conversion` makes batches of them
-    compression   the codecs, bounded; `snappy` has Kafka's framing of it; `repacking` puts another in the place of one
+    legacy        messages of magic 0 and 1, read; `conversion` turns them into batches
+    compression   the codecs, bounded; `snappy`: Kafka's framing of it; `repacking`: another codec for a batch
 
-and under them `encode`, `record_loop`, `starts`, `ragged`, `payload`, `varint`: the format of a record, written and
-read one at a time and many at once.
+and below them `encode`, `record_loop`, `starts`, `ragged`, `payload`, `varint`: the format of a record, written and
+read one at a time or many at once.
 """
 
 from streamlog.records.batch import BatchFields, encode_batch, rebuilt_batch

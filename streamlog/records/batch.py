@@ -1,10 +1,10 @@
-"""Make record batches: what a producer sends, what compaction writes back.
+"""Encode record batches: for producers, and for compaction.
 
-A producer collects columns (values, keys ...; `builder` does it) and encodes them at once. The leader, not the
-producer, decides base offset and leader epoch, so a producer leaves them at 0 and -1 (`header.stamp`).
+A producer collects columns (values, keys ...; see `builder`) and encodes them at once. The leader, not the producer,
+sets base offset and leader epoch, so a producer leaves them at 0 and -1 (`header.stamp`).
 
-Compaction takes records out of a batch and leaves everything else about it as it was: offsets, sequence numbers and
-the batch's place in the log, its range included (`rebuilt_batch`).
+Compaction removes records from a batch and keeps everything else: offsets, sequence numbers, and the range of offsets
+that the batch covers (`rebuilt_batch`).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _INT64_MAX: Final = 2**63 - 1
 
 
 class BatchFields(Struct, frozen=True, kw_only=True):
-    """What the header of a new batch says beyond its records."""
+    """The header fields of a new batch that do not follow from its records."""
 
     base_offset: Offset = _FIRST_OFFSET
     leader_epoch: LeaderEpoch = NO_LEADER_EPOCH
@@ -94,8 +94,8 @@ def encode_batch(
     """A batch of len(values) > 0 records, with offsets that count from the base offset.
 
     `keys` and `headers` have an entry for each value, or are None: no record has any. `timestamps` (ms) likewise,
-    or one for all. Raises InvalidRecordError for columns that do not fit each other, MessageTooLargeError for a
-    batch that no segment could hold, InvalidRequestError for a compression level that the codec does not have.
+    or one for all. Raises InvalidRecordError for columns of different lengths, MessageTooLargeError for a batch larger
+    than any segment, InvalidRequestError for a compression level that the codec does not have.
     """
     count = len(values)
     if not 0 < count <= INT32_MAX:
@@ -114,8 +114,7 @@ def encode_batch(
 
 
 def rebuilt_batch(header: BatchHeader, records: Sequence[Record], *, delete_horizon_ms: int | None = None) -> bytes:
-    """The batch with only these of its records left, in their order; perhaps none: then it is the header alone,
-    without a codec.
+    """The batch with only these of its records, in order. Without records it is only the header, without a codec.
 
     Offsets, codec, producer fields, leader epoch and the range up to `last_offset` stay. A delete horizon, once set,
     stays as well; `delete_horizon_ms` sets one on a batch that has none (KIP-534).
@@ -136,7 +135,7 @@ def rebuilt_batch(header: BatchHeader, records: Sequence[Record], *, delete_hori
         base_sequence=header.base_sequence,
     )
     if not records:
-        attributes &= ~CODEC_MASK  # no stream follows, so none must be looked for
+        attributes &= ~CODEC_MASK  # no compressed stream follows
         return _sealed(fields, attributes, header.last_offset_delta, first, header.max_timestamp, 0, [])
     offsets, times, keys, values, headers = zip(*records, strict=True)
     offset_deltas = np.array(offsets, np.int64) - header.base_offset
@@ -148,13 +147,13 @@ def rebuilt_batch(header: BatchHeader, records: Sequence[Record], *, delete_hori
 
 
 def _deltas(timestamps: Sequence[int], first: int) -> Int64Array | None:
-    """Against the first; None where all are 0. Raises InvalidRecordError for what 64 bits do not hold."""
+    """Relative to the first; None where all are 0. Raises InvalidRecordError beyond 64 bits."""
     try:
         times = np.array(timestamps, np.int64)
     except OverflowError:
-        raise InvalidRecordError("a timestamp is over 64 bits", field="timestamps") from None
+        raise InvalidRecordError("a timestamp exceeds 64 bits", field="timestamps") from None
     if max(abs(int(times.max()) - first), abs(int(times.min()) - first)) > _INT64_MAX:
-        raise InvalidRecordError("timestamps are further apart than 64 bits can say", field="timestamps")
+        raise InvalidRecordError("the difference of two timestamps exceeds 64 bits", field="timestamps")
     deltas = times - first
     return deltas if bool(deltas.any()) else None
 
@@ -173,7 +172,7 @@ def _sealed(
     count: int,
     records: list[Buffer],
 ) -> bytes:
-    """Header, CRC and the pieces of the records, compressed; of no record, not even an empty stream."""
+    """Header, CRC and the encoded records, compressed; without records there is no stream at all."""
     if records and fields.codec is not Codec.NONE:
         records = [compress(fields.codec, b"".join(records), fields.compression_level)]
     size = HEADER_SIZE + sum(piece.nbytes if isinstance(piece, memoryview) else len(piece) for piece in records)

@@ -1,8 +1,8 @@
-"""Byte strings one behind the other, as Arrow's `binary` has them, from where they lie in batches.
+"""Byte strings concatenated in Arrow's `binary` layout, copied from the batches that contain them.
 
     Strings of one batch, of the next ... --join_strings--> BinaryColumn
 
-Each string is moved once, to where it stays, however many batches there are.
+Each string is copied once, however many batches there are.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What unpacking may cost: the limit, and the one error for passing it."""
+"""The limit on unpacked bytes, and the error for exceeding it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Final
 
 from streamlog.errors import MessageTooLargeError
 
-# What one batch may unpack to where the caller names no limit of his own. Kafka's precedent is the largest request
-# that a broker takes (`socket.request.max.bytes`, 100 MiB): nobody could have sent the records unpacked.
+# Limit for one batch where the caller has none. Kafka's precedent is the largest request that a broker accepts
+# (`socket.request.max.bytes`, 100 MiB): no client could have sent the records unpacked.
 UNPACKED_BYTES_MAX: Final = 104_857_600
 
-# The size of what has not been looked at to its end: more than any limit.
+# Size of a stream that was not read to its end: more than any limit.
 NOT_SAID: Final = 1 << 62
 
 

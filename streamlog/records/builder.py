@@ -1,7 +1,7 @@
 """Collect records for a batch, up to a size.
 
-Owned by one task: nothing here is locked. A builder is filled, built once or more (a retry under another producer
-epoch builds again), and thrown away.
+Owned by one task, without locks. A builder is filled, built once or more (a retry under another producer epoch builds
+again), and discarded.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from streamlog.records.encode import encode_headers
 from streamlog.records.header import HEADER_SIZE
 from streamlog.records.record import Headers
 
-# The most that a record takes beside the bytes of key, value and headers: length 5, attributes 1, timestamp delta 10,
-# offset delta 5, sizes of key and value 5 each.
+# Maximum overhead of a record beside key, value and headers: length 5, attributes 1, timestamp delta 10, offset delta
+# 5, sizes of key and value 5 each.
 _OVERHEAD_MAX: Final = 31
 # The same while key and value are under 8 KiB, the timestamps within 18 hours, the records under 2^20.
 _SMALL_OVERHEAD_MAX: Final = 15
@@ -24,7 +24,7 @@ _SMALL_COUNT: Final = 2**20
 
 
 class BatchBuilder:
-    """The records of a batch to be, which will not be larger than `batch_bytes_max`, before compression."""
+    """The records of a future batch of at most `batch_bytes_max`, before compression."""
 
     def __init__(self, batch_bytes_max: int) -> None:
         self._batch_bytes_max = batch_bytes_max
@@ -72,7 +72,7 @@ class BatchBuilder:
         return True
 
     def build(self, fields: BatchFields) -> bytes:
-        """Encode what was taken: at least one record. Errors as `encode_batch`."""
+        """Encode the records, at least one. Errors as `encode_batch`."""
         return encode_batch(
             self._values,
             self._keys if self._has_keys else None,

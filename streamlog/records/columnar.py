@@ -1,11 +1,11 @@
-"""Decode a batch by the column: where each field of each record lies, without a Python object per record.
+"""Decode a batch by column: the position of each field of each record, without a Python object per record.
 
-Once it is known where the records start (`starts`), their fields follow from one another for all records at once:
-numpy reads the n-th byte of every record's varint in one step. `RecordColumns` points into the unpacked bytes and
-copies nothing; `binary_column` brings the values together as Arrow wants them. Headers are the exception: they are
-read one record at a time, where there are any.
+Once the starts of the records are known (`starts`), their fields are found one after the other for all records at
+once: numpy reads the n-th byte of every record's varint in one step. `RecordColumns` points into the unpacked bytes and
+copies nothing; `binary_column` concatenates the values for Arrow. Headers are the exception: they are read one record
+at a time.
 
-What the plain loop refuses (`record_loop`) is refused here, with InvalidRecordError; the two are tested against
+Whatever the plain loop refuses (`record_loop`) is refused here, with InvalidRecordError; the two are tested against
 each other.
 """
 
@@ -27,7 +27,7 @@ from streamlog.records.varint import ByteArray, Int64Array, read_varints, read_v
 
 
 class ManyHeadersError(Exception):
-    """The records have so many headers that whoever asked does not want to read them: they go one by one."""
+    """The records have more header bytes than the caller allows, because headers are read one by one."""
 
 
 class RecordColumns(Struct, frozen=True, kw_only=True):
@@ -58,7 +58,7 @@ class RecordColumns(Struct, frozen=True, kw_only=True):
 
 
 def decode_columns(buffer: Buffer, position: int = 0, *, unpacked_bytes_max: int = UNPACKED_BYTES_MAX) -> RecordColumns:
-    """The records of the batch at `position`, by the column. The CRC is not checked.
+    """The records of the batch at `position`, by column. The CRC is not checked.
 
     Raises CorruptMessageError, InvalidRecordError, MessageTooLargeError, UnsupportedCompressionError.
     """
@@ -88,13 +88,13 @@ def columns_of(raw: bytes, header: BatchHeader) -> RecordColumns:
     try:
         return _mixed_columns(raw, header)
     except InvalidRecordError:
-        read_records(raw, header)  # finds the same, and says at which byte
+        read_records(raw, header)  # finds the same fault, and its position
         raise
 
 
 def columns_within(raw: bytes, header: BatchHeader, header_bytes_max: int | None) -> RecordColumns:
-    """As `columns_of`, for who does not want to know at which byte a record is wrong, which costs a look at each one.
-    ManyHeadersError where the headers of the records take more than so many bytes.
+    """As `columns_of`, but errors lack the position of the wrong byte, which is expensive to find. ManyHeadersError
+    where the headers of the records exceed `header_bytes_max`.
     """
     return _mixed_columns(raw, header, header_bytes_max)
 
@@ -138,7 +138,7 @@ def _mixed_columns(raw: bytes, header: BatchHeader, header_bytes_max: int | None
                 raise ManyHeadersError
             headers = _headers(raw, headers_at, first_bytes, spans.ends, at)
     except IndexError:
-        raise refusal(len(raw), "the records are cut off") from None
+        raise refusal(len(raw), "the records are incomplete") from None
     if min(int(key_sizes.min()), int(value_sizes.min())) < -1 or bool((at != spans.ends).any()):
         raise refusal(0, "a record's fields do not fill it")
     return RecordColumns(
@@ -171,7 +171,7 @@ def _timestamps(header: BatchHeader, deltas: Int64Array) -> Int64Array:
 def _headers(
     raw: bytes, positions: Int64Array, first_bytes: ByteArray, ends: Int64Array, after: Int64Array
 ) -> list[Headers]:
-    """The headers of each record; `after` is put behind them."""
+    """The headers of each record; `after` gets the positions after them."""
     headers: list[Headers] = [()] * len(positions)
     for index in np.flatnonzero(first_bytes).tolist():
         headers[index], after[index] = read_headers(raw, int(positions[index]), int(ends[index]))

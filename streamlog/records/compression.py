@@ -7,9 +7,9 @@ Each codec packs the records of one batch as one stream:
     lz4     one frame of independent 64 KiB blocks, no checksum of the content (Kafka's readers refuse linked blocks)
     zstd    one frame
 
-Whoever unpacks says how much may come out. The bound holds while the stream is read: what would exceed it is
-refused, with MESSAGE_TOO_LARGE, before memory is taken for it, whatever lengths the stream itself announces. A
-stream must end where the batch ends; a cut-off one and bytes behind it are CORRUPT_MESSAGE.
+The caller limits the unpacked size. The limit is applied while the stream is read: more is refused with
+MESSAGE_TOO_LARGE before memory is allocated for it, whatever sizes the stream announces. A stream must end where the
+batch ends; an incomplete one, or bytes after it, are CORRUPT_MESSAGE.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from streamlog.records import snappy
 from streamlog.records.bounds import NOT_SAID, too_large
 from streamlog.records.header import Buffer, Codec
 
-# Compression levels that a user may ask for (KIP-390), and the one that is taken if he does not.
+# Compression levels that a user may set (KIP-390): lowest, highest, default.
 LEVELS: Final = {Codec.GZIP: (1, 9, 6), Codec.LZ4: (0, 16, 0), Codec.ZSTD: (-131072, 22, 3)}
 
-_GZIP_WBITS: Final = 31  # zlib's way to say: 32 KiB window, gzip header and trailer
+_GZIP_WBITS: Final = 31  # for zlib: 32 KiB window, gzip header and trailer
 
 LZ4_FRAME_MAGIC: Final = b"\x04\x22\x4d\x18"
-# The first guess at what comes out: most logs pack to a quarter or less.
+# First estimate of the unpacked size: most logs compress to a quarter or less.
 _LZ4_EXPECTED_RATIO: Final = 4
 _LZ4_OUTPUT_MIN: Final = 65_536
 
-# The window that a frame asks for is allocated before anything is unpacked. Level 22 asks for 2^27.
+# A frame's window is allocated before anything is unpacked. Level 22 needs 2^27.
 _ZSTD_WINDOW_MAX: Final = 2**27
 _ZSTD_BLOCK_MAX: Final = 131_072
 _ZSTD_RLE_BLOCK: Final = 1
@@ -114,7 +114,7 @@ def _unpack_lz4(data: Buffer, size_bytes_max: int) -> bytes:
     if data[:4] != LZ4_FRAME_MAGIC:
         raise CorruptMessageError("lz4: not a frame")
     unpacker = lz4.frame.LZ4FrameDecompressor()
-    # The library allocates all the output that it is allowed to make, so it is allowed a bit at a time.
+    # The library allocates the maximum output that it is given, so it gets a small one at a time.
     expected = max(_LZ4_OUTPUT_MIN, _LZ4_EXPECTED_RATIO * len(data))
     parts: list[bytes] = []
     size = 0
@@ -137,7 +137,7 @@ def _unpack_zstd(data: Buffer, size_bytes_max: int) -> bytes:
     try:
         bound = zstd_output_max(data)
         with zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_MAX).stream_reader(data) as reader:
-            # One byte more than there can be, or the reader stops short of the frame's checksum.
+            # One byte more than possible, otherwise the reader stops before the frame's checksum.
             out = reader.read(min(bound, size_bytes_max) + 1)
     except zstandard.ZstdError as error:
         raise CorruptMessageError(f"zstd: {error}") from error
@@ -147,11 +147,11 @@ def _unpack_zstd(data: Buffer, size_bytes_max: int) -> bytes:
 
 
 def zstd_output_max(data: Buffer, blocks_max: int | None = None) -> int:
-    """The most that the frame can unpack to, by its block headers (RFC 8878, 3.1.1.2); it need not announce it.
-    CorruptMessageError; ZstdError for what is no frame. NOT_SAID where it has more than `blocks_max` blocks.
+    """The maximum unpacked size of the frame, by its block headers (RFC 8878, 3.1.1.2); it need not announce it.
+    CorruptMessageError; ZstdError for what is not a frame. NOT_SAID where it has more than `blocks_max` blocks.
 
-    The library's reader takes a frame without its end for a shorter one, so this checks that the frame is
-    complete and fills the data.
+    The library's reader takes an incomplete frame for a shorter one, so this checks that the frame is complete and
+    fills the data.
     """
     position = zstandard.frame_header_size(data)
     output_max = blocks = 0
@@ -176,6 +176,6 @@ def zstd_output_max(data: Buffer, blocks_max: int | None = None) -> int:
 
 def _check_end(codec: str, *, ended: bool, trailing: int) -> None:
     if not ended:
-        raise CorruptMessageError(f"{codec}: the compressed records are cut off")
+        raise CorruptMessageError(f"{codec}: the compressed records are incomplete")
     if trailing:
-        raise CorruptMessageError(f"{codec}: {trailing} trailing bytes behind the compressed records")
+        raise CorruptMessageError(f"{codec}: {trailing} trailing bytes after the compressed records")

@@ -1,12 +1,12 @@
-"""Control batches: what the log tells its readers, beside the users' records.
+"""Control batches: records for the readers of a log, not for their users.
 
-A control batch has bit 5 of the attributes set, holds one record, and takes an offset like any other. The record's
-key says what it is: version i16, type i16. The values that streamlog writes and understands:
+A control batch has bit 5 of the attributes set, contains one record, and takes an offset like any other. The record's
+key is its kind: version i16, type i16. The values that streamlog writes and understands:
 
     ABORT, COMMIT    version i16, coordinator epoch i32: the producer's transaction ends here (KIP-98)
     LEADER_CHANGE    version i16, leader id i32, voters and granting voters: compact arrays of i32 ids (KIP-595)
 
-Later versions append to these, so a reader takes the fields that it knows. Types it does not know stay bytes.
+Later versions append fields, so a reader takes those that it knows. Unknown types stay bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NO_TAGGED_FIELDS: Final = b"\x00"
 
 
 class ControlType(enum.IntEnum):
-    """What a control record says: the second number of its key."""
+    """The kind of a control record: the second number of its key."""
 
     ABORT = 0
     COMMIT = 1
@@ -58,7 +58,7 @@ class LeaderChange(Struct, frozen=True, kw_only=True):
 
 
 class OtherControl(Struct, frozen=True, kw_only=True):
-    """A control record of a type, or of a shape, that is carried and not understood."""
+    """A control record of an unknown type or version: kept, not interpreted."""
 
     type_number: int
     version: int
@@ -93,7 +93,7 @@ def encode_leader_change(change: LeaderChange, *, timestamp_ms: int) -> bytes:
 
 
 def decode_control(record: Record) -> ControlRecord:
-    """What the record of a control batch says. Raises InvalidRecordError for one that is too short to say it."""
+    """The contents of a control batch's record. Raises InvalidRecordError where it is too short."""
     key, value = record.key, record.value
     if key is None or len(key) < _KEY.size:
         raise InvalidRecordError("a control record without a version and a type", field="key")
@@ -110,7 +110,9 @@ def decode_control(record: Record) -> ControlRecord:
             case _:
                 return OtherControl(type_number=number, version=version, value=value)
     except (struct.error, IndexError):
-        raise InvalidRecordError(f"the value of a control record of type {number} is cut off", field="value") from None
+        raise InvalidRecordError(
+            f"the value of a control record of type {number} is incomplete", field="value"
+        ) from None
 
 
 def _read_leader_change(value: bytes, version: int) -> LeaderChange | OtherControl:
@@ -129,7 +131,7 @@ def _voters(voters: tuple[BrokerId, ...]) -> bytes:
 
 
 def _read_voters(value: bytes, position: int) -> tuple[tuple[BrokerId, ...], int]:
-    """A compact array: its length + 1 in one byte (more than 126 voters there are not), then id and no tags each."""
+    """A compact array: its length + 1 in one byte (at most 126 voters), then for each the id and no tags."""
     count = value[position] - 1
     if not 0 <= count <= 126:
         raise InvalidRecordError(f"{count} voters", field="voters", limit=126)

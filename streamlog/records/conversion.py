@@ -1,8 +1,8 @@
-"""Turn messages of magic 0 and 1 into record batches: once, on their way into the log.
+"""Convert messages of magic 0 and 1 to record batches, before they are appended.
 
-What belongs together stays together: the records of one wrapper become a batch with the wrapper's codec, and so do
-plain messages that follow one another. The offsets of the messages are not kept: the leader assigns new ones, as it
-does to any batch. The batches are then checked like those of any producer (`validation`).
+The records of one wrapper become a batch with the wrapper's codec, and consecutive plain messages become one batch.
+The offsets of the messages are not kept: the leader assigns new ones, as to any batch. The batches are then checked
+like those of any producer (`validation`).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class _Kind(NamedTuple):
 def convert(buffer: Buffer, start: int, end: int, *, unpacked_bytes_max: int = UNPACKED_BYTES_MAX) -> bytes:
     """The messages in `buffer[start:end]` as batches of magic 2, offsets from 0 in each.
 
-    Raises CorruptMessageError (cut off, CRC, unknown magic, a damaged stream), InvalidRecordError (lengths, wrappers
-    that hold none or each other, no message at all), UnsupportedCompressionError, MessageTooLargeError where all of
-    them together unpack to more than the limit.
+    Raises CorruptMessageError (incomplete, CRC, unknown magic, a damaged stream), InvalidRecordError (lengths, empty or
+    nested wrappers, no message at all), UnsupportedCompressionError, MessageTooLargeError where all of them together
+    unpack to more than the limit.
     """
     batches: list[bytes] = []
     plain: list[Record] = []

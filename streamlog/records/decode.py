@@ -1,9 +1,9 @@
 """Decode a batch to Record objects.
 
-A few records are read one at a time (`record_loop`). From LOOP_COUNT_MAX on they are found by the column
-(`columnar`), which also checks them all, and then made into objects by calls that loop inside the interpreter. The
-object is most of the price of a record, and less so when it is gone before the next is made: `iter_batch` hands
-them out a few at a time, which spares the memory and the garbage collector a list of all.
+A few records are read one at a time (`record_loop`). From LOOP_COUNT_MAX on they are decoded by column (`columnar`),
+which also checks them all, and then turned into objects by calls that loop inside the interpreter. The object is most
+of the cost of a record, less so when it is freed before the next is created: `iter_batch` yields them a few at a time,
+without a list of all for the garbage collector.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ from streamlog.records.varint import Int64Array
 
 Fields: TypeAlias = tuple[int, int, bytes | None, bytes | None, Headers]
 
-# Below so many records the fixed price of some fifty numpy calls is more than that of the loop.
+# Up to this many records the fixed cost of some fifty numpy calls is higher than that of the loop.
 LOOP_COUNT_MAX: Final = 48
 
 
-# So many records are made at a time by an iterator: enough to forget the price of the calls, few enough for the cache.
+# Records that an iterator creates at a time: enough to amortize the calls, few enough for the cache.
 _CHUNK_COUNT: Final = 1024
 
 
 def decode_batch(buffer: Buffer, position: int = 0, *, unpacked_bytes_max: int = UNPACKED_BYTES_MAX) -> list[Record]:
     """The records of the batch at `position`, with absolute offsets and timestamps. The CRC is not checked.
 
-    Raises CorruptMessageError (cut off, a damaged compressed stream), InvalidRecordError (fields that contradict
+    Raises CorruptMessageError (incomplete, a damaged compressed stream), InvalidRecordError (fields that contradict
     one another), MessageTooLargeError (unpacks to more than the limit), UnsupportedCompressionError.
     """
     return list(iter_batch(buffer, position, unpacked_bytes_max=unpacked_bytes_max))
 
 
 def iter_batch(buffer: Buffer, position: int = 0, *, unpacked_bytes_max: int = UNPACKED_BYTES_MAX) -> Iterator[Record]:
-    """As `decode_batch`, a record at a time. What it raises, it raises at the call, before the first record."""
-    # Past Record's own constructor, which is a Python function: half the time.
+    """As `decode_batch`, a record at a time. Errors are raised by the call, before the first record."""
+    # Without Record's own constructor, which is a Python function: half the time.
     return map(tuple.__new__, repeat(Record), iter_fields(buffer, position, unpacked_bytes_max=unpacked_bytes_max))
 
 
 def iter_fields(buffer: Buffer, position: int = 0, *, unpacked_bytes_max: int = UNPACKED_BYTES_MAX) -> Iterator[Fields]:
-    """As `iter_batch`, plain tuples with the fields of Record: to be unpacked in a `for`, at half the price."""
+    """As `iter_batch`, but plain tuples with the fields of Record, to be unpacked in a `for`: half the time."""
     header = read_header(buffer, position)
     raw = unpacked_records(buffer, position, header, unpacked_bytes_max)
     if header.record_count <= LOOP_COUNT_MAX:
@@ -61,7 +61,7 @@ def iter_batches(
 ) -> Iterator[Record]:
     """The records of all complete batches in `buffer[start:end]`, CRCs checked; see `scan_headers`.
 
-    Control records are among them, as what they are: a reader of user data asks the batch's header.
+    Control records are included: readers of user data check the batch's header.
     """
     for position, header in scan_headers(buffer, start, end):
         check_crc(buffer, position, header)
@@ -78,13 +78,13 @@ def _chunks(columns: RecordColumns) -> Iterator[Iterator[Fields]]:
             _strings(raw, columns.key_starts[rows], columns.key_sizes[rows]),
             _strings(raw, columns.value_starts[rows], columns.value_sizes[rows]),
             repeat(()) if columns.headers is None else columns.headers[rows],
-            strict=False,  # what is the same for all of them has no end
+            strict=False,  # columns with one value for all are endless
         )
 
 
 def _offsets(offsets: Int64Array) -> Iterable[int]:
     first, last = int(offsets[0]), int(offsets[-1])
-    # They rise strictly, so they are dense when the ends say so.
+    # They rise strictly, so they are contiguous if first and last are.
     return range(first, last + 1) if last - first == len(offsets) - 1 else offsets.tolist()
 
 

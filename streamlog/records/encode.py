@@ -1,9 +1,9 @@
-"""Encode records: one at a time, or a whole batch by the column.
+"""Encode records: one at a time, or a whole batch by column.
 
-By the column means that each part of a record (length, offset delta, key length ...) becomes a list with one bytes
-object a record, most of them taken from tables, and that one join strings them all together. The number of parts is
-the price, so parts that stand side by side share a table where they can. Where all values have one size and nothing
-else differs, everything between two values is one part, which is kept for the next batch.
+By column means that each part of a record (length, offset delta, key length ...) becomes a list with one bytes object
+per record, most of them from tables, and that one join concatenates them all. The cost is the number of parts, so
+adjacent parts share a table where possible. Where all values have one size and nothing else differs, everything between
+two values is one part, which is cached for the next batch.
 
 The layout of a record is in `record_loop`. All ways give the same bytes, and are tested against each other.
 """
@@ -25,10 +25,10 @@ from streamlog.records.varint import (
     varint_widths,
 )
 
-# Up to so many records the loop is faster.
+# Up to this many records the loop is faster.
 LOOP_COUNT_MAX: Final = 24
 
-# Batches with more records than this are not encoded by frames that are kept; with fewer, this many are made.
+# Batches with more records than _FRAMES_MAX are not encoded by cached frames; at least _FRAMES_MIN are made.
 _FRAMES_MAX: Final = 16_384
 _FRAMES_MIN: Final = 1_024
 
@@ -48,7 +48,7 @@ _KEYLESS_VALUE_SIZES: Final = VarintTable(_NULL)
 def encode_record(
     offset_delta: int, timestamp_delta: int, key: bytes | None, value: bytes | None, headers: Headers = ()
 ) -> bytes:
-    """One record, with its length in front."""
+    """One record, starting with its length."""
     body = b"".join(
         (
             _ATTRIBUTES,
@@ -63,7 +63,7 @@ def encode_record(
 
 
 def encode_headers(headers: Headers) -> bytes:
-    """Count and headers, as they end a record. Raises InvalidRecordError for a key that UTF-8 cannot spell."""
+    """Count and headers, as they end a record. Raises InvalidRecordError for a key that UTF-8 cannot encode."""
     if not headers:
         return _NO_HEADERS
     parts = [encode_varint(len(headers))]
@@ -84,7 +84,7 @@ def encode_records(
     timestamp_deltas: Int64Array | None = None,
     offset_deltas: Int64Array | None = None,
 ) -> list[Buffer]:
-    """The records of a batch, in pieces that are one behind the other. Every column has one entry a record.
+    """The records of a batch, as buffers to be concatenated. Every column has one entry per record.
 
     None for a column means: no keys, no headers, all timestamp deltas 0, offset deltas 0, 1, 2 ...
     """
@@ -133,7 +133,7 @@ def _encode_columns(
     timestamp_deltas: Int64Array | None,
     offset_deltas: Int64Array | None,
 ) -> list[Buffer]:
-    """Any records, by parts. The parts of a record stand in `columns` in their order; its length comes first."""
+    """Any records, by parts: `columns` has the parts of a record in their order; its length comes first."""
     count = len(values)
     offsets = np.arange(count) if offset_deltas is None else offset_deltas
     columns: list[Sequence[bytes]] = [_VARINTS.encode(offsets)]
@@ -200,8 +200,8 @@ def _encode_equal(values: Sequence[bytes], value_size: int) -> list[Buffer]:
 
 @functools.lru_cache(maxsize=8)
 def _frames(value_size: int, count: int) -> list[bytes]:
-    """What stands in front of each value, from the end of the record before it on. A producer's batches tend to be of
-    a few sizes; at most 8 x _FRAMES_MAX are kept, some 60 bytes each.
+    """The bytes before each value, from the end of the previous record on. A producer's batches tend to have few
+    sizes; at most 8 x _FRAMES_MAX are cached, some 60 bytes each.
     """
     offsets = np.arange(count)
     behind = _NULL + encode_varint(value_size)

@@ -1,12 +1,12 @@
 """Columns of a batch whose records all have one shape: the same sizes, no headers.
 
-Such records differ in nothing but the bytes of key and value, in the offset delta, which counts from 0, and in the
-timestamp, as long as it takes the same number of bytes. So the first one is read, and then each byte of its frame (all
-that is none of these) is compared with the same byte of all others: a slice of the bytes, with the record's size as its
-step. The bytes of the deltas are compared with what they must be. Where the delta takes a byte more, after 64, 8192 ...
-records, a new run of records begins.
+Such records differ only in the bytes of key and value, in the offset delta, which counts from 0, and in the timestamp,
+as long as it takes the same number of bytes. So the first one is read, and then each byte of its frame (everything
+else) is compared with the same byte of all others: a slice of the bytes, with the record's size as its step. The bytes
+of the deltas are compared with the expected ones. Where the delta takes a byte more, after 64, 8192 ... records, a new
+run of records begins.
 
-Whatever differs ends the attempt: it is the general way's business, be it an error or not.
+Any difference ends the attempt, and the batch is decoded the general way, which also finds errors.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from streamlog.records.lazy_numpy import np
 from streamlog.records.record_loop import RECORD_BODY_MIN
 from streamlog.records.varint import WIDTH_BOUNDS, Int64Array, read_varint, read_varlong
 
-# Timestamps that differ and take more bytes than this are the general way's: four are 37 hours.
+# Timestamps that differ and take more bytes than this are decoded the general way: four are 37 hours.
 _TIMESTAMP_WIDTH_MAX: Final = 4
-# Of deltas of so many bytes, all digits are kept (8 KB each).
+# For deltas of up to so many bytes, all digits are cached (8 KB each).
 _KEPT_WIDTH_MAX: Final = 2
 
 
@@ -39,7 +39,7 @@ class _Shape(NamedTuple):
     size: int
 
     def frame(self) -> list[int]:
-        """The bytes that all records must share: everything but timestamp, offset delta, key and value."""
+        """The bytes that all records must share: everything except timestamp, offset delta, key and value."""
         key_end = self.key_at + max(self.key_size, 0)
         return [
             *range(self.timestamp_at),
@@ -70,7 +70,7 @@ class _Run(NamedTuple):
 
 
 class EqualRecords(NamedTuple):
-    """What the columns follow from. The starts are positions in the bytes of the records."""
+    """The data of the columns. Starts are positions in the bytes of the records."""
 
     timestamp_deltas: Int64Array | int  # one for all
     key_size: int
@@ -127,7 +127,7 @@ def _joined(deltas: list[Int64Array | int], runs: list[_Run]) -> Int64Array | in
 
 
 def _read_shape(raw: bytes, position: int, index: int) -> _Shape | None:
-    """The record at `position`, if it is sound, without headers, and the `index`-th by its offset delta."""
+    """The record at `position`, if it is valid, has no headers, and offset delta `index`."""
     try:
         length, body = read_varint(raw, position)
         timestamp_delta, delta_at = read_varlong(raw, body + 1)
@@ -160,7 +160,7 @@ def _all_alike(run: _Run) -> bool:
     frame = shape.frame()
     second = start + shape.size
     if second < run.end and any(raw[second + byte] != raw[start + byte] for byte in frame):
-        return False  # two records tell most batches of mixed sizes
+        return False  # the first two reveal most batches of mixed sizes
     if not all(map(run.all_have, frame)):
         return False
     width = shape.delta_end - shape.delta_at

@@ -1,4 +1,4 @@
-"""The header of a record batch (magic 2): its layout, and all that a broker may do without looking at a record.
+"""The header of a record batch (magic 2): its layout, and everything that a broker may do without decoding records.
 
 A batch on disk and on the wire, big-endian (Kafka's "Record Batch"):
 
@@ -19,10 +19,10 @@ A batch on disk and on the wire, big-endian (Kafka's "Record Batch"):
          61  records, compressed as one stream if there is a codec
 
 Lengths count the bytes that follow the length field, so a batch is 12 + length bytes long. A length is bounded
-before it is used, and the magic stands at byte 16 in every version of the format, so that both can be read before
-anything else is believed. Nothing here allocates by a number that came from the bytes.
+before it is used, and the magic is at byte 16 in every version of the format, so both can be checked before anything
+else is trusted. Nothing here allocates by a number from the bytes.
 
-Positions are bytes from the start of the buffer that was handed in; who knows the file adds its name.
+Positions are bytes from the start of the given buffer; callers that know the file add its name.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from streamlog.model import INT32_MAX, LeaderEpoch, Offset, ProducerEpoch, Produ
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 HEADER_SIZE: Final = 61
-LOG_OVERHEAD: Final = 12  # base offset and length: what stands before the bytes that `length` counts
+LOG_OVERHEAD: Final = 12  # base offset and length, which `length` does not count
 PREFIX_SIZE: Final = 16
 MAGIC_POSITION: Final = 16
 CRC_POSITION: Final = 17
@@ -96,7 +96,7 @@ def codec_of(attributes: int) -> Codec:
 
 
 class BatchHeader(NamedTuple):
-    """All fields of a batch's header, in the order of the bytes. As read: nothing is checked by being here."""
+    """All fields of a batch's header, in the order of the bytes, unchecked."""
 
     base_offset: Offset
     length: int  # bytes that follow the length field
@@ -104,7 +104,7 @@ class BatchHeader(NamedTuple):
     magic: int
     crc: int
     attributes: int
-    last_offset_delta: int  # record_count - 1 when produced; compaction keeps it while it takes records away
+    last_offset_delta: int  # record_count - 1 when produced; compaction keeps it when it removes records
     base_timestamp: int
     max_timestamp: int
     producer_id: ProducerId
@@ -165,7 +165,7 @@ def read_header(buffer: Buffer, position: int) -> BatchHeader:
     try:
         return BatchHeader._make(_HEADER.unpack_from(buffer, position))
     except struct.error:
-        raise CorruptMessageError("the batch header is cut off", position=position) from None
+        raise CorruptMessageError("the batch header is incomplete", position=position) from None
 
 
 def scan_headers(
@@ -203,7 +203,7 @@ def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
     """
     end = position + header.size_bytes
     if not HEADER_SIZE <= header.size_bytes <= len(buffer) - position:
-        raise CorruptMessageError("the batch is cut off", position=position, length=header.length)
+        raise CorruptMessageError("the batch is incomplete", position=position, length=header.length)
     with memoryview(buffer) as view, view[position + CRC_START : end] as covered:
         crc = crc32c(covered)
     if crc != header.crc:
@@ -212,7 +212,7 @@ def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
 
 
 def stamp(base_offset: int, length: int, leader_epoch: int) -> bytes:
-    """The 16 bytes that the leader writes in front of what the producer sent. The CRC does not cover them."""
+    """The 16 bytes that the leader writes over the producer's. The CRC does not cover them."""
     return _PREFIX.pack(base_offset, length, leader_epoch)
 
 
@@ -224,7 +224,7 @@ def restamp_log_append_time(batch: bytearray | memoryview, timestamp_ms: int) ->
     """
     header = read_header(batch, 0)
     if not HEADER_SIZE <= header.size_bytes <= len(batch):
-        raise CorruptMessageError("the batch is cut off", position=0, length=header.length)
+        raise CorruptMessageError("the batch is incomplete", position=0, length=header.length)
     _ATTRIBUTES.pack_into(batch, ATTRIBUTES_POSITION, header.attributes | TIMESTAMP_TYPE_BIT)
     _TIMESTAMP.pack_into(batch, MAX_TIMESTAMP_POSITION, timestamp_ms)
     with memoryview(batch) as view, view[CRC_START : header.size_bytes] as covered:

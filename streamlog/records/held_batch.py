@@ -1,7 +1,7 @@
-"""What one replica says of a batch that it holds, so that another one can tell whether it holds the same.
+"""A description of a batch in a replica, by which another replica finds out whether it has the same batch.
 
-The CRC that stands in a batch covers all but its first 21 bytes; with base offset and leader epoch beside it, two
-batches that are described alike are the same bytes. Compaction may have rewritten one of them: then offsets, epoch and
+The CRC of a batch covers all but its first 21 bytes; with base offset and leader epoch in addition, two batches with
+the same description are the same bytes. Compaction may have rewritten one of them: then offsets, epoch and
 `origin` are still the same, which no cleaning changes.
 """
 

@@ -1,7 +1,7 @@
 """numpy, loaded when the first array is made.
 
-It is a fifth of what loading a node costs, and 10 MB. A node makes arrays where it looks into records, which
-is rare beside carrying them; most commands of `streamlogctl` never do.
+It takes a fifth of the load time of a node, and 10 MB. A node makes arrays only where it decodes records, which is
+rare; most commands of `streamlogctl` never do.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ __all__ = ["np"]
 
 
 class _Numpy:
-    """A name costs its first use one call, the later ones nothing: it becomes an attribute. Safe among threads."""
+    """The first use of a name costs one call, later ones nothing: it becomes an attribute. Thread-safe."""
 
     def __getattr__(self, name: str) -> object:
         import numpy

@@ -4,7 +4,7 @@ An entry of a message set, big-endian:
 
     offset        i64
     size          i32     of what follows
-    crc           u32     CRC-32 (zlib's) of everything behind it
+    crc           u32     CRC-32 (zlib's) of everything after it
     magic         i8      0 or 1
     attributes    i8      bits 0-2 codec (gzip, snappy, lz4), 3 timestamp type (magic 1)
     timestamp     i64     magic 1 only
@@ -53,7 +53,7 @@ _SIZE_MIN: Final = (14, 22)
 
 
 class LegacyEntry(NamedTuple):
-    """One entry of a message set: a record, or the wrapper of many. Its CRC was right."""
+    """One entry of a message set: a record, or the wrapper of many. Its CRC has been checked."""
 
     offset: Offset
     size: int  # bytes that follow the size field
@@ -92,11 +92,11 @@ def is_legacy(buffer: Buffer, position: int) -> bool:
 def read_entry(buffer: Buffer, position: int, end: int) -> LegacyEntry:
     """The entry at `position`, which must end by `end`.
 
-    Raises CorruptMessageError (cut off, impossible size, unknown magic, CRC), InvalidRecordError (lengths inside).
+    Raises CorruptMessageError (incomplete, impossible size, unknown magic, CRC), InvalidRecordError (inner lengths).
     """
     size = _entry_size(buffer, position, end)
     if size is None or position + size > end:
-        raise CorruptMessageError("the message is cut off", position=position)
+        raise CorruptMessageError("the message is incomplete", position=position)
     offset, length, crc, magic, attributes = _FRAME.unpack_from(buffer, position)
     with memoryview(buffer) as view:
         message = bytes(view[position : position + size])
@@ -111,14 +111,14 @@ def read_entry(buffer: Buffer, position: int, end: int) -> LegacyEntry:
     key, at = _read_bytes(message, at, position)
     value, at = _read_bytes(message, at, position)
     if at != size:
-        raise InvalidRecordError(f"position {position}: {size - at} bytes behind the value", position=position)
+        raise InvalidRecordError(f"position {position}: {size - at} bytes after the value", position=position)
     return LegacyEntry(offset, length, crc, magic, attributes, timestamp, key, value)
 
 
 def scan_entries(buffer: Buffer, start: int, end: int) -> Iterator[tuple[int, LegacyEntry]]:
     """Position and entry of each complete entry in `buffer[start:end]`; stops before an incomplete last one.
 
-    Wrappers are not unwrapped. Errors as `read_entry`, but for a cut-off last entry.
+    Wrappers are not unwrapped. Errors as `read_entry`, except for an incomplete last entry.
     """
     position = start
     while position < end:
@@ -141,7 +141,7 @@ def entry_records(entry: LegacyEntry, *, unpacked_bytes_max: int = UNPACKED_BYTE
     inner = _unwrapped(entry, unpacked_bytes_max)
     base = 0
     if entry.magic == 1:
-        # Where that is negative the inner offsets are no relative ones; Kafka takes them as they are.
+        # Where that is negative the inner offsets are absolute; Kafka takes them as they are.
         base = max(entry.offset - inner[-1].offset, 0)
     log_append = entry.timestamp_type is TimestampType.LOG_APPEND_TIME
     return [
@@ -171,12 +171,12 @@ def _unwrapped(entry: LegacyEntry, unpacked_bytes_max: int) -> list[LegacyEntry]
         inner.append(each)
         position += each.size_bytes
     if not inner:
-        raise InvalidRecordError("a compressed message that holds none", offset=entry.offset)
+        raise InvalidRecordError("a compressed message without messages", offset=entry.offset)
     return inner
 
 
 def _entry_size(buffer: Buffer, position: int, end: int) -> int | None:
-    """Size of the whole entry; None where it is cut off before its magic. Nothing says that the rest is there."""
+    """Size of the whole entry; None where it ends before its magic. The rest may be missing."""
     if end - position <= MAGIC_POSITION:
         return None
     (size,) = _LENGTH.unpack_from(buffer, position + 8)
@@ -190,7 +190,7 @@ def _entry_size(buffer: Buffer, position: int, end: int) -> int | None:
 
 def _read_bytes(message: bytes, at: int, position: int) -> tuple[bytes | None, int]:
     if len(message) - at < _LENGTH.size:
-        raise InvalidRecordError(f"position {position}: the message has no room for a length", position=position)
+        raise InvalidRecordError(f"position {position}: the message ends before a length", position=position)
     (size,) = _LENGTH.unpack_from(message, at)
     at += _LENGTH.size
     if size == -1:

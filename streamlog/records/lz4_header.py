@@ -24,17 +24,17 @@ _PRIME_5: Final = 374761393
 
 
 def with_right_checksum(frame: bytes) -> bytes:
-    """The frame with the header checksum that the LZ4 frame format asks for.
+    """The frame with the header checksum that the LZ4 frame format requires.
 
     Raises CorruptMessageError for a frame that is shorter than its header.
     """
     if len(frame) < _MAGIC_SIZE + 3:
-        raise CorruptMessageError("lz4: the frame header is cut off")
+        raise CorruptMessageError("lz4: the frame header is incomplete")
     flags = frame[_MAGIC_SIZE]
     descriptor_size = 2 + (8 if flags & _CONTENT_SIZE_BIT else 0) + (4 if flags & _DICTIONARY_BIT else 0)
     at = _MAGIC_SIZE + descriptor_size
     if len(frame) <= at:
-        raise CorruptMessageError("lz4: the frame header is cut off")
+        raise CorruptMessageError("lz4: the frame header is incomplete")
     checksum = xxh32_short(frame[_MAGIC_SIZE:at]) >> 8 & 0xFF
     return b"".join((frame[:at], bytes([checksum]), frame[at + 1 :]))
 

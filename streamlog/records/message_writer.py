@@ -1,4 +1,4 @@
-"""Writes the fields of Kafka's schema-versioned messages, one after another, big-endian: `message_reader` backwards."""
+"""Writes the fields of Kafka's schema-versioned messages, in order, big-endian: the inverse of `message_reader`."""
 
 from __future__ import annotations
 

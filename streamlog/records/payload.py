@@ -1,4 +1,4 @@
-"""The records of a batch as plain bytes: bounded, unpacked, and as many as they can be."""
+"""The records of a batch as plain bytes: unpacked within a limit, their count checked for plausibility."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from streamlog.records.record_loop import RECORD_MIN, checked_sum
 def unpacked_records(buffer: Buffer, position: int, header: BatchHeader, unpacked_bytes_max: int) -> bytes:
     """What follows the header of the batch at `position`, decompressed to at most `unpacked_bytes_max` bytes.
 
-    The CRC is not checked. The header's counts are held against the bytes, so that nobody makes a list of 2^31
-    records for a batch of 70 bytes. Raises CorruptMessageError (cut off, a damaged or overlong stream),
+    The CRC is not checked. The header's counts are checked against the bytes, so that no caller makes a list of 2^31
+    records for a batch of 70 bytes. Raises CorruptMessageError (incomplete, a damaged or overlong stream),
     MessageTooLargeError, UnsupportedCompressionError, InvalidRecordError (counts).
     """
     end = position + header.size_bytes
     if not HEADER_SIZE <= header.size_bytes <= len(buffer) - position:
-        raise CorruptMessageError("the batch is cut off", position=position, length=header.length)
+        raise CorruptMessageError("the batch is incomplete", position=position, length=header.length)
     count = header.record_count
     codec = header.codec
     if count == 0 and header.size_bytes == HEADER_SIZE:
-        return b""  # what compaction leaves of a batch: its header, with the codec of records that are gone
+        return b""  # compaction left only the header, with the codec of the removed records
     packed = buffer[position + HEADER_SIZE : end]
     raw = bytes(packed) if codec is Codec.NONE else decompress(codec, packed, unpacked_bytes_max)
     if not 0 <= count <= len(raw) // RECORD_MIN:

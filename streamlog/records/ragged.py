@@ -23,7 +23,7 @@ def ragged_copy(
 ) -> None:
     """Copy `sizes[i]` bytes from `source_starts[i]` to `target_starts[i]`, for every i.
 
-    All ranges must lie inside their arrays, and those of the target apart. A size of 0 or less copies nothing.
+    All ranges must be inside their arrays, and those of the target disjoint. A size of 0 or less copies nothing.
     """
     exponents = np.frexp(sizes)[1] - 1
     exponents[sizes <= 0] = -1
@@ -38,10 +38,10 @@ def ragged_copy(
 
 
 def equal_copy(source: ByteArray, starts: Int64Array, target: NDArray[np.uint8]) -> bool:
-    """Copy from each start as many bytes as a row of `target` has, at least 1; all must lie inside of the source.
+    """Copy from each start as many bytes as a row of `target` has, at least 1; all must be inside the source.
 
-    Where the starts are evenly spaced but for a few places, as they are in batches of equal records, numpy copies them
-    row by row, several times as fast as `ragged_copy`. Where they are not nothing is copied, and the answer is False.
+    Where the starts are evenly spaced with few exceptions, as in batches of equal records, numpy copies them row by
+    row, several times as fast as `ragged_copy`. Otherwise nothing is copied, and it returns False.
     """
     strides = starts[1:] - starts[:-1]
     changes = np.flatnonzero(strides[1:] != strides[:-1]) + 1
@@ -61,13 +61,13 @@ def equal_copy(source: ByteArray, starts: Int64Array, target: NDArray[np.uint8])
 def windows(data: ByteArray, width: int) -> NDArray[Any]:
     """A view whose i-th item is the `width` bytes from i on. `width` is at least 1 and at most len(data).
 
-    The items are of a void type, which numpy copies as they are and hands out as bytes objects.
+    The items are of a void type, which numpy copies unchanged and returns as bytes objects.
     """
     return np.ndarray((len(data) - width + 1,), f"V{width}", data, 0, (1,))
 
 
 def equal_strings(raw: bytes, starts: Int64Array, size: int) -> list[bytes | None]:
-    """A bytes object for each `raw[start : start + size]`; `size` is at least 1, every range lies within `raw`."""
+    """A bytes object for each `raw[start : start + size]`; `size` is at least 1, every range is within `raw`."""
     strides = starts[1:] - starts[:-1]
     if len(strides) and bool((strides == strides[0]).all()):
         items = np.ndarray((len(starts),), f"V{size}", raw, int(starts[0]), (int(strides[0]),))

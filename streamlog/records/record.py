@@ -1,4 +1,4 @@
-"""A record, as a reader of a log sees it."""
+"""A record, as read from a log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Headers: TypeAlias = tuple[Header, ...]
 
 
 class Record(NamedTuple):
-    """One record. A tuple, because a consumer makes millions a second of them.
+    """One record. A tuple, because a consumer creates millions of them a second.
 
     `offset` and `timestamp` are absolute; the timestamp is in ms since 1970, -1: none. A key or value of None is
     null, which is not the same as empty: a null value is a tombstone in a compacted topic.

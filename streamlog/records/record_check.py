@@ -1,18 +1,18 @@
-"""What a leader checks of the records of a batch from a client, inside their compression (Kafka's LogValidator).
+"""The leader's checks of the records of a client's batch, inside their compression (Kafka's LogValidator).
 
-    unpacked                to no more than the limit, nor than the stream itself announces, whatever it contains
-    counted                 as many records as the header says fill the bytes, and no byte is left
+    unpacked size           at most the limit, and at most what the stream announces
+    count                   as many records as the header says fill the bytes exactly
     offset deltas           0, 1, 2 ... last offset delta
     lengths                 of keys, values and headers within their record
     names of headers        UTF-8
     keys                    present, where the topic is compacted
     timestamps              64 bits; the extremes are returned, for the header and the topic's bounds
 
-What passes is decoded by every reader: the tests hold it against the plain decoder (`record_loop`).
+Every reader can decode what passes: the tests compare with the plain decoder (`record_loop`).
 
-Three ways, by what is cheapest: records of one shape by the byte (`equal_shape`), few records one at a time, many by
-the column (`columnar`). A batch of very many records is checked in windows, so that the columns' memory is bounded: a
-packed batch of 1 MiB may hold millions of records.
+Three ways, whichever is cheapest: records of one shape by byte (`equal_shape`), few records one at a time, many by
+column (`columnar`). A batch of very many records is checked in windows, so that the columns' memory is bounded: a
+compressed batch of 1 MiB may contain millions of records.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from streamlog.records.record_loop import RECORD_BODY_MIN, RECORD_MIN, checked_s
 from streamlog.records.unpacked_size import unpacked_size_max
 from streamlog.records.varint import read_varint, read_varlong
 
-# Up to so many records the fixed price of looking for one shape (ten calls of numpy) is more than that of the loop.
+# Up to this many records, looking for one shape (ten calls of numpy) costs more than the loop.
 _TINY_COUNT_MAX: Final = 6
-# Up to so many records of different shapes the loop is cheaper than the columns (some fifty calls).
+# Up to this many records of different shapes the loop is cheaper than the columns (some fifty calls).
 _LOOP_COUNT_MAX: Final = 64
-# So many records are in memory as columns at a time: about 100 bytes each.
+# At most this many records are in memory as columns at a time: about 100 bytes each.
 _WINDOW_COUNT: Final = 1 << 16
 
 
@@ -94,7 +94,7 @@ def _unpacked(buffer: Buffer, position: int, header: BatchHeader, size_bytes_max
         return bytes(packed)
     announced = unpacked_size_max(codec, packed)
     if codec is Codec.GZIP and announced > size_bytes_max:
-        raise too_large(size_bytes_max)  # its trailer says the size exactly: it need not be unpacked
+        raise too_large(size_bytes_max)  # its trailer has the exact size: no need to unpack it
     try:
         return decompress(codec, packed, min(announced, size_bytes_max))
     except MessageTooLargeError:
@@ -103,7 +103,7 @@ def _unpacked(buffer: Buffer, position: int, header: BatchHeader, size_bytes_max
         reason = f"the {codec.name.lower()} stream unpacks to more than the {announced} bytes that it announces"
         raise InvalidRecordError(reason, field="batches") from None
     except CorruptMessageError as error:
-        # The CRC says that the bytes arrived as they were sent: to send them again is of no use.
+        # The CRC is right, so the bytes arrived as they were sent: a retry is of no use.
         raise InvalidRecordError(f"the records do not unpack: {error.reason}", field="batches") from None
 
 
@@ -116,9 +116,9 @@ def _end_of(raw: bytes, position: int, count: int) -> int:
                 raise refusal(position, f"record length {length}")
             position = body + length
     except IndexError:
-        raise refusal(len(raw), "the records are cut off") from None
+        raise refusal(len(raw), "the records are incomplete") from None
     if position > len(raw):
-        raise refusal(len(raw), "the records are cut off")
+        raise refusal(len(raw), "the records are incomplete")
     return position
 
 
@@ -137,7 +137,7 @@ def _check_window(raw: bytes, header: BatchHeader, first: int, rules: _Rules) ->
 
 
 def _check_equal(header: BatchHeader, equal: EqualRecords, *, keys_required: bool) -> RecordTimes:
-    """Offset deltas are what they must be, and there are no headers: `equal_records` has seen to it."""
+    """`equal_records` has checked the offset deltas, and that there are no headers."""
     if keys_required and equal.key_size < 0:
         raise _without_key(0)
     base, deltas = header.base_timestamp, equal.timestamp_deltas
@@ -155,7 +155,7 @@ def _check_equal(header: BatchHeader, equal: EqualRecords, *, keys_required: boo
 def _check_columns(columns: RecordColumns, header: BatchHeader, first: int, *, keys_required: bool) -> RecordTimes:
     count = len(columns)
     offsets, times = columns.offsets, columns.timestamps
-    # They rise strictly, so they are dense when the ends say so.
+    # They rise strictly, so they are contiguous if first and last are.
     if int(offsets[0]) - header.base_offset != first or int(offsets[-1]) - header.base_offset != first + count - 1:
         raise InvalidRecordError(f"the offset deltas do not count from {first} to {first + count - 1}")
     if keys_required and int(columns.key_sizes.min()) < 0:
@@ -206,7 +206,7 @@ def _check_one_by_one(raw: bytes, header: BatchHeader, rules: _Rules) -> RecordT
                 smallest = timestamp if smallest is None or timestamp < smallest else smallest
                 largest = max(largest, timestamp)
     except IndexError:
-        raise refusal(position, "the records are cut off") from None
+        raise refusal(position, "the records are incomplete") from None
     if position != len(raw):
         raise refusal(position, "bytes follow the last record")
     return RecordTimes(NO_TIMESTAMP if smallest is None else smallest, largest)
@@ -227,13 +227,13 @@ def _check_names(headers: Headers) -> None:
 
 
 def _check_name(name: str) -> None:
-    """What is no UTF-8 was decoded to lone surrogates."""
+    """Bytes that are not UTF-8 were decoded to lone surrogates."""
     if name.isascii():
         return
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise InvalidRecordError("the name of a header is no UTF-8", field="headers") from None
+        raise InvalidRecordError("the name of a header is not UTF-8", field="headers") from None
 
 
 def _without_key(index: int) -> InvalidRecordError:

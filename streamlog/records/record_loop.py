@@ -4,13 +4,13 @@
     attributes        i8         no bit has a meaning yet
     timestamp delta   varlong    against the batch's base timestamp
     offset delta      varint     against its base offset
-    key               varint length, -1 for null, and so many bytes
+    key               varint length, -1 for null, and that many bytes
     value             likewise
     headers           varint count, and for each: key (length, UTF-8), value (length or -1, bytes)
 
-The batch's CRC says that the bytes are those that the producer sent, not that he made sense. So every length is
-held against the record's end, offsets must rise and stay within the batch, and the records must be as many as the
-header says and fill the bytes exactly. Else: InvalidRecordError.
+The batch's CRC shows that the bytes are those that the producer sent, not that they are valid. So every length is
+checked against the record's end, offsets must rise and stay within the batch, and the records must be as many as the
+header says and fill the bytes exactly. Otherwise: InvalidRecordError.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from streamlog.records.header import BatchHeader, TimestampType
 from streamlog.records.record import Header, Headers, Record
 from streamlog.records.varint import read_varint, read_varlong
 
-# Attributes, two deltas, two lengths and a count: no record has fewer bytes behind its length.
+# Attributes, two deltas, two lengths and a count: no record has fewer bytes after its length.
 RECORD_BODY_MIN: Final = 6
 RECORD_MIN: Final = RECORD_BODY_MIN + 1
 
@@ -31,7 +31,7 @@ _INT64_MAX: Final = 2**63 - 1
 
 
 def read_records(raw: bytes, header: BatchHeader) -> list[Record]:
-    """The records of a batch, unpacked already. Raises InvalidRecordError for what breaks a rule above."""
+    """The records of a batch, already unpacked. Raises InvalidRecordError where a rule above is broken."""
     log_append = header.timestamp_type is TimestampType.LOG_APPEND_TIME
     records: list[Record] = []
     position, delta_before = 0, -1
@@ -49,19 +49,19 @@ def read_records(raw: bytes, header: BatchHeader) -> list[Record]:
             if position != end:
                 raise refusal(position, "a record's fields do not fill it")
             if not delta_before < delta <= header.last_offset_delta:
-                raise refusal(position, f"offset delta {delta} behind {delta_before}")
+                raise refusal(position, f"offset delta {delta} after {delta_before}")
             delta_before = delta
             timestamp = header.max_timestamp if log_append else checked_sum(header.base_timestamp, timestamp)
             records.append(Record(Offset(header.base_offset + delta), timestamp, key, value, headers))
     except IndexError:
-        raise refusal(position, "the records are cut off") from None
+        raise refusal(position, "the records are incomplete") from None
     if position != len(raw):
         raise refusal(position, "bytes follow the last record")
     return records
 
 
 def read_headers(raw: bytes, position: int, end: int) -> tuple[Headers, int]:
-    """A record's headers, from their count on, and the position behind them.
+    """A record's headers, from their count on, and the position after them.
 
     Raises InvalidRecordError, or IndexError where the data end.
     """
@@ -95,7 +95,7 @@ def checked_sum(base: int, delta: int) -> int:
     """A timestamp or offset of 64 bits."""
     total = base + delta
     if not -_INT64_MAX <= total <= _INT64_MAX:
-        raise InvalidRecordError(f"{base} and a delta of {delta} are over 64 bits")
+        raise InvalidRecordError(f"{base} plus a delta of {delta} exceeds 64 bits")
     return total
 
 

@@ -1,4 +1,4 @@
-"""Pack the records of a batch with another codec: the same records, byte for byte, in other wrapping."""
+"""Recompress a batch with another codec: the records stay the same, byte for byte."""
 
 from __future__ import annotations
 

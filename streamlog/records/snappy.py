@@ -1,11 +1,11 @@
-"""Snappy as Kafka has it: raw blocks in the framing of xerial's snappy-java.
+"""Snappy as in Kafka: raw blocks in the framing of xerial's snappy-java.
 
     82 53 4e 41 50 50 59 00   magic
     00 00 00 01  00 00 00 01  version, lowest version that can read it
-    then per block: i32 size, and so many bytes of raw snappy
+    then per block: i32 size, and that many bytes of raw snappy
 
-A raw block begins with the size that it unpacks to, as an unsigned varint. That number is not trusted: a block of
-n bytes cannot unpack to more than 64 bytes for each 3 of them, which is what the densest element makes.
+A raw block begins with its unpacked size, as an unsigned varint. That number is not trusted: 3 bytes of a block unpack
+to at most 64, which is the densest element.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SIZE: Final = struct.Struct(">i")
 _HEADER_SIZE: Final = len(_MAGIC) + _VERSIONS.size
 _HEADER: Final = _MAGIC + _VERSIONS.pack(1, 1)
 _COMPATIBLE: Final = (1, 1 << 24)  # some producers write the versions little-endian
-# snappy-java's default; its reader takes any.
+# snappy-java's default; its reader accepts any.
 _BLOCK_BYTES: Final = 32_768
 
 
@@ -73,14 +73,14 @@ def _blocks(data: Buffer) -> Iterator[Buffer]:
         yield data
         return
     if len(data) < _HEADER_SIZE:
-        raise CorruptMessageError("snappy: the header is cut off")
+        raise CorruptMessageError("snappy: the header is incomplete")
     _, compatible = _VERSIONS.unpack_from(data, len(_MAGIC))
     if compatible not in _COMPATIBLE:
         raise CorruptMessageError(f"snappy: framing version {compatible}")
     position = _HEADER_SIZE
     while position < len(data):
         if len(data) - position < _SIZE.size:
-            raise CorruptMessageError("snappy: trailing bytes behind the compressed records")
+            raise CorruptMessageError("snappy: trailing bytes after the compressed records")
         (size,) = _SIZE.unpack_from(data, position)
         position += _SIZE.size
         if not 0 < size <= len(data) - position:
@@ -90,7 +90,7 @@ def _blocks(data: Buffer) -> Iterator[Buffer]:
 
 
 def _size_of(block: Buffer) -> int:
-    """As the block announces it, if that can be."""
+    """As the block announces it, if that is possible."""
     try:
         size: int = cramjam.snappy.decompress_raw_len(block)
     except cramjam.DecompressionError as error:

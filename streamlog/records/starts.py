@@ -1,16 +1,16 @@
-"""Where each record of a batch starts: three ways to find it, one check that makes them exact.
+"""The start of each record of a batch: three ways to find it, one check that makes them exact.
 
-A record begins with its length, so the place of the n-th follows from the one before it, and walking from one to
-the next is a Python step a record. Two faster ways guess all the places at once:
+A record begins with its length, so the position of the n-th follows from the previous one, and walking from one to
+the next is a Python step per record. Two faster ways guess all positions at once:
 
-- by stride: records of one size stand at equal distances, but for where the offset delta takes a byte more;
-- by pattern: a record without headers ends with a zero byte, its header count, and the attributes behind the next
-  one's length are zero as well. Every place that looks so is a candidate; those that no other one leads to, or that
-  lead to none, are dropped, until as many are left as there are records.
+- by stride: records of one size are at equal distances, except where the offset delta takes a byte more;
+- by pattern: a record without headers ends with a zero byte, its header count, and the attributes after the next
+  one's length are zero as well. Every such position is a candidate; those that no other one leads to, or that lead to
+  none, are dropped, until as many are left as there are records.
 
-A guess counts only if it passes the check, which is the same step as the walk's, taken for all records at once: the
+A guess is used only if it passes the check, which is the same step as the walk's, taken for all records at once: the
 first starts at 0, each one's length leads to the next, the last one's to the end. Two lists of starts cannot both
-pass, so what passes is what the walk would find. When neither does, the walk decides.
+pass, so the one that passes is what the walk would find. If none passes, the walk decides.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from streamlog.records.varint import WIDTH_BOUNDS, BoolArray, ByteArray, Int64Ar
 
 # Beyond this mean size of a record, looking at every byte costs more than walking from record to record.
 _PATTERN_RECORD_BYTES_MAX: Final = 1024
-# With more candidates a record than this the bytes are mostly zeros, and sifting them is dearer than walking.
+# With more candidates per record than this the bytes are mostly zeros, and sifting costs more than walking.
 _CANDIDATES_MAX: Final = 4
-# Candidates by pattern are sifted at most so often. Once drops nearly all false ones, twice those that they held up.
+# Rounds of sifting. The first drops nearly all false candidates, the second those that only false ones led to.
 _SIFT_ROUNDS_MAX: Final = 4
 
 
 class RecordSpans(NamedTuple):
-    """Of each record: the first byte behind its length, and one past its last byte."""
+    """Of each record: the first byte after its length, and one past its last byte."""
 
     bodies: Int64Array
     ends: Int64Array
 
 
 def record_spans(raw: bytes, count: int) -> RecordSpans:
-    """Where the `count` > 0 records lie in `raw`, the unpacked records of one batch.
+    """The spans of the `count` > 0 records in `raw`, the unpacked records of one batch.
 
-    Raises InvalidRecordError unless exactly so many records fill the bytes. What is in them is not looked at.
+    Raises InvalidRecordError unless exactly that many records fill the bytes. Their fields are not checked.
     """
     data = np.frombuffer(raw, np.uint8)
     for find in (_by_stride, _by_pattern):
@@ -54,7 +54,7 @@ def record_spans(raw: bytes, count: int) -> RecordSpans:
 
 
 def _spans_at(data: ByteArray, starts: Int64Array) -> RecordSpans | None:
-    """The spans of records that are thought to start there; the starts are in range, the first is 0."""
+    """The spans of records with these presumed starts, which are in range; the first is 0."""
     try:
         lengths, bodies = read_varints(data, starts)
     except (InvalidRecordError, IndexError):
@@ -93,11 +93,11 @@ def _by_stride(raw: bytes, data: ByteArray, count: int) -> RecordSpans | None:
 def _by_pattern(raw: bytes, data: ByteArray, count: int) -> RecordSpans | None:
     if len(data) > _PATTERN_RECORD_BYTES_MAX * count:
         return None
-    # zero[p] is about the byte before p: the header count 0 that ends the record in front.
+    # zero[p] is about the byte before p: the header count 0 that ends the previous record.
     zero = np.empty(len(data) + 1, np.bool_)
     zero[0] = True
     np.equal(data, 0, out=zero[1:])
-    # A start can only be where a whole record can follow. The attributes are one or two bytes behind it.
+    # A start must leave space for a whole record. The attributes are one or two bytes after it.
     places = len(data) - RECORD_MIN + 1
     looks = np.zeros(places + 7 & ~7, np.bool_)
     np.logical_or(zero[2 : places + 2], zero[3 : places + 3], out=looks[:places])
@@ -110,7 +110,7 @@ def _by_pattern(raw: bytes, data: ByteArray, count: int) -> RecordSpans | None:
     bodies = starts + 1 + two
     lengths = (low & 0x7F | (high * two).astype(np.int64) << 7) >> 1
     ends = bodies + lengths
-    # Exact for lengths of one and two bytes that are not negative; other candidates are none.
+    # Exact for lengths of one and two bytes that are not negative; others are not candidates.
     fits = (low & 1 == 0) & (high * two < 0x80) & (data[bodies] == 0) & (ends <= len(data))
     return _sifted(data, starts[fits], bodies[fits], ends[fits], count)
 
@@ -127,7 +127,7 @@ def _true_positions(mask: BoolArray) -> Int64Array:
 def _sifted(
     data: ByteArray, starts: Int64Array, bodies: Int64Array, ends: Int64Array, count: int
 ) -> RecordSpans | None:
-    """The candidates that form a chain from 0 to the end, if the others can be told by having no neighbour."""
+    """The candidates that form a chain from 0 to the end, if all others can be dropped for lack of a neighbour."""
     size = len(data)
     for _ in range(_SIFT_ROUNDS_MAX):
         if len(starts) <= count:
@@ -162,5 +162,5 @@ def _by_walking(raw: bytes, count: int) -> Int64Array:
             if position <= starts[-1]:
                 raise InvalidRecordError("a record has a negative length")
     except IndexError:
-        raise InvalidRecordError(f"{count} records were announced, {len(starts) - 1} are there") from None
+        raise InvalidRecordError(f"{count} records were announced, {len(starts) - 1} found") from None
     return np.array(starts)

@@ -1,14 +1,14 @@
-"""Whether a stream unpacks to more than a limit, mostly told without unpacking it.
+"""Whether a stream unpacks to more than a limit, mostly decided without unpacking it.
 
-What a leader asks of every compressed batch before it is stored, so it must cost next to nothing:
+A leader checks this for every compressed batch before it is stored, so it must be cheap:
 
-    what it takes can make so much at most     the densest that its codec can be: most batches end here
-    gzip                                       its trailer tells the size. Who forges it has a stream that nobody reads
-    zstd, lz4                                  the headers of its blocks bound it
-    none of that tells                         it is unpacked, up to the limit
+    packed size x highest ratio of the codec     enough for most batches
+    gzip                                         its trailer has the size; readers refuse a stream with a forged one
+    zstd, lz4                                    the headers of its blocks bound it
+    otherwise                                    it is unpacked, up to the limit
 
-So a bomb is refused where it is sent, and costs those who read nothing. What cannot be a stream of its codec is refused
-where it is noticed, which is not always.
+So a decompression bomb is refused at produce, and costs consumers nothing. Bytes that are not a stream of their codec
+are refused where that is noticed, which is not always.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from streamlog.records.bounds import NOT_SAID, too_large
 from streamlog.records.compression import LZ4_FRAME_MAGIC, decompress, zstd_output_max
 from streamlog.records.header import Buffer, Codec
 
-# Bytes that may come out for one that goes in.
+# Highest ratio of unpacked to packed bytes.
 _DENSEST: Final = {
     Codec.GZIP: 1_032,  # RFC 1951: 258 bytes for a match of 2 bits
     Codec.SNAPPY: 22,  # 64 bytes for an element of 3
@@ -44,22 +44,24 @@ def check_unpacked_size(codec: Codec, data: Buffer, size_bytes_max: int) -> None
         return
     try:
         if codec is Codec.GZIP:
-            (told,) = _GZIP_SIZE.unpack_from(data, len(data) - _GZIP_SIZE.size)
-            if told > size_bytes_max:
+            (announced,) = _GZIP_SIZE.unpack_from(data, len(data) - _GZIP_SIZE.size)
+            if announced > size_bytes_max:
                 raise too_large(size_bytes_max)
             return
         bound = zstd_output_max(data) if codec is Codec.ZSTD else _lz4_output_max(data) if codec is Codec.LZ4 else None
         if bound is None or bound > size_bytes_max:
             decompress(codec, data, size_bytes_max)
     except (CorruptMessageError, zstandard.ZstdError) as error:
-        raise InvalidRecordError(f"the records are no {codec.name.lower()} stream: {error}", field="batches") from error
+        raise InvalidRecordError(
+            f"the records are not a {codec.name.lower()} stream: {error}", field="batches"
+        ) from error
 
 
 def unpacked_size_max(codec: Codec, data: Buffer, *, blocks_max: int | None = None) -> int:
-    """The most that `data`, the compressed records of one batch, unpack to if they are a sound stream of the codec, by
-    what the stream announces. It may lie: whoever unpacks holds it to this. InvalidRecordError for what is no stream.
+    """The maximum unpacked size of `data`, the compressed records of one batch, as the stream announces it. It may be
+    wrong, so it has to be enforced when unpacking. InvalidRecordError for what is not a stream of the codec.
 
-    `blocks_max`: where it has more blocks than that, they are not all looked at, and the answer is NOT_SAID.
+    `blocks_max`: with more blocks than that they are not all read, and the result is NOT_SAID.
     """
     try:
         match codec:
@@ -68,25 +70,27 @@ def unpacked_size_max(codec: Codec, data: Buffer, *, blocks_max: int | None = No
             case Codec.GZIP:
                 if data[: len(_GZIP_MAGIC)] != _GZIP_MAGIC:
                     raise CorruptMessageError("not a member")
-                (told,) = _GZIP_SIZE.unpack_from(data, max(0, len(data) - _GZIP_SIZE.size))
-                return int(told)
+                (announced,) = _GZIP_SIZE.unpack_from(data, max(0, len(data) - _GZIP_SIZE.size))
+                return int(announced)
             case Codec.SNAPPY:
                 return snappy.unpacked_size(data, blocks_max)
             case Codec.LZ4:
                 return _lz4_output_max(data, blocks_max)
             case Codec.ZSTD:
-                told = zstandard.frame_content_size(data)
+                announced = zstandard.frame_content_size(data)
                 by_blocks = zstd_output_max(data, blocks_max)
                 if by_blocks == NOT_SAID:
                     return NOT_SAID
-                return by_blocks if told < 0 else min(told, by_blocks)
+                return by_blocks if announced < 0 else min(announced, by_blocks)
     except (CorruptMessageError, zstandard.ZstdError, struct.error, IndexError) as error:
         reason = error.reason if isinstance(error, CorruptMessageError) else str(error)
-        raise InvalidRecordError(f"the records are no {codec.name.lower()} stream: {reason}", field="batches") from None
+        raise InvalidRecordError(
+            f"the records are not a {codec.name.lower()} stream: {reason}", field="batches"
+        ) from None
 
 
 def _lz4_output_max(data: Buffer, blocks_max: int | None = None) -> int:
-    """By the headers of its blocks (LZ4 frame format 1.6). Of a frame that is cut off, what is there."""
+    """By the headers of its blocks (LZ4 frame format 1.6); of an incomplete frame, by those that exist."""
     if data[:4] != LZ4_FRAME_MAGIC:
         raise CorruptMessageError("not a frame")
     flags, descriptor = data[4], data[5]

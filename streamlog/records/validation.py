@@ -1,16 +1,16 @@
-"""What a leader checks of a batch that a producer sent, before the batch gets its offset.
+"""The leader's checks of a producer's batch, before the batch gets its offset.
 
-The header, the CRC, and each record, inside its compression (`record_check`): a batch that no reader can decode would
-stop all of them at its offset. A topic that trusts its producers (`record.validation.enable=false`) has the header and
-the CRC alone looked at, with two exceptions: a compacted topic, where every record must have a key, and a compressed
-batch whose frame does not rule out that it unpacks to more than anybody takes (unpacked_size.py).
+The header, the CRC, and each record, inside its compression (`record_check`): a batch that cannot be decoded would stop
+all consumers at its offset. For a topic that trusts its producers (`record.validation.enable=false`) only the header
+and the CRC are checked, with two exceptions: in a compacted topic every record must have a key, and a compressed batch
+must not unpack to more than the limit (unpacked_size.py).
 
-The errors fall into two kinds. Bytes that did not arrive as they were sent are CORRUPT_MESSAGE, and worth sending
-again: cut off, left over, CRC. Bytes that arrived and say something impossible are refused by the rule that they break,
-and would be refused again. So the CRC comes before the rules about fields.
+There are two kinds of errors. Bytes that did not arrive as they were sent are CORRUPT_MESSAGE, and worth a retry:
+incomplete, trailing bytes, CRC. Bytes that arrived and are invalid are refused by the rule that they break, and would
+be refused again. So the CRC is checked before the rules about fields.
 
-The max timestamp of the header must be that of the records: the time index goes by it. The base timestamp only has to
-be one. Where producers are trusted both are taken at their word: who lies harms the lookup by time in his partition.
+The max timestamp of the header must be that of the records, because the time index is built from it. The base timestamp
+only has to be valid. For trusted producers neither is checked: a wrong one harms lookups by time in the partition.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def validate(
     """Check the batches in `buffer[start:end]`, sent for one partition; position and header of each, in order.
 
     All or nothing: the first bad batch raises, with its position in the error's details. Raises
-    CorruptMessageError (cut off, trailing bytes, CRC), InvalidRecordError (lengths, counts, control batch,
+    CorruptMessageError (incomplete, trailing bytes, CRC), InvalidRecordError (lengths, counts, control batch,
     producer fields, no batch at all), UnsupportedVersionError (magic), UnsupportedCompressionError,
     MessageTooLargeError, InvalidTimestampError. ManyHeadersError as `check_records`.
     """
@@ -78,7 +78,7 @@ def validate(
         header = _framed(buffer, position, end, limits.message_bytes_max)
         check_crc(buffer, position, header)
         _check_fields(header, position)
-        _check_room(header, position, limits)
+        _check_count(header, position, limits)
         times = RecordTimes(header.base_timestamp, header.max_timestamp)
         if limits.timestamp_type is TimestampType.CREATE_TIME:
             _check_timestamps(times, position, limits, now_ms)
@@ -97,10 +97,10 @@ def validate(
 
 
 def _framed(buffer: Buffer, position: int, end: int, size_bytes_max: int) -> BatchHeader:
-    """The header of a batch whose length and magic can be believed and whose bytes are all there."""
+    """The header of a batch whose length and magic are valid and whose bytes are complete."""
     left = end - position
     if left <= MAGIC_POSITION:
-        raise CorruptMessageError(f"{left} trailing bytes are no record batch", position=position)
+        raise CorruptMessageError(f"{left} trailing bytes are not a record batch", position=position)
     magic = buffer[position + MAGIC_POSITION]
     if magic != MAGIC:
         raise UnsupportedVersionError(
@@ -111,11 +111,11 @@ def _framed(buffer: Buffer, position: int, end: int, size_bytes_max: int) -> Bat
     if size < HEADER_SIZE:
         raise InvalidRecordError(f"impossible batch length {length}", field="length", position=position)
     if size > left:
-        reason = f"the batch is cut off: {size} bytes announced, {left} sent"
+        reason = f"the batch is incomplete: {size} bytes announced, {left} sent"
         raise CorruptMessageError(reason, position=position, length=length)
     if size > size_bytes_max:
         raise MessageTooLargeError(
-            f"a batch of {size} bytes is over max.message.bytes={size_bytes_max}",
+            f"a batch of {size} bytes exceeds max.message.bytes={size_bytes_max}",
             field="max.message.bytes",
             limit=size_bytes_max,
             size_bytes=size,
@@ -147,12 +147,12 @@ def _check_fields(header: BatchHeader, position: int) -> None:
     elif header.producer_id != NO_PRODUCER_ID:
         _refuse(position, "producer_id", f"producer id {header.producer_id}")
     elif header.is_transactional:
-        # Without a producer id nobody reads epoch and sequence, and some clients leave a 0 in the sequence.
+        # Without a producer id epoch and sequence are not used, and some clients leave a 0 in the sequence.
         _refuse(position, "producer_id", "a transactional batch without a producer id")
 
 
-def _check_room(header: BatchHeader, position: int, limits: ProduceLimits) -> None:
-    """No batch takes more offsets than it can have records: 70 bytes would use up 2^31 of them."""
+def _check_count(header: BatchHeader, position: int, limits: ProduceLimits) -> None:
+    """A batch must not take more offsets than it can have records: otherwise 70 bytes could use up 2^31 of them."""
     packed = header.size_bytes - HEADER_SIZE
     unpacked = packed if header.codec is Codec.NONE else limits.unpacked_bytes_max
     if header.record_count > unpacked // RECORD_MIN:

@@ -1,12 +1,12 @@
-"""Zigzag varints, as the records of a batch are made of: one at a time, by table, and by the column.
+"""Zigzag varints, of which the records of a batch consist: one at a time, by table, and by column.
 
-A varint holds 7 bits a byte, lowest first; the top bit says that more follow. Zigzag puts the sign into bit 0, so
+A varint has 7 bits per byte, lowest first; the top bit means that more follow. Zigzag puts the sign into bit 0, so
 that -1 is one byte: 0, -1, 1, -2 ... become 0, 1, 2, 3 ... Lengths, counts and offset deltas have 32 bits and take
-at most 5 bytes, timestamp deltas have 64 and take at most 10. A number that is spelled longer than it need be is
-read; one with more bits than it may have is refused.
+at most 5 bytes, timestamp deltas have 64 and take at most 10. An encoding longer than necessary is accepted; one with
+too many bits is refused.
 
-By the column means numpy: the n-th step of a varint is taken for all records at once, and only by those that have
-an n-th byte. The encoder turns a column of numbers into a list of bytes objects; small numbers come from a table.
+By column means numpy: the n-th step of a varint is taken for all records at once that have an n-th byte. The encoder
+turns a column of numbers into a list of bytes objects; small numbers come from a table.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ByteArray: TypeAlias = "NDArray[np.uint8]"
 BoolArray: TypeAlias = "NDArray[np.bool_]"
 ObjectArray: TypeAlias = "NDArray[np.object_]"
 
-# The most bytes that a number of 32 and of 64 bits takes, and the largest last one of so many: the bits that are left.
+# Maximum bytes of a number of 32 and of 64 bits, and the largest value of the last one: the remaining bits.
 _VARINT: Final = (5, 0x0F)
 _VARLONG: Final = (10, 0x01)
 
@@ -47,11 +47,6 @@ def encode_varint(number: int) -> bytes:
         rest >>= 7
     out.append(rest)
     return bytes(out)
-
-
-def varint_size(number: int) -> int:
-    """Bytes that `encode_varint(number)` takes."""
-    return max(1, -(-((number << 1) ^ (number >> 63)).bit_length() // 7))
 
 
 def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
@@ -95,7 +90,7 @@ def _small_varints() -> tuple[bytes, ...]:
 
 
 class VarintTable:
-    """Varints with fixed bytes before and behind them: from a table, made at first use, where the numbers are small."""
+    """Varints with fixed bytes before and after them: from a table, made at first use, where the numbers are small."""
 
     def __init__(self, before: bytes = b"", behind: bytes = b"") -> None:
         self._before, self._behind = before, behind
@@ -151,7 +146,7 @@ def varint_widths(numbers: Int64Array) -> Int64Array:
 
 @functools.cache
 def _unzigzag() -> Int64Array:
-    """What one byte below 0x80 says."""
+    """The number that one byte below 0x80 encodes."""
     return np.array([(raw >> 1) ^ -(raw & 1) for raw in range(128)])
 
 
@@ -176,9 +171,9 @@ def _read_column(
     if int(byte.max(initial=0)) < 0x80:
         return _unzigzag()[byte], after
     if int(after.max()) == len(data) and int(byte[after == len(data)].max()) > 0x7F:
-        raise IndexError("a varint is cut off")
+        raise IndexError("a varint is incomplete")
     more = byte > 0x7F
-    # Two bytes are the rule beside one, so the second is read for all records and taken for those that have it.
+    # Most varints have one or two bytes, so the second is read for all records and used for those that have it.
     second = data.take(after, mode="clip") * more
     raw = (byte & 0x7F).astype(np.int64) | (second & 0x7F).astype(np.int64) << _BITS_A_BYTE
     after += more
@@ -192,7 +187,7 @@ def _read_column(
 def _read_rest(
     data: ByteArray, after: Int64Array, raw: NDArray[np.uint64], rows: Int64Array, bytes_max: int, last_byte_max: int
 ) -> None:
-    """The third byte and those behind it, of the rows that have them; into `raw` and `after`."""
+    """The third and later bytes of the rows that have them, into `raw` and `after`."""
     for step in range(2, bytes_max):
         byte = data[after[rows]]
         if step == bytes_max - 1 and bool((byte > last_byte_max).any()):

@@ -174,7 +174,7 @@ def test_nobody_has_it_and_a_reader_hears_so() -> None:
     tell(story)
 
 
-def test_without_room_nothing_is_written() -> None:
+def test_without_free_space_nothing_is_written() -> None:
     async def story(cluster: Cluster) -> None:
         await filled(cluster)
         damage(cluster, 1, "records")
@@ -182,7 +182,7 @@ def test_without_room_nothing_is_written() -> None:
         free = disk.free_bytes
         disk.free_bytes = lambda: min(free(), FREE_BYTES_MIN)  # type: ignore[method-assign]  # as good as full
         await error_of(cluster, 1)
-        assert "no room" in str(cluster.told("damage_left")[0]["reason"])
+        assert "too little free space" in str(cluster.told("damage_left")[0]["reason"])
 
     tell(story)
 

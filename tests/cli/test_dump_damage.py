@@ -165,7 +165,7 @@ def test_a_timeindex_that_does_not_fit_its_log(tmp_path: Path, dump: Dump) -> No
 def test_half_an_entry(tmp_path: Path, dump: Dump) -> None:
     index = tmp_path / "00000000000000000000.index"
     index.write_bytes(struct.pack(">ii", 48, 4156) + b"\0\0\1")
-    assert dump(index).stderr == f"{index}: position 8: the last 3 bytes are no whole entry\n"
+    assert dump(index).stderr == f"{index}: position 8: the last 3 bytes are not a whole entry\n"
     sane = dump("--index-sanity-check", index)
     assert (sane.exit_code, sane.stderr) == (1, f"{index}: position 11: its length 11 is not a multiple of 8\n")
 
@@ -173,7 +173,7 @@ def test_half_an_entry(tmp_path: Path, dump: Dump) -> None:
 def test_entries_behind_the_zeros(tmp_path: Path, dump: Dump) -> None:
     index = tmp_path / "00000000000000000000.index"
     index.write_bytes(struct.pack(">ii", 48, 4156) + bytes(80) + struct.pack(">ii", 99, 9000))
-    assert dump(index).stderr == f"{index}: position 88: an entry stands behind unused ones\n"
+    assert dump(index).stderr == f"{index}: position 88: an entry follows unused ones\n"
 
 
 def test_no_log_to_verify_an_index_against(tmp_path: Path, dump: Dump) -> None:

@@ -256,9 +256,9 @@ def test_memory_is_bounded_whatever_the_bytes_say() -> None:
 PLANTED: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "a bit": (lambda b: b[:70] + bytes([b[70] ^ 4]) + b[71:], "CRC mismatch"),
     "a zero tail": (lambda b: b[:80] + bytes(len(b) - 80), "CRC mismatch"),
-    "cut in the records": (lambda b: b[:-1], "cut off"),
-    "cut in the header": (lambda b: b[:40], "cut off"),
-    "a length of 2^31-1": (lambda b: b[:8] + b"\x7f\xff\xff\xff" + b[12:], "cut off"),
+    "cut in the records": (lambda b: b[:-1], "incomplete"),
+    "cut in the header": (lambda b: b[:40], "incomplete"),
+    "a length of 2^31-1": (lambda b: b[:8] + b"\x7f\xff\xff\xff" + b[12:], "incomplete"),
     "a negative length": (lambda b: b[:8] + b"\xff\xff\xff\xff" + b[12:], "impossible batch length"),
     "zeros only": (lambda b: bytes(len(b)), "record format magic 0"),
     "a byte more": (lambda b: b + b"\x00", "trailing bytes"),

@@ -158,7 +158,7 @@ def test_a_scan_stops_before_an_incomplete_last_entry() -> None:
     log = message(0, b"k", b"v") * 2
     for size in range(len(log) // 2, len(log)):
         assert [position for position, _ in scan_entries(log, 0, size)] == [0]
-        with pytest.raises(CorruptMessageError, match="cut off"):
+        with pytest.raises(CorruptMessageError, match="incomplete"):
             read_entry(log, len(log) // 2, size)
 
 
@@ -215,7 +215,7 @@ def test_lengths_inside_that_do_not_fit(fields: bytes) -> None:
 def test_wrappers_that_hold_what_they_must_not() -> None:
     plain = message(0, None, b"v")
     bad = {
-        "holds none": wrapper(0, b"", Codec.GZIP),
+        "without messages": wrapper(0, b"", Codec.GZIP),
         "in a compressed one": wrapper(0, wrapper(0, plain, Codec.GZIP), Codec.GZIP),
         "of magic 0": wrapper(0, message(0, None, b"v", magic=0), Codec.GZIP),
         "without a value": message(0, None, None, attributes=1),
@@ -233,7 +233,7 @@ def test_damage_inside_a_wrapper_names_the_wrapper() -> None:
     inner[-1] ^= 1
     with pytest.raises(CorruptMessageError, match=r"offset 41, byte 35: CRC mismatch"):
         all_records(wrapper(41, bytes(inner), Codec.SNAPPY))
-    with pytest.raises(CorruptMessageError, match="cut off"):
+    with pytest.raises(CorruptMessageError, match="incomplete"):
         all_records(wrapper(41, bytes(inner[:40]), Codec.SNAPPY))
 
 

@@ -1,14 +1,14 @@
-"""Transactions under compaction (KIP-98, KIP-534): which batches are of an aborted one, which markers may go.
+"""Transactions under compaction (KIP-98, KIP-534): which batches belong to aborted ones, which markers can be removed.
 
-A cleaning follows the batches of a log in their order, from its first one on, and this object with it:
+A cleaning reads the batches of a log in order, from the first one on, and passes each to this object:
 
-    batch of an aborted transaction     its records go, whatever their keys
-    marker                              stays while batches of its transaction were met. Once none is left, it gets a
-                                        delete horizon, `delete.retention.ms` from then, and goes when that has passed
-    entry of `.txnindex`                stays with its marker, while batches of its transaction were met
+    batch of an aborted transaction     its records are removed, whatever their keys
+    marker                              stays while the log has batches of its transaction. Once none is left, it gets a
+                                        delete horizon, `delete.retention.ms` from then, and is removed after it
+    entry of `.txnindex`                stays while the log has batches of its transaction
 
-So a reader that has begun to read a transaction finds its end. Only transactions that are decided may be met: a
-cleaning ends below the last stable offset.
+So a reader in the middle of a transaction finds its end. All transactions here are decided: a cleaning ends below the
+last stable offset.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class CleanedTransactions:
     __slots__ = ("_aborted", "_coming", "_committed", "_kept", "_met")
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
-        """`aborted`: all that have offsets in what will be passed over, by rising first offset."""
+        """`aborted`: all with offsets in the range to be read, by rising first offset."""
         self._coming = deque(aborted)
-        self._aborted: dict[ProducerId, AbortedTransaction] = {}  # begun, and not ended yet
-        self._met: set[ProducerId] = set()  # those of `_aborted` of which a batch was met
-        self._committed: set[ProducerId] = set()  # those of which a batch was met, of the others
+        self._aborted: dict[ProducerId, AbortedTransaction] = {}  # started, not ended yet
+        self._met: set[ProducerId] = set()  # those of `_aborted` that have batches
+        self._committed: set[ProducerId] = set()  # with batches of a transaction that is not aborted
         self._kept: list[AbortedTransaction] = []
 
     def drops(self, header: BatchHeader) -> bool:
@@ -48,9 +48,9 @@ class CleanedTransactions:
         return False
 
     def releases(self, header: BatchHeader, marker: EndTransactionMarker | None) -> bool:
-        """Whether nobody needs this control batch any more. `marker` as of `markers.marker_in`."""
+        """Whether no reader needs this control batch any more. `marker` as of `markers.marker_in`."""
         if marker is None:
-            return header.has_producer and not header.record_count  # its record went before
+            return header.has_producer and not header.record_count  # its record was removed earlier
         self._follow(header)
         producer_id = header.producer_id
         if marker.commit:

@@ -5,9 +5,9 @@
                                                     what is younger than min.compaction.lag.ms
 
 A cleaning reads the dirty part into the key map (as much as fits), then copies every segment from the start up to
-there without what is overwritten, and puts the copies in place (`swap` tells the steps and what a crash leaves). It
-runs beside appends and reads: it touches closed segments only, reads off the loop, and does its work on batches in
-the workers. What it planned is checked again in the one step that changes the log.
+there without overwritten records, and installs the copies (`swap`: the steps, and recovery from a crash). It runs
+beside appends and reads: it touches closed segments only, reads off the loop, and processes batches in workers.
+Whether the log has changed is checked again in the single step that replaces the segments.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class CleaningStats(Struct, frozen=True, kw_only=True):
 
 
 class Filth(Struct, frozen=True):
-    """What could be cleaned in a log."""
+    """How much could be cleaned in a log."""
 
     first_dirty: Offset
     first_uncleanable: Offset
@@ -88,12 +88,12 @@ class Cleaner:
         self._workers = workers
         self._probe = probe
         self._dedupe_buffer_bytes = dedupe_buffer_bytes
-        self._uncleanable: set[Log] = set()  # with a damaged batch: left alone until the restart
+        self._uncleanable: set[Log] = set()  # with a corrupt batch: not cleaned until the restart
 
     async def clean_filthiest(self, bound_of: Callable[[Log], Offset]) -> CleaningStats | None:
-        """Clean the log that needs it most; None where none does. StorageError when the disk fails."""
+        """Clean the dirtiest log; None where none needs it. StorageError when the disk fails."""
         worst: tuple[bool, float, Log, Filth] | None = None
-        self._uncleanable.intersection_update(self._directory.logs.values())  # those that are there still
+        self._uncleanable.intersection_update(self._directory.logs.values())  # drop removed ones
         for log in self._directory.logs.values():
             if (
                 not log.config.cleanup_compact
@@ -110,11 +110,11 @@ class Cleaner:
         return None if worst is None else await self.clean(worst[2], worst[3])
 
     def filth(self, log: Log, bound: Offset) -> Filth:
-        """`log` as it is now. Ratio 0 where nothing is dirty."""
+        """Of `log` now. Ratio 0 where nothing is dirty."""
         config, now_ms = log.config, self._clock.wall_ms()
         first_dirty = self._directory.cleaned_until(log)
-        # Nor above the recovery point: below it a snapshot of the producers is durable. A start that had to read their
-        # batches again would find one of each in a cleaned segment, and take a retry of another for something new.
+        # Not above the recovery point: below it a snapshot of the producers is durable. A start that had to read their
+        # batches would find only the last of each in a cleaned segment, and take a retry of another for a new batch.
         recovery_point = self._directory.recovery_point(log)
         limit = min(log.last_stable_offset(bound), recovery_point, log.segments.active.base_offset)
         clean_bytes = dirty_bytes = 0
@@ -134,16 +134,16 @@ class Cleaner:
         return Filth(first_dirty, first_uncleanable, ratio, overdue)
 
     async def clean(self, log: Log, filth: Filth) -> CleaningStats | None:
-        """Clean `log`; None where it changed meanwhile (cut, removed), or is damaged, and was left as it is."""
+        """Clean `log`; None where it changed meanwhile (truncated, removed) or is damaged, and was left unchanged."""
         try:
             with log.in_use():
                 return await self._clean(log, filth)
         except UNREADABLE as e:
-            if not log.damaged_segments:  # which is repaired, and cleaned then
+            if not log.damaged_segments:  # otherwise it is cleaned after its repair
                 self._uncleanable.add(log)
             self._probe("cleaning_gave_up", path=log.directory, reason=str(e))
         except StorageError:
-            self._directory.check()  # the disk; otherwise it is the log that is being removed
+            self._directory.check()  # raises if the disk failed; otherwise the log is being removed
         return None
 
     async def _clean(self, log: Log, filth: Filth) -> CleaningStats | None:
@@ -173,7 +173,7 @@ class Cleaner:
         )
 
     async def _all_sound(self, log: Log, filth: Filth) -> bool:
-        """What is copied must not carry damage on under a new name. CorruptMessageError; False: the log has changed."""
+        """Damage must not be copied to a new segment. CorruptMessageError; False: the log has changed."""
         for segment in log.segments.closed():
             if segment.base_offset >= filth.first_uncleanable:
                 break
@@ -205,8 +205,9 @@ class Cleaner:
     async def _clean_group(
         self, log: Log, group: list[Segment], key_map: KeyMap, transactions: CleanedTransactions
     ) -> tuple[int, int, int] | None:
-        """Copy what remains of neighbouring segments into one and put it in their place: (its size, records read,
-        records kept). None where the log has changed meanwhile."""
+        """Replace adjacent segments by one with what remains of them. Returns (its size, records read, records kept);
+        None where the log has changed meanwhile.
+        """
         generation = log.durability.generation
         last = log.segments.end_of(log.segments.index_of(group[-1].base_offset), log.log_end_offset) - 1
         rules = Rules(
@@ -265,17 +266,17 @@ class Cleaner:
 
 
 def _next_size(data: bytes, taken: int, size: int) -> int:
-    """How much to read next: a whole batch where the last piece did not hold one."""
+    """How much to read next: a whole batch where the last chunk did not contain one."""
     if taken:
         return CHUNK_BYTES
     needed = 12 + int.from_bytes(data[8:12], "big") if len(data) >= 12 else 0
     if needed <= size:
-        raise CorruptMessageError("cut off batch", position=0)
+        raise CorruptMessageError("incomplete batch", position=0)
     return needed
 
 
 def _producers_last(log: Log) -> Callable[[BatchHeader], bool]:
-    """Whether a producer's state hangs on the batch: it has the last sequence, or, as a marker, the epoch."""
+    """Whether a producer's state depends on the batch: it has the last sequence, or, as a marker, the epoch."""
 
     def is_last(header: BatchHeader) -> bool:
         producer = log.producers.get(header.producer_id)
@@ -289,7 +290,7 @@ def _producers_last(log: Log) -> Callable[[BatchHeader], bool]:
 
 
 def _groups(segments: list[Segment], log: Log) -> list[list[Segment]]:
-    """Neighbours that fit one segment together, by size, index and offsets."""
+    """Adjacent segments that fit in one, by size, index and offsets."""
     groups: list[list[Segment]] = []
     size = 0
     for segment in segments:

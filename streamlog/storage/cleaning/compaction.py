@@ -3,14 +3,14 @@
     record                                              kept
     a newer record of its key is in the map             no
     tombstone (null value) whose horizon has passed     no
-    no key                                              no (refused at produce; an older setting may have let it in)
+    no key                                              no (refused at produce; appended before the topic was compacted)
     any other                                           yes
 
-A batch whose tombstones are met for the first time gets a delete horizon, `delete.retention.ms` from now, written
-into the batch (KIP-534): consumers have that long to see the deletion. A batch without records left goes, unless it
-is the last of its producer (its sequence numbers must survive, KIP-98) or the last of what is cleaned together (so
-that the log still ends where it did): then its header stays. Records of aborted transactions go, and neither do they
-overwrite others; of the markers `cleaned_transactions` tells. Other control batches stay.
+A batch whose tombstones are compacted for the first time gets a delete horizon, `delete.retention.ms` from now, written
+into the batch (KIP-534): consumers have that long to read the deletion. A batch without remaining records is removed,
+unless it is the last of its producer (its sequence numbers must survive, KIP-98) or the last of the group of segments
+(so that the group keeps its end offset): then its header stays. Records of aborted transactions are removed, and do not
+overwrite others; `cleaned_transactions` decides about the markers. Other control batches stay.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class Rules(NamedTuple):
 
 class Cleaned(NamedTuple):
     data: bytes  # whole batches
-    read_bytes: int  # how much of the input they stand for; what follows is an incomplete batch
+    read_bytes: int  # how much of the input was cleaned; what follows is an incomplete batch
     records_read: int
     records_kept: int
 
 
 def map_chunk(data: bytes, key_map: KeyMap, end_offset: Offset, transactions: CleanedTransactions) -> tuple[int, bool]:
-    """Enter the batches of `data` below `end_offset`; (bytes taken, whether the map could take no more)."""
+    """Add the batches of `data` below `end_offset`. Returns (bytes read, whether the map is full)."""
     taken = 0
     for position, header in scan_headers(data, 0, len(data)):
         if header.next_offset > end_offset:
@@ -51,7 +51,7 @@ def map_chunk(data: bytes, key_map: KeyMap, end_offset: Offset, transactions: Cl
         if header.is_control:
             transactions.releases(header, marker_in(data[position : position + header.size_bytes], header))
         elif not transactions.drops(header) and header.next_offset > key_map.start_offset:
-            if not key_map.has_room_for(header.record_count):
+            if not key_map.has_space_for(header.record_count):
                 return taken, True
             check_crc(data, position, header)
             for record in decode_batch(data, position):

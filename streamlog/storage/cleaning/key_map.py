@@ -1,7 +1,7 @@
 """The last offset of each key in the dirty part of a log, bounded in memory.
 
-Keys of up to 16 bytes stand for themselves, longer ones by their 16-byte BLAKE2b digest: two keys that collide would
-take one another for overwritten, at odds of one in 2^64 for four thousand million keys (Kafka: MD5, likewise).
+Keys of up to 16 bytes are stored as they are, longer ones as their 16-byte BLAKE2b digest: of two keys that collide one
+would count as overwritten, with a probability of 2^-64 for 2^32 keys (Kafka does the same with MD5).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ENTRY_BYTES: Final = 200
 
 
 def fingerprint(key: bytes) -> bytes:
-    """At most 17 bytes; a digest is longer than any key that stands for itself."""
+    """At most 17 bytes; a digest is longer than any key that is stored as it is."""
     return key if len(key) <= KEY_BYTES else b"\0" + blake2b(key, digest_size=KEY_BYTES).digest()
 
 
@@ -33,14 +33,14 @@ class KeyMap:
     def __len__(self) -> int:
         return len(self._last)
 
-    def has_room_for(self, keys: int) -> bool:
-        """Whether a batch of so many records fits for certain. An empty map takes any one batch."""
+    def has_space_for(self, keys: int) -> bool:
+        """Whether a batch of so many records certainly fits. An empty map accepts any batch."""
         return not self._last or len(self._last) + keys <= self._entries_max
 
     def put(self, key: bytes, offset: Offset) -> None:
         self._last[fingerprint(key)] = offset
 
     def is_latest(self, key: bytes, offset: Offset) -> bool:
-        """False: the same key stands at a higher offset."""
+        """False: the key occurs at a higher offset."""
         last = self._last.get(fingerprint(key))
         return last is None or offset >= last

@@ -1,4 +1,4 @@
-"""The upkeep of a log directory while it runs: retention and compaction, at their intervals."""
+"""Maintenance of a running log directory: retention and compaction, at their intervals."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ from streamlog.storage.log.log import Log
 
 class MaintenanceConfig(Struct, frozen=True, kw_only=True):
     retention_check_interval_ms: int = 300_000  # log.retention.check.interval.ms
-    cleaner_backoff_ms: int = 15_000  # log.cleaner.backoff.ms: the pause after nothing was to be cleaned
+    cleaner_backoff_ms: int = 15_000  # log.cleaner.backoff.ms: the pause after a round without work
 
 
 class Maintenance:
     """`run` is a task of the node; it ends with StorageError when the disk fails.
 
-    `bound_of(log)`: what replication still needs begins there (the high watermark); nothing at or above it is deleted
-    or compacted. `on_deleted(log)`: retention has deleted segments, so the log begins later. `may_delete_by_time`: the
-    wall clock can be trusted so far.
+    `bound_of(log)`: the high watermark; nothing at or above it is deleted or compacted. `on_deleted(log)`: called after
+    retention has deleted segments. `may_delete_by_time`: whether the wall clock can be trusted.
     """
 
     def __init__(
@@ -65,7 +64,7 @@ class Maintenance:
                 now_ms = self._clock.wall_ms() if self._may_delete_by_time() else None
                 if advance_start(log, now_ms, self._bound_of(log), self._clock.monotonic()):
                     due.append(log)
-            await asyncio.sleep(0)  # thousands of logs: let others in between
+            await asyncio.sleep(0)  # thousands of logs: let other tasks run
         if not due:
             return 0
         await self._directory.save_log_starts({log.partition: log.log_start_offset for log in due})

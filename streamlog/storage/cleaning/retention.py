@@ -1,13 +1,12 @@
-"""Which segments a log may forget (SEMANTICS 11). Whole segments, oldest first, never past the high watermark.
+"""Which segments of a log are deleted (SEMANTICS 11). Whole segments, oldest first, never past the high watermark.
 
     below the log start      always: readers cannot reach them
-    by time                  largest timestamp + retention.ms < now, with cleanup.policy=delete; what was appended in
-                             this life of the process has been here so long by the monotonic clock as well
-    by size                  while what remains is still at least retention.bytes, with cleanup.policy=delete
+    by time                  largest timestamp + retention.ms < now, with cleanup.policy=delete; segments appended to
+                             since the start must also be that old by the monotonic clock
+    by size                  while at least retention.bytes remain, with cleanup.policy=delete
 
-By time nothing goes while the node's wall clock is in doubt: a clock that is wrong by the retention would take all.
-
-The active segment goes too when its time has come: it is rolled first, so that the log stays where it is.
+Nothing is deleted by time while the node's wall clock is in doubt: a clock that is wrong by the retention would delete
+everything. The active segment is deleted too when it is due: it is rolled first, so that the log keeps its end offset.
 
 In two steps, with the checkpoint of log starts written between them: `advance_start` moves the log start past what is
 due, `remove_below_start` deletes the segments below it. So after a kill at any point a first segment that is missing
@@ -27,7 +26,7 @@ def advance_start(log: Log, now_ms: int | None, deletable_end: Offset, now_s: fl
     due = 0 if now_ms is None else _expired(log, now_ms, deletable_end, now_s)
     if due == len(log.segments):
         if log.log_end_offset == log.segments.active.base_offset:
-            due -= 1  # empty: nothing to forget
+            due -= 1  # empty: nothing to delete
         else:
             log.roll_now()
     due = max(due, _oversized(log, deletable_end))

@@ -1,10 +1,10 @@
-"""All log directories of a node (`log.dirs`): which partition is where, and life with some of them offline.
+"""All log directories of a node (`log.dirs`): which partition is in which one, and operation while some are offline.
 
 A directory that fails takes its own partitions offline and no others; when the last one has failed, `run` ends. A new
-partition goes to the online directory that holds the fewest of its topic, of several to the one that holds the fewest
-of all: so a topic has the throughput of all disks, and does not go with one of them. Those that are being made count:
-all partitions of a new topic are made at once. A partition found in two directories is refused at the
-start: which of the two is true, nobody here can know.
+partition is placed in the online directory with the fewest partitions of its topic, of several the one with the fewest
+in all: so a topic has the throughput of all disks, and is not lost with one of them. Partitions being created count,
+since all partitions of a new topic are created at once. A partition found in two directories is refused at the start:
+which of the two is current cannot be decided locally.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class LogDirectories:
     def __init__(self, directories: list[LogDirectory], offline: dict[str, StorageError]) -> None:
         self._directories = directories
         self._offline = offline  # path -> why, for those that could not be opened
-        self._making: list[tuple[LogDirectory, TopicPartition]] = []  # logs that are about to be there
+        self._making: list[tuple[LogDirectory, TopicPartition]] = []  # logs being created
 
     @classmethod
     async def open(
@@ -43,7 +43,7 @@ class LogDirectories:
     ) -> LogDirectories:
         """Lock and check them all. A directory whose disk fails is offline from the start; StorageError if all are.
 
-        Raises LogDirectoryLockedError, InconsistentClusterError, DamagedFileError; what was locked is let go then.
+        Raises LogDirectoryLockedError, InconsistentClusterError, DamagedFileError; locks are released then.
         """
         opened: list[LogDirectory] = []
         offline: dict[str, StorageError] = {}
@@ -75,7 +75,7 @@ class LogDirectories:
         return cls(opened, offline)
 
     async def open_logs(self, config_of: Callable[[TopicPartition], LogConfig]) -> None:
-        """Raises InconsistentClusterError where a partition stands in two directories."""
+        """Raises InconsistentClusterError where a partition is in two directories."""
         for directory in self._directories:
             await directory.open_logs(config_of)
         seen: dict[TopicPartition, str] = {}
@@ -83,7 +83,7 @@ class LogDirectories:
             for partition in directory.logs:
                 if partition in seen:
                     raise InconsistentClusterError(
-                        f"{partition} stands in {seen[partition]} and in {directory.path}: move one of them away",
+                        f"{partition} is in {seen[partition]} and in {directory.path}: move one of them away",
                         field="log.dirs",
                     )
                 seen[partition] = directory.path
@@ -93,11 +93,11 @@ class LogDirectories:
 
     @property
     def cluster_id(self) -> str | None:
-        """Of the cluster that they belong to; None: they have never met one."""
+        """Of the cluster that they belong to; None: they have not joined one yet."""
         return next((d.meta.cluster_id for d in self._directories if d.meta.cluster_id is not None), None)
 
     async def join(self, cluster_id: str) -> None:
-        """Belong to this cluster from now on, durably. InconsistentClusterError where they belong to another one."""
+        """Durably write this cluster id. InconsistentClusterError where they belong to another cluster."""
         for directory in self.online:
             await directory.join(cluster_id)
 
@@ -113,7 +113,7 @@ class LogDirectories:
 
     @property
     def clean_epoch(self) -> BrokerEpoch | None:
-        """Broker epoch of the clean stop before this start; None unless all directories tell the same one."""
+        """Broker epoch of the clean stop before this start; None unless all directories have the same one."""
         first = self._directories[0].clean_epoch
         same = all(directory.clean_epoch == first for directory in self._directories)
         return first if same and not self._offline else None
@@ -144,13 +144,13 @@ class LogDirectories:
         return sum(partition.topic == topic for partition in here), len(here)
 
     async def remove_log(self, partition: TopicPartition, *, stray: bool = False) -> None:
-        """Nothing where the partition is not here."""
+        """Does nothing where the partition is not here."""
         for directory in self._directories:
             if partition in directory.logs:
                 await directory.remove_log(partition, stray=stray)
 
     async def run(self, on_offline: Callable[[LogDirectory], None]) -> None:
-        """Keep all of them going. `on_offline` is told of each that fails; StorageError when the last one has."""
+        """Run all of them. `on_offline` is called for each that fails; StorageError when the last one has."""
         async with asyncio.TaskGroup() as tasks:
             for directory in self._directories:
                 tasks.create_task(self._keep(directory, on_offline))

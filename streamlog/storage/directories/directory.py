@@ -1,19 +1,19 @@
-"""A log directory: the logs on one disk, their checkpoints, and their common fate.
+"""A log directory: the logs on one disk, their checkpoints, and their common state.
 
     opening --open--> online --close--> closed (clean: the mark is written last)
                         |
-                        +--a write or sync fails--> offline, for good: every log answers StorageError
+                        +--a write or sync fails--> offline until the node restarts: every log raises StorageError
 
-The directory is locked against a second process. Start: lock, `meta.properties`, note and remove the clean-stop mark,
-read the checkpoints, open the logs. While online `run` keeps group commit, the reaper and the checkpoints going; it
-ends with StorageError when the disk fails. What the checkpoints hold:
+The directory is locked against a second process. Start: lock, `meta.properties`, read and remove the clean-stop mark,
+read the checkpoints, open the logs. While online, `run` runs group commit, the reaper and the checkpoints; it ends with
+StorageError when the disk fails. The checkpoints:
 
-    recovery-point-offset-checkpoint    below it a log is durable, with all that is derived; lowered before a cut
-    log-start-offset-checkpoint         where a log begins for readers; at least where its first segment does, so that
-                                        a first segment that is missing is known from one that retention has deleted
-    cleaner-offset-checkpoint           up to where compaction has come; too low a value costs work only
+    recovery-point-offset-checkpoint    below it a log is durable, with all that is derived; lowered before a truncation
+    log-start-offset-checkpoint         where a log starts for readers; at least where its first segment starts, so that
+                                        a missing first segment is not taken for one that retention has deleted
+    cleaner-offset-checkpoint           up to where the log is compacted; a value that is too low costs only work
 
-All are written whole and durably. A recovery point never runs ahead of what it stands for: epochs, snapshots and
+All are replaced atomically and durably. A recovery point is written after what it promises: epochs, snapshots and
 indexes are synced first (`checkpoint`).
 """
 
@@ -42,7 +42,7 @@ from streamlog.storage.recovery.open_log import OpenAt, open_log
 from streamlog.storage.segments.segment import Segment
 
 # How often the recovery points are written. Kafka: log.flush.offset.checkpoint.interval.ms = 60 s. Ours is shorter,
-# because what lies above the recovery point is scanned, and trusted less, after an unclean stop.
+# because batches above the recovery point are scanned after an unclean stop, and may be taken for a torn tail.
 CHECKPOINT_INTERVAL_MS: Final = 5_000
 DAMAGES_LOGGED_MAX: Final = 10
 """Of one segment at a time."""
@@ -102,12 +102,12 @@ class LogDirectory:
         cluster_id: str | None = None,
         checkpoint_interval_ms: int = CHECKPOINT_INTERVAL_MS,
     ) -> LogDirectory:
-        """Make the directory if missing, lock it, check whose it is. The logs are opened by `open_logs`.
+        """Create the directory if missing, lock it, check its node and cluster. `open_logs` opens the logs.
 
         Raises LogDirectoryLockedError, InconsistentClusterError, DamagedFileError, OSError.
         """
         fs.mkdir(path, parents=True)
-        await fs.sync_all(path)  # a file is only as durable as the names on the way to it, whoever made these
+        await fs.sync_all(path)  # a file is only as durable as the directories above it
         try:
             lock = fs.lock(names.join(path, names.LOCK))
         except BlockingIOError:
@@ -129,7 +129,7 @@ class LogDirectory:
         return directory
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, Offset]:
-        """A damaged checkpoint counts as absent: then more is scanned than need be."""
+        """A damaged checkpoint counts as missing: more is scanned than necessary then."""
         try:
             return read_offsets(self._fs, names.join(self.path, name))
         except DamagedFileError as e:
@@ -164,8 +164,8 @@ class LogDirectory:
             self.logs[partition] = await self._open(partition, config_of(partition))
         for partition, point in self._recovery_points.items():
             if point and partition not in self.logs and self.clean_epoch is not None:
-                # What this node has stopped with in order is gone: it must not come back as one that has it.
-                self._probe("log_damaged", path=self.partition_path(partition), position=0, reason="the log is gone")
+                # The node had this log at its clean stop: it must not register as if it still had it.
+                self._probe("log_damaged", path=self.partition_path(partition), position=0, reason="the log is missing")
                 self.clean_epoch = None
         starts = {p: min(offset, self._end_of(p, offset)) for p, offset in self._log_starts.items() if p in self.logs}
         if starts != self._log_starts or not self._starts_found:
@@ -177,9 +177,9 @@ class LogDirectory:
             self._points_found = True
 
     def _end_of(self, partition: TopicPartition, checkpoint: Offset) -> Offset:
-        """Where the log ends, if it is intact: one that came back shorter (its last cut or restart was half durable)
-        has less than its checkpoints say. Left as they are, they would apply to what is appended from here on: it
-        would not be scanned after the next kill, or count as deleted.
+        """The log's end, if it is intact: one that is shorter than its checkpoints (its last truncation was partly
+        durable) needs lower ones. Otherwise they would apply to later appends: these would not be scanned after the
+        next kill, or count as deleted.
         """
         log = self.logs.get(partition)
         return checkpoint if log is None or log.damage is not None else log.log_end_offset
@@ -203,9 +203,9 @@ class LogDirectory:
         """An empty log. Its directory is durable when this returns."""
         self.check()
         if partition in self.logs:
-            raise InvariantError(f"{partition} is there already")
+            raise InvariantError(f"{partition} already exists")
         try:
-            if partition in self._recovery_points:  # of a log whose removal was cut short
+            if partition in self._recovery_points:  # of a log whose removal was interrupted
                 await self.checkpoint()
             self._fs.mkdir(self.partition_path(partition))
             log = await self._open(partition, config)
@@ -218,7 +218,7 @@ class LogDirectory:
     async def remove_log(self, partition: TopicPartition, *, stray: bool = False) -> None:
         """Rename the partition's directory to `-delete`, durably, and remove it later; to `-stray`, and keep it.
 
-        The checkpoints forget it first: a later log of the same name must not begin with this one's offsets.
+        It is removed from the checkpoints first: a later log of the same name must not start with its offsets.
         """
         self.check()
         log = self.logs.pop(partition)
@@ -226,15 +226,15 @@ class LogDirectory:
         log.close()
         self._cleaned.pop(partition, None)
         suffix = names.STRAY_SUFFIX if stray else names.DELETE_SUFFIX
-        doomed = names.join(self.path, names.removed_directory_name(partition, self._random.getrandbits(128), suffix))
+        renamed = names.join(self.path, names.removed_directory_name(partition, self._random.getrandbits(128), suffix))
         try:
             await self.checkpoint()
-            self._fs.rename(self.partition_path(partition), doomed)
+            self._fs.rename(self.partition_path(partition), renamed)
             await self._fs.sync_dir(self.path)
         except OSError as e:
             raise self.fail(e) from e
         if not stray:
-            self.reaper.schedule(self._remover(doomed), log.config.file_delete_delay_ms)
+            self.reaper.schedule(self._remover(renamed), log.config.file_delete_delay_ms)
 
     def _remover(self, path: str) -> Callable[[], None]:
         def remove() -> None:
@@ -244,7 +244,7 @@ class LogDirectory:
 
         return remove
 
-    # -- what a log asks of its home
+    # -- LogOwner
 
     def monotonic(self) -> float:
         return self._clock.monotonic()
@@ -255,7 +255,7 @@ class LogDirectory:
     def schedule_deletion(self, segments: Sequence[Segment], paths: Sequence[str], delay_ms: int) -> None:
         def remove() -> None:
             for segment in segments:
-                segment.close()  # before: who closes a file last waits until the kernel has given it back
+                segment.close()  # first: the last close of an unlinked file waits until its blocks are freed
                 segment.unlink()
             for path in paths:
                 if self._fs.exists(path):
@@ -302,7 +302,7 @@ class LogDirectory:
         if self._cleaned.get(partition, Offset(0)) > recovery_point:
             self._cleaned[partition] = recovery_point
             self._cleaned_dirty = True
-        async with self._checkpointing:  # a checkpoint under way may be about to write higher ones
+        async with self._checkpointing:  # a running checkpoint may be about to write higher ones
             if self._recovery_points.get(partition, Offset(0)) > recovery_point:
                 await self._write_recovery_points({**self._recovery_points, partition: recovery_point})
             if self._log_starts.get(partition, Offset(0)) > log_start:
@@ -319,7 +319,7 @@ class LogDirectory:
         return self._log_starts.get(log.partition, Offset(0))
 
     async def checkpoint(self) -> None:
-        """Write recovery points and log starts, after making durable what they promise."""
+        """Write recovery points and log starts, after syncing what they promise."""
         self.check()
         async with self._checkpointing:
             logs = dict(self.logs)
@@ -341,7 +341,7 @@ class LogDirectory:
                 await self._write_recovery_points(points)
 
     def _recovery_point(self, log: Log) -> Offset:
-        """That of a damaged log stays, so that the damage is found again at the next start."""
+        """A damaged log keeps its recovery point, so that the damage is found again at the next start."""
         if log.damage is not None:
             return self._recovery_points.get(log.partition, Offset(0))
         return log.durability.synced_end
@@ -351,11 +351,11 @@ class LogDirectory:
         self._recovery_points = points
 
     def recovery_point(self, log: Log) -> Offset:
-        """As of the last checkpoint: all below it is durable, with what is derived from it."""
+        """As of the last checkpoint: everything below it is durable, with what is derived from it."""
         return self._recovery_points.get(log.partition, Offset(0))
 
     def cleaned_until(self, log: Log) -> Offset:
-        """First offset of `log` that compaction has not seen."""
+        """First offset of `log` that has not been compacted."""
         cleaned = self._cleaned.get(log.partition, Offset(0))
         return cleaned if log.log_start_offset <= cleaned <= log.log_end_offset else log.log_start_offset
 
@@ -367,10 +367,10 @@ class LogDirectory:
         await replace_file(self._fs, names.join(self.path, names.LOG_STARTS), format_offsets(starts))
         self._log_starts = starts
 
-    # -- life
+    # -- running and closing
 
     async def run(self) -> None:
-        """Group commit, reaper, checkpoints. Runs for ever; ends with StorageError when the disk fails."""
+        """Group commit, reaper, checkpoints. Ends with StorageError when the disk fails."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.group_commit.run())
@@ -406,8 +406,8 @@ class LogDirectory:
                 log.producers.expire(now_ms, log.config.producer_expiration_ms)
 
     async def close(self, broker_epoch: BrokerEpoch | None = None) -> None:
-        """Stop in order, after `run` has been cancelled. With a broker epoch: everything is synced, and the clean-stop
-        mark written last. Without one, or offline: files are closed and nothing is promised.
+        """After `run` has been cancelled. With a broker epoch it is a clean stop: everything is synced, and the mark
+        written last. Without one, or offline: files are closed without a sync.
         """
         if broker_epoch is not None and self.failure is None:
             await self._close_clean(broker_epoch)
@@ -434,7 +434,7 @@ class LogDirectory:
 
 
 async def _take_clean_mark(fs: FileSystem, path: str) -> BrokerEpoch | None:
-    """The broker epoch in the clean-stop mark, which is removed durably before anything is written; None: no mark."""
+    """The broker epoch in the clean-stop mark, or None. The mark is removed durably before anything is written."""
     mark = names.join(path, names.CLEAN_SHUTDOWN)
     try:
         content = read_file(fs, mark, 4096)

@@ -6,10 +6,10 @@ from msgspec import Struct
 
 
 class ScrubProgress(Struct, kw_only=True):
-    """Of the round that is under way, or of the last one."""
+    """Of the current round, or of the last one."""
 
-    started_ms: int = -1  # -1: there was none
-    ended_ms: int = -1  # -1: it is under way
+    started_ms: int = -1  # -1: no round yet
+    ended_ms: int = -1  # -1: still running
     read_bytes: int = 0
     total_bytes: int = 0  # of all logs, when it began
     damaged_ranges: int = 0  # found in it

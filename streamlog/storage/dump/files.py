@@ -38,10 +38,10 @@ class FileKind(enum.Enum):
 
 
 class IndexMode(enum.Enum):
-    """What is wanted of an index; the other kinds of files do not care."""
+    """What to read of an index; ignored for other kinds of files."""
 
-    ENTRIES = enum.auto()  # its entries, verified where the log stands beside it
-    VERIFY = enum.auto()  # the same, and a missing log is told
+    ENTRIES = enum.auto()  # its entries, verified where the log is in the same directory
+    VERIFY = enum.auto()  # the same, and a missing log is reported
     SANITY = enum.auto()  # only whether a start would take it as it is
 
 
@@ -58,7 +58,7 @@ _INDEXES: Final = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
 
 
 def kind_of(path: str) -> FileKind | None:
-    """What the file is, by its name; None for a name that says nothing. An index must carry its base offset."""
+    """What the file is, by its name; None for unknown names. An index must have its base offset in the name."""
     name, _ = _without_state(path.rpartition("/")[2])
     if name == names.LEADER_EPOCHS:
         return FileKind.EPOCH_CHECKPOINT
@@ -70,14 +70,14 @@ def kind_of(path: str) -> FileKind | None:
 
 
 def read(fs: FileSystem, path: str, *, deep: bool = True, index_mode: IndexMode = IndexMode.ENTRIES) -> Iterator[Item]:
-    """Everything that is intact in the file, and the damage between, in file order.
+    """Everything that is intact in the file, and the damage in between, in file order.
 
-    `deep`: the records of a log, else its batches. Raises OSError where the file cannot be read; ValueError for a
-    name of no kind.
+    `deep`: the records of a log, else its batches. Raises OSError where the file cannot be read; ValueError for an
+    unknown name.
     """
     kind = kind_of(path)
     if kind is None:
-        raise ValueError(f"{path}: no file of a log has such a name")
+        raise ValueError(f"{path}: not the name of a file of a log")
     file = fs.open_readonly(path)
     try:
         if kind is FileKind.LOG:
@@ -92,7 +92,7 @@ def read(fs: FileSystem, path: str, *, deep: bool = True, index_mode: IndexMode 
 
 def _read_index(fs: FileSystem, index: File, path: str, kind: FileKind, mode: IndexMode) -> Iterator[Item]:
     base = _base_offset(path)
-    assert base is not None  # kind_of has seen it
+    assert base is not None  # checked by kind_of
     log_path = _beside(path, names.LOG)
     log = fs.open_readonly(log_path) if fs.exists(log_path) else None
     try:

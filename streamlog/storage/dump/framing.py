@@ -1,14 +1,15 @@
-"""Where the batches of a log stand: from one to the next by their lengths, and past damage by searching.
+"""The positions of the batches of a log: from one to the next by their lengths, and past damage by searching.
 
-A length leads from batch to batch, so one wrong length loses all that follows. Two rules keep the rest:
+Lengths lead from batch to batch, so one wrong length loses all that follows. Two rules recover the rest:
 
-- A batch whose CRC is wrong is followed at its end if something intact stands there (only its content is damaged).
-- Otherwise the next batch of magic 2 is searched byte by byte: a header that can be, and a CRC that is right.
+- After a batch with a wrong CRC, reading continues at its end if an intact batch is there (only its content is
+  damaged).
+- Otherwise the next batch of magic 2 is searched byte by byte: a plausible header, and a CRC that is right.
 
 The CRC covers neither base offset nor leader epoch; that offsets rise is checked here instead.
 
-Nothing is read or computed by a length before the length is bounded by the file. The memory held is one chunk,
-whatever the lengths say; the search gives up after a number of bytes that is proportional to the file's size.
+No length is used before it is bounded by the file. At most one chunk is in memory, whatever the lengths say; the search
+gives up after a number of bytes that is proportional to the file's size.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from streamlog.records.header import CRC_START, HEADER_SIZE, LOG_OVERHEAD, MAGIC
 from streamlog.storage.dump.items import Batch, Damage
 
 CHUNK_BYTES: Final = 1 << 20
-_SEARCH_FACTOR: Final = 8  # bytes that a search may put through the CRC, as a multiple of the file's size
+_SEARCH_FACTOR: Final = 8  # bytes that a search may checksum, as a multiple of the file's size
 
 _KNOWN_ATTRIBUTES: Final = 0x7F
 _TIMESTAMP_TYPES: Final = {TimestampType.CREATE_TIME: "CreateTime", TimestampType.LOG_APPEND_TIME: "LogAppendTime"}
@@ -53,7 +54,7 @@ class Framing:
         self._chunk_start = 0
 
     def frames(self, start_offset: Offset) -> Iterator[Batch | Damage]:
-        """Every batch, in file order, with the damage among them; no batch begins below `start_offset`."""
+        """Every batch, in file order, with the damage in between; no batch begins below `start_offset`."""
         position, last_offset = 0, Offset(start_offset - 1)
         while position < self._size:
             batch = self._frame(position)
@@ -72,7 +73,7 @@ class Framing:
                 reason = f"the batch of offset {batch.base_offset} does not match its CRC {batch.crc:#010x}"
                 if position != self._size and not self._is_intact(position):
                     found = self._search(batch.position + 1)
-                    reason = f"{reason}, nor is there one behind it; {self._what_follows(found)}"
+                    reason = f"{reason}, nor does an intact one follow it; {self._what_follows(found)}"
                     position = self._size if found is None else found
                 yield Damage(position=batch.position, reason=reason)
 
@@ -105,7 +106,7 @@ class Framing:
         if size < (HEADER_SIZE if magic == MAGIC else _LEGACY_SIZE_MIN[magic]):
             return f"impossible length {length}"
         if size > left:
-            return f"an incomplete batch: {size} bytes announced, {left} are there"
+            return f"an incomplete batch: {size} bytes announced, {left} found"
         return self._batch(position, read_header(head, 0)) if magic == MAGIC else self._legacy(position, head)
 
     def _batch(self, position: int, header: BatchHeader) -> Batch:
@@ -158,7 +159,7 @@ class Framing:
         return "no intact batch follows" if found is None else f"the next intact batch begins at position {found}"
 
     def _search(self, start: int) -> int | None:
-        """Where the next intact batch of magic 2 begins, at or after `start`."""
+        """Position of the next intact batch of magic 2, at or after `start`."""
         budget = _SEARCH_FACTOR * self._size
         for position in self._candidates(start):
             batch = self._frame(position)
@@ -182,7 +183,7 @@ class Framing:
                     yield start + at - MAGIC_POSITION
                 at = chunk.find(MAGIC, at + 1, len(chunk) - overlap + MAGIC_POSITION)
             start += len(chunk) - overlap
-            start = max(start, self._log.data_from(start) - overlap)  # no header stands in a hole
+            start = max(start, self._log.data_from(start) - overlap)  # a hole contains no header
 
     def _is_zero_from(self, position: int) -> bool:
         start = self._log.data_from(position)

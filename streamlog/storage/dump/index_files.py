@@ -28,7 +28,7 @@ _CHUNK_ENTRIES: Final = 65536
 
 
 def read_offset_index(index: File, base: Offset, log: File | None) -> Iterator[Item]:
-    """Entries and damage in file order. Without `log`, only what the index says of itself is checked."""
+    """Entries and damage in file order. Without `log`, the index is checked only by itself."""
     previous = OffsetIndexEntry(file_position=-1, offset=NO_OFFSET, position=-1)
     framing = Framing(log) if log else None
     for item in _entries(index, _OFFSET_ENTRY):
@@ -67,7 +67,7 @@ def _offset_against(log: Framing, entry: OffsetIndexEntry) -> str | None:
 
 
 def read_time_index(index: File, base: Offset, log: File | None) -> Iterator[Item]:
-    """As `read_offset_index`; Kafka says nothing of an empty one, and neither is it said here."""
+    """As `read_offset_index`, but an empty one yields nothing, as in Kafka's tool."""
     previous = TimeIndexEntry(file_position=-1, timestamp_ms=NO_TIMESTAMP, offset=NO_OFFSET)
     walk = _LogWalk(log, base) if log else None
     for item in _entries(index, _TIME_ENTRY):
@@ -95,7 +95,7 @@ def _time_order(entry: TimeIndexEntry, previous: TimeIndexEntry, base: Offset) -
 
 
 class _LogWalk:
-    """The headers of a log, for questions in the order of offsets."""
+    """The headers of a log, looked up in the order of offsets."""
 
     def __init__(self, log: File, base: Offset) -> None:
         self._frames = Framing(log).frames(base)
@@ -117,7 +117,7 @@ class _LogWalk:
 
 
 def check_offset_index(index: File, base: Offset, log: File | None) -> Item:
-    """Whether a start would take the index as it is: whole entries, the last of them possible."""
+    """Whether a start would accept the index: whole entries, and a possible last one."""
     size = index.size()
     last = _last_entry(index, _OFFSET_ENTRY)
     if size % _OFFSET_ENTRY.size:
@@ -155,7 +155,7 @@ def _entries(index: File, entry: struct.Struct) -> Iterator[tuple[int, tuple[int
     """(position, fields) of each entry before the preallocated zeros."""
     size, unused = index.size(), bytes(entry.size)
     whole = size - size % entry.size
-    ended = whole > entry.size and index.pread(2 * entry.size, 0) == 2 * unused  # zeros have begun
+    ended = whole > entry.size and index.pread(2 * entry.size, 0) == 2 * unused  # only zeros follow
     following = 0
     while (start := following) < whole:
         chunk = index.pread(min(_CHUNK_ENTRIES * entry.size, whole - start), start)
@@ -171,7 +171,7 @@ def _entries(index: File, entry: struct.Struct) -> Iterator[tuple[int, tuple[int
             elif not ended:
                 yield start + at, entry.unpack_from(chunk, at)
             elif start + at > 0:
-                yield Damage(position=start + at, reason="an entry stands behind unused ones")
+                yield Damage(position=start + at, reason="an entry follows unused ones")
                 return
     if whole != size:
-        yield Damage(position=whole, reason=f"the last {size - whole} bytes are no whole entry")
+        yield Damage(position=whole, reason=f"the last {size - whole} bytes are not a whole entry")

@@ -1,4 +1,4 @@
-"""What is found in the files of a log, as values: `read` yields them, whoever prints them chooses the words."""
+"""The contents of the files of a log, as values: `read` yields them, the command line formats them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Batch(Struct, frozen=True, kw_only=True):
 
 
 class ControlMarker(Struct, frozen=True, kw_only=True):
-    """What a control record says."""
+    """The contents of a control record."""
 
     type_id: int
     name: str  # COMMIT, ABORT ..., UNKNOWN
@@ -91,7 +91,7 @@ class EmptyIndex(Struct, frozen=True, kw_only=True):
 
 
 class SanityPassed(Struct, frozen=True, kw_only=True):
-    """An index would be taken as it is at a start."""
+    """A start would accept the index as it is."""
 
 
 class ProducerEntry(Struct, frozen=True, kw_only=True):
@@ -124,7 +124,7 @@ class EpochStartOffset(Struct, frozen=True, kw_only=True):
 
 
 class Damage(Struct, frozen=True, kw_only=True):
-    """Something that cannot be trusted. What follows in the stream is intact again."""
+    """Bytes that cannot be trusted. What follows in the stream is intact again."""
 
     position: int
     reason: str

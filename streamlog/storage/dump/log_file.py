@@ -1,7 +1,7 @@
 """`.log`: its batches, or their records; magic 0 to 2.
 
-A batch whose CRC is wrong is unpacked all the same where it can be: its records are shown as not valid, since a
-person may know better what is left of them. A large one is not: nothing is worth the memory that its lengths ask for.
+A batch whose CRC is wrong is unpacked nevertheless where possible, its records marked as not valid: they may still be
+of use. A large one is not: its lengths could claim any amount of memory.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SUSPECT_BYTES_MAX: Final = 16 << 20
 
 
 def read_log(log: File, start_offset: Offset | None, *, deep: bool) -> Iterator[Item]:
-    """LogStart, then the records (`deep`) or the batches, with the damage among them."""
+    """LogStart, then the records (`deep`) or the batches, with the damage in between."""
     framing = Framing(log)
     yield LogStart(start_offset=start_offset)
     for frame in framing.frames(start_offset or Offset(0)):
@@ -81,7 +81,7 @@ def _log_record(batch: Batch, record: Record) -> LogRecord:
 
 
 def _of_entry(content: memoryview, batch: Batch) -> Iterator[LogRecord]:
-    """Magic 0 and 1: one message, or those that it wraps, each with the CRC that it has itself."""
+    """Magic 0 and 1: one message, or those that it wraps, each with its own CRC."""
     entry = read_entry(content, 0, len(content))
     return (
         LogRecord(

@@ -1,8 +1,8 @@
-"""Checkpoints, producer snapshots, transaction indexes: files that are read whole.
+"""Checkpoints, producer snapshots, transaction indexes: files that are read as a whole.
 
-The parsers of `storage` refuse a damaged file as a whole. A person who repairs one wants to see the rest: of a
-checkpoint the lines that do parse, of a transaction index the entries that are whole. A snapshot stands under one
-CRC, so that nothing in a damaged one is intact.
+The parsers of `storage` refuse a damaged file as a whole. For a repair the rest matters: the lines of a checkpoint that
+parse, the complete entries of a transaction index. A snapshot is covered by one CRC, so nothing in a damaged one can be
+trusted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from streamlog.storage.segments.transaction_index import ENTRY_SIZE, VERSION, pa
 
 _HEAD_LINES: Final = 2  # version and count
 _INT64: Final = re.compile(r"-?[0-9]{1,19}")
-_OVERLONG: Final = re.compile(rb"[0-9]{20,}")  # no 64-bit number, and int() refuses thousands of digits
+_OVERLONG: Final = re.compile(rb"[0-9]{20,}")  # not a 64-bit number, and int() refuses thousands of digits
 
 
 def read_offset_checkpoint(path: str, content: bytes) -> Iterator[Item]:
@@ -41,7 +41,7 @@ def read_epoch_checkpoint(path: str, content: bytes) -> Iterator[Item]:
 
 
 def _damage(path: str, content: bytes, parse: Callable[[str, bytes], object]) -> Iterator[Damage]:
-    """What the strict parser refuses the file for, if it does."""
+    """Why the strict parser refuses the file, if it does."""
     overlong = _OVERLONG.search(content)
     if overlong is not None:
         yield Damage(position=overlong.start(), reason=f"a number of {len(overlong[0])} digits")
@@ -95,4 +95,4 @@ def read_transaction_index(content: bytes) -> Iterator[Item]:
         yield entry
         last_offset = entry.last_offset
     if whole != len(content):
-        yield Damage(position=whole, reason=f"the last {len(content) - whole} bytes are no whole entry")
+        yield Damage(position=whole, reason=f"the last {len(content) - whole} bytes are not a whole entry")

@@ -5,8 +5,8 @@
     leader-epoch-checkpoint (one a partition):                  `epoch start-offset`
     transaction-index-checksums (one a partition, ours alone):  `base-offset crc32c`
 
-Written whole (`replace_file`), so a torn one cannot be: whatever does not parse is damage, and is told with file
-and position.
+Written as a whole (`replace_file`), so they are never torn: what does not parse is damage, reported with file and
+position.
 """
 
 from __future__ import annotations
@@ -114,6 +114,6 @@ def _lines(path: str, content: bytes) -> list[tuple[int, str]]:
     if int(lines[0][1]) != VERSION:
         raise DamagedFileError(path, 0, f"version {lines[0][1]}, only {VERSION} is known")
     if int(lines[1][1]) != len(lines) - 2:
-        reason = f"{lines[1][1]} entries announced, {len(lines) - 2} are there"
+        reason = f"{lines[1][1]} entries announced, {len(lines) - 2} found"
         raise DamagedFileError(path, lines[1][0], reason)
     return lines[2:]

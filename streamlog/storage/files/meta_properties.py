@@ -1,7 +1,7 @@
-"""`meta.properties`: whose log directory this is. Kafka's file, version 1.
+"""`meta.properties`: the node and cluster that own a log directory. Kafka's file, version 1.
 
-A directory that belongs to another cluster or node is refused: two clusters never mix their records. The directory id
-(128 random bits, written as Kafka writes them) tells directories of one node apart.
+A directory of another cluster or node is refused: two clusters never mix their records. The directory id (128 random
+bits, in Kafka's notation) distinguishes the directories of one node.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _REMEDY: Final = "restore the file from a backup, or give the node an empty dire
 class MetaProperties(Struct, frozen=True, kw_only=True):
     node_id: BrokerId
     directory_id: str
-    cluster_id: str | None = None  # None: the node has never met its cluster
+    cluster_id: str | None = None  # None: the node has not joined a cluster yet
 
 
 def new_id(random: Random) -> str:
@@ -57,7 +57,7 @@ def parse_meta(path: str, content: bytes) -> MetaProperties:
         raise DamagedFileError(path, 0, "node.id or directory.id is missing", _REMEDY)
     if not _is_id(directory_id):
         raise DamagedFileError(
-            path, 0, f"{directory_id[:80]!r} is no directory.id: 16 bytes in URL-safe base64", _REMEDY
+            path, 0, f"{directory_id[:80]!r} is not a directory.id: 16 bytes in URL-safe base64", _REMEDY
         )
     return MetaProperties(
         node_id=BrokerId(int(node_id)), directory_id=directory_id, cluster_id=values.get("cluster.id")
@@ -65,7 +65,7 @@ def parse_meta(path: str, content: bytes) -> MetaProperties:
 
 
 def _is_id(text: str) -> bool:
-    """Whether it is what `new_id` makes."""
+    """Whether it has the form of an id of `new_id`."""
     try:
         return len(base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)) == 16
     except ValueError:
@@ -75,8 +75,8 @@ def _is_id(text: str) -> bool:
 async def claim(
     fs: FileSystem, directory: str, node_id: BrokerId, cluster_id: str | None, random: Random
 ) -> MetaProperties:
-    """Read the directory's file and see that it is this node's and cluster's; write it where there is none, or where
-    the cluster has become known.
+    """Read the directory's file and check that it belongs to this node and cluster; write it where there is none, or
+    where the cluster has become known.
 
     Raises InconsistentClusterError, DamagedFileError.
     """

@@ -1,9 +1,9 @@
-"""Names of files and directories in a log directory. Kafka's own, so that its tools find their way.
+"""Names of files and directories in a log directory. They are Kafka's, so that its tools can read them.
 
 A partition's directory is `topic-partition`; one that is being deleted `topic-partition.<32 hex digits>-delete`, one
 that this node should not have `topic-partition.<32 hex digits>-stray`. A segment's files are named by its base offset
-in 20 digits. A suffix tells a file's state: `.deleted` is doomed, `.cleaned` is half-written by compaction (dropped
-at start), `.swap` is complete and takes the place of the segments that it covers (finished at start).
+in 20 digits. A suffix is a file's state: `.deleted` is scheduled for deletion, `.cleaned` is partly written by
+compaction (deleted at the start), `.swap` is complete and replaces the segments that it covers (finished at the start).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SEGMENT_FILES: Final = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
 
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 GAPS: Final = "offset-gaps"
-"""Empty: compaction is or was at work in this log, or in the one that it was copied from."""
+"""Empty: this log, or the one that it was copied from, is or was compacted."""
 TRANSACTION_SUMS: Final = "transaction-index-checksums"
 PARTITION_METADATA: Final = "partition.metadata"
 
@@ -67,7 +67,7 @@ def parse_file_name(name: str) -> tuple[Offset, str, str] | None:
 
 
 def parse_partition_directory(name: str) -> TopicPartition | None:
-    """The partition that a directory holds, or None where the name is not a partition's."""
+    """The partition that a directory contains, or None where the name is not a partition's."""
     match = _PARTITION.fullmatch(name)
     if match is None or is_deleted_or_stray(name):
         return None
@@ -80,9 +80,9 @@ def is_deleted_or_stray(name: str) -> bool:
 
 
 def removed_directory_name(partition: TopicPartition, token: int, suffix: str) -> str:
-    """New name of a directory that goes; `token` (128 random bits) keeps a second deletion apart from the first.
+    """New name of a removed directory; `token` (128 random bits) distinguishes several removals of one partition.
 
-    The topic is cut where the whole would be longer than a file name may be (255 bytes).
+    The topic is truncated where the name would be longer than 255 bytes.
     """
     tail = f"-{partition.partition}.{token:032x}{suffix}"
     return partition.topic[: 255 - len(tail)] + tail

@@ -1,7 +1,7 @@
-"""Files that are doomed: renamed at once, removed after a delay (`log.segment.delete.delay.ms`).
+"""Files scheduled for deletion: renamed at once, removed after a delay (`log.segment.delete.delay.ms`).
 
-The delay leaves readers in flight, and an operator who changes his mind, some time. A process that dies in between
-leaves `.deleted` files, which are removed at the next start. At most `SCHEDULED_MAX` wait; more are removed early.
+The delay lets readers finish, and operators undo a deletion. A process that fails in between leaves `.deleted` files,
+which are removed at the next start. At most `SCHEDULED_MAX` wait; more are removed early.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Reaper:
         return len(self._scheduled)
 
     def schedule(self, remove: Callable[[], None], delay_ms: int) -> None:
-        """Call `remove` after the delay. It unlinks and closes, and must bear that the files are gone already."""
+        """Call `remove` after the delay. It unlinks and closes, and must accept that the files may not exist."""
         if len(self._scheduled) >= SCHEDULED_MAX:
             self._remove_next()
         heapq.heappush(self._scheduled, (self._clock.monotonic() + delay_ms / 1000, next(self._counter), remove))
@@ -44,16 +44,16 @@ class Reaper:
             wait_s = await self.remove_due()
             try:
                 async with asyncio.timeout(wait_s):
-                    await self._wake.wait()  # what comes now may be due sooner
+                    await self._wake.wait()  # a later one may be due sooner
             except TimeoutError:
                 pass
 
     async def remove_due(self) -> float | None:
-        """Remove what is due; seconds until the next is, or None where nothing waits."""
+        """Remove what is due. Returns the seconds until the next is, or None where nothing waits."""
         now = self._clock.monotonic()
         while self._scheduled and self._scheduled[0][0] <= now:
             self._remove_next()
-            await asyncio.sleep(0)  # a topic of thousands of partitions: let others in between
+            await asyncio.sleep(0)  # a topic may have thousands of partitions: let other tasks run
         return max(0.001, self._scheduled[0][0] - now) if self._scheduled else None
 
     def _remove_next(self) -> None:

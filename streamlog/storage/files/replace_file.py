@@ -1,4 +1,4 @@
-"""Small files that are written whole: the old content or the new one, never a mixture, whatever happens."""
+"""Small files that are replaced atomically: after a crash they have the old content or the new one."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""A segment with damage, written again: what is intact of it, and the rest from another replica.
+"""Rewriting a damaged segment from its intact ranges and the batches of another replica.
 
-    <base>.log.cleaned and its indexes   intact batches are copied (and checked once more), missing ones fetched
-    -> synced, then swapped in as compaction does (`swap`): a crash leaves the old segment or the new one
+    <base>.log.cleaned and its indexes   intact batches are copied (and checked again), missing ones fetched
+    -> synced, then swapped in as by compaction (`swap`): a crash leaves the old segment or the new one
 
-What was missing may be more than one segment holds (a whole file was gone): then further ones follow the first. The
-index of aborted transactions takes over what the old one says, and what the batches say.
+More may be missing than one segment can contain (a whole file was lost): further segments follow the first then. The
+index of aborted transactions gets the entries of the old one, and those found in the batches.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from streamlog.storage.segments.verified import VerifiedRange
 
 CHUNK_BYTES: Final = 1 << 20
 FREE_BYTES_MIN: Final = 16 << 20
-"""A repair leaves so much of the disk to others."""
+"""A repair leaves at least this much free."""
 
 Fetch = Callable[[Offset, Offset], AsyncIterator[bytes]]
 """Whole batches of the offsets [begin, end) from another replica, in order. What it raises ends the repair."""
 
 
 async def repair_segment(fs: FileSystem, log: Log, segment: Segment, found: ExaminationResult, fetch: Fetch) -> bool:
-    """Put an intact copy of `segment` in its place; False where the log has changed meanwhile. What `fetch` raises,
-    CorruptMessageError where what it gives does not fit, DamagedFileError where there is no room, StorageError.
+    """Replace `segment` by an intact copy; False where the log has changed meanwhile. Raises what `fetch` raises,
+    CorruptMessageError where the fetched batches do not fit, DamagedFileError for lack of free space, StorageError.
     """
     with log.in_use():
         _check_free_bytes(fs, log, segment, found)
@@ -57,7 +57,7 @@ class _Repair:
         self._size_max = max(log.config.segment_bytes, segment.size_bytes)
         self._outputs: list[Segment] = []
         self._aborted: dict[Offset, AbortedTransaction] = {}
-        self._producers: ProducerStates | None = None  # None: nothing can be said of transactions
+        self._producers: ProducerStates | None = None  # None: unknown, so transactions are not tracked
 
     async def run(self) -> bool:
         log, segment = self._log, self._segment
@@ -107,7 +107,7 @@ class _Repair:
         expected = part.begin_offset
         async for data in self._fetch(part.begin_offset, part.end_offset):
             context = BatchContext(
-                path="what was fetched",
+                path="the fetched batches",
                 position=0,
                 stop=len(data),
                 expected=expected,
@@ -118,11 +118,11 @@ class _Repair:
             for _, header in intact.batches:
                 if header.leader_epoch != epoch_in(context.epochs, header.last_offset):
                     raise CorruptMessageError(
-                        f"offset {header.base_offset} was fetched with leader epoch {header.leader_epoch}, here it is"
-                        f" of {epoch_in(context.epochs, header.last_offset)}"
+                        f"offset {header.base_offset} was fetched with leader epoch {header.leader_epoch}, but has"
+                        f" {epoch_in(context.epochs, header.last_offset)} here"
                     )
                 if header.base_offset > expected and not self._log.config.cleanup_compact:
-                    raise CorruptMessageError(f"offset {header.base_offset} was fetched where {expected} was wanted")
+                    raise CorruptMessageError(f"offset {header.base_offset} was fetched where {expected} was expected")
                 expected = header.next_offset
             self._add(data, intact)
         if expected < part.end_offset and not self._log.config.cleanup_compact:
@@ -138,7 +138,7 @@ class _Repair:
         )
 
     def _append(self, data: bytes, context: BatchContext) -> int:
-        """Whole batches at the beginning of `data`, which were found intact; their size."""
+        """Append the intact batches at the start of `data`. Returns their size."""
         intact = check_batches(data, context)
         taken = intact.end - context.position
         if taken:
@@ -146,7 +146,7 @@ class _Repair:
         return taken
 
     def _add(self, data: bytes, intact: IntactBatches) -> None:
-        """To the output, and the next one where it does not fit."""
+        """Append to the last output, or to a new one where they do not fit."""
         if not intact.batches:
             return
         origin = intact.batches[0][0]
@@ -176,7 +176,7 @@ class _Repair:
             for known in self._segment.transaction_index.entries():
                 self._aborted.setdefault(known.last_offset, known)
         except DamagedFileError:
-            pass  # what the batches say is all there is
+            pass  # only the entries found in the batches are left
         for _, aborted in sorted(self._aborted.items()):
             home = [one for one in self._outputs if one.base_offset <= aborted.last_offset][-1]
             home.transaction_index.append(aborted)
@@ -188,9 +188,9 @@ class _Repair:
 
 
 def _check_free_bytes(fs: FileSystem, log: Log, segment: Segment, found: ExaminationResult) -> None:
-    """Before anything is written: a disk that is full must not fail for a repair."""
+    """Before anything is written: a repair must not take a full disk offline."""
     wanted = segment.size_bytes + FREE_BYTES_MIN
     if fs.free_bytes(log.directory) < wanted:
         first = found.damages[0]
-        reason = f"{first.reason}: there is no room to write the segment again ({wanted} bytes)"
-        raise DamagedFileError(first.path, first.position, reason, "make room on that disk")
+        reason = f"{first.reason}: too little free space to rewrite the segment ({wanted} bytes)"
+        raise DamagedFileError(first.path, first.position, reason, "free space on that disk")

@@ -1,10 +1,10 @@
-"""Everything in a log directory is read once in a while (`log.scrub.interval.ms`), so that damage is found while other
-replicas can still repair it.
+"""The scrubber periodically reads everything in a log directory (`log.scrub.interval.ms`), so that damage is found
+while other replicas can still repair it.
 
     resting --a round is due--> reading, log by log, segment by segment, at the rate --all read--> resting
                |                         |
-               |                         +--> `scrub-checkpoint`: written now and then; the next start goes on there
-               +-- the first round: not before FIRST_AFTER_MS, so that a node that starts has its disk for itself
+               |                         +--> `scrub-checkpoint`: written periodically; the next start continues there
+               +-- the first round: not before FIRST_AFTER_MS, so that a starting node has its disk to itself
 
 Damage found is logged, repaired and counted by the log's owner (`damage.note_examination`). Reading is limited to
 `log.scrub.max.bytes.per.second`, a chunk at a time, off the loop: other reads run between two chunks.
@@ -34,11 +34,11 @@ FILE_BYTES_MAX: Final = 256 << 20
 FIRST_AFTER_MS: Final = 3_600_000
 SAVE_EVERY_S: Final = 60.0
 LOOK_AGAIN_S: Final = 60.0
-"""While nothing is due: settings may change."""
+"""While no round is due: settings may change."""
 
 
 class Scrubber:
-    """Of one directory. `run` is a task of its upkeep; it ends with StorageError when the disk fails."""
+    """Of one directory. `run` is a task of its maintenance; it ends with StorageError when the disk fails."""
 
     def __init__(
         self,
@@ -56,13 +56,13 @@ class Scrubber:
         self._interval_ms = interval_ms
         self._bytes_per_second = bytes_per_second
         self._path = names.join(directory.path, names.SCRUB)
-        self._done: dict[TopicPartition, Offset] = {}  # of the round under way: intact or known up to there
+        self._done: dict[TopicPartition, Offset] = {}  # of the current round: examined up to there
         self._saved_at = clock.monotonic()
         self._begun_ms = clock.wall_ms()
         self.progress = directory.scrub = self._load()
 
     def _load(self) -> ScrubProgress:
-        """What cannot be read is forgotten: then the next round begins at the beginning."""
+        """Where it cannot be read, the next round starts from the beginning."""
         try:
             content = read_file(self._fs, self._path, FILE_BYTES_MAX)
             if content is None:
@@ -95,7 +95,7 @@ class Scrubber:
         return self.progress.ended_ms < 0 or not 0 <= now - self.progress.started_ms < interval
 
     async def round(self) -> None:
-        """One round, or the rest of one that was broken off."""
+        """One round, or the rest of an interrupted one."""
         progress = self.progress
         if progress.ended_ms >= 0 or progress.started_ms < 0:
             self._done.clear()
@@ -108,7 +108,7 @@ class Scrubber:
         await self._save()
 
     async def _scrub(self, log: Log) -> None:
-        """Up to where it ends now. One that is removed meanwhile is left."""
+        """Up to its current end, or until it is removed."""
         try:
             with log.in_use():
                 while log.damage is None:
@@ -119,7 +119,7 @@ class Scrubber:
                     segment, end = log.segments.at(index), log.segments.end_of(index, log.log_end_offset)
                     found = await examine(log, segment, pace=self._pace)
                     if found is None:
-                        continue  # it has changed: look again
+                        continue  # the log has changed: try again
                     await note_examination(log, segment, found)
                     self.progress.damaged_ranges += len(found.damages)
                     self._done[log.partition] = end
@@ -128,10 +128,10 @@ class Scrubber:
                     if index + 1 >= len(log.segments):
                         return
         except StorageError:
-            self._directory.check()  # the disk; otherwise it is the log that is being removed
+            self._directory.check()  # raises if the disk failed; otherwise the log is being removed
 
     async def _pace(self, size: int) -> None:
-        """As long as reading so much may take at the rate."""
+        """Sleep as long as reading this much takes at the rate limit."""
         self.progress.read_bytes += size
         await asyncio.sleep(size / max(1, self._bytes_per_second()))
 

@@ -122,10 +122,10 @@ class Durability:
             self._dirty.pop(segment, None)
         self._dirty[active] = None
         self._names_dirty = True
-        gone = [waiter for waiter in self._waiters if waiter[0] > end_offset]
+        truncated = [waiter for waiter in self._waiters if waiter[0] > end_offset]
         self._waiters = [waiter for waiter in self._waiters if waiter[0] <= end_offset]
         heapq.heapify(self._waiters)
-        for offset, _, future in gone:
+        for offset, _, future in truncated:
             if not future.done():
                 future.set_exception(OutcomeUnknownError(f"the log was truncated to {end_offset}, below {offset}"))
         self._mark()
@@ -176,7 +176,7 @@ class Durability:
     def end(self, ticket: SyncTicket) -> None:
         """All of the ticket is on stable storage."""
         if self._failure is not None:
-            return  # `fail` has dropped the dirty files, so the ticket may lack some that it stands for
+            return  # `fail` has dropped the dirty files, so the ticket may be incomplete
         self._synced_bytes = ticket.written_bytes
         if ticket.generation != self._generation:
             return  # `truncated` has queued the log again

@@ -3,7 +3,7 @@
     entries rise strictly in epoch, and never fall in start offset
     end_offset_for(latest) = log end;  end_offset_for(older) = start of the next larger epoch
 
-Owned by the log. The table lives in memory; `leader-epoch-checkpoint` holds it for the next start. The file is
+Owned by the log. The table is kept in memory; `leader-epoch-checkpoint` holds it for the next start. The file is
 derived from the batches, each of which carries its epoch: it is written (by the owner, see `derived`) before
 the recovery point passes an entry's start, and what lies above the recovery point is rebuilt from the batches.
 """

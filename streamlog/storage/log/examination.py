@@ -91,7 +91,7 @@ class _Examination:
             if fault is None and not moved:
                 size = _needed(data, self._size - position)
                 if not size:
-                    fault = CorruptMessageError("the batch is cut off", path=context.path, position=position)
+                    fault = CorruptMessageError("the batch is incomplete", path=context.path, position=position)
                     size = CHUNK_BYTES
             if fault is not None:
                 position, expected = await self._skip(fault, position, expected)

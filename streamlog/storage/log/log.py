@@ -119,8 +119,8 @@ class Log(LogState):
                 self.note_gaps()
             except OSError as e:
                 raise self.owner.fail(e) from e
-        room = self.config.segment_bytes - self.segments.active.size_bytes
-        for group in split_by_space(batches, room, self.config.segment_bytes):
+        space = self.config.segment_bytes - self.segments.active.size_bytes
+        for group in split_by_space(batches, space, self.config.segment_bytes):
             begin, (last_position, last) = group[0][0], group[-1]
             stop = last_position + last.size_bytes
             moved = [(position - begin, header) for position, header in group]

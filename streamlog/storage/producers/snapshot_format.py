@@ -7,9 +7,9 @@
         producer id i64, epoch i16, last sequence i32, last offset i64, offset delta i32, timestamp i64,
         coordinator epoch i32, current transaction's first offset i64 (-1: none)
 
-The file `<offset>.snapshot` holds the state after all batches below that offset. Kafka's entries have the last batch of
-each producer alone; its brokers take a retry of another for a gap after a restart, and the producer, which begins a new
-epoch then, writes it twice. So what is kept of earlier batches follows, where there are any, behind what Kafka reads:
+The file `<offset>.snapshot` holds the state after all batches below that offset. Kafka's entries have only the last
+batch of each producer; after a restart its brokers take a retry of an earlier one for a gap, and the producer, which
+then starts a new epoch, writes it twice. So the earlier batches, if any, are appended after the bytes that Kafka reads:
 
     mark             4     "earl"
     count            i32
@@ -53,7 +53,7 @@ def format_snapshot(producers: Iterable[ProducerStateEntry]) -> bytes:
 def parse_snapshot(path: str, content: bytes) -> list[ProducerStateEntry]:
     """DamagedFileError, with the position, for anything that `format_snapshot` cannot have written."""
     if len(content) < _BODY_START + _COUNT.size:
-        raise DamagedFileError(path, len(content), "the snapshot is cut off")
+        raise DamagedFileError(path, len(content), "the snapshot is incomplete")
     version, crc = _HEAD.unpack_from(content)
     if version != VERSION:
         raise DamagedFileError(path, 0, f"snapshot version {version}, only {VERSION} is known")

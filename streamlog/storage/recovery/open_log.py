@@ -1,9 +1,10 @@
-"""Opening a log: finish what an earlier life has left half done, then believe (clean stop) or scan (`recovery`).
+"""Opening a log: complete or undo what the previous process left unfinished, then open it as checkpointed (clean stop)
+or scan it (`recovery`).
 
-left behind        what becomes of it
+left behind        at the start
 .deleted           removed: its deletion was decided
-.tmp, .cleaned     removed: never counted
-.swap              compaction had finished it: takes the place of the segments that it covers
+.tmp, .cleaned     removed: was never part of the log
+.swap              complete: replaces the segments that it covers
 index without log  removed
 """
 
@@ -37,10 +38,10 @@ class OpenAt(Struct, frozen=True, kw_only=True):
 
     recovery_point: Offset
     log_start: Offset
-    clean: bool  # stopped in order: the log ends at `recovery_point`, nothing needs a scan
+    clean: bool  # after a clean stop: the log ends at `recovery_point`, no scan is needed
     starts_known: bool = True  # the checkpoint of log starts was read: a log without an entry begins at 0
-    cleaned: bool = False  # compaction has been at it
-    foreign: bool = False  # no recovery points were here: a directory that Kafka wrote, or a damaged one
+    cleaned: bool = False  # it has been compacted
+    foreign: bool = False  # there were no recovery points: a directory written by Kafka, or a damaged one
 
 
 async def open_log(
@@ -54,7 +55,7 @@ async def open_log(
 ) -> Log:
     """Open the log in `directory`, which exists; an empty one begins at `at.log_start`.
 
-    Never raises for damaged content: the log's `damage` tells. OSError where the disk fails.
+    Damaged content is not an error here: it sets the log's `damage`. OSError where the disk fails.
     """
     return await _Opening(fs, owner, partition, directory, config, at, probe).run()
 
@@ -68,11 +69,11 @@ class _Opening(Struct):
     at: OpenAt
     probe: Probe
     gaps_noted: bool = False
-    sums: dict[Offset, int] = field(default_factory=dict)  # of indexes of aborted transactions, by segment
+    sums: dict[Offset, int] = field(default_factory=dict)  # checksums of `.txnindex`, by segment
 
     @property
     def may_have_gaps(self) -> bool:
-        """Whether a gap between batches is explained. The topic's settings may not be known yet at the opening."""
+        """Whether offsets may be missing between batches. The topic's settings may not be known yet at this point."""
         return self.gaps_noted or self.at.cleaned or self.at.foreign or self.config.cleanup_compact
 
     async def run(self) -> Log:
@@ -90,7 +91,7 @@ class _Opening(Struct):
         """
         path = names.join(self.directory, names.file_name(self.at.log_start, names.LOG))
         reason = f"the segments of offsets {self.at.log_start} to {begin} are missing: the log began there"
-        log.damage = DamagedFileError(path, 0, reason, "the log is to be had from the partition's leader")
+        log.damage = DamagedFileError(path, 0, reason, "the log is fetched again from the partition's leader")
         log.lost_head = self.at.log_start
         self.probe("log_damaged", path=path, position=0, reason=reason)
         return log
@@ -99,7 +100,7 @@ class _Opening(Struct):
         if not bases:
             return self._empty()
         segments = [Segment(self.fs, self.directory, base, self.config) for base in bases]
-        await _index_anew(segments[:-1], files)
+        await _index_missing(segments[:-1], files)
         self.gaps_noted = names.GAPS in files
         epochs = _load_epochs(self.fs, self.directory, self.probe)
         self.sums = _load_sums(self.fs, self.directory, self.probe)
@@ -118,7 +119,7 @@ class _Opening(Struct):
         return log
 
     async def _clean(self, segments: list[Segment], epochs: LeaderEpochs) -> Log | None:
-        """The log as its clean stop left it; None where it is not so after all, and must be scanned."""
+        """The log as its clean stop left it; None where it differs from that and must be scanned."""
         active, end = segments[-1], self.at.recovery_point
         try:
             active.load_end(end, may_have_gaps=self.may_have_gaps)
@@ -127,11 +128,11 @@ class _Opening(Struct):
             self.probe("clean_stop_disproved", path=e.path, position=e.position, reason=e.reason)
             return None
         producers = await self._producers_at(end, segments)
-        active.close()  # nothing is to be synced: most logs stay idle, and open their files when they are used
+        active.close()  # nothing to sync: most logs stay idle, and open their files when they are used
         return self._log(segments, epochs, producers, end)
 
     def _check_transactions(self, active: Segment) -> None:
-        """Of a log that was stopped in order. DamagedFileError."""
+        """After a clean stop. DamagedFileError."""
         index = active.transaction_index
         if self.sums.get(active.base_offset, (actual := index.checksum())) != actual:
             raise DamagedFileError(index.file.path, 0, "it does not match its checksum")
@@ -140,7 +141,7 @@ class _Opening(Struct):
     async def _unclean(self, segments: list[Segment], epochs: LeaderEpochs | None) -> Log:
         first = Segments(segments).index_of(self.at.recovery_point)
         if first and self.at.recovery_point <= segments[first].base_offset:
-            # A cut may have ended the segment before here, and appended to it, and the power cut brought this one back.
+            # The previous segment may have been truncated and appended to, and a power cut have restored this one.
             first -= 1
         base = segments[first].base_offset
         if epochs is None:
@@ -205,7 +206,7 @@ class _Opening(Struct):
 
 
 def tidy(fs: FileSystem, directory: str) -> list[str]:
-    """Finish or drop what was left half done; the names that remain."""
+    """Complete or remove unfinished files. Returns the names that remain."""
     files = finish_swaps(fs, directory, fs.list(directory))
     logs = {parsed[0] for parsed in map(names.parse_file_name, files) if parsed and parsed[1:] == (names.LOG, "")}
     kept = []
@@ -220,7 +221,7 @@ def tidy(fs: FileSystem, directory: str) -> list[str]:
 
 
 def _load_epochs(fs: FileSystem, directory: str, probe: Probe) -> LeaderEpochs | None:
-    """The table as its file has it; None where there is no file that can be believed."""
+    """The table from its file; None where the file is missing or damaged."""
     path = names.join(directory, names.LEADER_EPOCHS)
     try:
         content = read_file(fs, path, SIZE_MAX)
@@ -240,7 +241,7 @@ def _load_sums(fs: FileSystem, directory: str, probe: Probe) -> dict[Offset, int
         return {}
 
 
-async def _index_anew(segments: list[Segment], files: list[str]) -> None:
+async def _index_missing(segments: list[Segment], files: list[str]) -> None:
     """Rebuild the indexes of closed segments that lack one."""
     present = set(files)
     for segment in segments:
@@ -249,12 +250,12 @@ async def _index_anew(segments: list[Segment], files: list[str]) -> None:
         try:
             await rebuild_indexes(segment)
         except CorruptMessageError:
-            pass  # the indexes end there; whoever reads on finds the damage
+            pass  # the indexes end there; a read beyond finds the damage
         await segment.sync()
 
 
 async def _rebuild_epochs(segments: list[Segment]) -> LeaderEpochs:
-    """From the batches of segments that are believed."""
+    """From the batches of segments below the scan."""
     epochs = LeaderEpochs()
     for segment in segments:
         async for batches in scan_file(segment.file, 0, segment.size_bytes, check_crc=False):

@@ -1,27 +1,27 @@
-"""What an unclean stop has left of a log, and what may be believed of it.
+"""The scan of a log after an unclean stop: which of its batches are kept.
 
-Segments that end at or below the recovery point are believed: they, their indexes, epochs and snapshots were durable
-when the recovery point was written. From the segment that holds it on (and the last one in any case), every batch is
-read, its CRC checked, offsets and epochs must not fall, and indexes, epochs and producers are built anew. Snapshots of
-the producers beyond its begin go, whatever the log is found to hold: they may tell of batches that a power cut took.
+Segments that end at or below the recovery point are trusted: they, their indexes, epochs and snapshots were durable
+when the recovery point was written. From the segment that contains it on (and the last one in any case), every batch
+is read, its CRC checked, offsets and epochs must not fall, and indexes, epochs and producers are rebuilt. Producer
+snapshots above the start of the scan are deleted: they may cover batches that a power cut has removed.
 
-Offsets join (I20): a batch begins where the one before ended, unless compaction is or was at work in this log or in the
-one that it was copied from, which a file in its directory says (`names.GAPS`). Where gaps may be, the tail is compared
-with the leader's when the replica follows (`replication.joining`).
+Offsets are contiguous (I20), unless this log or the one that it was copied from is or was compacted, which a file in
+its directory records (`names.GAPS`). Where there may be gaps, the tail is compared with the leader's when the replica
+follows (`replication.joining`).
 
-The first batch that is not intact ends the scan. It is one of two things:
+The first corrupt batch ends the scan. It is one of two things:
 
-    a torn tail   bytes that no sync had covered when the power went: cut away, with all that follows, and reported.
+    a torn tail   bytes that no sync had covered at the power cut: truncated, with all that follows, and reported.
                   Nothing acknowledged is in it.
-    damage        bytes that had been synced: kept, reported with file and position, never cut away here. The log
-                  opens with `damage` set; its replica's owner repairs it from the leader.
+    damage        bytes that had been synced: kept, reported with file and position, never truncated here. The log
+                  opens with `damage` set; its replica repairs it from the leader.
 
-It is damage where the recovery point lies above it, and where intact batches of this log stand further behind it than
-unsynced bytes can reach (`unsynced_bytes_max`, which appends keep to). In between the two look alike and are taken for
-a torn tail: a node that stopped uncleanly has left the ISR, so what it cuts it fetches again.
+It is damage where the recovery point is above it, and where intact batches of this log follow at a distance that
+unsynced bytes cannot reach (`unsynced_bytes_max`, a limit on appends). Otherwise the two look alike and are taken for a
+torn tail: a node that stopped uncleanly has left the ISR, so it fetches again what it truncates.
 
-What was read is written anew and synced before it counts: kill -9 leaves pages that a later power cut would take away,
-and of those whose sync has failed the kernel says that they are clean, so that another sync of them does nothing.
+What was read is rewritten and synced before it counts: kill -9 leaves dirty pages that a later power cut would lose,
+and pages whose sync failed are marked clean by the kernel, so that another sync of them does nothing.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ from streamlog.storage.segments.segment import Segment
 from streamlog.storage.segments.verified import Verified
 
 SEARCH_BYTES: Final = 1 << 20
-REMEDY: Final = "the records from here on are to be had from the partition's leader"
+REMEDY: Final = "the records from here on are fetched again from the partition's leader"
 
 
 class Recovered(Struct):
-    """A log's end, as the scan has found it. `segments` are those that remain, scanned or not."""
+    """The result of the scan. `segments` are those that remain, scanned or not."""
 
     segments: list[Segment]
     end_offset: Offset
@@ -64,7 +64,7 @@ class Recovered(Struct):
 
 
 class Recovery:
-    """One unclean log. Construct, `run`, use the result; the objects handed in are changed on the way."""
+    """One unclean log. Construct, `run`, use the result; the objects passed in are changed by it."""
 
     def __init__(
         self,
@@ -82,13 +82,13 @@ class Recovery:
         may_have_gaps: bool,
         gaps_allowed: bool,
     ) -> None:
-        """`segments[first:]` are scanned; `epochs` and `producers` hold what is true before them. `table`: of epochs,
-        as the disk has it: true below the recovery point.
+        """`segments[first:]` are scanned; `epochs` and `producers` are the state before them. `table`: the epochs as
+        stored on disk, valid below the recovery point.
 
-        `may_have_gaps`: offsets may be missing between batches, because compaction was at work.
+        `may_have_gaps`: offsets may be missing between batches, because the log was compacted.
 
         `gaps_allowed`: offsets may be missing between segments. Kafka's compaction leaves such logs, ours does not:
-        here a gap is where a power cut took the end of a segment and left the next one's name.
+        here a gap means that a power cut removed the end of a segment and kept the next one's name.
         """
         self._fs = fs
         self._directory = directory
@@ -104,7 +104,7 @@ class Recovery:
         self._gaps_allowed = gaps_allowed
         self._expected = segments[first].base_offset
         self._epoch = epochs.latest
-        self._unsure: dict[Segment, int] = {}  # from which position on a segment may never have been synced
+        self._unsure: dict[Segment, int] = {}  # position from which on a segment may not have been synced
         self.producers_stale = False
 
     async def run(self) -> Recovered:
@@ -137,24 +137,24 @@ class Recovery:
             self._probe("log_damaged", path=last.path(names.LOG), position=last.size_bytes, reason=reason)
         for segment in result.segments[self._first : -1]:
             segment.become_closed()
-        await self._write_anew(result.segments[self._first :])
+        await self._rewrite(result.segments[self._first :])
         for segment in result.segments[self._first :]:
             await segment.sync()
         await self._fs.sync_dir(self._directory)
         return result
 
     async def _scan(self, segment: Segment) -> CorruptMessageError | None:
-        """Rebuild one segment from its batches; what is wrong with the first corrupt one, if any is.
+        """Rebuild one segment from its batches. Returns what is wrong with the first corrupt one, if any is.
 
-        Offset and epoch stand outside of the CRC. A batch whose offset jumps, and is followed by one that goes on
-        where it should have stood, is itself the damaged one.
+        Offset and epoch are not covered by the CRC. A batch whose offset jumps, followed by one that continues at the
+        expected offset, is itself the corrupt one.
         """
         file_size = segment.file.size()
         segment.size_bytes = 0
-        segment.verified = Verified(0)  # what is found intact by this scan
+        segment.verified = Verified(0)  # from here on what this scan finds intact
         segment.reset_indexes(preallocate=False)
         segment.transaction_index.clear()
-        jump: tuple[int, Offset] | None = None  # last batch that left out offsets: position, the offset expected
+        jump: tuple[int, Offset] | None = None  # last batch after a gap: its position, the expected offset
         try:
             async for batches in scan_file(segment.file, 0, file_size, check_crc=True):
                 self._note_unsure(segment, batches)
@@ -170,15 +170,15 @@ class Recovery:
         return None
 
     def _note_unsure(self, segment: Segment, batches: list[Scanned]) -> None:
-        """Asked of each batch: the offset of a torn one tells nothing of those before it."""
+        """Looks at each batch: the offset of a torn one proves nothing about those before it."""
         if segment not in self._unsure:
             for position, header in batches:
                 if header.next_offset > self._recovery_point:
                     self._unsure[segment] = position
                     return
 
-    async def _write_anew(self, segments: list[Segment]) -> None:
-        """What was unsynced at the end: no more than `unsynced_bytes_max`, since nothing follows a failed sync."""
+    async def _rewrite(self, segments: list[Segment]) -> None:
+        """What may be unsynced: at most `unsynced_bytes_max`, since nothing is appended after a failed sync."""
         left = self._config.unsynced_bytes_max if self._config.syncs_each_append else INT32_MAX * len(segments)
         for segment in reversed(segments):
             end = segment.size_bytes
@@ -190,8 +190,8 @@ class Recovery:
             left = max(0, left - end)
 
     def _follow_plain(self, segment: Segment, batches: list[Scanned]) -> int:
-        """Follow the first batches of a chunk that continue the log in the plainest way, and count them: no gap, no
-        new epoch, no producer. Most are so, and this is what the speed of a recovery depends on.
+        """Apply the first batches of a chunk while they have no gap, no new epoch and no producer; returns their
+        number. Most batches are such, so the speed of recovery depends on this.
         """
         expected, epoch, count = self._expected, self._epoch, 0
         for _, header in batches:
@@ -213,7 +213,9 @@ class Recovery:
         if header.base_offset < self._expected or header.last_offset_delta < 0:
             reason = f"offset {header.base_offset} where {self._expected} was expected"
         elif header.base_offset > self._expected and not self._may_have_gaps:
-            reason = f"offset {header.base_offset} where {self._expected} was expected, and compaction was never here"
+            reason = (
+                f"offset {header.base_offset} where {self._expected} was expected, in a log that was never compacted"
+            )
         elif header.last_offset - segment.base_offset > INT32_MAX:
             reason = f"offset {header.base_offset} in a segment that begins at {segment.base_offset}"
         elif header.leader_epoch < self._epoch:
@@ -225,7 +227,7 @@ class Recovery:
             raise CorruptMessageError(reason, path=segment.file.path, position=position)
 
     def _differs_from_table(self, header: BatchHeader) -> bool:
-        """Below the recovery point the table is durable: it was so before the point passed its entries."""
+        """Below the recovery point the table is durable: its entries were synced before the point passed them."""
         if not self._table or not self._table[0].start_offset <= header.base_offset:
             return False
         if header.next_offset > self._recovery_point:
@@ -245,7 +247,7 @@ class Recovery:
         self._expected = header.next_offset
 
     async def _step_back(self, segment: Segment, position: int, expected: Offset) -> CorruptMessageError:
-        """The log ends before the batch at `position`, which had been followed already."""
+        """The log ends before the batch at `position`, which has been applied already."""
         wrong = self._expected
         segment.reset_indexes(preallocate=False)
         async for batches in scan_file(segment.file, 0, position, check_crc=False):
@@ -261,7 +263,7 @@ class Recovery:
         return CorruptMessageError(reason, path=segment.file.path, position=position)
 
     async def _end_at(self, index: int, fault: CorruptMessageError, result: Recovered) -> None:
-        """The log ends in segment `index`: as damage, which keeps all files, or as a torn tail, which is cut."""
+        """The log ends in segment `index`: by damage, which keeps all files, or by a torn tail, which is truncated."""
         segment = self._segments[index]
         later = self._segments[index + 1 :]
         result.segments = self._segments[: index + 1]
@@ -272,9 +274,9 @@ class Recovery:
             return
         result.cut_bytes = rest + sum(s.file.size() for s in later)
         segment.file.truncate(segment.size_bytes)
-        for doomed in later:
-            doomed.close()
-            doomed.unlink()
+        for removed in later:
+            removed.close()
+            removed.unlink()
         self._probe(
             "torn_tail_cut",
             path=segment.path(names.LOG),
@@ -284,7 +286,7 @@ class Recovery:
         )
 
     async def _intact_beyond(self, segment: Segment, later: list[Segment]) -> bool:
-        """Whether batches of this log stand further behind its intact end than unsynced bytes can reach."""
+        """Whether batches of this log are further from its intact end than unsynced bytes can reach."""
         if not self._config.syncs_each_append:
             return False
         reach = self._config.unsynced_bytes_max

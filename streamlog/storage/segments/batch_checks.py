@@ -87,7 +87,7 @@ def intact_prefix(data: bytes, context: BatchContext) -> tuple[IntactBatches, Co
         found.append((context.position + position, header))
         position, expected, epoch = position + size, header.next_offset, header.leader_epoch
     if fault is None and position < stop and stop == context.stop - context.position:
-        fault = _fault(context, position, "the batch is cut off")
+        fault = _fault(context, position, "the batch is incomplete")
     return IntactBatches(context.position + position, expected, epoch, found), fault
 
 

@@ -29,7 +29,7 @@ class EntryFile:
         self._entry_size = entry_size
         self._file: File | None = None
         self._mapping: Mapping | None = None
-        self._count = -1  # not known yet
+        self._count = -1  # unknown
         self._held: bytearray | None = None  # entries counted but not written, while a rebuild adds many
 
     @property

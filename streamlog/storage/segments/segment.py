@@ -419,7 +419,7 @@ class Segment:
 
     def further(self, position: int, step: int) -> int:
         if not step:  # fewer bytes than a header: only in a corrupt log, and a search must end
-            raise CorruptMessageError("cut off batch header", path=self.path(names.LOG), position=position)
+            raise CorruptMessageError("incomplete batch header", path=self.path(names.LOG), position=position)
         return position + step
 
     def checked_size(self, header: BatchHeader, position: int) -> int:
