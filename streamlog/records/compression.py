@@ -80,8 +80,8 @@ def _pack_lz4(data: Buffer, level: int) -> bytes:
 def decompress(codec: Codec, data: Buffer, size_bytes_max: int) -> bytes:
     """Unpack the records of a batch to at most `size_bytes_max` bytes.
 
-    Raises MessageTooLargeError when there would be more, CorruptMessageError for a stream that is damaged, cut
-    off, or followed by other bytes.
+    Raises MessageTooLargeError beyond that, CorruptMessageError for a stream that is damaged, incomplete, or followed
+    by other bytes.
     """
     match codec:
         case Codec.NONE:

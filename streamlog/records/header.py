@@ -217,7 +217,7 @@ def stamp(base_offset: int, length: int, leader_epoch: int) -> bytes:
 
 
 def restamp_log_append_time(batch: bytearray | memoryview, timestamp_ms: int) -> None:
-    """Turn a batch to LogAppendTime, in place: attribute bit 3, max timestamp, and the CRC over both.
+    """Change a batch to LogAppendTime, in place: attribute bit 3, max timestamp, and the CRC over both.
 
     The records keep their deltas; a reader takes the max timestamp for each of them. `batch` begins with the
     batch and may be longer. Raises CorruptMessageError where it is shorter than its length says.

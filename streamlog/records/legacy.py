@@ -8,7 +8,7 @@ An entry of a message set, big-endian:
     magic         i8      0 or 1
     attributes    i8      bits 0-2 codec (gzip, snappy, lz4), 3 timestamp type (magic 1)
     timestamp     i64     magic 1 only
-    key           i32 length, -1 for null, and so many bytes
+    key           i32 length, -1 for null, and that many bytes
     value         likewise
 
 Compression wraps: the value of the outer entry is a packed message set, whose entries have the same magic and no

@@ -1,6 +1,6 @@
 """Move many byte strings of mixed sizes at once, with numpy and without a Python object for any of them.
 
-numpy moves items of one size; strings have many. The way round: a string of s bytes, 2^k <= s < 2^(k+1), is covered
+numpy moves items of one size; strings have many. Solution: a string of s bytes, 2^k <= s < 2^(k+1), is covered
 by two pieces of 2^k bytes, one from its start and one to its end, which may overlap. So all strings with the same k
 are moved by two calls, and there are as many k as the longest string has bits.
 """

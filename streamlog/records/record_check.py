@@ -64,7 +64,7 @@ def check_records(
     fits it, the bytes are all there, the timestamp type is CreateTime.
 
     InvalidRecordError; MessageTooLargeError for what unpacks to more than `unpacked_bytes_max`; ManyHeadersError where
-    the headers of the records take more than `header_bytes_max`, for then the check takes long.
+    the headers of the records exceed `header_bytes_max`, because then the check takes long.
     """
     rules = _Rules(keys_required, header_bytes_max)
     raw = _unpacked(buffer, position, header, unpacked_bytes_max)
@@ -213,7 +213,7 @@ def _check_one_by_one(raw: bytes, header: BatchHeader, rules: _Rules) -> RecordT
 
 
 def _behind(size: int, position: int, end: int) -> int:
-    """Of a field of so many bytes at `position`; -1: null."""
+    """The end of a field of `size` bytes at `position`; -1: null."""
     if size < -1:
         raise refusal(position, f"length {size}")
     if size > end - position:

@@ -1,7 +1,7 @@
 """The log on disk: Kafka's bytes, group commit, recovery, retention, compaction.
 
 Theory of operation
-- A *log directory* (`directory.LogDirectory`) holds partitions; one process owns it, by a lock. It goes offline as a
+- A *log directory* (`directory.LogDirectory`) contains partitions; one process owns it, by a lock. It goes offline as a
   whole at its first failed write or sync, and stays so until the node restarts.
 - A *log* (`log.Log`) is one partition: a list of contiguous segments. Only the last one, the active segment, is
   written. Appending is synchronous and reaches the page cache; it promises nothing.

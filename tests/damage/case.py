@@ -1,11 +1,11 @@
 """One damage, and what came of it.
 
     harmless   nothing was said, and everything is as it was
-    repaired   it was logged or told, and everything is as it was
+    repaired   it was logged or reported, and everything is as before
     reported   something is gone or refused, and an error says which file, or which partition and offset
 
 Anything else is wrong: records that are lost or changed without a word, replicas that differ, a node that ends by a
-defect, a partition without a leader that nobody gives a reason for, a hang.
+defect, a partition without a leader and without a reported reason, a hang.
 """
 
 from __future__ import annotations
@@ -204,11 +204,11 @@ class _Look:
         if problems:
             return Outcome(WRONG, "; ".join(problems[:3]))
         news = self._news()
-        errors = [error for _, told in found.values() for error in told]
+        errors = [error for _, reported in found.values() for error in reported]
         gone = [topic for topic in TOPICS if found[topic][0] != self.made.values[topic]]
         if errors or gone or not whole:
             if not errors and not news:
-                return Outcome(WRONG, f"{', '.join(gone) or 'a replica'} is missing, and nobody says why")
+                return Outcome(WRONG, f"{', '.join(gone) or 'a replica'} is missing, without a reported reason")
             return Outcome(REPORTED, (errors or news)[0])
         return Outcome(REPAIRED, news[0]) if news else Outcome(HARMLESS, "")
 
@@ -281,7 +281,7 @@ class _Look:
                 if log.log_start_offset > 0:
                     problems.append(f"{topic} on {name}, in sync: begins at {log.log_start_offset}")
                 if self.case.target == "all" and self._says_so(log.directory):
-                    continue  # nobody has it any more
+                    continue  # no replica has it any more
                 if missing or wrong:
                     at = min([*missing, *wrong])
                     problems.append(

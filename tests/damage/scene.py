@@ -1,7 +1,7 @@
 """A cluster with something in it: made once, stopped, and its disks taken; then looked at after damage.
 
 What is in it: a topic of several segments and two leader epochs, one with transactions, committed and aborted. Its
-records are known, so whatever is read can be told from what should be.
+records are known, so any difference is found when they are read.
 """
 
 from __future__ import annotations

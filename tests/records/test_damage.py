@@ -1,4 +1,4 @@
-"""Bytes that nobody meant to write: no exception but ours, no memory beyond the bound, no hang.
+"""Random and damaged bytes: no exception but ours, no memory beyond the bound, no hang.
 
 Valid input is mutated in the ways that disks, networks and ill will have: flipped bits, numbers at their limits, zero
 tails, cut-off ends, pieces moved. Where a CRC would stop the mutation at the door, it is made right again, so that the

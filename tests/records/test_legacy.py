@@ -246,7 +246,7 @@ def test_wrapped_bombs_are_stopped(codec: Codec, magic: int) -> None:
         entry_records(entry, unpacked_bytes_max=2**20)
     with pytest.raises(MessageTooLargeError):
         convert(log, 0, len(log), unpacked_bytes_max=2**20)
-    if codec is not Codec.LZ4:  # its wrapper is over half the limit by itself
+    if codec is not Codec.LZ4:  # its wrapper alone exceeds half the limit
         with pytest.raises(MessageTooLargeError):
             convert(log * 3, 0, 3 * len(log), unpacked_bytes_max=2**23)
 

@@ -97,8 +97,8 @@ def test_a_damaged_header_is_never_served(rig: Rig, damage: str, number: int, si
     assert begin <= base < end
     assert end - begin <= 4, "what stands behind the next entry of the index is served"
     assert {*range(40)} - found.keys() == {*range(begin, end)}
-    told = [fields for event, fields in rig.events if event == "damage_found"]
-    assert [(one["path"], one["position"]) for one in told] == [(SEGMENT, position)]
+    reported = [fields for event, fields in rig.events if event == "damage_found"]
+    assert [(one["path"], one["position"]) for one in reported] == [(SEGMENT, position)]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)

@@ -81,7 +81,7 @@ def fill(rig: Rig, count: int = 60, keys: int = 5) -> None:
 
 
 def test_a_log_that_is_removed_while_it_is_cleaned_goes_and_takes_nothing_with_it() -> None:
-    """A topic deleted, and made anew, during a compaction: neither the disk nor the new log is touched."""
+    """A topic deleted, and recreated, during a compaction: neither the disk nor the new log is touched."""
     abandoned = 0
     for step in range(0, 60, 3):
         rig = filled()
@@ -268,7 +268,7 @@ def test_a_damaged_batch_stops_the_cleaning_of_its_log_only() -> None:
     assert not [name for name in names if name.endswith(".cleaned")]
 
 
-def test_a_log_made_anew_does_not_inherit_the_damage() -> None:
+def test_a_log_recreated_does_not_inherit_the_damage() -> None:
     rig = filled()
     cleaner = cleaner_of(rig)
     rig.machine.disk.damage("/data/topic-0/00000000000000000000.log", 68, b"?")

@@ -92,10 +92,10 @@ def test_partitions_spread_over_the_directories_and_are_found_again(machine: Mac
 def test_a_directory_that_fails_leaves_the_others_at_work(machine: Machine) -> None:
     async def live() -> tuple[list[str], list[str]]:
         directories = await opened(machine)
-        told: list[str] = []
+        reported: list[str] = []
 
         def on_offline(directory: LogDirectory) -> None:
-            told.append(directory.path)
+            reported.append(directory.path)
 
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(directories.run(on_offline))
@@ -109,10 +109,10 @@ def test_a_directory_that_fails_leaves_the_others_at_work(machine: Machine) -> N
                 places.append(log.directory)
             running.cancel()
         await directories.close()
-        return told, places
+        return reported, places
 
-    told, places = machine.run(live())
-    assert told == ["/b"]
+    reported, places = machine.run(live())
+    assert reported == ["/b"]
     assert not [place for place in places if place.startswith("/b")]
 
 

@@ -66,7 +66,7 @@ def test_the_cluster_id_may_come_later_and_then_stays() -> None:
     machine.close()
 
 
-def test_damaged_meta_properties_are_told_with_a_remedy(rig: Rig) -> None:
+def test_damaged_meta_properties_are_reported_with_a_remedy(rig: Rig) -> None:
     rig.stop()
     rig.machine.disk.damage(f"{DIRECTORY}/{names.META_PROPERTIES}", 0, b"versi0n")
     with pytest.raises(DamagedFileError, match="restore the file"):
@@ -86,11 +86,11 @@ def test_deletion_renames_at_once_and_removes_later() -> None:
     rig = Rig(Machine(1), CONFIG)
     rig.append(b"a")
     rig.machine.run(rig.directory.remove_log(PARTITION))
-    (doomed,) = [name for name in listing(rig) if name.endswith("-delete")]
-    assert doomed.startswith("topic-0.")
+    (renamed,) = [name for name in listing(rig) if name.endswith("-delete")]
+    assert renamed.startswith("topic-0.")
     rig.machine.sleep(1.1)
     rig.machine.run(rig.directory.reaper.remove_due())
-    assert doomed not in listing(rig)
+    assert renamed not in listing(rig)
 
 
 def test_a_deletion_that_was_cut_short_is_finished_at_the_next_start() -> None:
@@ -102,7 +102,7 @@ def test_a_deletion_that_was_cut_short_is_finished_at_the_next_start() -> None:
     assert not [name for name in listing(rig) if name.endswith("-delete")]
 
 
-def test_strays_are_kept_and_told() -> None:
+def test_strays_are_kept_and_reported() -> None:
     rig = Rig(Machine(1), CONFIG)
     rig.append(b"a")
     rig.machine.run(rig.directory.remove_log(PARTITION, stray=True))
@@ -111,7 +111,7 @@ def test_strays_are_kept_and_told() -> None:
     assert "stray_directory" in [event for event, _ in rig.events]
 
 
-def test_long_topic_names_fit_when_doomed() -> None:
+def test_long_topic_names_fit_after_removal() -> None:
     partition = TopicPartition("t" * 249, PartitionId(999_999))
     name = names.removed_directory_name(partition, 2**128 - 1, names.DELETE_SUFFIX)
     assert len(name) == 255

@@ -95,14 +95,14 @@ def test_waiters_hear_of_the_sync_that_covers_them(rig: Rig) -> None:
     async def append_and_wait() -> list[int]:
         import asyncio
 
-        heard: list[int] = []
-        rig.log.durability.listen(heard.append)
+        synced_ends: list[int] = []
+        rig.log.durability.listen(synced_ends.append)
         async with asyncio.TaskGroup() as tasks:
             rig.log.durability.request()
             waiting = tasks.create_task(rig.log.durability.wait_until_synced(Offset(1)))
             await rig.directory.group_commit.sync_now()
             await waiting
-        return heard
+        return synced_ends
 
     rig.append(b"a")
     assert rig.machine.run(append_and_wait()) == [1]
@@ -130,11 +130,11 @@ def test_nothing_counts_as_synced_after_a_failure(rig: Rig) -> None:
     rig.machine.disk.faults.write_errors = 1
     with pytest.raises(StorageError):
         rig.append(b"c")
-    told: list[int] = []
-    rig.log.durability.listen(told.append)
+    reported: list[int] = []
+    rig.log.durability.listen(reported.append)
     rig.sync()
     assert rig.log.durability.synced_end == 1
-    assert told == []
+    assert reported == []
 
 
 def test_a_full_disk_takes_the_directory_offline_and_loses_nothing_synced(rig: Rig) -> None:
@@ -257,7 +257,7 @@ def test_lookup_by_timestamp_finds_the_first_at_or_above() -> None:
     rig.machine.close()
 
 
-def test_epochs_tell_where_each_ended(rig: Rig) -> None:
+def test_epochs_have_the_end_of_each(rig: Rig) -> None:
     """SEMANTICS 2: the latest epoch ends at the log's end, an older one where the next begins."""
     rig.append(b"a", epoch=1)
     rig.append(b"b", epoch=1)

@@ -1,4 +1,4 @@
-"""A real process, a real ext4 that loses its power: what was told to be synced is there (FAULTS: crash, power cut)."""
+"""A real process, a real ext4 that loses its power: what was reported as synced is there (FAULTS: crash, power cut)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def disk(tmp_path: Path) -> Iterator[LoopDisk]:
 
 
 def acknowledged_until_killed(directory: str) -> dict[int, bytes]:
-    """Start the writer, let it acknowledge some records, kill -9 it: offset -> value of what it told."""
+    """Start the writer, let it acknowledge some records, kill -9 it: offset -> value of what it reported."""
     command = [sys.executable, "-m", "tests.storage.writer_process", directory]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as writer:
         assert writer.stdout is not None

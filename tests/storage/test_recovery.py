@@ -1,4 +1,4 @@
-"""What an unclean stop leaves: torn tails are cut, damage is told and kept (FAULTS: torn tail, bit flips, zeros)."""
+"""Recovery after an unclean stop: torn tails truncated, damage reported (FAULTS: torn tail, bit flips, zeros)."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_torn_batch_may_have_lost_its_offset_alone() -> None:
     assert values(rig) == [b"%d" % i for i in range(10)]
 
 
-def test_what_a_failed_sync_has_left_in_the_page_cache_is_written_anew() -> None:
+def test_what_a_failed_sync_has_left_in_the_page_cache_is_rewritten() -> None:
     """Simulated seed 421 of groups: the node died of its disk, and came back before the machine did. What it had read
     counted as durable, another sync had said so, and the next power cut took it.
     """
@@ -98,7 +98,7 @@ def test_what_a_failed_sync_has_left_in_the_page_cache_is_written_anew() -> None
     assert values(rig) == [*(b"%d" % i for i in range(10)), b"its sync fails"]
 
 
-def test_it_is_written_anew_before_a_torn_batch_too() -> None:
+def test_it_is_rewritten_before_a_torn_batch_too() -> None:
     rig = filled(checkpoint=True)
     rig.append(b"its sync fails", epoch=2)
     at = size_of(rig, LOG_PATH)
@@ -177,13 +177,13 @@ def test_a_shortened_log_is_damage() -> None:
 def test_only_segments_from_the_recovery_point_on_are_read() -> None:
     rig = filled(60, SMALL, checkpoint=True)
     assert len(rig.log.segments) > 3
-    rig.machine.disk.damage(LOG_PATH, 65, b"?")  # bit rot in the first segment: nobody reads it at a start
+    rig.machine.disk.damage(LOG_PATH, 65, b"?")  # bit rot in the first segment: it is not read at a start
     rig.crash()
     assert rig.log.damage is None
     assert rig.log.log_end_offset == 60
 
 
-def test_indexes_are_built_anew() -> None:
+def test_indexes_are_rebuilt() -> None:
     rig = filled(60, SMALL)
     assert rig.machine.run(rig.log.offset_for_timestamp(1000)) is not None
     before = [rig.do(partial(offset_entries, s)) for s in rig.log.segments]
@@ -197,7 +197,7 @@ def test_indexes_are_built_anew() -> None:
     assert [rig.do(partial(time_entries, s)) for s in rig.log.segments] == times
 
 
-def test_a_missing_index_of_a_trusted_segment_is_built_anew() -> None:
+def test_a_missing_index_of_a_trusted_segment_is_rebuilt() -> None:
     rig = filled(60, SMALL)
     before = rig.do(lambda: list(rig.log.segments.first.offset_index.entries()))
     assert before
@@ -282,7 +282,7 @@ def test_a_snapshot_of_records_that_a_power_cut_took_says_nothing_of_those_that_
 
 
 def test_recovery_leaves_a_snapshot_at_each_segment() -> None:
-    """What compaction below them takes, they tell of."""
+    """They cover what compaction below them removes."""
     rig = Rig(Machine(1), SMALL)
     for i in range(30):
         rig.append(b"%d" % i, producer=(5, 0, i))

@@ -254,7 +254,7 @@ def test_a_cut_takes_back_what_was_aborted_above_it(rig: Rig) -> None:
     assert stable(rig, 4) == 4
 
 
-def test_a_log_that_is_removed_or_made_anew_leaves_no_index(rig: Rig) -> None:
+def test_a_log_that_is_removed_or_recreated_leaves_no_index(rig: Rig) -> None:
     send(rig, 7, 0)
     end(rig, 7, 1, commit=False)
     rig.machine.run(rig.log.restart_at(Offset(0)))

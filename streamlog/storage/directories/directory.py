@@ -150,7 +150,7 @@ class LogDirectory:
     # -- logs
 
     async def open_logs(self, config_of: Callable[[TopicPartition], LogConfig]) -> None:
-        """Open every partition that has a directory here; remove those whose deletion had begun."""
+        """Open every partition that has a directory here; remove those whose deletion has started."""
         for name in self._fs.list(self.path):
             if names.is_deleted_or_stray(name):
                 if name.endswith(names.DELETE_SUFFIX):

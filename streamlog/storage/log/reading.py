@@ -169,8 +169,8 @@ async def _read_beside_damage(
 ) -> bytes | None:
     """As `_read_checked`, in a segment whose intact ranges are known: a search never leads through a corrupt one."""
     last = found.intact[-1] if found.intact else VerifiedRange(0, 0, segment.base_offset)
-    behind = VerifiedRange(last.end, segment.size_bytes, Offset(offset + 1))  # appended since
-    run = next((one for one in found.intact if one.next_offset > offset), behind)
+    appended = VerifiedRange(last.end, segment.size_bytes, Offset(offset + 1))  # since the examination
+    run = next((one for one in found.intact if one.next_offset > offset), appended)
     entry = segment.offset_index.lookup(offset).position
     begin = entry if run.begin <= entry < run.end else run.begin
     start = await run_async(segment.file, segment.seek_from(begin, offset))

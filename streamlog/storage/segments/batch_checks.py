@@ -119,28 +119,30 @@ def _header_fault(
     if joins and header.leader_epoch == by_table and header.leader_epoch >= epoch:
         return ""
     after = position + header.size_bytes
-    behind = read_header(data, after) if len(data) - after >= HEADER_SIZE else None
-    if behind is not None and behind.magic != MAGIC:
-        behind = None
-    if not joins and behind is not None and behind.base_offset < header.next_offset:
-        return f"offsets {header.base_offset}..{header.last_offset} before a batch that begins at {behind.base_offset}"
-    return _epoch_fault(header, epoch, by_table, behind, context)
+    following = read_header(data, after) if len(data) - after >= HEADER_SIZE else None
+    if following is not None and following.magic != MAGIC:
+        following = None
+    if not joins and following is not None and following.base_offset < header.next_offset:
+        return (
+            f"offsets {header.base_offset}..{header.last_offset} before a batch that begins at {following.base_offset}"
+        )
+    return _epoch_fault(header, epoch, by_table, following, context)
 
 
 def _epoch_fault(
-    header: BatchHeader, epoch: LeaderEpoch, by_table: LeaderEpoch, behind: BatchHeader | None, context: BatchContext
+    header: BatchHeader, epoch: LeaderEpoch, by_table: LeaderEpoch, following: BatchHeader | None, context: BatchContext
 ) -> str:
     if header.leader_epoch == by_table:  # the table agrees: a neighbour is wrong
         return ""
     if header.leader_epoch < epoch:
         return f"leader epoch {header.leader_epoch} after {epoch}"
-    if behind is not None:
+    if following is not None:
         # The next batch is contiguous with this one, or it proves nothing.
-        joins = behind.base_offset >= header.next_offset and behind.next_offset <= context.bound
-        if joins and behind.leader_epoch < header.leader_epoch:
-            return f"leader epoch {header.leader_epoch} before {behind.leader_epoch}"
-        behind_by_table = epoch_in(context.epochs, behind.last_offset)
-        if joins and behind_by_table == by_table == behind.leader_epoch:
+        joins = following.base_offset >= header.next_offset and following.next_offset <= context.bound
+        if joins and following.leader_epoch < header.leader_epoch:
+            return f"leader epoch {header.leader_epoch} before {following.leader_epoch}"
+        next_by_table = epoch_in(context.epochs, following.last_offset)
+        if joins and next_by_table == by_table == following.leader_epoch:
             return f"leader epoch {header.leader_epoch}, but the log's table and the next batch say {by_table}"
     elif epoch != NO_LEADER_EPOCH and epoch == by_table:
         return f"leader epoch {header.leader_epoch}, but the log's table and the batch before say {by_table}"

@@ -26,7 +26,7 @@ from streamlog.storage.segments.time_index import TimeEntry, TimeIndex
 from streamlog.storage.segments.transaction_index import TransactionIndex
 from streamlog.storage.segments.verified import Verified
 
-SCAN_BYTES = 8192  # one read covers the distance between two index entries and the header behind it
+SCAN_BYTES = 8192  # one read covers the distance between two index entries and the header after it
 
 
 class Segment:
@@ -301,7 +301,7 @@ class Segment:
         self.time_index.file.close()
         self.transaction_index.close()
 
-    # -- what it holds
+    # -- contents
 
     @property
     def max_timestamp(self) -> TimeEntry:

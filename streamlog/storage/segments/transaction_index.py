@@ -26,7 +26,7 @@ VERSION: Final = 0
 _ENTRY: Final = struct.Struct(">hqqqq")
 ENTRY_SIZE: Final = _ENTRY.size
 FILE_BYTES_MAX: Final = 2**31
-"""As of a segment, which holds a marker for each entry."""
+"""As of a segment, which has a marker for each entry."""
 
 
 class AbortedTransaction(NamedTuple):
