@@ -1,6 +1,6 @@
-"""Ids and small values that every layer speaks of. Pure: imports nothing of streamlog.
+"""Ids and small values that all layers use. Pure: imports nothing of streamlog.
 
-Each kind of integer has its own NewType, so that an offset is never taken for an epoch. Times are milliseconds
+Each kind of integer has its own NewType, so that an offset is never mistaken for an epoch. Times are milliseconds
 since 1970 (wall clock) and carry the suffix `_ms`; durations name their unit last as well.
 """
 
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, NewType
 from msgspec import Struct
 
 Offset = NewType("Offset", int)
-"""Position of a record in its partition, from 0, 64 bits."""
+"""Position of a record in its partition: from 0, 64 bits."""
 LeaderEpoch = NewType("LeaderEpoch", int)
 """Counts a partition's leaders, from 0, 32 bits."""
 BrokerId = NewType("BrokerId", int)
@@ -21,7 +21,7 @@ BrokerId = NewType("BrokerId", int)
 BrokerEpoch = NewType("BrokerEpoch", int)
 """Counts a broker's registrations: the Raft index of the registration."""
 TopicId = NewType("TopicId", bytes)
-"""A topic for as long as it lives: 16 random bytes; a topic made anew under the same name has another."""
+"""Identifies a topic: 16 random bytes. A topic that is recreated with the same name has another id."""
 PartitionId = NewType("PartitionId", int)
 """Index of a partition in its topic, from 0."""
 PartitionEpoch = NewType("PartitionEpoch", int)
@@ -33,7 +33,7 @@ RaftTerm = NewType("RaftTerm", int)
 ProducerId = NewType("ProducerId", int)
 """Idempotent or transactional producer, 64 bits; -1: none."""
 ProducerEpoch = NewType("ProducerEpoch", int)
-"""Fences older incarnations of a producer id, 16 bits; -1: none."""
+"""Fences older instances of a producer id, 16 bits; -1: none."""
 
 NO_BROKER: Final = BrokerId(-1)
 NO_OFFSET: Final = Offset(-1)
@@ -86,7 +86,7 @@ class Acks(enum.IntEnum):
 
 
 class IsolationLevel(enum.IntEnum):
-    """What readers see of transactions. The numbers are Kafka's."""
+    """Which records of transactions a reader gets. The numbers are Kafka's."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1

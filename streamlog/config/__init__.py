@@ -6,18 +6,18 @@ Nothing else in the project parses options. The tables are data:
     topic_settings     TOPIC
     topic_defaults     the node's settings that are topics' defaults, and the synonyms between the two
     client_settings    PRODUCER, CONSUMER, ADMIN; with producer_, consumer_settings
-    kafka_only         Kafka's settings that mean nothing here, and why
+    kafka_only         Kafka's settings that have no effect here, and why
 
-What is done with them:
+How they are used:
 
     text --properties--> entries --load--> Config, warnings          server.properties, --override, arguments
-    layers --effective--> Config                                     dynamic over static over default, and where from
-    topic's own + layers --log_values--> LogValues                   what the node makes a LogConfig of
+    layers --effective--> Config                                     dynamic over static over default, with sources
+    topic's own + layers --log_values--> LogValues                   the values of the node's LogConfig
     change --dynamic--> text to store, or InvalidConfigError         AlterConfigs
     Config --print_config--> properties                              --print-config
 
-A setting is read by its constant, which has its type: `config[node_settings.NUM_PARTITIONS]` is an int. There is no
-state here: a new dynamic value makes a new Config of the same layers.
+A setting is read by its constant, which has its type: `config[node_settings.NUM_PARTITIONS]` is an int. Stateless: a
+changed dynamic value gives a new Config.
 """
 
 from streamlog.config.dynamic import ConfigChange, Operation, Scope, changed_value, check_together, check_value

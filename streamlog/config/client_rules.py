@@ -1,4 +1,4 @@
-"""What must hold between the settings of a client."""
+"""Rules between the settings of a client."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from streamlog.config.addresses import Protocol
 from streamlog.config.effective import Config
 from streamlog.config.rule import TLS_RULES, Rule, at_most, below
 
-IDEMPOTENT_IN_FLIGHT_MAX: Final = 5  # SEMANTICS 6: a partition remembers as many batches of a producer
+IDEMPOTENT_IN_FLIGHT_MAX: Final = 5  # SEMANTICS 6: a partition keeps as many batches of a producer
 
 
 def _client_is_secret(config: Config) -> str | None:
     if config[client.BEARER_TOKEN] is None or config[client.SECURITY_PROTOCOL] == Protocol.SSL.value:
         return None
-    return f"travels over TLS alone: {client.SECURITY_PROTOCOL.name} must be SSL"
+    return f"is sent over TLS only: {client.SECURITY_PROTOCOL.name} must be SSL"
 
 
 def _idempotent(config: Config) -> str | None:
-    """An idempotent producer by default gives way to what else was asked for, as in Kafka, unless it was asked for."""
+    """Idempotence by default is switched off where other settings exclude it, as in Kafka; explicit, it is an error."""
     if not config[producer.ENABLE_IDEMPOTENCE] or not config.is_given(producer.ENABLE_IDEMPOTENCE):
         return None
     return idempotence_denied(config)
@@ -47,11 +47,11 @@ def _transactional(config: Config) -> str | None:
 
 
 def _delivery(config: Config) -> str | None:
-    """The bound on the whole is not below its parts; Kafka refuses that too."""
+    """The total timeout is not below the sum of its parts; Kafka refuses that too."""
     parts = config[producer.LINGER_MS] + config[client.REQUEST_TIMEOUT_MS]
     if config[producer.DELIVERY_TIMEOUT_MS] >= parts:
         return None
-    return f"must be at least {producer.LINGER_MS.name} + {client.REQUEST_TIMEOUT_MS.name}, which are {parts}"
+    return f"must be at least {producer.LINGER_MS.name} + {client.REQUEST_TIMEOUT_MS.name} = {parts}"
 
 
 CLIENT_RULES: Final = (

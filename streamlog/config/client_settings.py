@@ -1,4 +1,4 @@
-"""The settings of the clients, with Kafka's names: what all have, and those of producer, consumer and admin."""
+"""The settings of clients, with Kafka's names: those of all clients, and the tables of producer, consumer and admin."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from streamlog.config.tls_settings import TLS
 BOOTSTRAP_SERVERS: Final = Setting(
     "bootstrap.servers", ListOf(AddressKind(), items_min=1, items_max=100), (Address("127.0.0.1", 9092),),
     kafka="must be set",
-    doc="Nodes that are asked for the rest of the cluster; one that answers is enough.")
+    doc="Nodes that the client first connects to, to find all others; one that answers is enough.")
 CLIENT_ID: Final = Setting(
     "client.id", Text(249, may_be_empty=True), "",
     doc="A name for this client, in the nodes' logs and quotas.")
 REQUEST_TIMEOUT_MS: Final = Setting(
     "request.timeout.ms", duration_ms(1), 30_000,
-    doc="How long one request may take before it counts as failed.")
+    doc="How long one request may take before it fails.")
 RETRY_BACKOFF_MS: Final = Setting(
     "retry.backoff.ms", duration_ms(0, 3_600_000), 100,
-    doc="The wait before a request is tried again; it doubles each time up to retry.backoff.max.ms.")
+    doc="The wait before a request is retried; it doubles each time up to retry.backoff.max.ms.")
 RETRY_BACKOFF_MAX_MS: Final = Setting(
     "retry.backoff.max.ms", duration_ms(0, 3_600_000), 1_000,
-    doc="The longest wait before a request is tried again.")
+    doc="The longest wait before a request is retried.")
 RECONNECT_BACKOFF_MS: Final = Setting(
     "reconnect.backoff.ms", duration_ms(1, 3_600_000), 50,
-    doc="The wait before a connection is tried again; it grows up to reconnect.backoff.max.ms.")
+    doc="The wait before reconnecting; it doubles each time up to reconnect.backoff.max.ms.")
 RECONNECT_BACKOFF_MAX_MS: Final = Setting(
     "reconnect.backoff.max.ms", duration_ms(1, 3_600_000), 200, kafka="1000",
-    doc="The longest wait before a connection is tried again.")
+    doc="The longest wait before reconnecting.")
 CONNECTIONS_MAX_IDLE_MS: Final = Setting(
     "connections.max.idle.ms", duration_ms(1_000), 540_000,
     doc="How long a connection without a call stays open.")
 METADATA_MAX_AGE_MS: Final = Setting(
     "metadata.max.age.ms", duration_ms(1), 300_000,
-    doc="How old what is known of the cluster may be before it is asked for again.")
+    doc="The age at which cached metadata is refreshed.")
 SECURITY_PROTOCOL: Final = Setting(
     "security.protocol", OneOf(tuple(Protocol.__members__)), "PLAINTEXT",
     doc="Whether connections are encrypted (SSL) or not (PLAINTEXT).")
 BEARER_TOKEN: Final[Setting[str | None]] = Setting(
     "bearer.token", Text(secret=True), None, sensitive=True, ours=True,
-    doc="The token that tells who this client is; sent over TLS alone.")
+    doc="The token that authenticates this client; sent over TLS only.")
 # fmt: on
 
 COMMON: Final = section("All clients", globals())

@@ -1,9 +1,8 @@
-"""Changes of settings while the cluster runs (IncrementalAlterConfigs, KIP-339), as far as values go.
+"""Changes of settings while the cluster runs (IncrementalAlterConfigs, KIP-339): validation and new values.
 
-Three kinds of resources have dynamic settings: a topic, one node, all nodes. What may be changed at which, what
-values it takes, and what APPEND and SUBTRACT make of a list is said here; what a change does to the cluster is the
-controller's matter. Texts are stored in their canonical form (`true`, not ` TRUE `), so that whoever reads them needs
-no rules of his own.
+Three kinds of resources have dynamic settings: a topic, one node, all nodes. Here is which settings each can change,
+their values, and how APPEND and SUBTRACT change a list; the controller applies the change. Texts are stored in
+canonical form (`true`, not ` TRUE `).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from streamlog.errors import InvalidConfigError
 
 
 class Scope(enum.Enum):
-    """What the setting is changed of."""
+    """The resource whose setting is changed."""
 
     TOPIC = "topic"
     NODE = "node"
@@ -49,10 +48,10 @@ class ConfigChange(Struct, frozen=True, kw_only=True):
 
 
 def changed_value(scope: Scope, name: str, operation: Operation, given: str, old: str | None) -> str | None:
-    """The canonical text to store, None for none: what `operation` with `given` makes of what the resource has now.
+    """The canonical text to store after `operation` with `given`; None: no value.
 
-    `old`: its own value, None where it has none; then APPEND and SUBTRACT begin with the default. A DELETE is allowed
-    of any name, or what a newer release has left behind would stay. InvalidConfigError, with `field` and `limit`.
+    `old`: the resource's own value; None: APPEND and SUBTRACT start from the default. DELETE is allowed for any name,
+    so that values of a newer release can be removed. InvalidConfigError, with `field` and `limit`.
     """
     match operation:
         case Operation.DELETE:
@@ -64,15 +63,15 @@ def changed_value(scope: Scope, name: str, operation: Operation, given: str, old
 
 
 def check_value(scope: Scope, name: str, text: str) -> str:
-    """The canonical form of `text`. InvalidConfigError where the resource has no such setting, or not that value."""
+    """The canonical form of `text`. InvalidConfigError: the resource has no such setting, or the value is invalid."""
     setting = _changeable(scope, name)
     return setting.format(setting.parse(text))
 
 
 def check_together(scope: Scope, values: Mapping[str, str], layers: Sequence[Layer] = ()) -> None:
-    """What must hold between all the `values` that a resource has after a change, over the node's `layers`.
+    """Checks the rules between all `values` that a resource has after a change, over the node's `layers`.
 
-    For a node, `values` stand in `layers` already. InvalidConfigError.
+    For a node, `layers` include `values`. InvalidConfigError.
     """
     if scope is Scope.TOPIC:
         _check_rules(topic_config(values, layers), TOPIC_RULES)
@@ -86,13 +85,13 @@ def _changeable(scope: Scope, name: str) -> Setting[Any]:
     setting = require(NODE, name)
     if setting.update is Update.READ_ONLY:
         raise InvalidConfigError(
-            f"{name} cannot change while a node runs: set it in the node's file and start the node again",
+            f"{name} cannot be changed while the node runs: set it in server.properties and restart the node",
             field=name,
             limit=setting.update.value,
         )
     if scope is Scope.NODE and setting.update is Update.CLUSTER_WIDE:
         raise InvalidConfigError(
-            f"{name} is the same on all nodes: change it for all of them", field=name, limit=setting.update.value
+            f"{name} cannot differ between nodes: change it for all nodes", field=name, limit=setting.update.value
         )
     return setting
 
@@ -100,7 +99,7 @@ def _changeable(scope: Scope, name: str) -> Setting[Any]:
 def _changed_list(setting: Setting[Any], operation: Operation, given: str, old: str | None) -> str:
     if not isinstance(setting.kind, ListOf):
         raise InvalidConfigError(
-            f"{setting.name} is no list: set it instead", field=setting.name, limit=setting.kind.type_name
+            f"{setting.name} is not a list: set it instead", field=setting.name, limit=setting.kind.type_name
         )
     separator = setting.kind.separator
     items = _items(setting, setting.format(setting.default) if old is None else old)

@@ -3,11 +3,11 @@
     a node's setting:    per-broker dynamic > cluster-wide dynamic > server.properties, --override > default
     a topic's setting:   the topic's own > the node's synonyms, through the same layers > default
 
-Within one layer a topic's synonyms count in their order (`topic_defaults`), so a cluster-wide log.retention.hours goes
-before a log.retention.ms of server.properties, as in Kafka.
+Within one layer a topic's synonyms have the precedence of `topic_defaults`, so a cluster-wide log.retention.hours
+overrides a log.retention.ms in server.properties, as in Kafka.
 
-A layer holds texts, as they were given and as the metadata stores them. They are checked when they come in (`load`,
-`dynamic`); what a node of another release let in and this one does not take raises InvalidConfigError here.
+A layer has texts, as given and as stored in the metadata. They are validated when they are given (`load`, `dynamic`);
+a value that a node of another release accepted and this one does not raises InvalidConfigError here.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ NO_VALUES: Final[Mapping[str, str]] = {}
 
 
 class Source(enum.Enum):
-    """Where a value comes from, in Kafka's words (DescribeConfigs)."""
+    """The source of a value, with Kafka's names (DescribeConfigs)."""
 
     DYNAMIC_TOPIC_CONFIG = "DYNAMIC_TOPIC_CONFIG"
     DYNAMIC_BROKER_CONFIG = "DYNAMIC_BROKER_CONFIG"  # of this node
     DYNAMIC_DEFAULT_BROKER_CONFIG = "DYNAMIC_DEFAULT_BROKER_CONFIG"  # of all nodes
-    STATIC_BROKER_CONFIG = "STATIC_BROKER_CONFIG"  # server.properties, --override; of a client what it was given
+    STATIC_BROKER_CONFIG = "STATIC_BROKER_CONFIG"  # server.properties, --override; of a client: its arguments
     DEFAULT_CONFIG = "DEFAULT_CONFIG"
 
 
 class Layer(Struct, frozen=True):
-    """What one place says: name -> text. Names that are no settings are passed over."""
+    """The values of one source: name -> text. Unknown names are ignored."""
 
     source: Source
     values: Mapping[str, str]
@@ -52,7 +52,7 @@ def node_layers(
     cluster: Mapping[str, str] = NO_VALUES,
     node: Mapping[str, str] = NO_VALUES,
 ) -> tuple[Layer, ...]:
-    """The layers of a node, nearest first, of its file and of the two dynamic resources in the metadata."""
+    """The layers of a node, highest precedence first: the two dynamic resources in the metadata, its file."""
     return (
         Layer(Source.DYNAMIC_BROKER_CONFIG, node),
         Layer(Source.DYNAMIC_DEFAULT_BROKER_CONFIG, cluster),
@@ -61,9 +61,9 @@ def node_layers(
 
 
 class ConfigSynonym(Struct, frozen=True):
-    """One place that says something of a setting (Kafka's ConfigSynonym)."""
+    """A value given for a setting in one source (Kafka's ConfigSynonym)."""
 
-    name: str  # the synonym that it uses
+    name: str  # the synonym used there
     text: str  # as given there, in the synonym's unit; HIDDEN where it is a secret
     source: Source
 
@@ -102,7 +102,7 @@ class Config:
     def effective(self, setting: Setting[Any]) -> Effective:
         found = self._values.get(setting.name)
         if found is None or found.setting is not setting:
-            raise InvariantError(f"{setting.name} is asked of the settings of a {self.table.title}")
+            raise InvariantError(f"{setting.name} is not a setting of a {self.table.title}")
         return found
 
     def is_given(self, setting: Setting[Any]) -> bool:
@@ -110,7 +110,7 @@ class Config:
 
 
 def plain_config(table: Table, layers: Sequence[Layer]) -> Config:
-    """Of a node, or of a client with one layer. InvalidConfigError."""
+    """The Config of a node, or of a client with one layer. InvalidConfigError."""
     return Config(table, [_plain(setting, layers) for setting in table])
 
 
@@ -125,7 +125,7 @@ def node_value(setting: Setting[T], layers: Sequence[Layer]) -> T:
 
 
 def topic_config(own: Mapping[str, str], layers: Sequence[Layer]) -> Config:
-    """Of a topic with values of its `own` (possibly none), on a node with these layers. InvalidConfigError."""
+    """The Config of a topic with its `own` values (possibly none), on a node with these layers. InvalidConfigError."""
     return Config(TOPIC, [_of_topic(setting, own, layers) for setting in TOPIC])
 
 
@@ -144,7 +144,7 @@ def _of_topic(setting: Setting[Any], own: Mapping[str, str], layers: Sequence[La
 
 
 class _Found(Struct, frozen=True):
-    value: object  # in the unit of the setting that is looked for
+    value: object  # in the unit of the requested setting
     synonym: ConfigSynonym
 
     @classmethod
@@ -156,7 +156,7 @@ class _Found(Struct, frozen=True):
 
 
 def _nearest(setting: Setting[Any], found: Sequence[_Found], default: Setting[Any]) -> Effective:
-    """`default`: the setting under whose name the default is described."""
+    """`default`: the setting whose name is reported with the default."""
     synonyms = [one.synonym for one in found]
     if setting.default is not None:
         synonyms.append(ConfigSynonym(default.name, default.format(default.default), Source.DEFAULT_CONFIG))

@@ -1,7 +1,7 @@
-"""Settings of Kafka that mean nothing here, each with the sentence that says why.
+"""Settings of Kafka that have no effect here, each with the reason.
 
-A file that has served a Kafka broker or client starts a node or client of ours: what it loses thereby is told, never
-passed over in silence. Names are those of Kafka 4.2 and what earlier releases had in common use.
+A node or client starts with the configuration file of a Kafka broker or client: each setting without effect is reported
+with its reason. Names are those of Kafka 4.2 and common ones of earlier releases.
 """
 
 from __future__ import annotations
@@ -9,36 +9,34 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-_LOOP: Final = "a node serves all its requests on one event loop: there are no threads to count"
+_LOOP: Final = "a node serves all requests on one event loop: there are no thread pools"
 _ONE_LISTENER: Final = "a node has one listener, for clients, nodes and the quorum alike"
-_SASL: Final = "there is no SASL: a client shows a certificate or a bearer token"
+_SASL: Final = "there is no SASL: a client authenticates with a certificate or a bearer token"
 _PEM: Final = (
-    "TLS is gRPC's own, with keys and certificates in PEM: of Java's providers, stores and algorithms it has none"
+    "TLS is gRPC's, with keys and certificates in PEM: it has none of Java's providers, key stores and algorithms"
 )
 _REMOTE: Final = "logs are on the nodes' own disks: there is no tiered storage"
 _SHARE: Final = "there are no share groups"
 _STREAMS: Final = "there are no streams groups: an application of Kafka Streams cannot join"
-_METRICS: Final = "metrics are offered to Prometheus, without reporters or sampling windows"
-_QUOTA_WINDOW: Final = "rates are measured over one second: the windows cannot be set"
-_TIMERS: Final = "what waits is woken by its own timer and by what it waits for: there is no purgatory to purge"
-_QUORUM: Final = (
-    "the quorum replicates by streams that its leader keeps open: see controller.quorum.election.timeout.ms"
-)
+_METRICS: Final = "metrics are served to Prometheus, without reporters or sampling windows"
+_QUOTA_WINDOW: Final = "rates are measured over one second: the windows cannot be configured"
+_TIMERS: Final = "waiting requests are completed by their own timers and events: there is no purgatory to purge"
+_QUORUM: Final = "the leader of the quorum replicates over streams: see controller.quorum.election.timeout.ms"
 _JOURNAL: Final = "the quorum's journal is one file, replaced when a snapshot is made"
 _PUSH: Final = (
-    "a leader sends to its followers over one stream: they do not fetch, so there is nothing to wait or to thread"
+    "a leader pushes to its followers over one stream: they do not fetch, so there are no waits or fetcher threads"
 )
-_JITTER: Final = "segments close by the times of their own records: there is no jitter"
-_SOCKET: Final = "connections are gRPC's own, which sizes its buffers itself"
-_CLASS: Final = "classes of Java cannot be loaded"
-_COMPRESSION: Final = "a node stores batches as the producer has compressed them; the producer has this setting"
+_JITTER: Final = "segments roll by the timestamps of their records: there is no jitter"
+_SOCKET: Final = "connections are gRPC's, which manages sockets and buffers itself"
+_CLASS: Final = "Java classes cannot be loaded"
+_COMPRESSION: Final = "a node stores batches as compressed by the producer, which has this setting"
 _TELEMETRY: Final = "clients do not send metrics to the nodes"
-_CONNECTIONS: Final = "connections are bounded in all and by address: see max.connections and max.connections.per.ip"
+_CONNECTIONS: Final = "connections are limited in total and by address: see max.connections and max.connections.per.ip"
 _SESSION: Final = (
-    "one pair of bounds holds for all groups: see group.min.session.timeout.ms, group.max.session.timeout.ms"
+    "one pair of limits applies to all groups: see group.min.session.timeout.ms, group.max.session.timeout.ms"
 )
-_HEARTBEAT: Final = "one interval holds for all groups: see group.consumer.heartbeat.interval.ms"
-_THROTTLED: Final = "replicas that move or catch up are throttled by the nodes' rates, without a list"
+_HEARTBEAT: Final = "one interval applies to all groups: see group.consumer.heartbeat.interval.ms"
+_THROTTLED: Final = "all replicas that move or catch up are throttled by the nodes' rates, without a list"
 
 _BY_PREFIX: Final[Mapping[str, str]] = {
     "zookeeper.": "there is no ZooKeeper: the nodes of controller.quorum.voters hold the metadata",
@@ -58,17 +56,17 @@ _BY_PREFIX: Final[Mapping[str, str]] = {
     "alter.log.dirs.replication.quota.": _QUOTA_WINDOW,
     "listener.name.": _ONE_LISTENER,
     "ssl.": _PEM,
-    "confluent.": "that is a setting of Confluent's server",
-    "internal.": "that is a setting of Kafka's own tests",
+    "confluent.": "it is a setting of Confluent's server",
+    "internal.": "it is a setting of Kafka's tests",
 }
-"""Whole families. A name in `_BY_NAME` goes before them, a setting of ours before both."""
+"""Whole families. `_BY_NAME` takes precedence over them, a setting of ours over both."""
 
 _BY_NAME: Final[Mapping[str, str]] = {
     # roles and listeners
     "process.roles": "every node is a broker, and a controller where controller.quorum.voters names it",
-    "broker.id": "a node has one number: use node.id",
-    "broker.id.generation.enable": "a node has one number, which is given to it: use node.id",
-    "reserved.broker.max.id": "a node has one number, which is given to it: use node.id",
+    "broker.id": "a node has one id: use node.id",
+    "broker.id.generation.enable": "node ids are not generated: use node.id",
+    "reserved.broker.max.id": "node ids are not generated: use node.id",
     "controller.listener.names": _ONE_LISTENER,
     "control.plane.listener.name": _ONE_LISTENER,
     "inter.broker.listener.name": _ONE_LISTENER,
@@ -79,7 +77,7 @@ _BY_NAME: Final[Mapping[str, str]] = {
     "port": "use listeners",
     "advertised.host.name": "use advertised.listeners",
     "advertised.port": "use advertised.listeners",
-    "inter.broker.protocol.version": "what nodes of different releases have in common they agree on themselves",
+    "inter.broker.protocol.version": "nodes of different releases negotiate the version themselves",
     # threads and queues
     "num.network.threads": _LOOP,
     "num.io.threads": _LOOP,
@@ -94,7 +92,7 @@ _BY_NAME: Final[Mapping[str, str]] = {
     "producer.purgatory.purge.interval.requests": _TIMERS,
     "delete.records.purgatory.purge.interval.requests": _TIMERS,
     "max.incremental.fetch.session.cache.slots": "a fetch session is a stream, and ends with it",
-    "max.request.partition.size.limit": "an answer is cut at a number of partitions that cannot be set",
+    "max.request.partition.size.limit": "the number of partitions in a response has a fixed limit",
     # connections
     "socket.send.buffer.bytes": _SOCKET,
     "socket.receive.buffer.bytes": _SOCKET,
@@ -105,19 +103,19 @@ _BY_NAME: Final[Mapping[str, str]] = {
     "receive.buffer.bytes": _SOCKET,
     "replica.socket.receive.buffer.bytes": _SOCKET,
     "replica.socket.timeout.ms": _PUSH,
-    "request.timeout.ms": "what a node asks of others has its own bounds; the clients have this setting",
+    "request.timeout.ms": "requests between nodes have fixed timeouts; it is a setting of clients",
     "max.connections.per.ip.overrides": _CONNECTIONS,
     "max.connection.creation.rate": _CONNECTIONS,
     "connection.failed.authentication.delay.ms": _SOCKET,
     "connections.max.reauth.ms": _SASL,
-    "client.dns.lookup": "all addresses of a name are tried",
+    "client.dns.lookup": "all addresses of a host name are tried",
     # the quorum
     "controller.quorum.fetch.timeout.ms": _QUORUM,
     "controller.quorum.election.backoff.max.ms": _QUORUM,
     "controller.quorum.request.timeout.ms": _QUORUM,
     "controller.quorum.retry.backoff.ms": _QUORUM,
     "controller.quorum.append.linger.ms": _QUORUM,
-    "controller.quorum.auto.join.enable": "a node votes when somebody makes it a voter, never of itself",
+    "controller.quorum.auto.join.enable": "a node becomes a voter only by 'streamlogctl cluster add-voter'",
     "controller.socket.timeout.ms": _QUORUM,
     "metadata.max.idle.interval.ms": _QUORUM,
     "metadata.log.segment.bytes": _JOURNAL,
@@ -137,22 +135,22 @@ _BY_NAME: Final[Mapping[str, str]] = {
     "log.roll.jitter.ms": _JITTER,
     "log.roll.jitter.hours": _JITTER,
     "segment.jitter.ms": _JITTER,
-    "log.initial.task.delay.ms": "the upkeep of logs begins with the node",
-    "log.dir.failure.timeout.ms": "a node tells the controller of a failed disk with its heartbeat",
-    "log.cleaner.enable": "compaction is always there: a topic has it by cleanup.policy",
-    "log.cleaner.io.buffer.size": "compaction reads whole pieces whose size cannot be set",
+    "log.initial.task.delay.ms": "the maintenance of logs starts with the node",
+    "log.dir.failure.timeout.ms": "a node reports a failed disk to the controller with its heartbeat",
+    "log.cleaner.enable": "compaction is always enabled: topics choose it by cleanup.policy",
+    "log.cleaner.io.buffer.size": "compaction reads chunks of a fixed size",
     "log.cleaner.io.buffer.load.factor": "compaction sizes its map of keys by log.cleaner.dedupe.buffer.size alone",
     "log.cleaner.io.max.bytes.per.second": "compaction is not throttled",
     "log.message.format.version": "records are written in Kafka's format 2; older ones are read",
     "message.format.version": "records are written in Kafka's format 2; older ones are read",
-    "log.message.downconversion.enable": "records are never handed out in an older format",
-    "message.downconversion.enable": "records are never handed out in an older format",
+    "log.message.downconversion.enable": "records are never converted to an older format",
+    "message.downconversion.enable": "records are never converted to an older format",
     "log.message.timestamp.difference.max.ms": "use log.message.timestamp.before.max.ms and .after.max.ms",
     "message.timestamp.difference.max.ms": "use message.timestamp.before.max.ms and .after.max.ms",
     "compression.gzip.level": _COMPRESSION,
     "compression.lz4.level": _COMPRESSION,
     "compression.zstd.level": _COMPRESSION,
-    "producer.id.expiration.check.interval.ms": "it is looked for such producers with the rest of the upkeep",
+    "producer.id.expiration.check.interval.ms": "expired producers are removed by the regular maintenance of logs",
     # replication
     "num.replica.fetchers": _PUSH,
     "replica.fetch.wait.max.ms": _PUSH,
@@ -162,27 +160,27 @@ _BY_NAME: Final[Mapping[str, str]] = {
     "replica.selector.class": _CLASS,
     "leader.replication.throttled.replicas": _THROTTLED,
     "follower.replication.throttled.replicas": _THROTTLED,
-    "unclean.leader.election.interval.ms": "where it is allowed, it happens at once",
+    "unclean.leader.election.interval.ms": "where it is allowed, it happens immediately",
     "controlled.shutdown.max.retries": "use controlled.shutdown.timeout.ms",
     "controlled.shutdown.retry.backoff.ms": "use controlled.shutdown.timeout.ms",
-    "server.max.startup.time.ms": "a node that cannot start ends with its reason",
+    "server.max.startup.time.ms": "a node that cannot start exits with the reason",
     # groups and transactions
     "group.consumer.min.session.timeout.ms": _SESSION,
     "group.consumer.max.session.timeout.ms": _SESSION,
     "group.consumer.min.heartbeat.interval.ms": _HEARTBEAT,
     "group.consumer.max.heartbeat.interval.ms": _HEARTBEAT,
-    "group.consumer.max.size": "one limit holds for all groups: use group.max.size",
+    "group.consumer.max.size": "one limit applies to all groups: use group.max.size",
     "group.consumer.migration.policy": "the nodes assign partitions in all groups: there is nothing to migrate from",
-    "group.consumer.regex.refresh.interval.ms": "patterns are looked at again when topics come and go",
+    "group.consumer.regex.refresh.interval.ms": "patterns are evaluated when topics are created or deleted",
     "group.coordinator.rebalance.protocols": "the nodes assign partitions in all groups",
-    "group.initial.rebalance.delay.ms": "only what moves pauses, so nobody has to wait for late members",
-    "offsets.load.buffer.size": "offsets are loaded in whole pieces whose size cannot be set",
+    "group.initial.rebalance.delay.ms": "only partitions that move pause: there is no need to wait for members",
+    "offsets.load.buffer.size": "offsets are loaded in chunks of a fixed size",
     "offsets.topic.compression.codec": "offsets are small: they are not compressed",
     "offsets.commit.required.acks": "offsets are committed with acks=all",
-    "transaction.state.log.load.buffer.size": "transactions are loaded in whole pieces whose size cannot be set",
+    "transaction.state.log.load.buffer.size": "transactions are loaded in chunks of a fixed size",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "each transaction has its own timer",
     "transaction.remove.expired.transaction.cleanup.interval.ms": "each transactional id has its own timer",
-    "transaction.partition.verification.enable": "it is always verified that a transaction is open",
+    "transaction.partition.verification.enable": "transactions are always verified",
     "add.partitions.to.txn.retry.backoff.ms": "a partition joins its transaction when it is first written to",
     "add.partitions.to.txn.retry.backoff.max.ms": "a partition joins its transaction when it is first written to",
     # plug-ins
@@ -191,34 +189,34 @@ _BY_NAME: Final[Mapping[str, str]] = {
     "client.quota.callback.class": _CLASS,
     "principal.builder.class": _CLASS,
     "security.providers": _PEM,
-    "config.providers": "values stand in the file as they are: nothing is looked up elsewhere",
+    "config.providers": "values are taken from the file literally: there are no providers",
     "metric.reporters": _METRICS,
     "auto.include.jmx.reporter": _METRICS,
     "telemetry.max.bytes": _TELEMETRY,
     "enable.metrics.push": _TELEMETRY,
-    "unstable.api.versions.enable": "what a node offers is finished",
-    "unstable.feature.versions.enable": "what a node offers is finished",
+    "unstable.api.versions.enable": "a node has no unstable versions or features",
+    "unstable.feature.versions.enable": "a node has no unstable versions or features",
     # clients
-    "key.serializer": "keys are bytes, or what the program makes bytes of",
-    "value.serializer": "values are bytes, or what the program makes bytes of",
-    "key.deserializer": "keys are bytes, or what the program makes of them",
-    "value.deserializer": "values are bytes, or what the program makes of them",
+    "key.serializer": "keys are bytes: the application serializes them",
+    "value.serializer": "values are bytes: the application serializes them",
+    "key.deserializer": "keys are bytes: the application deserializes them",
+    "value.deserializer": "values are bytes: the application deserializes them",
     "interceptor.classes": _CLASS,
-    "metadata.max.idle.ms": "topics that are no longer used are forgotten with metadata.max.age.ms",
-    "metadata.recovery.strategy": "a client that loses all nodes always asks bootstrap.servers anew",
-    "metadata.recovery.rebootstrap.trigger.ms": "a client that loses all nodes always asks bootstrap.servers anew",
+    "metadata.max.idle.ms": "the metadata of unused topics expires by metadata.max.age.ms",
+    "metadata.recovery.strategy": "a client that can reach no node always goes back to bootstrap.servers",
+    "metadata.recovery.rebootstrap.trigger.ms": "a client that can reach no node always goes back to bootstrap.servers",
     "partitioner.availability.timeout.ms": "a partition without a leader is not chosen",
     "partition.assignment.strategy": "the nodes assign the partitions: use group.remote.assignor",
     "group.protocol": "the nodes assign partitions in all groups, as with Kafka's `consumer`",
-    "allow.auto.create.topics": "only the nodes' auto.create.topics.enable says whether topics come of themselves",
+    "allow.auto.create.topics": "only the nodes' auto.create.topics.enable controls it",
 }
 
 
 def why_not(name: str) -> str | None:
-    """Why a setting of Kafka has no meaning here; None for a name that does not stand in the table."""
+    """Why a Kafka setting has no effect here; None: the name is not in the table."""
     return _BY_NAME.get(name)
 
 
 def why_not_family(name: str) -> str | None:
-    """The same for a name of a family that has no meaning here as a whole."""
+    """Why all settings of the name's family have no effect here; None: it is in no such family."""
     return next((reason for prefix, reason in _BY_PREFIX.items() if name.startswith(prefix)), None)

@@ -1,8 +1,8 @@
-"""What the value of a setting may be: how its text is read, what range it has, and how it is called by Kafka.
+"""Types of settings: how the text is parsed, the range of values, and the name of the type in Kafka.
 
-A kind reads text and gives a value of Python's own types (or raises ValueError with a reason that names neither the
-setting nor its place: `Setting` adds the one, the loader the other). It never evaluates, expands or looks anything
-up. Text around a value is trimmed, as Kafka does it.
+A kind parses text into a value of a built-in type, or raises ValueError with a reason that names neither the setting
+nor its source: `Setting` adds the one, the loader the other. It never evaluates or expands anything. White space around
+a value is trimmed, as in Kafka.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TEXT_LENGTH_MAX: Final = 4_096
 
 
 class ValueKind(Struct, Generic[T_co], frozen=True):
-    """Immutable. `type_name` is Kafka's word for the type, as its describe calls give it."""
+    """Immutable. `type_name` is Kafka's name of the type, as in DescribeConfigs."""
 
     @property
     @abstractmethod
@@ -37,14 +37,14 @@ class ValueKind(Struct, Generic[T_co], frozen=True):
     @property
     @abstractmethod
     def limit(self) -> str:
-        """The values that it allows, in words for people; empty where any will do."""
+        """The allowed values, for people; empty: any."""
 
     @abstractmethod
     def parse(self, text: str) -> T_co:
         """ValueError with the reason."""
 
     def format(self, value: object) -> str:
-        """The text that `parse` makes `value` of again; empty for None."""
+        """The text that `parse` reads as `value`; empty for None."""
         return format_value(value)
 
 
@@ -77,7 +77,7 @@ class Boolean(ValueKind[bool], frozen=True):
 
 
 class Integer(ValueKind[int], frozen=True):
-    """Both ends belong to the range. `unit` is what one stands for, where the name does not tell ("bytes", "ms")."""
+    """The range is inclusive. `unit`: "bytes", "ms"; empty: a plain number."""
 
     low: int
     high: int
@@ -120,7 +120,7 @@ def duration_ms(low: int = 0, high: int = INT32_MAX) -> Integer:
 
 
 class Real(ValueKind[float], frozen=True):
-    """Both ends belong to the range. Neither infinite nor NaN."""
+    """The range is inclusive. Neither infinite nor NaN."""
 
     low: float
     high: float
@@ -166,12 +166,12 @@ class Text(ValueKind[str], frozen=True):
         if len(text) > self.length_max:
             raise ValueError(f"must have at most {self.length_max} characters, has {len(text)}")
         if _CONTROL.search(text.replace("\n", "").replace("\r", "") if self.multiline else text):
-            raise ValueError("must not hold control characters")
+            raise ValueError("must not contain control characters")
         return text
 
 
 class OneOf(ValueKind[str], frozen=True):
-    """`aliases`: other spellings, and the option that each stands for."""
+    """`aliases`: other spellings -> the option."""
 
     options: tuple[str, ...]
     aliases: Mapping[str, str] = field(default_factory=dict)
@@ -193,7 +193,7 @@ class OneOf(ValueKind[str], frozen=True):
 
 
 class ListOf(ValueKind[tuple[T_co, ...]], frozen=True):
-    """Items between separators, none of them empty or twice there. Order counts."""
+    """Items between separators, none of them empty or a duplicate. Order matters."""
 
     item: ValueKind[T_co]
     items_min: int = 0
@@ -220,7 +220,7 @@ class ListOf(ValueKind[tuple[T_co, ...]], frozen=True):
         for part in text.split(self.separator):
             item = self._item(part.strip())
             if item in found:
-                raise ValueError(f"{format_value(item)} stands twice in the list")
+                raise ValueError(f"{format_value(item)} is listed twice")
             found[item] = None
         return tuple(found)
 
@@ -229,7 +229,7 @@ class ListOf(ValueKind[tuple[T_co, ...]], frozen=True):
 
     def _item(self, text: str) -> T_co:
         if not text:
-            raise ValueError("has an empty item")
+            raise ValueError("must not have an empty item")
         try:
             return self.item.parse(text)
         except ValueError as e:
@@ -237,5 +237,5 @@ class ListOf(ValueKind[tuple[T_co, ...]], frozen=True):
 
 
 def shown(text: str) -> str:
-    """`text` as an error may carry it: on one line, and not without end."""
+    """`text` for an error message: on one line, truncated."""
     return repr(text) if len(text) <= 80 else f"{text[:77]!r}..."

@@ -1,10 +1,10 @@
-"""A configuration from where a user writes it: a properties file, `--override k=v`, or arguments in a program.
+"""Loads a configuration from a properties file, `--override k=v`, or arguments in a program.
 
-    file < overrides; the last one of equal names counts
+    file < overrides; the last one of duplicate names wins
 
-Everything that is wrong is told at once, each with its file, line, name, value and range, in one InvalidConfigError.
-What is only odd is a warning: an unknown name, with what may have been meant; a setting of Kafka's that means nothing
-here, with why; a name that stands twice; a value that is allowed and unwise. Pure: who calls reads the file.
+All errors are reported together in one InvalidConfigError, each with its file, line, name, value and range. Warnings:
+an unknown name, with a suggestion; a Kafka setting that has no effect here, with the reason; a duplicate name; a value
+that is valid but inadvisable. Pure: the caller reads the file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from streamlog.config.effective import Config, Layer, Source, plain_config
 from streamlog.config.kinds import format_value, shown
 from streamlog.config.node_rules import NODE_RULES
 from streamlog.config.node_settings import NODE
-from streamlog.config.not_yet import NOT_YET, TOLD
+from streamlog.config.not_yet import NOT_YET, WARNED
 from streamlog.config.properties import parse_properties
 from streamlog.config.rule import Rule
 from streamlog.config.setting import Setting, Table
@@ -31,19 +31,19 @@ Values: TypeAlias = Mapping[str, object]
 NOTHING: Final[Values] = {}
 OVERRIDE: Final = "--override"
 ARGUMENT: Final = "argument"
-# Told at most, of problems and of warnings; a file of another program would fill the screen.
-TOLD_MAX: Final = 50
-# Looking for the nearest name costs about a millisecond.
+# Of problems and warnings in one message; a file of another program would fill the screen.
+REPORTED_MAX: Final = 50
+# Searching for the nearest name takes about a millisecond.
 GUESSES_MAX: Final = 20
 
 
 class PropertiesFile(Struct, frozen=True):
-    name: str  # as errors shall name it
+    name: str  # in error messages
     text: str
 
 
 class Loaded(Struct, frozen=True, kw_only=True):
-    """`given`: the texts that belong to settings, which is the static layer to lay dynamic ones over."""
+    """`given`: the texts of known settings: the static layer, below the dynamic ones."""
 
     config: Config
     given: Mapping[str, str]
@@ -69,7 +69,7 @@ def load_node(file: PropertiesFile | None = None, overrides: Sequence[str] = ())
 
 
 def load_producer(values: Values = NOTHING, *, file: PropertiesFile | None = None) -> Loaded:
-    """`values`: setting -> text, or a value of its type; None is as if it were not there. InvalidConfigError."""
+    """`values`: setting -> text, or a value of its type; None: not given. InvalidConfigError."""
     return _load(PRODUCER, PRODUCER_RULES, _Sources(file=file, values=values))
 
 
@@ -92,16 +92,16 @@ def _load(table: Table, rules: Sequence[Rule], sources: _Sources) -> Loaded:
         warnings.append(f"{given[name].place}: {explain(table, name, guess=number < GUESSES_MAX)}")
     known = {name: one for name, one in given.items() if table.get(name) is not None}
     problems += _check_each(table, known)
-    # What is only odd may be why something else is missing.
+    # A warning (an unknown name) may be the reason why a setting is missing.
     _raise_all(problems, warnings)
     static = {name: one.text for name, one in known.items()}
     config = plain_config(table, [Layer(Source.STATIC_BROKER_CONFIG, static)])
     _check_rules(config, rules, known, warnings)
     for one in config:
         name = one.setting.name
-        if name in known and name in TOLD and one.value != one.setting.default:
+        if name in known and name in WARNED and one.value != one.setting.default:
             warnings.append(f"{known[name].place}: {name} has no effect in this release: {NOT_YET[name]}")
-    return Loaded(config=config, given=static, warnings=_told(warnings))
+    return Loaded(config=config, given=static, warnings=_shortened(warnings))
 
 
 def _read(
@@ -114,7 +114,7 @@ def _read(
     for name, value in sources.values.items():
         if value is not None:
             setting = table.get(name)
-            # A list of items is as good as a tuple.
+            # A list is accepted as a tuple.
             value = tuple(value) if isinstance(value, list) else value
             given[name] = _Given(format_value(value) if setting is None else setting.format(value), ARGUMENT)
     return given
@@ -124,7 +124,7 @@ def _read_file(file: PropertiesFile, given: dict[str, _Given], warnings: list[st
     for one in parse_properties(file.text, file.name):
         place = f"{file.name}:{one.line}"
         if one.key in given:
-            warnings.append(f"{place}: {shown(one.key)} stands in {given[one.key].place} already; this one counts")
+            warnings.append(f"{place}: {shown(one.key)} is also set in {given[one.key].place}; this value is used")
         given[one.key] = _Given(one.value, place)
 
 
@@ -134,7 +134,7 @@ def _read_overrides(overrides: Sequence[str], given: dict[str, _Given], problems
         if separator and name.strip():
             given[name.strip()] = _Given(value, OVERRIDE)
         else:
-            # What stands there may be a secret that has lost its name.
+            # The text may be a secret without its name, so it is not quoted.
             problems.append(InvalidConfigError(f"{OVERRIDE}: must be name=value", field=OVERRIDE, limit="name=value"))
 
 
@@ -144,7 +144,7 @@ def _check_each(table: Table, known: Mapping[str, _Given]) -> list[InvalidConfig
         one = known.get(setting.name)
         if one is None:
             if setting.required:
-                message = f"{setting.name} must be set, to a value in {setting.kind.limit}: {setting.doc}"
+                message = f"{setting.name} must be set (range {setting.kind.limit}): {setting.doc}"
                 problems.append(InvalidConfigError(message, field=setting.name, limit=setting.kind.limit))
             continue
         try:
@@ -173,13 +173,13 @@ def _placed(setting: Setting[object], known: Mapping[str, _Given], complaint: st
     return complaint if one is None else f"{one.place}: {complaint}"
 
 
-def _told(lines: Sequence[str]) -> tuple[str, ...]:
-    more = len(lines) - TOLD_MAX
-    return (*lines[:TOLD_MAX], f"and {more} more") if more > 0 else tuple(lines)
+def _shortened(lines: Sequence[str]) -> tuple[str, ...]:
+    more = len(lines) - REPORTED_MAX
+    return (*lines[:REPORTED_MAX], f"and {more} more") if more > 0 else tuple(lines)
 
 
 def _raise_all(problems: Sequence[InvalidConfigError], warnings: Sequence[str]) -> None:
-    """The details are those of the first."""
+    """The error's details are those of the first problem."""
     if problems:
-        message = "\n".join(_told([*(str(problem) for problem in problems), *warnings]))
+        message = "\n".join(_shortened([*(str(problem) for problem in problems), *warnings]))
         raise InvalidConfigError(message, **problems[0].details)

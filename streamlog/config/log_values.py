@@ -1,4 +1,4 @@
-"""What a log needs to know, resolved: the values that `node` makes a storage LogConfig of, under the same names."""
+"""The resolved settings of a log: `node` makes a storage LogConfig of them, with the same field names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streamlog.config.log_settings import PRODUCER_ID_EXPIRATION_MS
 
 
 class LogValues(Struct, frozen=True, kw_only=True):
-    """Sizes in bytes, times in ms; -1 stands for "no limit" where Kafka has it so."""
+    """Sizes in bytes, times in ms; -1: no limit, where Kafka has it."""
 
     segment_bytes: int
     segment_ms: int
@@ -28,7 +28,7 @@ class LogValues(Struct, frozen=True, kw_only=True):
     min_compaction_lag_ms: int
     max_compaction_lag_ms: int
     max_message_bytes: int
-    log_append_time: bool  # else the records' own, CreateTime
+    log_append_time: bool  # False: CreateTime
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
     flush_messages: int
@@ -37,7 +37,7 @@ class LogValues(Struct, frozen=True, kw_only=True):
 
 
 def resolve_log_settings(own: Mapping[str, str], layers: Sequence[Layer]) -> LogValues:
-    """Of a topic with values of its `own`, on a node with these layers. InvalidConfigError."""
+    """The values for a topic with its `own` settings, on a node with these layers. InvalidConfigError."""
     config = topic_config(own, layers)
     policy = config[topic.CLEANUP_POLICY]
     return LogValues(

@@ -1,4 +1,4 @@
-"""What must hold between the settings of a node, and between those of a topic."""
+"""Rules between the settings of a node, and between those of a topic."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from streamlog.config.addresses import Protocol
 from streamlog.config.effective import Config
 from streamlog.config.rule import TLS_RULES, Rule, at_most, below, is_now
 
-# Beside the records a request carries names, ids and gRPC's framing.
+# Besides records, a request has names, ids and gRPC's framing.
 REQUEST_OVERHEAD_BYTES: Final = 4 << 10
 
 
 def _public_plaintext(config: Config) -> str | None:
-    """FAULTS "Security": 127.0.0.1 unless told otherwise, and a plain-text public address only when told so twice."""
+    """FAULTS "Security": 127.0.0.1 by default; a plain-text public address needs an explicit second setting."""
     (listener,) = config[node.LISTENERS]
     if listener.protocol is not Protocol.PLAINTEXT or listener.address.loopback:
         return None
     if config[node.ALLOW_PLAINTEXT_PUBLIC_LISTENERS]:
         return None
     return (
-        f"other machines can reach that address, and nothing is encrypted or authenticated there: use SSL://, or set "
+        f"other machines can reach that address, without encryption or authentication: use SSL://, or set "
         f"{node.ALLOW_PLAINTEXT_PUBLIC_LISTENERS.name}=true"
     )
 
@@ -35,7 +35,7 @@ def _reachable(config: Config) -> str | None:
     (listener,) = config[node.LISTENERS]
     if not listener.address.is_wildcard or config[node.ADVERTISED_LISTENERS]:
         return None
-    return f"nobody can connect to that address by its name: set {node.ADVERTISED_LISTENERS.name} too"
+    return f"clients cannot connect to a wildcard address: set {node.ADVERTISED_LISTENERS.name} too"
 
 
 def _advertised_protocol(config: Config) -> str | None:
@@ -58,16 +58,16 @@ def _voters(config: Config) -> str | None:
 
 def _odd_voters(config: Config) -> str | None:
     number = len(config[node.CONTROLLER_QUORUM_VOTERS])
-    return f"{number} voters outlast no more failures than {number - 1}" if number and number % 2 == 0 else None
+    return f"{number} voters tolerate no more failures than {number - 1}" if number and number % 2 == 0 else None
 
 
 def _own_port(config: Config) -> str | None:
-    """A voter that is told another port than the others connect to would never hear of them."""
+    """A voter that listens on another port than the other voters connect to receives nothing from them."""
     (listener,) = config[node.ADVERTISED_LISTENERS] or config[node.LISTENERS]
     own = [voter for voter in config[node.CONTROLLER_QUORUM_VOTERS] if voter.node_id == config[node.NODE_ID]]
     if not own or own[0].address.port == listener.address.port:
         return None
-    return f"gives this node port {own[0].address.port}, and it is found at {listener}"
+    return f"gives this node port {own[0].address.port}, but it is advertised at {listener}"
 
 
 def _node_has_key(config: Config) -> str | None:
@@ -79,14 +79,14 @@ def _node_trusts(config: Config) -> str | None:
     (listener,) = config[node.LISTENERS]
     if listener.protocol is Protocol.PLAINTEXT or _has_trust(config):
         return None
-    return f"needs {_TRUST}: nodes show each other certificates"
+    return f"needs {_TRUST}: nodes verify each other's certificates"
 
 
 def _tokens_need_tls(config: Config) -> str | None:
     (listener,) = config[node.LISTENERS]
     if config[security.BEARER_TOKENS_FILE] is None or listener.protocol is Protocol.SSL:
         return None
-    return f"tokens travel over TLS alone: {node.LISTENERS.name} must be SSL://"
+    return f"tokens are sent over TLS only: {node.LISTENERS.name} must be SSL://"
 
 
 _KEY_MISSING: Final = (

@@ -1,7 +1,7 @@
-"""Settings that nothing reads in this release, each with what it is for.
+"""Settings that have no effect in this release, each with the reason.
 
-Whoever sets one to anything but its default is told (`TOLD`). Of a setting that would protect something, a warning is
-not enough (`REFUSED`). tests/config/test_read.py holds this against the code: what is read leaves the list.
+A value other than the default gives a warning (`WARNED`); for a security setting a warning is not enough (`REFUSED`).
+tests/config/test_read.py compares the list with the code: a setting that is read must not be in it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 _TLS: Final = "there is no TLS yet"
-_AUTHORIZATION: Final = "nobody is told apart, and everything is allowed to everybody"
+_AUTHORIZATION: Final = "there is no authentication or authorization yet: all clients may do everything"
 
 NOT_YET: Final[Mapping[str, str]] = {
     "ssl.keystore.type": _TLS,
@@ -26,12 +26,12 @@ NOT_YET: Final[Mapping[str, str]] = {
     "authorizer.class.name": _AUTHORIZATION,
     "super.users": _AUTHORIZATION,
     "allow.everyone.if.no.acl.found": _AUTHORIZATION,
-    "audit.log.file": "nothing is audited",
-    "exclude.internal.topics": "topics are not chosen by a pattern",
-    "offsets.commit.timeout.ms": "a commit waits as long as its call",
+    "audit.log.file": "there is no audit log yet",
+    "exclude.internal.topics": "topics cannot be selected by a pattern",
+    "offsets.commit.timeout.ms": "a commit waits until the deadline of its call",
 }
 
-# A node that has one of these set, and does not heed it, would be open where its owner believes it closed.
+# A node that ignored one of these would be open where its operator believes it protected.
 REFUSED: Final = ("bearer.tokens.file", "authorizer.class.name", "audit.log.file")
-# Of TLS nothing need be told: what asks for it, a listener or security.protocol, is refused.
-TOLD: Final = frozenset(name for name, why in NOT_YET.items() if why != _TLS and name != "bearer.token")
+# TLS settings need no warning: a listener or security.protocol with TLS is refused.
+WARNED: Final = frozenset(name for name, why in NOT_YET.items() if why != _TLS and name != "bearer.token")

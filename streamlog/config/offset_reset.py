@@ -1,4 +1,4 @@
-"""Where a reader without a committed offset begins: `auto.offset.reset` (KIP-1106 for `by_duration`)."""
+"""`auto.offset.reset`: where a consumer without a committed offset starts (KIP-1106 for `by_duration`)."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ class AutoOffsetResetKind(ValueKind[AutoOffsetReset], frozen=True):
 
 
 def parse_duration_ms(text: str) -> int:
-    """ISO 8601, not negative; parts of a millisecond are dropped. ValueError."""
+    """ISO 8601, not negative; rounded down to milliseconds. ValueError."""
     found = _DURATION.fullmatch(text)
     if found is None or not any(found.groups()):
-        raise ValueError("the duration must be as in P1DT2H3M4.5S")
+        raise ValueError("the duration must be in ISO 8601, such as P1DT2H3M4.5S")
     days, hours, minutes, seconds = (int(part or 0) for part in found.groups()[:4])
     fraction_ms = int(f"{found.group(5) or 0:0<3}"[:3])
     total = (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000 + fraction_ms

@@ -1,6 +1,6 @@
-"""A whole configuration as a properties file: each setting with its sentence, its range, and where its value is from.
+"""A whole configuration as a properties file: each setting with its description, range and source.
 
-What is printed can be loaded again and gives the same values, but for secrets, which are not printed.
+The file can be loaded again and gives the same values, except for secrets, which are not printed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ WIDTH: Final = 110
 
 
 def print_config(config: Config) -> str:
-    """Ends with a line end."""
+    """The file's text, ending with a newline."""
     lines = [f"# The effective settings of a {config.table.title}."]
     for part in config.table.sections:
         lines += ["", f"# ---- {part.title} ----"]
@@ -36,7 +36,7 @@ def type_text(setting: Setting[Any]) -> str:
 
 
 def default_text(setting: Setting[Any]) -> str:
-    """The default, with Kafka's where it is another: `3000 (Kafka: 9000)`."""
+    """The default, with Kafka's where it differs: `3000 (Kafka: 9000)`."""
     if setting.ours:
         return f"{setting.default_text} (not in Kafka)"
     return f"{setting.default_text} (Kafka: {setting.kafka})" if setting.kafka else setting.default_text

@@ -1,13 +1,13 @@
-"""Java's .properties files, as people who run Kafka know them.
+"""Java's .properties files, Kafka's format.
 
-    # comment, ! comment                    from the first character that is not white
+    # comment, ! comment                    from the first character that is not white space
     key=value   key: value   key value      the key ends at the first `=`, `:` or white space that is not escaped
     key=first, \\                            an odd number of backslashes at its end continues a line;
-        second                              the white space that the next one begins with is dropped
-    \\t \\n \\r \\f \\uXXXX \\=                   escapes, in keys and values; before anything else `\\` just falls away
+        second                              leading white space of the next line is dropped
+    \\t \\n \\r \\f \\uXXXX \\=                   escapes, in keys and values; any other `\\` is dropped
 
-Unlike Java's reader this one takes any Unicode text (and a byte order mark before it), refuses an empty key and half of
-a surrogate pair, and bounds what it reads. It is pure, and linear in the length of the text.
+Unlike Java's, this reader accepts any Unicode text (with a byte order mark), refuses an empty key and a lone surrogate,
+and is bounded. Pure; linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class Property(Struct, frozen=True):
 
 
 def parse_properties(text: str, file: str) -> tuple[Property, ...]:
-    """In the order of the file, keys that stand twice too. InvalidConfigError names the file and the line."""
+    """In the order of the file, including duplicate keys. InvalidConfigError names the file and the line."""
     if len(text) > TEXT_LENGTH_MAX:
         raise InvalidConfigError(
-            f"{file} has {len(text)} characters, more than {TEXT_LENGTH_MAX}", field=file, limit=TEXT_LENGTH_MAX
+            f"{file} has {len(text)} characters, the limit is {TEXT_LENGTH_MAX}", field=file, limit=TEXT_LENGTH_MAX
         )
     found: list[Property] = []
     for line, logical in _logical_lines(text):
@@ -65,7 +65,7 @@ def split_entry(text: str) -> tuple[str, str]:
 
 
 def escape_value(value: str) -> str:
-    """`value` on one line, so that it is read back as it is."""
+    """`value` escaped on one line, so that parsing returns it unchanged."""
     escaped = value.replace("\\", "\\\\")
     for letter, character in _SINGLE.items():
         escaped = escaped.replace(character, f"\\{letter}")
@@ -115,8 +115,8 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def _whole(text: str) -> str:
-    """With the pairs of surrogates that two \\u make joined into one character."""
+    """Joins surrogate pairs of two \\u escapes into one character."""
     try:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
     except UnicodeDecodeError:
-        raise ValueError("half of a surrogate pair") from None
+        raise ValueError("contains a lone surrogate") from None

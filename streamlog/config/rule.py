@@ -1,7 +1,7 @@
-"""What must hold between settings, and what is better so: the form of the rules.
+"""Rules between settings.
 
-A rule says about which setting it complains, and looks at a whole configuration. A broken rule keeps a node from
-starting and refuses a change; a hint is a warning.
+A rule checks a whole configuration and names the setting at fault. A violated rule prevents a node from starting and
+refuses a change; a hint is a warning.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from streamlog.config.setting import HIDDEN, Setting
 
 
 class Rule(Struct, frozen=True):
-    """`broken` gives what must be otherwise ("must be ..."), None where all is well. `hint`: a warning only."""
+    """`broken` returns the reason ("must be ..."), None where the rule holds. `hint`: a warning only."""
 
     setting: Setting[Any]
     broken: Callable[[Config], str | None]
@@ -29,7 +29,7 @@ class Rule(Struct, frozen=True):
 
 
 def is_now(config: Config, setting: Setting[Any]) -> str:
-    """`name=value`, as a complaint may show it."""
+    """`name=value` for a message."""
     text = HIDDEN if setting.sensitive else setting.format(config[setting])
     return f"{setting.name}={text}"
 

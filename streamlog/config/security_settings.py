@@ -13,24 +13,24 @@ from streamlog.config.tls_settings import TLS
 
 SSL_CLIENT_AUTH: Final = Setting(
     "ssl.client.auth", OneOf(("required", "requested", "none")), "required", kafka="none",
-    doc="Whether a client must show a certificate, may, or is not asked; a node always must.")
+    doc="Whether a client's certificate is required, requested, or not requested; a node's is always required.")
 BEARER_TOKENS_FILE: Final[Setting[str | None]] = Setting(
     "bearer.tokens.file", Text(), None, ours=True,
-    doc="A file with the bearer tokens that stand for a principal each; over TLS alone.")
+    doc="A file of bearer tokens with the principal of each; tokens are accepted over TLS only.")
 AUTHORIZER_CLASS_NAME: Final = Setting(
     "authorizer.class.name",
     OneOf(("none", "StandardAuthorizer"),
            {"": "none", "org.apache.kafka.metadata.authorizer.StandardAuthorizer": "StandardAuthorizer"}), "none",
-    doc="Whether what a principal may do is checked by access control lists (StandardAuthorizer) or not at all.")
+    doc="Whether requests are authorized by access control lists (StandardAuthorizer) or not at all.")
 SUPER_USERS: Final = Setting(
     "super.users", ListOf(Text(), separator=";"), (),
-    doc="The principals that may do everything, as User:name, with semicolons between them.")
+    doc="The principals that may do everything, as User:name, separated by semicolons.")
 ALLOW_EVERYONE_IF_NO_ACL_FOUND: Final = Setting(
     "allow.everyone.if.no.acl.found", Boolean(), False,
-    doc="Whether everybody may use what no access control list names.")
+    doc="Whether every principal may use a resource that has no access control list.")
 AUDIT_LOG_FILE: Final[Setting[str | None]] = Setting(
     "audit.log.file", Text(), None, ours=True,
-    doc="The file that tells who did what to the cluster, and what was refused; none is written without it.")
+    doc="The audit log: which principal changed what, and which requests were refused; empty: none is written.")
 # fmt: on
 
 SECURITY: Final = Section("Security", (*TLS.settings, *section("", globals()).settings))

@@ -5,7 +5,7 @@ A module of settings is a list of constants; its name in capitals with `_` for `
     NUM_PARTITIONS: Final = Setting("num.partitions", count(1), 1, doc="...")
     config[NUM_PARTITIONS]      # an int, for mypy too
 
-So whoever reads a setting names it in a way that tools can follow, and a setting that nobody reads can be found.
+So tools can find the readers of a setting, and settings that are never read.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from streamlog.errors import InvalidConfigError, InvariantError
 T_co = TypeVar("T_co", covariant=True)
 
 HIDDEN: Final = "[hidden]"
-# A guess at what was meant is offered for names of this length at most: difflib's cost grows with its square.
+# Suggestions are computed for names of this length at most: difflib's cost grows with its square.
 GUESS_LENGTH_MAX: Final = 100
 
 
 class Update(enum.Enum):
-    """Whether a setting changes while the node runs; Kafka's words."""
+    """Whether a setting can change while the node runs; Kafka's names."""
 
     READ_ONLY = "read-only"  # from the file, at start
     PER_BROKER = "per-broker"  # dynamic, for one node or for all
@@ -41,10 +41,10 @@ class Setting(Struct, Generic[T_co], frozen=True):
     default: T_co  # None: there is no value, or it depends on the cluster; `default_doc` says which
     doc: str  # one sentence
     update: Update = Update.READ_ONLY
-    sensitive: bool = False  # never printed, described or put into an error
-    required: bool = False  # has no default in truth: whoever loads the table must give it
-    default_doc: str = ""  # what holds where it is not set, when `default` does not say it
-    kafka: str = ""  # Kafka's default, or its way, where ours differs on purpose
+    sensitive: bool = False  # never printed, described or part of an error message
+    required: bool = False  # must be given; `default` is a placeholder
+    default_doc: str = ""  # describes the default where `default` does not
+    kafka: str = ""  # Kafka's default or behaviour, where ours differs on purpose
     ours: bool = False  # Kafka has no such setting
 
     def parse(self, text: str) -> T_co:
@@ -53,7 +53,7 @@ class Setting(Struct, Generic[T_co], frozen=True):
             return self.kind.parse(text)
         except ValueError as e:
             given = HIDDEN if self.sensitive else shown(text)
-            # What is wrong with a secret may quote a piece of it.
+            # The reason may quote a part of the secret.
             reason = "is not valid" if self.sensitive else str(e)
             raise InvalidConfigError(f"{self.name}={given}: {reason}", field=self.name, limit=self.kind.limit) from None
 
@@ -63,7 +63,7 @@ class Setting(Struct, Generic[T_co], frozen=True):
 
     @property
     def default_text(self) -> str:
-        """For people: the default, or what holds in its place."""
+        """For people: the default, or its description."""
         if self.required:
             return "must be set"
         return self.default_doc or self.format(self.default) or "none"
@@ -74,7 +74,7 @@ class Setting(Struct, Generic[T_co], frozen=True):
 
 
 class Section(Struct, frozen=True):
-    """Settings of one subject, in the order in which they are printed."""
+    """Settings of one subject, in print order."""
 
     title: str
     settings: tuple[Setting[Any], ...]
@@ -93,7 +93,7 @@ class Table:
         self.sections: Final = tuple(sections)
         self._by_name = {setting.name: setting for part in sections for setting in part.settings}
         if len(self._by_name) != sum(len(part.settings) for part in sections):
-            raise InvariantError(f"a name stands twice among the settings of a {title}")
+            raise InvariantError(f"two settings of a {title} have the same name")
 
     def __iter__(self) -> Iterator[Setting[Any]]:
         return iter(self._by_name.values())
@@ -102,7 +102,7 @@ class Table:
         return self._by_name.get(name)
 
     def nearest(self, name: str) -> str | None:
-        """The name that an unknown one is most like, where one is like it."""
+        """The known name most similar to an unknown one; None: none is similar."""
         if len(name) > GUESS_LENGTH_MAX:
             return None
         found = difflib.get_close_matches(name, self._by_name, n=1, cutoff=0.75)

@@ -1,7 +1,7 @@
-"""What a node says for the topics that say nothing themselves: their settings under Kafka's other names.
+"""The node's defaults of topic settings, under Kafka's other names.
 
-`SYNONYMS` is the table between the two sets of names. Where a topic setting has several, the first that is given
-counts, in its own unit: log.retention.ms over log.retention.minutes over log.retention.hours.
+`SYNONYMS` maps the names of topics to those of nodes. Where a topic setting has several synonyms, the first one given
+wins, in its own unit: log.retention.ms over log.retention.minutes over log.retention.hours.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _CHANGES: Final = Update.CLUSTER_WIDE
 
 
 class Synonym(Struct, frozen=True):
-    """A node's setting that stands for a topic's. `unit`: what one of it is in the topic's unit."""
+    """A node's setting that is a topic setting's default. `unit`: its unit in units of the topic setting."""
 
     setting: Setting[Any]
     unit: int = 1
 
     def in_unit(self, value: object) -> object:
-        """`value` of the node's setting in the topic's unit. -1, without limit, is that in every unit."""
+        """`value` of the node's setting in the topic's unit. -1 is no limit in every unit."""
         return value * self.unit if self.unit != 1 and isinstance(value, int) and value > 0 else value
 
 
 def _default_of(setting: Setting[T], name: str) -> Setting[T]:
-    """The node's setting that is the default of a topic's: the same but for the name."""
+    """The node's setting for the default of a topic's: the same except for the name."""
     return Setting(
         name,
         setting.kind,
@@ -49,14 +49,14 @@ def _default_of(setting: Setting[T], name: str) -> Setting[T]:
 
 
 def _finer(setting: Setting[int], name: str, instead: str) -> Setting[int | None]:
-    """As `_default_of`, for one that goes before another of a coarser unit, and so has no default."""
+    """As `_default_of`, for a setting that overrides one of a coarser unit, and so has no default."""
     return Setting(
         name,
         setting.kind,
         None,
         update=_CHANGES,
-        default_doc=f"{instead} holds",
-        doc=f"The default of the topics' {setting.name}; goes before {instead}.",
+        default_doc=f"{instead} applies",
+        doc=f"The default of the topics' {setting.name}; overrides {instead}.",
     )
 
 
@@ -71,11 +71,11 @@ def _periods(low: int, unit_ms: int) -> Integer:
 LOG_CLEANUP_POLICY: Final = _default_of(topic.CLEANUP_POLICY, "log.cleanup.policy")
 LOG_RETENTION_MS: Final = _finer(topic.RETENTION_MS, "log.retention.ms", "log.retention.minutes")
 LOG_RETENTION_MINUTES: Final[Setting[int | None]] = Setting(
-    "log.retention.minutes", _periods(-1, MINUTE_MS), None, update=_CHANGES, default_doc="log.retention.hours holds",
-    doc="The default of the topics' retention.ms, in minutes; goes before log.retention.hours.")
+    "log.retention.minutes", _periods(-1, MINUTE_MS), None, update=_CHANGES, default_doc="log.retention.hours applies",
+    doc="The default of the topics' retention.ms, in minutes; overrides log.retention.hours.")
 LOG_RETENTION_HOURS: Final = Setting(
     "log.retention.hours", _periods(-1, HOUR_MS), topic.RETENTION_MS.default // HOUR_MS, update=_CHANGES,
-    doc="The default of the topics' retention.ms, in hours; -1 is for ever.")
+    doc="The default of the topics' retention.ms, in hours; -1: no limit.")
 LOG_RETENTION_BYTES: Final = _default_of(topic.RETENTION_BYTES, "log.retention.bytes")
 LOG_SEGMENT_BYTES: Final = _default_of(topic.SEGMENT_BYTES, "log.segment.bytes")
 LOG_ROLL_MS: Final = _finer(topic.SEGMENT_MS, "log.roll.ms", "log.roll.hours")
@@ -138,4 +138,4 @@ SYNONYMS: Final[Mapping[str, tuple[Synonym, ...]]] = {
     topic.UNCLEAN_LEADER_ELECTION_ENABLE.name: (Synonym(UNCLEAN_LEADER_ELECTION_ENABLE),),
     topic.UNCLEAN_RECOVERY_STRATEGY.name: (Synonym(UNCLEAN_RECOVERY_STRATEGY),),
 }
-"""Topic setting -> the node's that stand for it, the first given one counts."""
+"""Topic setting -> the node's synonyms; the first one given wins."""

@@ -1,4 +1,4 @@
-"""What to say of a name that is no setting: why Kafka's has no meaning here, whose setting it is, or what was meant."""
+"""Explains an unknown name: why Kafka's setting has no effect here, whose setting it is, or which name is similar."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from streamlog.config.topic_defaults import SYNONYMS
 from streamlog.config.topic_settings import TOPIC
 from streamlog.errors import InvalidConfigError
 
-# Alike enough to be a slip of the keyboard, in a family of names that are all unknown here otherwise.
+# Similar enough to be a typing error, among names of a family that has no effect here.
 TYPO: Final = 0.93
 
 
 def explain(table: Table, name: str, *, guess: bool = True) -> str:
-    """A sentence or two about `name`, which is not in `table`. `guess=False` spares looking for the nearest name."""
+    """A sentence or two about `name`, which is not in `table`. `guess=False` skips the search for the nearest name."""
     if len(name) > GUESS_LENGTH_MAX:
-        return f"{shown(name)} is no setting of {table.title}s"
+        return f"{shown(name)} is not a setting of {table.title}s"
     if name in SYNONYMS and table is NODE:
-        return f"{name} is a setting of topics: the nodes' default of it is {SYNONYMS[name][0].setting.name}"
+        return f"{name} is a setting of topics: the nodes' default for it is {SYNONYMS[name][0].setting.name}"
     of_topic = next((own for own, nodes in SYNONYMS.items() if any(s.setting.name == name for s in nodes)), None)
     if of_topic is not None and table is TOPIC:
         return f"{name} is a setting of nodes: a topic's is {of_topic}"
@@ -32,14 +32,14 @@ def explain(table: Table, name: str, *, guess: bool = True) -> str:
     nearest = table.nearest(name) if guess else None
     reason = why_not(name) or (None if nearest is not None and alike(name, nearest) >= TYPO else why_not_family(name))
     if reason is not None:
-        return f"{name} has no meaning here. {reason[0].upper()}{reason[1:]}"
+        return f"{name} has no effect here. {reason[0].upper()}{reason[1:]}"
     if owner is not None:
         return f"{name} is a setting of {owner}s, not of {table.title}s"
-    return f"{shown(name)} is no setting of {table.title}s" + (f"; did you mean {nearest}?" if nearest else "")
+    return f"{shown(name)} is not a setting of {table.title}s" + (f"; did you mean {nearest}?" if nearest else "")
 
 
 def require(table: Table, name: str) -> Setting[Any]:
-    """The setting of that name. InvalidConfigError, with what may have been meant."""
+    """The setting of that name. InvalidConfigError, with a suggestion."""
     found = table.get(name)
     if found is None:
         raise InvalidConfigError(explain(table, name), field=name[:GUESS_LENGTH_MAX])

@@ -57,17 +57,17 @@ class TestSet:
     @pytest.mark.parametrize(
         ("scope", "name", "message"),
         [
-            (Scope.TOPIC, "retention.m", "'retention.m' is no setting of topics; did you mean retention.ms?"),
+            (Scope.TOPIC, "retention.m", "'retention.m' is not a setting of topics; did you mean retention.ms?"),
             (Scope.TOPIC, "log.retention.ms", "log.retention.ms is a setting of nodes: a topic's is retention.ms"),
-            (Scope.ALL_NODES, "retention.ms", "retention.ms is a setting of topics: the nodes' default of it is "
+            (Scope.ALL_NODES, "retention.ms", "retention.ms is a setting of topics: the nodes' default for it is "
              "log.retention.ms"),
-            (Scope.TOPIC, "segment.jitter.ms", "segment.jitter.ms has no meaning here. Segments close by the times of "
-             "their own records: there is no jitter"),
-            (Scope.NODE, "node.id", "node.id cannot change while a node runs: set it in the node's file and start the "
-             "node again"),
-            (Scope.ALL_NODES, "ssl.keystore.key", "ssl.keystore.key cannot change while a node runs: set it in the "
-             "node's file and start the node again"),
-            (Scope.NODE, "log.retention.ms", "log.retention.ms is the same on all nodes: change it for all of them"),
+            (Scope.TOPIC, "segment.jitter.ms", "segment.jitter.ms has no effect here. Segments roll by the timestamps "
+             "of their records: there is no jitter"),
+            (Scope.NODE, "node.id", "node.id cannot be changed while the node runs: set it in "
+             "server.properties and restart the node"),
+            (Scope.ALL_NODES, "ssl.keystore.key", "ssl.keystore.key cannot be changed while the node runs: set it in "
+             "server.properties and restart the node"),
+            (Scope.NODE, "log.retention.ms", "log.retention.ms cannot differ between nodes: change it for all nodes"),
         ],
     )  # fmt: skip  # a table
     def test_not_there(self, scope: Scope, name: str, message: str) -> None:
@@ -104,7 +104,7 @@ class TestLists:
     def test_what_is_no_list(self) -> None:
         for operation in (APPEND, SUBTRACT):
             error = refusal(Scope.TOPIC, "retention.ms", operation, "1", None)
-            assert str(error) == "retention.ms is no list: set it instead"
+            assert str(error) == "retention.ms is not a list: set it instead"
 
 
 def test_delete_is_allowed_of_any_name() -> None:

@@ -20,7 +20,7 @@ from streamlog.config import (
     node_settings,
     producer_settings,
 )
-from streamlog.config.load import TOLD_MAX
+from streamlog.config.load import REPORTED_MAX
 from streamlog.config.node_settings import NODE
 from streamlog.errors import InvalidConfigError
 
@@ -59,7 +59,7 @@ class TestPrecedence:
         loaded = node("num.partitions=3\nnum.partitions=4")
         assert loaded.config[node_settings.NUM_PARTITIONS] == 4
         assert loaded.warnings == (
-            "server.properties:2: 'num.partitions' stands in server.properties:1 already; this one counts",
+            "server.properties:2: 'num.partitions' is also set in server.properties:1; this value is used",
         )
 
     def test_what_was_given_is_the_static_layer(self) -> None:
@@ -89,7 +89,7 @@ class TestErrors:
         ]
 
     def test_a_node_needs_its_number(self) -> None:
-        with pytest.raises(InvalidConfigError, match=r"^node.id must be set, to a value in 0\.\.: The number"):
+        with pytest.raises(InvalidConfigError, match=r"^node.id must be set \(range 0\.\.\): The id"):
             load_node()
 
     def test_a_name_that_is_nearly_right_is_told_beside_what_is_missing(self) -> None:
@@ -119,25 +119,25 @@ class TestWarnings:
     @pytest.mark.parametrize(
         ("name", "said"),
         [
-            ("num.partition", "'num.partition' is no setting of nodes; did you mean num.partitions?"),
+            ("num.partition", "'num.partition' is not a setting of nodes; did you mean num.partitions?"),
             (
                 "ssl.keystore.locaton",
-                "'ssl.keystore.locaton' is no setting of nodes; did you mean ssl.keystore.location?",
+                "'ssl.keystore.locaton' is not a setting of nodes; did you mean ssl.keystore.location?",
             ),
-            ("completely.else", "'completely.else' is no setting of nodes"),
-            ("retention.ms", "retention.ms is a setting of topics: the nodes' default of it is log.retention.ms"),
+            ("completely.else", "'completely.else' is not a setting of nodes"),
+            ("retention.ms", "retention.ms is a setting of topics: the nodes' default for it is log.retention.ms"),
             ("linger.ms", "linger.ms is a setting of producers, not of nodes"),
             (
                 "zookeeper.connect",
-                "zookeeper.connect has no meaning here. There is no ZooKeeper: the nodes of controller.quorum.voters "
+                "zookeeper.connect has no effect here. There is no ZooKeeper: the nodes of controller.quorum.voters "
                 "hold the metadata",
             ),
             (
                 "process.roles",
-                "process.roles has no meaning here. Every node is a broker, and a controller where "
+                "process.roles has no effect here. Every node is a broker, and a controller where "
                 "controller.quorum.voters names it",
             ),
-            ("broker.id", "broker.id has no meaning here. A node has one number: use node.id"),
+            ("broker.id", "broker.id has no effect here. A node has one id: use node.id"),
         ],
     )
     def test_an_unknown_name(self, name: str, said: str) -> None:
@@ -148,7 +148,7 @@ class TestWarnings:
         assert load_consumer({"acks": "all"}).warnings == (
             "argument: acks is a setting of producers, not of consumers",
         )
-        said = "argument: key.serializer has no meaning here. Keys are bytes, or what the program makes bytes of"
+        said = "argument: key.serializer has no effect here. Keys are bytes: the application serializes them"
         assert load_producer({"key.serializer": "x"}).warnings == (said,)
 
     def test_hints(self) -> None:
@@ -159,7 +159,7 @@ class TestWarnings:
 
     def test_they_are_bounded(self) -> None:
         warnings = node("\n".join(f"no.such.{n}=1" for n in range(1_000))).warnings
-        assert len(warnings) == TOLD_MAX + 1
+        assert len(warnings) == REPORTED_MAX + 1
         assert warnings[-1] == "and 950 more"
 
     @pytest.mark.parametrize("name", ["n" * 500_000, "zookeeper." + "n" * 500_000])

@@ -83,7 +83,7 @@ class TestListeners:
         ),
         ({**TLS, "ssl.keystore.key": "x"}, "must not be set together with ssl.keystore.key"),
         ({**TLS, "ssl.truststore.certificates": "x"}, "must not be set together with ssl.truststore.certificates"),
-        ({"bearer.tokens.file": "tokens"}, "tokens travel over TLS alone: listeners must be SSL://"),
+        ({"bearer.tokens.file": "tokens"}, "tokens are sent over TLS only: listeners must be SSL://"),
         ({"message.max.bytes": 4 << 20}, "must be at most 4190208, to fit socket.request.max.bytes=4194304"),
         (
             {"log.cleaner.min.compaction.lag.ms": 2, "log.cleaner.max.compaction.lag.ms": 1},
@@ -102,10 +102,10 @@ def test_a_node_refuses(values: dict[str, object], said: str) -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"controller.quorum.voters": "2@a:1,3@b:1"}, "2 voters outlast no more failures than 1"),
+        ({"controller.quorum.voters": "2@a:1,3@b:1"}, "2 voters tolerate no more failures than 1"),
         (
             {"controller.quorum.voters": "1@localhost:9093"},
-            "gives this node port 9093, and it is found at PLAINTEXT://127.0.0.1:9092",
+            "gives this node port 9093, but it is advertised at PLAINTEXT://127.0.0.1:9092",
         ),
         ({"min.insync.replicas": 4, "default.replication.factor": 3}, "must be at most default.replication.factor=3"),
         (
@@ -133,10 +133,10 @@ def test_a_node_starts_and_warns(values: dict[str, object], said: str) -> None:
         ({"transactional.id": "t", "enable.idempotence": False}, "transactional.id=t: needs enable.idempotence=true"),
         (
             {"delivery.timeout.ms": 30_004},
-            "delivery.timeout.ms=30004: must be at least linger.ms + request.timeout.ms, which are 30005",
+            "delivery.timeout.ms=30004: must be at least linger.ms + request.timeout.ms = 30005",
         ),
         ({"buffer.memory": 2_000}, "max.request.size=1048576: must be at most buffer.memory=2000"),
-        ({"bearer.token": "s3cret"}, "bearer.token=[hidden]: travels over TLS alone: security.protocol must be SSL"),
+        ({"bearer.token": "s3cret"}, "bearer.token=[hidden]: is sent over TLS only: security.protocol must be SSL"),
     ],
 )
 def test_a_producer_refuses(values: dict[str, object], said: str) -> None:
@@ -161,7 +161,7 @@ def test_a_consumer_refuses(values: dict[str, object], said: str) -> None:
 
 def test_every_client_shows_its_token_over_tls_alone() -> None:
     for load in (load_producer, load_consumer, load_admin):
-        assert "travels over TLS alone" in complaint(load, {"bearer.token": "s3cret"})
+        assert "is sent over TLS only" in complaint(load, {"bearer.token": "s3cret"})
         assert load({"bearer.token": "s3cret", "security.protocol": "SSL"}).warnings == ()
 
 

@@ -117,7 +117,7 @@ def test_every_topic_setting_has_its_synonyms_of_the_same_type_on_the_node() -> 
 
 def test_a_name_stands_once_in_a_table() -> None:
     part = Section("twice", (node_settings.NODE_ID,))
-    with pytest.raises(InvariantError, match="stands twice"):
+    with pytest.raises(InvariantError, match="have the same name"):
         Table("thing", [part, part])
 
 
