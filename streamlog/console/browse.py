@@ -1,4 +1,4 @@
-"""Reads some records for a person: bounded in number, in bytes, and in time."""
+"""Reads records for a page: bounded in number, bytes and time."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from streamlog.model import PartitionId, TopicPartition
 
 RECORDS_MAX: Final = 1_000
 SCANNED_MAX: Final = 200_000
-"""Records that a search looks at, at most."""
+"""Maximum number of records that a search reads."""
 SECONDS_MAX: Final = 10.0
 VALUE_SHOWN_BYTES: Final = 16 << 10
-"""Of one key or value; the rest is cut, and the cut is shown."""
+"""Of one key or value; the rest is cut off, and the page says so."""
 
 
 class BrowseRequest(Struct, frozen=True, kw_only=True):
@@ -36,14 +36,14 @@ class BrowseRequest(Struct, frozen=True, kw_only=True):
 class BrowseResult(Struct, frozen=True):
     records: Sequence[ConsumerRecord]
     scanned: int
-    complete: bool  # False: a bound ended the search
+    complete: bool  # False: a limit ended the search
 
 
 async def browse(admin: AsyncAdmin, settings: Mapping[str, object], question: BrowseRequest) -> BrowseResult:
     """StreamlogError. Records by partition and offset; with `newest` the last ones of each partition."""
     if not 1 <= question.limit <= RECORDS_MAX:
         raise InvalidRequestError(
-            f"Between 1 and {RECORDS_MAX} records can be shown.", field="limit", limit=RECORDS_MAX
+            f"The number of records must be in 1..{RECORDS_MAX}.", field="limit", limit=RECORDS_MAX
         )
     described = await admin.describe_topic(question.topic)
     wanted = [
@@ -122,7 +122,7 @@ def _contains(record: ConsumerRecord, needle: bytes) -> bool:
 
 
 def shown(data: bytes | None, how: str) -> str:
-    """As text for a page. `how`: text, json, hex; what is no such thing is shown as text. None: null."""
+    """As text for a page. `how`: text, json, hex; invalid JSON is shown as text. None: null."""
     if data is None:
         return "null"
     cut = len(data) > VALUE_SHOWN_BYTES
@@ -136,11 +136,11 @@ def shown(data: bytes | None, how: str) -> str:
             text = head.decode(errors="backslashreplace")
     else:
         text = head.decode(errors="backslashreplace")
-    return f"{text} ... ({len(data):,} bytes in all)" if cut else text
+    return f"{text} ... ({len(data):,} bytes in total)" if cut else text
 
 
 def as_json_line(record: ConsumerRecord) -> str:
-    """For a download: bytes that are no text in hexadecimal, under names that say so."""
+    """For a download: a key or value that is not UTF-8 is in hexadecimal, as `key_hex` or `value_hex`."""
     document: dict[str, object] = {
         "topic": record.topic,
         "partition": record.partition,

@@ -1,16 +1,15 @@
-"""Numbers over time, in a database: SQLite by default, another one by its URL.
+"""Time series in a database: SQLite by default, another one by its URL.
 
     tier      step      kept for
     0         10 s      1 day
     1         1 min     7 days
     2         10 min    90 days
 
-A point of a lower tier is the mean of those above it. Where a value has not changed since the last point of its series,
-nothing is written, and reading fills it in: what is idle costs nothing. The series LOOKED has a point for each time
-that somebody looked, so that a time in which the console did not run is a gap and not a level line.
+A point of a coarser tier is the mean of the finer ones. A value that has not changed since the last point of its series
+is not written, and is filled in when reading: idle series take no space. The series SAMPLED has a point for each
+sample, so that a time in which the console did not run is a gap and not a level line.
 
-A file that is no sound database is moved aside and named, and a new one begun: history is worth less than a console
-that starts.
+A corrupt database file is moved aside and reported, and a new one created: the console must start without its history.
 
 All calls block, and are made in one worker thread (`ClusterSampler`).
 """
@@ -48,13 +47,13 @@ from sqlalchemy.exc import DatabaseError
 from streamlog.console.rates import Series
 
 SCHEMA_VERSION: Final = 1
-LOOKED: Final[Series] = ("console.looked", "")
+SAMPLED: Final[Series] = ("console.looked", "")
 GAP_STEPS: Final = 3
-"""A pause of more steps is one in which nobody looked."""
+"""A longer pause between samples is a gap."""
 POINTS_MAX: Final = 2_200
 """Of one line of a chart; the coarsest tier may have more."""
 SIZE_BYTES_MAX: Final = 512 << 20
-"""Of an SQLite file; beyond it the oldest tenth of the finest points goes."""
+"""Of an SQLite file; above it the oldest tenth of the finest points is deleted."""
 
 _METADATA: Final = MetaData()
 _SCHEMA: Final = Table("schema", _METADATA, Column("version", Integer, nullable=False))
@@ -88,15 +87,15 @@ TIERS: Final = (Tier(10, 86_400), Tier(60, 7 * 86_400), Tier(600, 90 * 86_400))
 
 class Point(Struct, frozen=True):
     at_s: int
-    value: float | None  # None: nobody looked from here to the next point
+    value: float | None  # None: no samples from here to the next point
 
 
 class HistoryError(Exception):
-    """The database cannot be used. The message says why, and what to do."""
+    """The database cannot be used."""
 
 
 class _Gathering(Struct):
-    """The points of one step of a tier, while it lasts."""
+    """The sum of the values in the current step of a tier."""
 
     at_s: int
     sum: float = 0.0
@@ -104,13 +103,13 @@ class _Gathering(Struct):
 
 
 class SampleHistory:
-    """One process, one thread."""
+    """Used by one process, in one thread."""
 
     def __init__(self, engine: Engine, moved_aside: str = "") -> None:
         self._engine = engine
-        self.moved_aside = moved_aside  # the file that was no sound database; empty: none
+        self.moved_aside = moved_aside  # the corrupt file's new path; empty: the file was intact
         self._ids: dict[Series, int] = {}
-        self._last: dict[tuple[int, int], float] = {}  # by (series, tier): what was written last
+        self._last: dict[tuple[int, int], float] = {}  # (series, tier) -> the last value written
         self._gathering: dict[tuple[int, int], _Gathering] = {}
 
     @classmethod
@@ -122,7 +121,7 @@ class SampleHistory:
         except DatabaseError as error:
             if path is None or not path.exists():
                 raise HistoryError(
-                    f"The history at {_without_secret(url)} cannot be opened: {_reason(error)}"
+                    f"The history at {_without_secret(url)} cannot be opened: {_reason(error)}."
                 ) from None
         aside = path.with_suffix(".damaged")
         for number in range(1, 1000):
@@ -135,21 +134,21 @@ class SampleHistory:
         try:
             return cls(_opened(url), moved_aside=str(aside))
         except DatabaseError as error:
-            raise HistoryError(f"The history at {path} cannot be opened: {_reason(error)}") from None
+            raise HistoryError(f"The history at {path} cannot be opened: {_reason(error)}.") from None
 
     def close(self) -> None:
         self._engine.dispose()
 
     def write(self, at_s: float, points: Mapping[Series, float]) -> None:
-        """At most once in ten seconds. HistoryError where the database takes nothing."""
+        """At most once in ten seconds. HistoryError where the database cannot be written."""
         try:
             with self._engine.begin() as connection:
                 rows = []
-                for series, value in {**points, LOOKED: 1.0}.items():
+                for series, value in {**points, SAMPLED: 1.0}.items():
                     number = self._id_of(connection, series)
                     for tier, one in enumerate(TIERS):
                         step_s = int(at_s) // one.step_s * one.step_s
-                        rows += self._gather(number, tier, step_s, value, always=series == LOOKED)
+                        rows += self._gather(number, tier, step_s, value, always=series == SAMPLED)
                 if rows:
                     _replace(connection, rows)
         except DatabaseError as error:
@@ -168,7 +167,7 @@ class SampleHistory:
         return number
 
     def _gather(self, series: int, tier: int, at_s: int, value: float, *, always: bool) -> list[dict[str, float]]:
-        """What is to be written now. A step is written when the next one begins; of the finest tier at once."""
+        """The rows to write now. A step is written when the next one starts; in the finest tier immediately."""
         if tier == 0:
             return self._row(series, tier, at_s, value, always=always)
         gathering = self._gathering.get((series, tier))
@@ -189,8 +188,8 @@ class SampleHistory:
         return [{"series": series, "tier": tier, "at": at_s, "value": value}]
 
     def read(self, series: Series, from_s: float, to_s: float) -> list[Point]:
-        """By rising time, in the finest tier that fits the span. A point holds until the next one."""
-        number, looked = self._number(series), self._number(LOOKED)
+        """In order of time, from the finest tier that fits the span. A point's value is valid until the next one."""
+        number, looked = self._number(series), self._number(SAMPLED)
         if number is None or looked is None:
             return []
         tier = self._tier(from_s, to_s)
@@ -216,7 +215,7 @@ class SampleHistory:
 
     @staticmethod
     def _tier(from_s: float, to_s: float) -> int:
-        """The finest that reaches back so far, and has no more points than a chart can show."""
+        """The finest tier that covers the span with no more points than a chart can show."""
         span_s = to_s - from_s
         for number, tier in enumerate(TIERS):
             if span_s <= min(tier.kept_s, POINTS_MAX * tier.step_s):
@@ -230,7 +229,7 @@ class SampleHistory:
             ).scalar()
 
     def clean(self, now_s: float) -> None:
-        """Remove what is older than its tier keeps, and what is beyond the size. Call it now and then."""
+        """Deletes points beyond the retention of their tier, and beyond the maximum size. To be called periodically."""
         try:
             with self._engine.begin() as connection:
                 for number, tier in enumerate(TIERS):
@@ -253,7 +252,7 @@ class SampleHistory:
             )
 
     def size_bytes(self) -> int:
-        """Of the SQLite file; 0 where it is another database."""
+        """Of the SQLite file; 0 for another database."""
         path = _sqlite_path(self._engine.url.render_as_string(hide_password=False))
         return path.stat().st_size if path is not None and path.exists() else 0
 
@@ -289,7 +288,7 @@ def _set_up_sqlite(connection: object, _record: object) -> None:
 
 
 def _replace(connection: Connection, rows: Sequence[Mapping[str, float]]) -> None:
-    """A step that was written before (the console was restarted within it) is written again."""
+    """Overwrites a step that was written before (the console was restarted within it)."""
     for row in rows:
         connection.execute(
             delete(_POINTS).where(
@@ -300,7 +299,7 @@ def _replace(connection: Connection, rows: Sequence[Mapping[str, float]]) -> Non
 
 
 def _levels(times: Sequence[int], points: Mapping[int, float], before: float | None, gap_s: int) -> list[Point]:
-    """What was so at each time that somebody looked: only the ends of a level stretch, and a gap where nobody did."""
+    """The values at the sampled times: only the ends of a level stretch, and gaps where there are no samples."""
     found: list[Point] = []
     value, last_s = before, None
     for at_s in times:

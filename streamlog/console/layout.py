@@ -1,4 +1,4 @@
-"""What all pages share: the frame with its navigation, tiles, tables, charts, numbers for people."""
+"""What all pages share: the frame with its navigation, tiles, tables, charts, number formats."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SPANS: Final = {"15 min": 900, "1 h": 3_600, "6 h": 21_600, "1 day": 86_400, "7 
 ROWS_PER_PAGE: Final = 25
 PRIMARY: Final = "#1f5fa8"
 NEGATIVE: Final = "#c62828"
-"""White on them, and they on white, are readable (4.5 to 1)."""
+"""Both have a contrast of 4.5 to 1 with white."""
 _AXIS: Final = "#808080"  # readable on light and dark
 
 Column = tuple[str, str]
@@ -74,12 +74,12 @@ def _is_dark(value: bool | None) -> bool:
 
 
 def _freshness(sampler: ClusterSampler) -> None:
-    """How old what is shown is; and what the console itself cannot do."""
+    """The age of the data; and a problem of the console itself."""
 
     def text() -> str:
         latest = sampler.latest
         if latest is None:
-            return "asking the cluster ..."
+            return "connecting to the cluster ..."
         if latest.state.cluster is None:
             return "no node answers"
         return f"{latest.state.cluster.cluster_id} · {max(0, time.time() - latest.at_s):.0f} s ago"
@@ -113,7 +113,7 @@ def table(
     to: Callable[[Mapping[str, Any]], str] | None = None,
     empty: str = "There is nothing to show.",
 ) -> ui.table:
-    """Sorts, pages, and filters by what is typed; a click on a row leads to `to`. Cells are shown as text."""
+    """A table with sorting, paging and a text filter; a click on a row opens `to`. Cells are shown as text."""
     described = [
         {
             "name": field,
@@ -182,32 +182,32 @@ def _place(point: Point) -> tuple[int, float | None]:
 
 
 def span_choice(on_change: Callable[[int], object]) -> None:
-    """How far back charts reach."""
+    """The time span of charts."""
     ui.toggle(list(SPANS), value="15 min", on_change=lambda event: on_change(SPANS[event.value])).props(
         "dense no-caps unelevated"
     )
 
 
 def waiting(sampler: ClusterSampler) -> bool:
-    """Says so where nothing is known of the cluster yet, or nothing any more; True then."""
+    """True where the cluster's state is unknown, which the page then says."""
     latest = sampler.latest
     if latest is None:
         with ui.row().classes("items-center gap-2"):
             ui.spinner()
-            ui.label("Asking the cluster ...")
+            ui.label("Connecting to the cluster ...")
         return True
     if latest.state.cluster is None:
         reason = next(iter(latest.state.missing.values()))
         with ui.card().classes("w-full"):
             ui.label("No node of the cluster answers.").classes("text-lg font-semibold text-negative")
             ui.label(reason.message)
-            ui.label("The console goes on asking, and shows the cluster again when it is back.")
+            ui.label("The console retries, and shows the cluster as soon as a node answers.")
         return True
     return False
 
 
 async def tried(work: Any, done: str) -> bool:
-    """Do what a person asked for; what became of it is shown. False: it failed."""
+    """Performs a user's action and shows its result. False: it failed."""
     try:
         await work
     except StreamlogError as error:

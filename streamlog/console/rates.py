@@ -1,4 +1,4 @@
-"""What two samples say of the time between them, and what of a sample is kept as history. Pure."""
+"""Rates between two samples, and the points of a sample's history. Pure."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from streamlog.console.sample import Sample
 from streamlog.model import TopicPartition
 
 Series = tuple[str, str]
-"""(what, of whom): ("topic.records", "orders"); of the cluster with an empty name."""
+"""(what, name): ("topic.records", "orders"); for the cluster, the name is empty."""
 
 
 class Rate(Struct):
     records_per_s: float = 0.0
-    bytes_per_s: float = 0.0  # as the log grows; what retention removes meanwhile hides as much
+    bytes_per_s: float = 0.0  # growth of the logs, minus what retention deletes
 
 
 def topic_rates(before: Sample | None, now: Sample) -> dict[str, Rate]:
-    """Of topics that were there both times. A partition whose end went back (made again, or truncated) counts as 0."""
+    """Of topics in both samples. A partition whose end offset went back (recreated, or truncated) counts as 0."""
     if before is None or now.monotonic_s <= before.monotonic_s:
         return {}
     passed_s = now.monotonic_s - before.monotonic_s
@@ -39,7 +39,7 @@ def total(rates: Mapping[str, Rate]) -> Rate:
 
 
 def consumed_per_s(before: Sample | None, now: Sample, group: str) -> float:
-    """Records a second that the group committed."""
+    """Records per second that the group committed."""
     if before is None or now.monotonic_s <= before.monotonic_s:
         return 0.0
     old, new = before.committed.get(group, {}), now.committed.get(group, {})
@@ -55,7 +55,7 @@ def lag_by_topic(lags: Mapping[TopicPartition, int]) -> dict[str, int]:
 
 
 def points_of(before: Sample | None, now: Sample) -> dict[Series, float]:
-    """What is kept of a sample."""
+    """The points of a sample that are kept."""
     cluster = now.state.cluster
     if cluster is None:
         return {("cluster.nodes", ""): 0}

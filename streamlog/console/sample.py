@@ -1,4 +1,4 @@
-"""One look at everything that the console shows over time."""
+"""A sample of everything that the console shows over time."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from streamlog.model import BrokerId, TopicPartition
 from streamlog.monitor import ClusterState, read_cluster_state
 
 GROUPS_AT_ONCE: Final = 8
-"""Calls to coordinators that are made at the same time."""
+"""Maximum number of concurrent calls to coordinators."""
 
 
 class PartitionEnd(Struct, frozen=True):
-    """Of the leader's replica."""
+    """End and size of the leader's replica."""
 
     log_start: int
     log_end: int
@@ -28,7 +28,7 @@ class PartitionEnd(Struct, frozen=True):
 
 
 class Sample(Struct, frozen=True, kw_only=True):
-    """`at_s`: wall clock, for people; `monotonic_s`: for rates."""
+    """`at_s`: wall clock, for display; `monotonic_s`: for rates."""
 
     at_s: float
     monotonic_s: float
@@ -42,7 +42,7 @@ class Sample(Struct, frozen=True, kw_only=True):
         return self.state.topics
 
     def lag(self, group: str) -> dict[TopicPartition, int]:
-        """Records that the group has not committed, of partitions whose end is known."""
+        """Records that the group has not committed, by partition; without partitions whose end is unknown."""
         return {
             at: max(0, self.ends[at].log_end - offset)
             for at, offset in self.committed.get(group, {}).items()
@@ -51,7 +51,7 @@ class Sample(Struct, frozen=True, kw_only=True):
 
 
 async def sample(admin: AsyncAdmin, at_s: float, monotonic_s: float) -> Sample:
-    """Never raises a StreamlogError: what could not be had is missing, and `state.missing` says why."""
+    """Never raises a StreamlogError: parts that could not be read are missing, and `state.missing` has the errors."""
     state = await read_cluster_state(admin)
     if state.cluster is None:
         return Sample(at_s=at_s, monotonic_s=monotonic_s, state=state)
@@ -70,7 +70,7 @@ async def sample(admin: AsyncAdmin, at_s: float, monotonic_s: float) -> Sample:
 
 
 def ends_of(state: ClusterState) -> dict[TopicPartition, PartitionEnd]:
-    """From the log directories of the nodes that lead."""
+    """From the log directories of the leaders."""
     leaders: dict[TopicPartition, BrokerId] = {
         TopicPartition(topic.name, one.partition): one.leader
         for topic in state.topics
@@ -87,7 +87,7 @@ def ends_of(state: ClusterState) -> dict[TopicPartition, PartitionEnd]:
 
 
 async def _committed(admin: AsyncAdmin, groups: Sequence[str]) -> dict[str, dict[TopicPartition, int]]:
-    """Of groups that answered."""
+    """Of groups whose coordinator answered."""
     slots = asyncio.Semaphore(GROUPS_AT_ONCE)
     found: dict[str, dict[TopicPartition, int]] = {}
 

@@ -1,4 +1,4 @@
-"""Samples the cluster for as long as the console runs, and keeps the history. What the pages show comes from here."""
+"""Samples the cluster while the console runs, and keeps the history. The pages read their data from it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INTERVAL_S: Final = 5.0
 STORED_EACH_S: Final = 10.0
 CLEANED_EACH_S: Final = 600.0
 RATE_OVER: Final = 3
-"""Samples that a rate spans: a rate over one interval jumps with the moment at which each node answered."""
+"""Samples that a rate spans: over a single interval it would vary with the moment at which each node answered."""
 
 
 class ClusterSampler:
@@ -34,16 +34,16 @@ class ClusterSampler:
         self._stored: Sample | None = None
         self._cleaned_s = time.monotonic()
         self._listeners: dict[object, Callable[[], None]] = {}
-        self.history_problem = ""  # why nothing is kept now; empty: it is
+        self.history_problem = ""  # why the history cannot be written; empty: it can
 
     @property
     def latest(self) -> Sample | None:
-        """None before the first one."""
+        """None before the first sample."""
         return self._samples[-1] if self._samples else None
 
     @property
     def _earlier(self) -> Sample | None:
-        """What rates are measured from; None: there is only one sample, or the cluster was gone meanwhile."""
+        """The sample that rates are measured from; None: there is only one with an answer of the cluster."""
         known = [one for one in self._samples if one.state.cluster is not None]
         return known[0] if len(known) > 1 else None
 
@@ -66,7 +66,7 @@ class ClusterSampler:
             await asyncio.sleep(max(0.0, INTERVAL_S - (time.monotonic() - began_s)))
 
     async def refresh(self) -> None:
-        """Look now; also called when a person has changed something."""
+        """Samples now; also called after a user's change."""
         now = await sample(self.admin, time.time(), time.monotonic())
         self._samples.append(now)
         if self._stored is None or now.monotonic_s - self._stored.monotonic_s >= STORED_EACH_S - INTERVAL_S / 2:

@@ -1,8 +1,7 @@
-"""The console's HTTP server: pages for whoever is on this machine.
+"""The console's HTTP server, for users of this machine.
 
-There are no users yet, so it listens on loopback alone. A browser on this machine also runs pages of strangers:
-requests whose Host is not this server's (DNS rebinding), or whose Origin is another one (a page elsewhere that opens
-our websocket), are refused.
+It has no authentication, so it listens on loopback only. A browser on this machine also runs other sites' pages:
+requests with another Host (DNS rebinding) or another Origin (a site that opens our websocket) are refused.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from streamlog.console.history import SampleHistory
 HOST: Final = "127.0.0.1"
 CALL_MS: Final = 10_000
 UNREACHABLE_S: Final = 3.0
-"""When no node answers for so long, the page says so."""
+"""The page reports an unreachable cluster when no node has answered for this time."""
 HISTORY_FILE: Final = "history.db"
 SECRET_FILE: Final = "session.key"
 _HEADERS: Final = (
@@ -49,7 +48,7 @@ Send = Callable[[Message], Awaitable[None]]
 def serve(
     settings: Mapping[str, object], data: Path, database: str, port: int, on_ready: Callable[[str], None]
 ) -> None:
-    """Until a signal. `settings`: of the admin client. OSError where the port or the directory cannot be had;
+    """Runs until a signal. `settings`: of the admin client. OSError where the port or the directory cannot be used;
     HistoryError.
     """
     data.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -57,12 +56,12 @@ def serve(
     url = f"http://{HOST}:{listener.getsockname()[1]}/"
     history = SampleHistory.open(database or f"sqlite:///{(data / HISTORY_FILE).absolute()}")
     if history.moved_aside:
-        on_ready(f"The history was damaged and is kept as {history.moved_aside}; a new one was begun.")
+        on_ready(f"The history was corrupt and is kept as {history.moved_aside}; a new one was created.")
     app = _app(settings, data, history)
     config = uvicorn.Config(
         _OwnPagesOnly(app, url), log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=1
     )
-    on_ready(f"Console: {url} (Ctrl-C ends it)")
+    on_ready(f"Console: {url} (Ctrl-C stops it)")
     uvicorn.Server(config).run(sockets=[listener])
 
 
@@ -96,7 +95,7 @@ def _app(settings: Mapping[str, object], data: Path, history: SampleHistory) -> 
 
 
 def _secret(path: Path) -> str:
-    """Signs the cookie that remembers a browser's light or dark. OSError."""
+    """The key that signs the cookie with a browser's colour scheme. OSError."""
     if not path.exists():
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as file:
@@ -137,7 +136,7 @@ async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
         await send({"type": "websocket.close", "code": 1008})
         return
-    body = b"The console answers on its own address only.\n"
+    body = b"The console accepts requests to its own address only.\n"
     headers = [(b"content-type", b"text/plain"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": 403, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -1,4 +1,4 @@
-"""Asks a cluster for what its health depends on. What cannot be had is part of the answer, not an error."""
+"""Reads the state that a cluster's health depends on. Parts that cannot be read are listed in it, not raised."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ T = TypeVar("T")
 
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 TOPICS_AT_ONCE: Final = 500
-"""Whose configs are asked for in one request."""
+"""Topics whose configs are read in one request."""
 
 
 class ClusterState(Struct, frozen=True, kw_only=True):
-    """At one moment, as far as it could be had."""
+    """The state at one moment, as far as it could be read."""
 
     cluster: ClusterDescription | None
     topics: Sequence[TopicDescription] = ()  # internal ones included
     min_insync_replicas: Mapping[str, int] = field(default_factory=dict)  # by topic, bounded by its replicas
     log_dirs: Sequence[NodeLogDirs] = ()
     hanging: Sequence[OpenTransaction] = ()
-    missing: Mapping[str, StreamlogError] = field(default_factory=dict)  # what could not be asked, and why
+    missing: Mapping[str, StreamlogError] = field(default_factory=dict)  # parts that could not be read -> the error
 
 
 async def read_cluster_state(admin: AsyncAdmin) -> ClusterState:
-    """Never raises a StreamlogError: a cluster that does not answer is a state too."""
+    """Never raises a StreamlogError: a cluster that does not answer is a state as well."""
     missing: dict[str, StreamlogError] = {}
     cluster = await _part("the cluster's description", admin.describe_cluster(), missing)
     if cluster is None:

@@ -1,7 +1,7 @@
-"""What is wrong with a cluster: each finding says what, why, and which command mends it. Pure.
+"""The problems of a cluster: each finding has the problem, its cause, and the command that repairs it. Pure.
 
-CRITICAL is what stops somebody from writing or reading now, or loses redundancy of the metadata; WARNING is what will
-become that if nobody acts. The worst come first. Many partitions with one cause are one finding.
+CRITICAL: clients cannot write or read now, or the metadata has lost redundancy. WARNING: it becomes critical if no one
+acts. Critical findings come first. Partitions with the same cause are one finding.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from streamlog.client.admin.values import ClusterDescription, NodeDescription, N
 from streamlog.monitor.cluster_state import ClusterState
 
 DISK_USABLE_MIN: Final = 0.1
-"""Of a file system: less is a warning."""
+"""Minimum share of free bytes of a file system; less is a warning."""
 VOTER_LAG_MAX: Final = 1_000
-"""Entries of the metadata log that a voter may be behind."""
+"""Maximum number of entries of the metadata log that a voter may be behind."""
 NAMED_MAX: Final = 5
-"""Partitions that a finding names; of the rest it gives the number."""
+"""Maximum number of partitions that a finding names; the others are counted."""
 
 
 class Severity(enum.Enum):
@@ -32,7 +32,7 @@ class HealthFinding(Struct, frozen=True, kw_only=True):
     """Sentences. `remedy`: what to do, with the command where there is one."""
 
     severity: Severity
-    subject: str  # what it is about: `node 2`, `orders-0`, `quorum`
+    subject: str  # `node 2`, `orders-0`, `quorum`
     problem: str
     cause: str
     remedy: str
@@ -42,7 +42,7 @@ Partitions = Sequence[tuple[str, PartitionDescription]]
 
 
 def findings_of(state: ClusterState) -> list[HealthFinding]:
-    """The worst first; empty: healthy."""
+    """Critical ones first; empty: healthy."""
     found = list(_all(state))
     return sorted(found, key=lambda one: one.severity is not Severity.CRITICAL)
 
@@ -56,7 +56,7 @@ def _all(state: ClusterState) -> Iterator[HealthFinding]:
             subject="cluster",
             problem="No node answers.",
             cause=_sentence(reason.message),
-            remedy="Start the nodes, or name one that runs with --bootstrap-server.",
+            remedy="Start the nodes, or give the address of a running one with --bootstrap-server.",
         )
         return
     yield from _quorum(cluster)
@@ -69,9 +69,9 @@ def _all(state: ClusterState) -> Iterator[HealthFinding]:
         yield HealthFinding(
             severity=Severity.WARNING,
             subject=what,
-            problem=f"Could not be asked: {what}.",
+            problem=f"The state of {what} is unknown: the request failed.",
             cause=_sentence(error.message),
-            remedy="Ask again in a moment: streamlogctl cluster health.",
+            remedy="Try again in a moment: streamlogctl cluster health.",
         )
 
 
@@ -81,8 +81,8 @@ def _quorum(cluster: ClusterDescription) -> Iterator[HealthFinding]:
             severity=Severity.CRITICAL,
             subject="quorum",
             problem="There is no active controller: nothing can be created, altered or elected.",
-            cause="No majority of the voters has elected a leader; what is shown of nodes may be out of date.",
-            remedy="Start the voters that are missing: streamlogctl cluster quorum.",
+            cause="No majority of the voters has elected a leader; the state of nodes shown here may be out of date.",
+            remedy="Start the voters that are down: streamlogctl cluster quorum.",
         )
     for voter in cluster.voters:
         if voter.match_index is not None and cluster.commit_index - voter.match_index > VOTER_LAG_MAX:
@@ -90,8 +90,8 @@ def _quorum(cluster: ClusterDescription) -> Iterator[HealthFinding]:
                 severity=Severity.WARNING,
                 subject=f"voter {voter.node_id}",
                 problem=f"Voter {voter.node_id} is {cluster.commit_index - voter.match_index} entries behind.",
-                cause="It is down, cut off, or its disk is slow; one more such voter may stop the metadata.",
-                remedy=f"See whether node {voter.node_id} ({voter.address}) runs, and what its log says.",
+                cause="It is down, disconnected, or its disk is slow; one more such voter may stop metadata changes.",
+                remedy=f"Check that node {voter.node_id} ({voter.address}) is running, and check its log.",
             )
 
 
@@ -100,9 +100,9 @@ def _node(node: NodeDescription) -> Iterator[HealthFinding]:
         yield HealthFinding(
             severity=Severity.CRITICAL if node.replica_count else Severity.WARNING,
             subject=f"node {node.node_id}",
-            problem=f"Node {node.node_id} ({node.address}) is fenced: it leads nothing and is in no ISR.",
-            cause="The controller does not hear from it: it is down, cut off, or has just started.",
-            remedy=f"Start it; where it runs, its log says why it is fenced. If it is gone for good: streamlogctl "
+            problem=f"Node {node.node_id} ({node.address}) is fenced: it leads no partition and is in no ISR.",
+            cause="The controller receives no heartbeats from it: it is down, disconnected, or has just started.",
+            remedy=f"Start it; if it is running, its log has the reason. If it is permanently lost: streamlogctl "
             f"cluster drain {node.node_id}, then unregister.",
         )
 
@@ -118,8 +118,8 @@ def _partitions(state: ClusterState, cluster: ClusterDescription) -> Iterator[He
             severity=Severity.CRITICAL,
             subject="partitions",
             problem=f"{_count(leaderless)} no leader, and can be neither written nor read: {_named(leaderless)}.",
-            cause=f"None of their in-sync or eligible replicas lives; they are on {_nodes(_absent(leaderless))}.",
-            remedy="Start these nodes. Where they are gone for good: streamlogctl partition elect --election-type "
+            cause=f"None of their in-sync or eligible replicas is active; they are on {_nodes(_absent(leaderless))}.",
+            remedy="Start these nodes. If they are permanently lost: streamlogctl partition elect --election-type "
             "unclean, which may lose records.",
         )
     if below:
@@ -129,7 +129,7 @@ def _partitions(state: ClusterState, cluster: ClusterDescription) -> Iterator[He
             problem=f"{_count(below)} fewer in-sync replicas than min.insync.replicas, and refuse acks=all: "
             f"{_named(below)}.",
             cause=_why_out_of_sync(below, cluster),
-            remedy="Start the nodes that are missing: streamlogctl topic describe --under-min-isr-partitions.",
+            remedy="Start the nodes that are down: streamlogctl topic describe --under-min-isr-partitions.",
         )
     if lacking:
         yield HealthFinding(
@@ -137,7 +137,7 @@ def _partitions(state: ClusterState, cluster: ClusterDescription) -> Iterator[He
             subject="partitions",
             problem=f"{_count(lacking)} a replica out of sync: {_named(lacking)}.",
             cause=_why_out_of_sync(lacking, cluster),
-            remedy="Start the nodes that are missing, or wait until they have caught up: streamlogctl topic describe "
+            remedy="Start the nodes that are down, or wait until they have caught up: streamlogctl topic describe "
             "--under-replicated-partitions.",
         )
 
@@ -148,7 +148,7 @@ def _why_out_of_sync(partitions: Partitions, cluster: ClusterDescription) -> str
     down = sorted(absent - active)
     slow = sorted(absent & active)
     parts = [f"{_nodes(down)} not active"] if down else []
-    parts += [f"{_nodes(slow)} not caught up yet, or too slow"] if slow else []
+    parts += [f"{_nodes(slow)} not caught up, or too slow"] if slow else []
     return f"{' and '.join(parts)}."
 
 
@@ -161,8 +161,8 @@ def _disks(state: ClusterState) -> Iterator[HealthFinding]:
                     subject=f"node {node.node_id}",
                     problem=f"Log directory {directory.path} of node {node.node_id} is offline.",
                     cause=_sentence(directory.error.message),
-                    remedy="Replace the disk, empty the directory and start the node again: it copies its replicas "
-                    "from the others.",
+                    remedy="Replace the disk, empty the directory and restart the node: it copies its replicas from "
+                    "other nodes.",
                 )
             elif directory.usable_bytes is not None and directory.total_bytes:
                 usable = directory.usable_bytes / directory.total_bytes
@@ -171,7 +171,7 @@ def _disks(state: ClusterState) -> Iterator[HealthFinding]:
                         severity=Severity.WARNING,
                         subject=f"node {node.node_id}",
                         problem=f"{usable:.1%} of the disk of {directory.path} on node {node.node_id} is free.",
-                        cause="Records, or other programs, fill the disk; a full one takes the directory offline.",
+                        cause="Records, or other programs, fill the disk; a full disk takes the directory offline.",
                         remedy="Lower the retention of large topics (streamlogctl cluster log-dirs --replicas), or "
                         "move replicas away: streamlogctl partition reassign.",
                     )
@@ -183,9 +183,9 @@ def _transactions(state: ClusterState) -> Iterator[HealthFinding]:
         yield HealthFinding(
             severity=Severity.WARNING,
             subject="transactions",
-            problem=f"Transactions hang in {_listed(partitions)}: readers of committed records wait there.",
-            cause="Their coordinator does not know them any more, so nobody will end them.",
-            remedy="See them with streamlogctl transaction find-hanging, end them with streamlogctl transaction abort.",
+            problem=f"Hanging transactions in {_listed(partitions)}: read_committed consumers wait there.",
+            cause="Their coordinator has no state for them, so it will not end them.",
+            remedy="List them: streamlogctl transaction find-hanging; end them: streamlogctl transaction abort.",
         )
 
 

@@ -1,4 +1,4 @@
-"""What Spark finds by format("streamlog"): options checked, readers and writers made."""
+"""The data source of format("streamlog"): checks options, creates readers and writers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
 )
 
-from streamlog.spark.failures import StreamlogSparkError, told
+from streamlog.spark.failures import StreamlogSparkError, without_traceback
 from streamlog.spark.options import Options, Use
 from streamlog.spark.source.schema import checked_columns, ddl
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class DefaultSource(DataSource):
-    @told
+    @without_traceback
     def __init__(self, options: Mapping[str, str]) -> None:
         """OptionError."""
         super().__init__(options)
@@ -32,32 +32,32 @@ class DefaultSource(DataSource):
     def name(cls) -> str:
         return "streamlog"
 
-    @told
+    @without_traceback
     def schema(self) -> str:
         return ddl(headers=self._parsed.truth("includeHeaders"))
 
-    @told
+    @without_traceback
     def reader(self, schema: StructType) -> DataSourceReader:
         from streamlog.spark.source.batch_reader import BatchReader
 
         self._parsed.check_use(Use.BATCH, "a batch query")
         return BatchReader(self._parsed, self._columns(schema))
 
-    @told
+    @without_traceback
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from streamlog.spark.source.stream_reader import StreamReader
 
         self._parsed.check_use(Use.STREAM, "a stream")
         return StreamReader(self._parsed, self._columns(schema))
 
-    @told
+    @without_traceback
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from streamlog.spark.sink.writers import BatchSink
 
         self._check_sink(schema, overwrite, "a batch sink")
         return BatchSink(self._parsed)
 
-    @told
+    @without_traceback
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from streamlog.spark.sink.writers import StreamSink
 
@@ -69,7 +69,7 @@ class DefaultSource(DataSource):
 
         self._parsed.check_use(Use.SINK, what)
         if overwrite:
-            raise StreamlogSparkError("a log is appended to, never overwritten: use mode append")
+            raise StreamlogSparkError("a topic cannot be overwritten: use mode append")
         check_schema(_fields(schema), self._parsed.get("topic"))
 
     def _columns(self, schema: StructType) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
-"""How a failure reaches whoever wrote the query: one sentence, not a traceback.
+"""Errors for the author of a query: one sentence instead of a traceback.
 
-Python code of a data source runs in processes that Spark starts; what they raise is shown at the driver with the
-traceback of that process. Of an error that its reader can do something about, an option or a cluster that does not
-answer, only the sentence is of use. `told` is put around everything that Spark calls, and leaves just that.
+The Python code of a data source runs in processes that Spark starts; the driver shows their exceptions with the
+traceback of that process. Where the user can do something about the error (an option, a cluster that does not answer),
+only the message matters. `without_traceback` decorates all functions that Spark calls.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from streamlog.errors import (
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# pyspark's own name: a worker that has it sends the last line of an exception alone.
+# Read by pyspark: a worker with this variable sends only the last line of an exception.
 _HIDE: Final = "SPARK_HIDE_TRACEBACK"
 
 _REMEDIES: Final[dict[type[StreamlogError], str]] = {
-    BrokerNotAvailableError: "see that the nodes run and streamlog.bootstrap.servers names them",
-    NetworkError: "see that the nodes run and streamlog.bootstrap.servers names them",
-    RequestTimedOutError: "see that the nodes run and streamlog.bootstrap.servers names them",
-    CorruptBatchError: "with option streamlog.on.corrupt.batch=skip the query goes on without such batches",
-    UnknownTopicOrPartitionError: "see what there is with 'streamlogctl topic list'",
+    BrokerNotAvailableError: "check that the nodes are running and streamlog.bootstrap.servers has their addresses",
+    NetworkError: "check that the nodes are running and streamlog.bootstrap.servers has their addresses",
+    RequestTimedOutError: "check that the nodes are running and streamlog.bootstrap.servers has their addresses",
+    CorruptBatchError: "to skip such batches, set option streamlog.on.corrupt.batch=skip",
+    UnknownTopicOrPartitionError: "list the topics with 'streamlogctl topic list'",
 }
 
 
 class StreamlogSparkError(Exception):
-    """One sentence for whoever wrote the query."""
+    """An error whose message is for the author of the query."""
 
 
 class OptionError(StreamlogSparkError):
-    """Of an option, which it names."""
+    """An invalid option."""
 
     def __init__(self, option: str, reason: str) -> None:
         super().__init__(f"option {option}: {reason}")
@@ -53,18 +53,18 @@ class OptionError(StreamlogSparkError):
 
 
 class DataLossError(StreamlogSparkError):
-    """Records that were to be read are not there any more, and failOnDataLoss is true."""
+    """Records to be read were deleted, and failOnDataLoss is true."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"{what}; with failOnDataLoss=false the query goes on without them")
+        super().__init__(f"{what}; to skip the lost records, set failOnDataLoss=false")
 
     def __reduce__(self) -> tuple[Callable[[str], StreamlogSparkError], tuple[str]]:
         return StreamlogSparkError, (str(self),)
 
 
 @contextmanager
-def telling() -> Iterator[None]:
-    """StreamlogSparkError in the place of StreamlogError; of both, Spark shows the sentence alone."""
+def hiding_tracebacks() -> Iterator[None]:
+    """Raises StreamlogError as StreamlogSparkError; Spark shows only the message of both."""
     try:
         yield
     except StreamlogSparkError:
@@ -75,19 +75,19 @@ def telling() -> Iterator[None]:
         raise StreamlogSparkError(sentence(error)) from None
 
 
-def told(function: Callable[P, T]) -> Callable[P, T]:
-    """As `telling`, around a function."""
+def without_traceback(function: Callable[P, T]) -> Callable[P, T]:
+    """As `hiding_tracebacks`, around a function."""
 
     @functools.wraps(function)
     def called(*args: P.args, **kwargs: P.kwargs) -> T:
-        with telling():
+        with hiding_tracebacks():
             return function(*args, **kwargs)
 
     return called
 
 
 def sentence(error: StreamlogError) -> str:
-    """What is wrong, and what to do."""
+    """The error's message, and what to do."""
     message = error.message.rstrip(".")
     if "transaction.two.phase.commit.enable" in message:
         return f"{message}: writing exactly once needs transaction.two.phase.commit.enable=true on all nodes"

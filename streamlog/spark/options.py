@@ -1,13 +1,13 @@
-"""Options of format("streamlog"), as one table: what there is, what each may be, who has a use for it.
+"""Options of format("streamlog"), as one table: names, values, and where each applies.
 
-    text by name --Options.parse--> Options(known names, valid values, nothing contradictory)
+    text by name --Options.parse--> Options(known names, valid values, no contradictions)
 
-Names are those of format("kafka"), in any case. What is not known, not valid, or of no use together with another one
-is refused when the source is made, which is at `load()`; what a batch query may do and a stream may not (and the other
-way round) is refused when it is known which of them it is, before anything is read. Pure.
+Names are those of format("kafka"), case-insensitive. Unknown, invalid and contradictory options are refused when the
+source is created, at `load()`; options that do not apply to a stream, or to a batch query, as soon as the kind of query
+is known, before anything is read. Pure.
 
-`streamlog.NAME` is a setting NAME of the clients (docs/configuration.md); `kafka.bootstrap.servers` is understood for
-`streamlog.bootstrap.servers`, so that a query for Kafka runs as it stands.
+`streamlog.NAME` is the client setting NAME (docs/configuration.md); `kafka.bootstrap.servers` is accepted for
+`streamlog.bootstrap.servers`, so that a query for Kafka runs unchanged.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from streamlog.spark.failures import OptionError
 
 
 class Use(Flag):
-    """Who has a use for an option."""
+    """Where an option applies."""
 
     STREAM = auto()
     BATCH = auto()
@@ -39,15 +39,15 @@ class Use(Flag):
 class Option(Struct, frozen=True, kw_only=True):
     name: str
     use: Use
-    parse: Callable[[str], object]  # ValueError, with what it must be
-    default: str  # as docs/spark.md tells it
+    parse: Callable[[str], object]  # ValueError with the reason
+    default: str  # as in docs/spark.md
     doc: str
 
 
 def _count(minimum: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
         if not re.fullmatch(r"[0-9]{1,18}", text.strip()) or int(text) < minimum:
-            raise ValueError(f"must be a whole number from {minimum} on")
+            raise ValueError(f"must be a whole number of at least {minimum}")
         return int(text)
 
     return parse
@@ -81,7 +81,7 @@ def _pattern(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except re.error as error:
-        raise ValueError(f"is no regular expression: {error}") from None
+        raise ValueError(f"is not a regular expression: {error}") from None
 
 
 def _name(text: str) -> str:
@@ -100,7 +100,7 @@ def _object(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise ValueError(f"is no JSON: {error}") from None
+        raise ValueError(f"is not valid JSON: {error}") from None
     if not isinstance(found, dict) or not found:
         raise ValueError('must be a JSON object such as {"topic": {"0": 23}}')
     return found
@@ -124,11 +124,11 @@ def _by_partition(minimum: int) -> Callable[[str], dict[str, dict[int, int]]]:
         found: dict[str, dict[int, int]] = {}
         for topic, offsets in _object(text).items():
             if not isinstance(offsets, dict) or not offsets:
-                raise ValueError(f'of topic {topic} must be partitions with numbers, such as {{"0": 23}}')
+                raise ValueError(f'for topic {topic} must be an object of partitions, such as {{"0": 23}}')
             for partition, number in offsets.items():
                 valid = isinstance(number, int) and not isinstance(number, bool) and number >= minimum
                 if not partition.isdecimal() or not valid:
-                    raise ValueError(f"of topic {topic}, partition {partition} must be a number from {minimum} on")
+                    raise ValueError(f"for topic {topic}, partition {partition} must be a number of at least {minimum}")
                 found.setdefault(topic, {})[int(partition)] = number
         return found
 
@@ -155,71 +155,71 @@ def _strategy(text: str) -> str:
 _TABLE: Final = (
     Option(name="subscribe", use=Use.READ, parse=_topics, default="", doc="Topics to read, separated by commas."),
     Option(name="subscribePattern", use=Use.READ, parse=_pattern, default="",
-           doc="A regular expression: all topics that match as a whole, those that come later too."),
+           doc="A regular expression that matches whole names of topics, also of topics created later."),
     Option(name="assign", use=Use.READ, parse=_assignment, default="",
            doc='Partitions to read, as JSON: {"orders": [0, 1]}.'),
     Option(name="startingOffsets", use=Use.READ, parse=_place, default="latest (stream), earliest (batch)",
-           doc='Where to begin: earliest, latest (stream), or JSON {"orders": {"0": 23, "1": -2}}; -2 is earliest, -1 '
-               "latest. Of a stream, for its first start alone: later on its checkpoint says."),
+           doc='Where to start: earliest, latest (stream), or JSON {"orders": {"0": 23, "1": -2}}; -2 is earliest, -1 '
+               "latest. For a stream, only at its first start: later it resumes from its checkpoint."),
     Option(name="startingTimestamp", use=Use.READ, parse=_count(0), default="",
-           doc="Begin with the first record of this time (ms since 1970) or later. Goes before the other two."),
+           doc="Start at the first record of this time (ms since 1970) or later. Overrides the other two."),
     Option(name="startingOffsetsByTimestamp", use=Use.READ, parse=_by_partition(0), default="",
-           doc='A time for each partition: {"orders": {"0": 1763733600000}}. Goes before startingOffsets.'),
+           doc='A time for each partition: {"orders": {"0": 1763733600000}}. Overrides startingOffsets.'),
     Option(name="startingOffsetsByTimestampStrategy", use=Use.READ, parse=_strategy, default="error",
-           doc="Where a partition has no record of that time or later: error, or latest: begin at its end."),
+           doc="Where a partition has no record of that time or later: error, or latest: start at its end."),
     Option(name="endingOffsets", use=Use.BATCH, parse=_place, default="latest",
            doc="Where to end, exclusive: latest, or JSON of offsets; -1 is latest."),
     Option(name="endingTimestamp", use=Use.BATCH, parse=_count(0), default="",
-           doc="End before the first record of this time or later. Goes before the other two."),
+           doc="End before the first record of this time or later. Overrides the other two."),
     Option(name="endingOffsetsByTimestamp", use=Use.BATCH, parse=_by_partition(0), default="",
-           doc="A time for each partition. Goes before endingOffsets."),
+           doc="A time for each partition. Overrides endingOffsets."),
     Option(name="failOnDataLoss", use=Use.READ, parse=_truth, default="true",
-           doc="Whether the query fails where records that it should read are gone: deleted by retention, a topic "
-               "deleted, a log truncated. false: it goes on without them, and says so in its log."),
+           doc="Whether the query fails where records to be read were lost: deleted by retention or with their topic, "
+               "or truncated. false: they are skipped, and a warning is logged."),
     Option(name="maxOffsetsPerTrigger", use=Use.STREAM, parse=_count(1), default="",
-           doc="So many offsets in a micro-batch at most, shared among partitions by what they have."),
+           doc="Maximum number of offsets in a micro-batch, in proportion to the partitions' backlogs."),
     Option(name="maxBytesPerTrigger", use=Use.STREAM, parse=_count(1), default="",
-           doc="So many bytes in a micro-batch, about: by the mean size that records of the partition have on disk."),
+           doc="Approximate maximum size of a micro-batch, by the mean size of the topics' records on disk."),
     Option(name="minOffsetsPerTrigger", use=Use.STREAM, parse=_count(1), default="",
-           doc="Wait until so many are there, or maxTriggerDelay is over."),
+           doc="Wait until there are so many offsets, or until maxTriggerDelay has passed."),
     Option(name="maxTriggerDelay", use=Use.STREAM, parse=_duration_ms, default="15m",
-           doc="How long minOffsetsPerTrigger may hold back what is there."),
+           doc="How long minOffsetsPerTrigger may delay a micro-batch."),
     Option(name="minPartitions", use=Use.READ, parse=_count(1), default="",
-           doc="So many tasks at least: large ranges are split by offset, small ones go together"
-               " (8 MB or 100,000 records a task) only as far as that leaves so many."),
+           doc="Minimum number of tasks: large ranges are split by offset; small ones are combined"
+               " (to 8 MB or 100,000 records a task) down to this number."),
     Option(name="maxRecordsPerPartition", use=Use.READ, parse=_count(1), default="",
-           doc="So many offsets in a task at most; none go together then."),
+           doc="Maximum number of offsets in a task; ranges are not combined then."),
     Option(name="includeHeaders", use=Use.READ, parse=_truth, default="false",
            doc="Whether there is a column headers: array<struct<key: string, value: binary>>."),
     Option(name="topic", use=Use.SINK, parse=_name, default="",
-           doc="Where rows are written; goes before a column topic."),
+           doc="The topic to write to; overrides column topic."),
     Option(name="includeTimestamp", use=Use.SINK, parse=_truth, default="false",
-           doc="Whether a column timestamp becomes the records' time. false: the time of writing."),
+           doc="Whether column timestamp becomes the records' timestamp. false: the time of writing."),
     Option(name="sinkId", use=Use.SINK, parse=_sink_id, default="the query's id (stream)",
-           doc="Of a batch: a name under which it is written once, however often it is run again."),
+           doc="For a batch: a name under which it is written once, however often it is run."),
 )  # fmt: skip
 
 TABLE: Final[Mapping[str, Option]] = {option.name.lower(): option for option in _TABLE}
-# Spark puts these among the options; they are its own.
+# Spark's own options, which it passes on.
 _SPARKS: Final = frozenset({"checkpointlocation", "queryname"})
 _PREFIX: Final = "streamlog."
 _SERVERS: Final = "bootstrap.servers"
 _KAFKA_SERVERS: Final = "kafka.bootstrap.servers"
 _SUBSCRIPTIONS: Final = ("subscribe", "subscribePattern", "assign")
-# What a user may not set, and why.
+# Settings that a user cannot set, and why.
 _FIXED: Final = {
     "group.id": "the query keeps its own offsets, in its checkpoint",
     "auto.offset.reset": "use startingOffsets",
     "enable.auto.commit": "the query keeps its own offsets, in its checkpoint",
     "transactional.id": "the sink names its transactions",
-    "transaction.two.phase.commit.enable": "the sink says so",
+    "transaction.two.phase.commit.enable": "the sink sets it",
     "enable.idempotence": "the sink is always idempotent",
     "acks": "the sink always writes with acks=all",
 }
 
 
 class Options:
-    """Valid options. Immutable; small, for it travels to every task."""
+    """Valid options. Immutable; sent to every task."""
 
     def __init__(self, values: Mapping[str, object], client: Mapping[str, str]) -> None:
         self._values = dict(values)
@@ -227,7 +227,7 @@ class Options:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Options:
-        """OptionError for the first that is wrong, in the table's order."""
+        """OptionError for the first invalid one, in the table's order."""
         texts = {name.lower(): str(text) for name, text in given.items() if name.lower() not in _SPARKS}
         client = _client_settings(texts)
         values: dict[str, object] = {}
@@ -247,7 +247,7 @@ class Options:
         return name in self._values
 
     def get(self, name: str) -> Any:
-        """None where it was not given."""
+        """None: not given."""
         return self._values.get(name)
 
     def number(self, name: str) -> int | None:
@@ -258,17 +258,17 @@ class Options:
         return bool(self._values.get(name, TABLE[name.lower()].default == "true"))
 
     def check_use(self, use: Use, what: str) -> None:
-        """OptionError for an option that means nothing to it; `what` it is, for the message."""
+        """OptionError for an option that does not apply. `what`: the kind of query, for the message."""
         for name in self._values:
             option = TABLE[name.lower()]
             if not option.use & use:
-                raise OptionError(name, f"has no meaning for {what}")
+                raise OptionError(name, f"does not apply to {what}")
         if use is Use.SINK:
             return
         if not any(name in self._values for name in _SUBSCRIPTIONS):
-            raise OptionError("subscribe", "is missing: say what to read by subscribe, subscribePattern or assign")
+            raise OptionError("subscribe", "is missing: give one of subscribe, subscribePattern, assign")
         if use is Use.BATCH and self._values.get("startingOffsets") == "latest":
-            raise OptionError("startingOffsets", "of a batch cannot be latest: it would read nothing")
+            raise OptionError("startingOffsets", "cannot be latest for a batch: it would read nothing")
         if use is Use.BATCH and self._values.get("endingOffsets") == "earliest":
             raise OptionError("endingOffsets", "cannot be earliest: it would read nothing")
         if use is Use.BATCH:
@@ -278,11 +278,11 @@ class Options:
         for name, number, word in (("startingOffsets", -1, "latest"), ("endingOffsets", -2, "earliest")):
             offsets = self._values.get(name)
             if isinstance(offsets, dict) and any(number in one.values() for one in offsets.values()):
-                raise OptionError(name, f"of a batch cannot be {number} ({word}): it would read nothing")
+                raise OptionError(name, f"cannot be {number} ({word}) for a batch: it would read nothing")
 
 
 def _client_settings(texts: dict[str, str]) -> dict[str, str]:
-    """Takes them out of the texts."""
+    """Removes the settings of clients from `texts`."""
     if _KAFKA_SERVERS in texts:
         servers = texts.pop(_KAFKA_SERVERS)
         if texts.setdefault(_PREFIX + _SERVERS, servers) != servers:
@@ -290,12 +290,12 @@ def _client_settings(texts: dict[str, str]) -> dict[str, str]:
     client = {name: texts.pop(name) for name in list(texts) if name.startswith(_PREFIX)}
     client = {name.removeprefix(_PREFIX): text for name, text in client.items()}
     if not client.get(_SERVERS, "").strip():
-        raise OptionError("streamlog.bootstrap.servers", "is missing: the nodes' addresses, host:port,...")
+        raise OptionError("streamlog.bootstrap.servers", "is missing: give addresses of nodes, host:port,...")
     for name in client:
         if name in _FIXED:
-            raise OptionError(_PREFIX + name, f"is not for you to set: {_FIXED[name]}")
+            raise OptionError(_PREFIX + name, f"cannot be set: {_FIXED[name]}")
         if not any(table.get(name) for table in (CONSUMER, PRODUCER, ADMIN)):
-            raise OptionError(_PREFIX + name, "is no setting of clients; see docs/configuration.md")
+            raise OptionError(_PREFIX + name, "is not a setting of clients; see docs/configuration.md")
     for table, load in ((CONSUMER, load_consumer), (PRODUCER, load_producer), (ADMIN, load_admin)):
         try:
             load(settings_for(table, client))
@@ -306,7 +306,7 @@ def _client_settings(texts: dict[str, str]) -> dict[str, str]:
 
 
 def settings_for(table: Any, client: Mapping[str, str]) -> dict[str, str]:
-    """Those that a client of this table knows."""
+    """The settings that a client of this table knows."""
     return {name: text for name, text in client.items() if table.get(name)}
 
 
@@ -319,19 +319,19 @@ def _check_together(values: Mapping[str, object]) -> None:
         ("startingOffsetsByTimestampStrategy", ("startingTimestamp", "startingOffsetsByTimestamp")),
     ):
         if name in values and not any(one in values for one in partner):
-            raise OptionError(name, f"means nothing without {' or '.join(partner)}")
+            raise OptionError(name, f"has no effect without {' or '.join(partner)}")
     least, most = values.get("minOffsetsPerTrigger"), values.get("maxOffsetsPerTrigger")
     if isinstance(least, int) and isinstance(most, int) and least > most:
-        raise OptionError("minOffsetsPerTrigger", f"{least} is more than maxOffsetsPerTrigger={most}")
+        raise OptionError("minOffsetsPerTrigger", f"{least} exceeds maxOffsetsPerTrigger={most}")
     if "maxOffsetsPerTrigger" in values and "maxBytesPerTrigger" in values:
         raise OptionError("maxBytesPerTrigger", "contradicts maxOffsetsPerTrigger: give one of them")
 
 
 def _unknown(name: str) -> str:
     if name == "path":
-        return "there are no paths here: say what to read by subscribe, subscribePattern or assign"
+        return "is not supported: give one of subscribe, subscribePattern, assign"
     if name.startswith("kafka."):
-        return f"settings of clients begin with streamlog., as in streamlog.{name.removeprefix('kafka.')}"
+        return f"is not known: settings of clients start with streamlog., as streamlog.{name.removeprefix('kafka.')}"
     near = difflib.get_close_matches(name[:100], TABLE, n=1)
     guess = f"; did you mean {TABLE[near[0]].name}?" if near else ""
     return f"is not known{guess}"

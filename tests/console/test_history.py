@@ -30,7 +30,7 @@ def test_a_level_stretch_costs_two_points_and_is_read_as_one(tmp_path: Path) -> 
     assert history.read(("group.lag", "nobody"), 0, 2000) == []
 
 
-def test_a_time_in_which_nobody_looked_is_a_gap(tmp_path: Path) -> None:
+def test_a_time_without_samples_is_a_gap(tmp_path: Path) -> None:
     history = opened(tmp_path)
     for at_s in (1000, 1010, 1200, 1210):
         history.write(at_s, {LAG: 5})

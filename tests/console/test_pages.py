@@ -177,7 +177,7 @@ def test_what_goes_wrong_is_seen_without_a_reload_and_what_comes_back_too(page: 
 
 
 def test_history_outlives_the_console(browser: Any, cluster: LocalCluster, tmp_path: Path) -> None:
-    from streamlog.console.history import LOOKED, SampleHistory
+    from streamlog.console.history import SAMPLED, SampleHistory
 
     database = f"sqlite:///{tmp_path / 'history.db'}"
     for _ in range(2):
@@ -188,7 +188,7 @@ def test_history_outlives_the_console(browser: Any, cluster: LocalCluster, tmp_p
             found.close()
         history = SampleHistory.open(database)
         assert not history.moved_aside
-        assert history.read(LOOKED, time.time() - 600, time.time() + 10)
+        assert history.read(SAMPLED, time.time() - 600, time.time() + 10)
         history.close()
 
 

@@ -117,7 +117,7 @@ def test_partitions_of_one_kind_are_one_finding_and_the_worst_come_first() -> No
     dead = cluster(node(1), node(2, NodeState.FENCED), node(3), held=(5000,))
     problems = found(state(dead, topic("a", (1, 3), (1,), ()), topic("b", *[(3, 1)] * 7)))
     assert problems == [
-        (Severity.CRITICAL, "Node 2 (h:9092) is fenced: it leads nothing and is in no ISR."),
+        (Severity.CRITICAL, "Node 2 (h:9092) is fenced: it leads no partition and is in no ISR."),
         (Severity.CRITICAL, "1 partition has no leader, and can be neither written nor read: a-2."),
         (
             Severity.CRITICAL,
@@ -132,7 +132,7 @@ def test_the_cause_names_who_is_missing() -> None:
     [_, finding] = findings_of(state(dead, topic("a", (1,), replicas=(1, 2))))
     assert finding.cause == "node 2 not active."
     [_, finding] = findings_of(state(dead, topic("a", (1,), replicas=(1, 2, 3))))
-    assert finding.cause == "node 2 not active and node 3 not caught up yet, or too slow."
+    assert finding.cause == "node 2 not active and node 3 not caught up, or too slow."
 
 
 def test_the_quorum() -> None:
@@ -172,8 +172,8 @@ def test_hanging_transactions_and_what_could_not_be_asked() -> None:
     )
     missing = {"log directories": RequestTimedOutError("node 2 was not heard from")}
     assert found(state(cluster(held=(5000,)), hanging=(hanging,), missing=missing)) == [
-        (Severity.WARNING, "Transactions hang in t-0: readers of committed records wait there."),
-        (Severity.WARNING, "Could not be asked: log directories."),
+        (Severity.WARNING, "Hanging transactions in t-0: read_committed consumers wait there."),
+        (Severity.WARNING, "The state of log directories is unknown: the request failed."),
     ]
 
 

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.spark
 
 DAY_MS = 86_400_000
 OLD = 24_000
-HINT = "with failOnDataLoss=false the query goes on without them"
+HINT = "to skip the lost records, set failOnDataLoss=false"
 
 
 class Kept:
@@ -94,7 +94,7 @@ def test_a_stream_that_starts_again_after_a_trim(
     kept.forget(25)
     with pytest.raises(StreamingQueryException) as caught:
         run()
-    assert f"{kept.name}-0: offsets 10 to 24 are gone; {HINT}" in str(caught.value)
+    assert f"{kept.name}-0: offsets 10 to 24 were deleted; {HINT}" in str(caught.value)
     run(failOnDataLoss="false")
     assert numbers(spark.read.parquet(str(tmp_path / "out"))) == [*range(10), *range(25, 30)]
     kept.write(30, old=False)
@@ -110,7 +110,7 @@ def test_a_batch_that_begins_before_the_log(kept: Kept, load: Callable[..., Data
     starts = {"startingOffsets": json.dumps({kept.name: {"0": 5}})}
     with pytest.raises(PySparkException) as caught:
         load(**starts).collect()
-    assert f"{kept.name}-0: offsets 5 to 19 are gone; {HINT}" in str(caught.value)
+    assert f"{kept.name}-0: offsets 5 to 19 were deleted; {HINT}" in str(caught.value)
     assert "Traceback" not in str(caught.value)
     assert numbers(load(**starts, failOnDataLoss="false")) == [*range(20, 30)]
 

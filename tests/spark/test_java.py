@@ -34,7 +34,7 @@ def test_the_machines_java_is_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", ["11.0.2", "1.8.0_292"])
 def test_an_old_java_is_refused(tmp_path: Path, version: str) -> None:
     a_java(tmp_path, version)
-    with pytest.raises(StreamlogSparkError, match=r"is Java (11|8), and Spark needs 17"):
+    with pytest.raises(StreamlogSparkError, match=r"is Java (11|8), but Spark needs 17"):
         java.ensure_java({"JAVA_HOME": str(tmp_path)})
 
 

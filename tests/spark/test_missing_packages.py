@@ -17,7 +17,7 @@ from tests.spark.records import write
 
 pytestmark = [pytest.mark.spark, pytest.mark.process]
 
-ANYWHERE = "Error: Spark finds no data source streamlog: pip install 'streamlog[spark]' into the Python that"
+ANYWHERE = "Error: Spark does not find data source streamlog: pip install 'streamlog[spark]' into the Python of"
 ON_EXECUTORS = "Error: archive: Python on an executor has no package "
 
 

@@ -56,9 +56,9 @@ def test_settings_that_are_refused(given: dict[str, str], message: str) -> None:
         (
             "An error occurred while calling o47.load.\n: org.apache.spark.SparkClassNotFoundException:"
             " [DATA_SOURCE_NOT_FOUND] Failed to find the data source: streamlog. Make sure ...",
-            "Spark finds no data source streamlog: pip install",
+            "Spark does not find data source streamlog: pip install",
         ),
-        ("Job aborted: Python worker exited unexpectedly (crashed)", "Python on an executor ends at once"),
+        ("Job aborted: Python worker exited unexpectedly (crashed)", "Python on an executor exits immediately"),
         (
             "X\n[PATH_NOT_FOUND] Path does not exist: file:/x. SQLSTATE\n at java",
             "[PATH_NOT_FOUND] Path does not exist",
@@ -66,7 +66,7 @@ def test_settings_that_are_refused(given: dict[str, str], message: str) -> None:
         (
             "An error occurred while calling o4.load.\n: java.lang.IllegalStateException: Cannot call methods on a"
             " stopped SparkContext.\nThis stopped SparkContext was created at:",
-            "Spark has stopped: see that the master which",
+            "Spark has stopped: check that the master in",
         ),
         ("something else\nat line 2", "something else"),
     ],

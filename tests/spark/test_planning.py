@@ -63,7 +63,7 @@ def test_the_nearest_option_goes_first() -> None:
 
 
 def test_a_time_after_the_last_record() -> None:
-    with pytest.raises(OptionError, match="orders-0 has no record of the time 5000") as caught:
+    with pytest.raises(OptionError, match="orders-0 has no record with timestamp 5000") as caught:
         starts(startingTimestamp="5000")
     assert caught.value.option == "startingTimestamp"
     assert starts(startingTimestamp="5000", startingOffsetsByTimestampStrategy="latest") == {P0: 100, P1: 101}
@@ -91,15 +91,15 @@ def test_what_is_gone_is_told() -> None:
     assert (found.losses, found.begin) == ((), {})
 
     trimmed = settled({P0: Offset(3), P1: Offset(0)}, bounds)
-    assert trimmed.losses == ("orders-0: offsets 3 to 4 are gone",)
+    assert trimmed.losses == ("orders-0: offsets 3 to 4 were deleted",)
     assert trimmed.start == {P0: 5, P1: 0}
 
     shorter = settled({P0: Offset(60), P1: Offset(0)}, bounds)
-    assert shorter.losses == ("orders-0 ends at 50 now, and had been read up to 60",)
+    assert shorter.losses == ("orders-0 now ends at 50, but was read up to 60",)
     assert shorter.start[P0] == 50
 
     deleted = settled({P0: Offset(5), P1: Offset(0), P2: Offset(7)}, bounds)
-    assert deleted.losses == ("orders-2 is gone, and with it what came after offset 7",)
+    assert deleted.losses == ("orders-2 was deleted, with all records from offset 7 on",)
     assert P2 not in deleted.start
 
 
@@ -109,7 +109,7 @@ def test_a_partition_that_comes_begins_at_its_first_record() -> None:
     assert found.begin == {P1: 0}
     assert found.losses == ()
     late = settled({}, {P1: Bounds(Offset(2), Offset(3))})
-    assert late.losses == ("orders-1 is new, and its first 2 offsets are gone already",)
+    assert late.losses == ("orders-1 is new, and its first 2 offsets were already deleted",)
 
 
 waiting = st.dictionaries(st.builds(tp, st.integers(0, 12)), st.integers(0, 10_000), max_size=12)

@@ -77,7 +77,7 @@ def test_a_batch_that_cannot_be_decoded_is_an_error_or_no_rows() -> None:
             list(assembled.add(bad, 9))
         said = sentence(caught.value)
         assert said.startswith("orders-3: the batch at offset 0 cannot be decoded: gzip: ")
-        assert said.endswith("with option streamlog.on.corrupt.batch=skip the query goes on without such batches")
+        assert said.endswith("to skip such batches, set option streamlog.on.corrupt.batch=skip")
 
 
 def test_a_batch_is_bounded_and_small_ones_are_put_together() -> None:

@@ -127,11 +127,11 @@ def test_a_failed_job_leaves_nothing(
     ("row", "options", "message"),
     [
         ("'x' AS value", {}, "option topic: is missing"),
-        ("'x' AS other", {"topic": "t"}, "schema: there is no column value"),
+        ("'x' AS other", {"topic": "t"}, "schema: column value is missing"),
         ("1 AS value", {"topic": "t"}, "schema: column value is int"),
         ("'x' AS value", {"topic": "no-such-topic"}, "topic 'no-such-topic' does not exist"),
         ("'x' AS value, CAST(NULL AS string) AS topic", {}, "a row has no topic"),
-        ("'x' AS value", {"topic": "t", "subscribe": "t"}, "option subscribe: has no meaning for a batch sink"),
+        ("'x' AS value", {"topic": "t", "subscribe": "t"}, "option subscribe: does not apply to a batch sink"),
     ],
 )
 def test_what_is_wrong_is_told_in_a_sentence(

@@ -171,7 +171,7 @@ def test_what_somebody_aborted_is_not_committed_in_part(
     run = make("r1")
     writers = run.stage_all(0)
     cluster.with_admin(lambda admin: admin.abort_transaction(writers[0].transactional_id))
-    with pytest.raises(StreamlogSparkError, match="aborted before it was committed"):
+    with pytest.raises(StreamlogSparkError, match="were aborted before the commit"):
         run.driver.commit(0, writers)
     run.driver.abort(0, writers)
     assert still_open(cluster, topic) == []
@@ -188,7 +188,7 @@ def test_a_decided_transaction_that_somebody_aborts_is_told(
         first.driver.commit(0, writers)
     cluster.with_admin(lambda admin: admin.abort_transaction(writers[1].transactional_id))
     second = make("r2")
-    with pytest.raises(StreamlogSparkError, match="a part of its micro-batch is missing"):
+    with pytest.raises(StreamlogSparkError, match="a part of its micro-batch is lost"):
         second.driver.commit(0, second.stage_all(0))
 
 
@@ -275,7 +275,7 @@ def test_random_histories(cluster: InProcessCluster, topic: str, make: Callable[
 def test_a_state_is_what_it_was_written_as() -> None:
     state = SinkState(owner="r2", retired=("r0", "r1"), batch=7, writers=(TaskTransaction("spark-sink/s/r2/1", 5, 6),))
     assert SinkState.from_bytes(state.to_bytes()) == state
-    with pytest.raises(StreamlogSparkError, match="holds something else"):
+    with pytest.raises(StreamlogSparkError, match="has an invalid record"):
         SinkState.from_bytes(b"x")
 
 

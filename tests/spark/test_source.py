@@ -117,13 +117,13 @@ def test_aborted_records_are_not_read_unless_they_are_asked_for(
     [
         ({"subscribe": "no-such-topic"}, "option subscribe: there is no topic no-such-topic"),
         ({"startingOffset": "earliest"}, "option startingoffset: is not known; did you mean startingOffsets?"),
-        ({"startingOffsets": "latest"}, "option startingOffsets: of a batch cannot be latest"),
+        ({"startingOffsets": "latest"}, "option startingOffsets: cannot be latest for a batch"),
         (
             {"streamlog.bootstrap.servers": "127.0.0.1:1", "streamlog.default.api.timeout.ms": "500"},
-            "see that the nodes run and streamlog.bootstrap.servers names them",
+            "check that the nodes are running and streamlog.bootstrap.servers",
         ),
         ({"schema": "value string"}, "schema: column value is binary, not string"),
-        ({"schema": "headers array<struct<key:string,value:binary>>"}, "is there with includeHeaders=true"),
+        ({"schema": "headers array<struct<key:string,value:binary>>"}, "needs option includeHeaders=true"),
     ],
 )
 def test_what_is_wrong_is_told_in_a_sentence(
@@ -207,7 +207,7 @@ def test_partitions_that_come_and_topics_that_come_and_go(
     cluster.with_admin(lambda admin: admin.delete_topic(other))
     write(servers, topic, [b"d"])
     query = start(load(stream=True, **options), tmp_path)
-    with pytest.raises(StreamingQueryException, match=f"{other}-0 is gone"):
+    with pytest.raises(StreamingQueryException, match=f"{other}-0 was deleted"):
         query.awaitTermination()
     start(load(stream=True, **options, failOnDataLoss="false"), tmp_path).awaitTermination()
     assert values(spark, tmp_path) == [b"a", b"b", b"c", b"d"]

@@ -178,4 +178,4 @@ def _members(found: GroupDescription) -> None:
         ("epoch", "Epoch"),
         ("partitions", "Partitions"),
     )
-    table(columns, rows, key="member", empty="Nobody is in the group now.")
+    table(columns, rows, key="member", empty="The group has no members now.")

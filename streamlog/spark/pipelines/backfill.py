@@ -1,8 +1,8 @@
-"""Parquet into a topic: what `archive` has written, or any files with a column value.
+"""Parquet into a topic: files of `archive`, or any files with a column value.
 
-Each file is written once, and files that come while it runs are taken up; with trigger=available-now, the default, it
-ends when all that are there are done. Keys, values, headers and, unless times=new, timestamps stay; records go to
-partitions by their keys. Rows of a file may be written by several tasks at a time, so their order is not kept.
+Each file is written once, also files that are added while it runs; with trigger=available-now, the default, it ends
+when all existing files are written. Keys, values, headers and, unless times=new, timestamps are kept; partitions are
+chosen by key. Several tasks may write rows of one file, so their order is not kept.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.errors import AnalysisException
 
 from streamlog.spark.failures import OptionError, StreamlogSparkError
-from streamlog.spark.pipelines.queries import begun
+from streamlog.spark.pipelines.queries import start_query
 from streamlog.spark.pipelines.settings import AVAILABLE_NOW, COMMON, PipelineSetting, PipelineSettings
 from streamlog.spark.sink.task import SINK_COLUMNS
 
@@ -28,8 +28,8 @@ SETTINGS: Final = (
         "trigger", AVAILABLE_NOW, "available-now: end when all files are written; or the interval between scans."
     ),
     PipelineSetting("path", None, "The folder or URL of the Parquet files."),
-    PipelineSetting("topic", None, "Where to write."),
-    PipelineSetting("max.files.per.trigger", "100", "So many files in a micro-batch at most."),
+    PipelineSetting("topic", None, "The topic to write to."),
+    PipelineSetting("max.files.per.trigger", "100", "Maximum number of files in a micro-batch."),
     PipelineSetting("times", "kept", "kept: records keep the time of column timestamp; new: the time of writing."),
 )
 READS: Final = ""
@@ -55,4 +55,4 @@ def start(spark: SparkSession, settings: PipelineSettings) -> list[StreamingQuer
     writer = files.parquet(settings["path"]).select(*names).writeStream.format("streamlog")
     kept = str(settings["times"] == "kept").lower()
     writer = writer.options(**settings.clients, topic=settings["topic"], includeTimestamp=kept)
-    return [begun(spark, writer, settings, "backfill")]
+    return [start_query(spark, writer, settings, "backfill")]

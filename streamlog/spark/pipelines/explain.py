@@ -1,4 +1,4 @@
-"""Why a query has failed, in one sentence: out of what Spark says, which is long. Pure."""
+"""The reason of a failed query in one sentence, extracted from Spark's long messages. Pure."""
 
 from __future__ import annotations
 
@@ -16,33 +16,30 @@ _PACKAGES: Final = ("streamlog", "pyspark_streamlog", "pyarrow", "grpc", "numpy"
 
 
 def explanation(text: str, root: str = "") -> str:
-    """Of the text of an exception. `root`: that of what caused it all."""
+    """`text`: of the exception; `root`: of its root cause."""
     ours = _OURS.search(text)
     if ours:
         return ours[1].strip()
     missing = _MISSING.search(text)
     if missing and missing[1].split(".")[0] in _PACKAGES:
         return (
-            f"Python on an executor has no package {missing[1]}: pip install 'streamlog[spark]' there too,"
-            " into the Python that PYSPARK_PYTHON names"
+            f"Python on an executor has no package {missing[1]}: pip install 'streamlog[spark]' into the Python of"
+            " PYSPARK_PYTHON there"
         )
     if _UNKNOWN.search(text):
         return (
-            "Spark finds no data source streamlog: pip install 'streamlog[spark]' into the Python that"
-            " PYSPARK_DRIVER_PYTHON names, or else PYSPARK_PYTHON"
+            "Spark does not find data source streamlog: pip install 'streamlog[spark]' into the Python of"
+            " PYSPARK_DRIVER_PYTHON, or of PYSPARK_PYTHON where that is not set"
         )
     if "Python worker exited unexpectedly" in text or "Cannot run program" in text:
         return (
-            "Python on an executor ends at once: see that 'streamlog[spark]' is installed into the Python that"
-            " PYSPARK_PYTHON names"
+            "Python on an executor exits immediately: check that 'streamlog[spark]' is installed in the Python of"
+            " PYSPARK_PYTHON"
         )
     if "Multiple streaming queries are concurrently using" in text or "Concurrent update to the" in text:
-        return "another run of this pipeline uses the same checkpoint: stop it first"
+        return "another run of this pipeline uses the same checkpoint: stop that one first"
     if "stopped SparkContext" in text:
-        return (
-            "Spark has stopped: see that the master which spark.master names answers, and what it says of this"
-            " application"
-        )
+        return "Spark has stopped: check that the master in spark.master is reachable, and its log for this application"
     condition = _CONDITION.search(text)
     said = condition[0] if condition else _first_line(_CALLING.sub("", text))
     cause = _first_line(root)

@@ -1,12 +1,12 @@
-"""Lines of logs, counted: by window of time, level and component; to a topic, to Parquet, or to both.
+"""Counts log lines by time window, level and component, into a topic, Parquet, or both.
 
     "2026-11-21T14:59:11.407 INFO  [SocketServer] ..." -> (time, INFO, SocketServer) -> counts of a window
-    window is over, and the watermark past it: one record, one row, once
+    window closed by the watermark: one record, one row, once
 
-For lines of other programs there is a setting, `line.pattern`. A line that it does not find anything in counts by the
-time of its record, as level UNKNOWN. A window is told when the lines that have been seen are `watermark` beyond its
-end; what comes later than that is left out, as the progress tells. The topic and the Parquet files are two queries,
-each with its own place in the checkpoint, so one may be behind the other.
+`line.pattern` is for lines of other formats. A line that does not match is counted by the timestamp of its record, with
+level UNKNOWN. The counts of a window are written when lines are `watermark` past its end; later lines are dropped, and
+counted in the progress. The topic and the Parquet files are two queries with a checkpoint each, so one may be behind
+the other.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from streamlog.spark.failures import OptionError
-from streamlog.spark.pipelines.queries import begun, refusing
+from streamlog.spark.pipelines.queries import refusing, start_query
 from streamlog.spark.pipelines.settings import COMMON, PipelineSetting, PipelineSettings
 
 if TYPE_CHECKING:
@@ -29,18 +29,18 @@ _GROUPS: Final = 3  # of it: time, level, component
 SETTINGS: Final = (
     *COMMON,
     PipelineSetting("topics", None, "Topics of log lines, separated by commas."),
-    PipelineSetting("starting.offsets", "earliest", "Where to begin at the first start: earliest or latest."),
+    PipelineSetting("starting.offsets", "earliest", "Where to start at the first run: earliest or latest."),
     PipelineSetting(
         "line.pattern",
         _LINE,
-        "A regular expression, as Java has them, whose first three groups find a line's time, level and component.",
+        "A regular expression of Java whose first three groups match a line's time, level and component.",
     ),
     PipelineSetting(
         "time.format",
         "",
-        "How the time is written, as Spark's datetime patterns have it: yy/MM/dd HH:mm:ss. Empty: ISO 8601.",
+        "The format of the time, one of Spark's datetime patterns: yy/MM/dd HH:mm:ss. Empty: ISO 8601.",
     ),
-    PipelineSetting("window", "1 minute", "How long a window is."),
+    PipelineSetting("window", "1 minute", "The length of a window."),
     PipelineSetting("watermark", "10 minutes", "How late a line may be."),
     PipelineSetting("out.topic", "", "A topic for the counts, as JSON."),
     PipelineSetting("out.path", "", "A folder or URL for the counts, as Parquet by day."),
@@ -50,7 +50,7 @@ WRITES: Final = "out.topic"
 
 
 def parsed(lines: DataFrame, pattern: str = _LINE, time_format: str = "") -> DataFrame:
-    """time, level, component of each."""
+    """Columns time, level, component."""
     text = F.col("value").cast("string")
     time = _time(F.regexp_extract(text, pattern, 1), time_format)
     return lines.select(
@@ -61,21 +61,21 @@ def parsed(lines: DataFrame, pattern: str = _LINE, time_format: str = "") -> Dat
 
 
 def _time(text: Column, time_format: str) -> Column:
-    """Null where it is none."""
+    """Null where it does not match."""
     if time_format:
         return F.try_to_timestamp(text, F.lit(time_format))
     return F.try_to_timestamp(F.regexp_replace(text, ",", "."))
 
 
 def check(spark: SparkSession, settings: PipelineSettings) -> None:
-    """OptionError for what Spark would refuse later, some of it at the first line."""
+    """OptionError for settings that Spark would refuse later, some of them only at the first line."""
     pattern, time_format = settings["line.pattern"], settings["time.format"]
     window, watermark = settings["window"], settings["watermark"]
     one = spark.range(1).select(F.current_timestamp().alias("time"))
-    with refusing("line.pattern", f"is no regular expression with {_GROUPS} groups: {pattern}"):
-        # Nothing is found as well, so that the group is looked for.
+    with refusing("line.pattern", f"is not a regular expression with {_GROUPS} groups: {pattern}"):
+        # The pattern also matches an empty line, so that the group is evaluated.
         one.select(F.regexp_extract(F.lit(""), f"{pattern}|", _GROUPS)).collect()
-    with refusing("time.format", f"is none of Spark's datetime patterns: {time_format}"):
+    with refusing("time.format", f"is not one of Spark's datetime patterns: {time_format}"):
         one.select(_time(F.lit("-"), time_format)).collect()
     with refusing("window", f"must be a duration such as 10 seconds, not {window}"):
         one.select(F.window("time", window))
@@ -93,7 +93,7 @@ def counts(events: DataFrame, window: str, watermark: str) -> DataFrame:
 def start(spark: SparkSession, settings: PipelineSettings) -> list[StreamingQuery]:
     """OptionError."""
     if not settings["out.topic"] and not settings["out.path"]:
-        raise OptionError("out.topic", "is missing, and out.path too: say where the counts go")
+        raise OptionError("out.topic", "is missing, as is out.path: give at least one of them")
     check(spark, settings)
     queries = []
     if settings["out.topic"]:
@@ -103,11 +103,11 @@ def start(spark: SparkSession, settings: PipelineSettings) -> list[StreamingQuer
         ]
         writer = _counted(spark, settings).select(*columns).writeStream.format("streamlog")
         writer = writer.options(**settings.clients, topic=settings["out.topic"])
-        queries.append(begun(spark, writer, settings, "counts-to-topic"))
+        queries.append(start_query(spark, writer, settings, "counts-to-topic"))
     if settings["out.path"]:
         dated = _counted(spark, settings).withColumn("date", F.to_date("start"))
         writer = dated.writeStream.format("parquet").option("path", settings["out.path"]).partitionBy("date")
-        queries.append(begun(spark, writer, settings, "counts-to-parquet"))
+        queries.append(start_query(spark, writer, settings, "counts-to-parquet"))
     return queries
 
 

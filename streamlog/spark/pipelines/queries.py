@@ -1,4 +1,4 @@
-"""What the queries of all pipelines have in common: append, a checkpoint of their own, the trigger."""
+"""Starts the queries of all pipelines: output mode append, a checkpoint each, the trigger."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def refusing(setting: str, reason: str) -> Iterator[None]:
-    """Around what Spark makes of one setting: what it refuses is an OptionError; what is wrong with itself is not."""
+    """Raises OptionError where Spark refuses the setting's value; Spark's other errors pass."""
     try:
         yield
     except PySparkException as error:
@@ -28,7 +28,7 @@ def refusing(setting: str, reason: str) -> Iterator[None]:
         raise OptionError(setting, reason) from None
 
 
-def begun(spark: SparkSession, writer: DataStreamWriter, settings: PipelineSettings, name: str) -> StreamingQuery:
+def start_query(spark: SparkSession, writer: DataStreamWriter, settings: PipelineSettings, name: str) -> StreamingQuery:
     """OptionError."""
     folder = settings.checkpoint(name)
     write_plain_files(spark, folder)

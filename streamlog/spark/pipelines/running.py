@@ -1,11 +1,11 @@
-"""The life of a pipeline: checked, started, watched, stopped.
+"""Runs a pipeline: checks, starts, watches and stops it.
 
     settings --check: cluster, topics--> session --start--> queries run --SIGINT, SIGTERM--> stopped, exit 0
                                                              |-- all ended (available-now)--> done, exit 0
-                                                             '-- one failed --> the others are stopped, one sentence
+                                                             '-- one failed --> the others are stopped, error
 
-A stop interrupts the micro-batch that is being worked on; it is begun anew, with the same rows, at the next start. What
-fails from then on is not told: Spark may have been stopped by the same signal.
+A stop interrupts the current micro-batch, which is restarted with the same rows at the next start. Errors after a stop
+are not reported: Spark may have been stopped by the same signal.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-Tell = Callable[[str], None]
+Report = Callable[[str], None]
 
 _LOOK_S: Final = 0.2
-# Spark gives a Python process ten seconds to start, whatever else the machine does.
+# Spark's timeout for the start of a Python process is ten seconds, however busy the machine is.
 _SLOW: Final = "Python worker failed to connect back"
 _STARTS_MAX: Final = 4
 _UNREACHABLE_MS: Final = "5000"
 _GONE: Final = (
-    "Spark's Java process has ended: see what it said, and whether it had memory enough (spark.driver.memory)"
+    "Spark's Java process has ended: check its output, and whether it had enough memory (spark.driver.memory)"
 )
 
 
@@ -64,28 +64,28 @@ PIPELINES: Final = {
 
 
 def load(name: str) -> Any:
-    """Its module. StreamlogSparkError."""
+    """The pipeline's module. StreamlogSparkError."""
     if name not in PIPELINES:
-        raise StreamlogSparkError(f"there is no pipeline {name}; there are {', '.join(PIPELINES)}")
+        raise StreamlogSparkError(f"there is no pipeline {name}; the pipelines are {', '.join(PIPELINES)}")
     check_installed()
     return importlib.import_module(f"streamlog.spark.pipelines.{PIPELINES[name].module}")
 
 
-def run(name: str, given: Mapping[str, str], tell: Tell) -> None:
-    """Until it ends, or a signal stops it. `tell` gets lines about its progress. StreamlogSparkError."""
+def run(name: str, given: Mapping[str, str], report: Report) -> None:
+    """Runs it until it ends or a signal stops it. `report` gets lines of progress. StreamlogSparkError."""
     module = load(name)
     settings = PipelineSettings(module.SETTINGS, given)
     _check_cluster(settings, module)
     with _stop_signals() as stop:
         try:
             with _session(f"streamlog {name}", settings.spark) as session:
-                tell(f"{name}: running; Ctrl-C stops it, and it goes on from its checkpoint")
-                run_queries(lambda: module.start(session, settings), stop, tell)
+                report(f"{name}: running; Ctrl-C stops it, a restart resumes from its checkpoint")
+                run_queries(lambda: module.start(session, settings), stop, report)
         except StreamlogSparkError:
-            # Whoever stops a service signals all of its processes, so Spark's Java ends by itself, and queries fail.
+            # A service manager signals all processes of a service, so Spark's Java ends too, and queries fail.
             if not stop.is_set():
                 raise
-        tell(f"{name}: {'stopped' if stop.is_set() else 'done'}")
+        report(f"{name}: {'stopped' if stop.is_set() else 'done'}")
 
 
 @contextmanager
@@ -94,7 +94,7 @@ def _session(name: str, conf: Mapping[str, str]) -> Iterator[SparkSession]:
     from pyspark.logger import PySparkLogger
 
     logging.getLogger().addFilter(_is_not_of_py4j)
-    # They log exceptions that are about to be raised, with all of Java's stack.
+    # They log exceptions that are raised anyway, with Java's whole stack trace.
     loud = [PySparkLogger.getLogger(f"{kind}QueryContextLogger") for kind in ("DataFrame", "SQL")]
     for logger in loud:
         logger.disabled = True
@@ -106,7 +106,7 @@ def _session(name: str, conf: Mapping[str, str]) -> Iterator[SparkSession]:
             try:
                 _explained(session.stop)
             except StreamlogSparkError:
-                pass  # it has ended already, and that has been told
+                pass  # it has ended already, which was reported
     finally:
         logging.getLogger().removeFilter(_is_not_of_py4j)
         for logger in loud:
@@ -114,20 +114,20 @@ def _session(name: str, conf: Mapping[str, str]) -> Iterator[SparkSession]:
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
-    """It logs, with a traceback and under no name of its own, that Java has gone, before it raises just that."""
+    """py4j logs that Java has ended, with a traceback and on the root logger, before it raises the same error."""
     return record.module != "java_gateway"
 
 
-def run_queries(start: Callable[[], list[StreamingQuery]], stop: threading.Event, tell: Tell) -> None:
-    """Started again where Spark did not wait for a process that it had started: that is the machine's doing."""
+def run_queries(start: Callable[[], list[StreamingQuery]], stop: threading.Event, report: Report) -> None:
+    """Restarts the queries where Spark's timeout for the start of a process expired: the machine is busy."""
     for left in reversed(range(_STARTS_MAX)):
         try:
-            _explained(lambda: _watch(start(), stop, tell))
+            _explained(lambda: _watch(start(), stop, report))
             return
         except StreamlogSparkError as error:
             if not left or _SLOW not in str(error):
                 raise
-            tell(f"{error}: the machine is slow; starting again")
+            report(f"{error}: the machine is busy; restarting")
 
 
 @contextmanager
@@ -142,12 +142,12 @@ def _stop_signals() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def _watch(queries: list[StreamingQuery], stop: threading.Event, tell: Tell) -> None:
-    told: dict[str, int] = {}
+def _watch(queries: list[StreamingQuery], stop: threading.Event, report: Report) -> None:
+    reported: dict[str, int] = {}
     try:
         while not stop.is_set():
             for query in queries:
-                _tell_progress(query, told, tell)
+                _report_progress(query, reported, report)
                 if not query.isActive and (error := query.exception()) is not None:
                     raise StreamlogSparkError(f"{query.name}: {explanation(str(error), _root(error))}")
             if not any(query.isActive for query in queries):
@@ -156,16 +156,16 @@ def _watch(queries: list[StreamingQuery], stop: threading.Event, tell: Tell) -> 
     finally:
         for query in queries:
             query.stop()
-            _tell_progress(query, told, tell)
+            _report_progress(query, reported, report)
 
 
-def _tell_progress(query: StreamingQuery, told: dict[str, int], tell: Tell) -> None:
-    """Of the micro-batches since the last look, those that had rows."""
+def _report_progress(query: StreamingQuery, reported: dict[str, int], report: Report) -> None:
+    """Reports the micro-batches since the last call that had rows."""
     for one in query.recentProgress:
-        # An idle query tells progress without rows, under the number of the micro-batch that is still to come.
-        if one["numInputRows"] and one["batchId"] > told.get(query.name, -1):
-            told[query.name] = one["batchId"]
-            tell(progress_line(query.name, one))
+        # An idle query reports progress without rows, with the number of the next micro-batch.
+        if one["numInputRows"] and one["batchId"] > reported.get(query.name, -1):
+            reported[query.name] = one["batchId"]
+            report(progress_line(query.name, one))
 
 
 def progress_line(name: str, progress: Any) -> str:
@@ -177,7 +177,7 @@ def progress_line(name: str, progress: Any) -> str:
 
 
 def behind_of(source: Any) -> int:
-    """Offsets that its nodes had beyond the micro-batch's end."""
+    """Offsets between the micro-batch's end and the latest offsets."""
     import json
 
     try:
@@ -195,7 +195,7 @@ _ENDS: Final = ("latestOffset", "endOffset")
 
 
 def _explained(work: Callable[[], Any]) -> Any:
-    """StreamlogSparkError in the place of Spark's errors, those among them that pyspark has no class for."""
+    """Raises Spark's errors as StreamlogSparkError, including those without a pyspark class."""
     from py4j.protocol import Py4JError, Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -208,7 +208,7 @@ def _explained(work: Callable[[], Any]) -> Any:
 
 
 def _root(error: BaseException) -> str:
-    """The text of what caused it all, as far as pyspark keeps that; "" where nothing else did."""
+    """The text of the root cause, as far as pyspark keeps it; "" where there is none."""
     cause = error
     while (deeper := getattr(cause, "_cause", None)) is not None:
         cause = deeper
@@ -216,7 +216,7 @@ def _root(error: BaseException) -> str:
 
 
 def _check_cluster(settings: PipelineSettings, module: Any) -> None:
-    """Before Spark takes its seconds to start. StreamlogSparkError."""
+    """Fails early, since Spark takes seconds to start. StreamlogSparkError."""
     client = {name.removeprefix("streamlog."): text for name, text in settings.clients.items()}
     quick = {"default.api.timeout.ms": _UNREACHABLE_MS, "request.timeout.ms": _UNREACHABLE_MS}
     try:

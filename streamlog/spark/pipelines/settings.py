@@ -1,6 +1,6 @@
-"""PipelineSettings of pipelines: key=value, from a table; what is not known or missing is refused by name. Pure.
+"""Settings of pipelines: key=value, from a table; unknown and missing ones are refused. Pure.
 
-spark.*        of the session;     streamlog.*    of the clients;     anything else    the pipeline's own
+spark.*        of the session;     streamlog.*    of the clients;     others    the pipeline's own
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ COMMON: Final = (
     PipelineSetting(
         "trigger",
         "",
-        "When a micro-batch begins: empty, as soon as there is something; a duration such as 10 seconds; or"
-        " available-now: read what there is, and end.",
+        "When a micro-batch starts: empty: as soon as there are records; a duration such as 10 seconds; or"
+        " available-now: read all existing records, and end.",
     ),
-    PipelineSetting("max.offsets.per.trigger", "", "So many offsets in a micro-batch at most. Empty: all there are."),
+    PipelineSetting("max.offsets.per.trigger", "", "Maximum number of offsets in a micro-batch. Empty: no limit."),
 )
 _PASSED_ON: Final = ("spark.", "streamlog.")
 AVAILABLE_NOW: Final = "available-now"
 
 
 class PipelineSettings:
-    """Valid ones. `own[name]` is "" for what was not given and has no default."""
+    """Valid settings. `settings[name]` is "" where neither a value nor a default is given."""
 
     def __init__(self, table: Sequence[PipelineSetting], given: Mapping[str, str]) -> None:
         """OptionError."""
@@ -57,16 +57,16 @@ class PipelineSettings:
         return self._own[name]
 
     def list(self, name: str) -> list[str]:
-        """Of a,b,c."""
+        """The items of a,b,c."""
         return [one.strip() for one in self._own[name].split(",") if one.strip()]
 
     @property
     def clients(self) -> dict[str, str]:
-        """Options of format("streamlog") for the way to the cluster."""
+        """The options of format("streamlog") for the connection to the cluster."""
         return {**self._clients, "streamlog.bootstrap.servers": self["bootstrap.servers"]}
 
     def source(self, **more: str) -> dict[str, str]:
-        """Options of a source."""
+        """The options of a source."""
         limit = self._own.get("max.offsets.per.trigger", "")
         return {**self.clients, **({"maxOffsetsPerTrigger": limit} if limit else {}), **more}
 

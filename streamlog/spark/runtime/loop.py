@@ -1,7 +1,6 @@
-"""The event loop of a process of Spark's: one thread for all of its clients.
+"""The event loop of a Python process of Spark: one thread for all of its clients.
 
-Clients come and go with tasks and commits. Each would have a loop of its own, and grpc keeps telling loops that it has
-met of what happens, also when they are closed.
+Each task and commit creates clients. With a loop for each of them, grpc would go on sending events to closed loops.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ _threads: dict[int, LoopThread] = {}  # by process: a forked child has none of i
 
 
 def loop_thread() -> LoopThread:
-    """This process's; made at the first call."""
+    """This process's thread; started at the first call."""
     found = _threads.get(os.getpid())
     if found is None:
         found = _threads[os.getpid()] = LoopThread("streamlog-spark", shared=True)

@@ -1,7 +1,7 @@
-"""Spark's daemon of Python workers, without its traceback for each task in whose midst Java has gone.
+"""Spark's daemon of Python workers, without a traceback for each task whose Java process has ended.
 
-A pipeline that is stopped, or whose Java dies, has told so. There is nobody left who would take the task's result.
-`session` names this module to Spark (spark.python.daemon.module) where workers have the driver's Python.
+The pipeline has already reported the stop, or the failure of Java; the task's result is no longer needed. `session`
+gives this module to Spark (spark.python.daemon.module) where workers run the driver's Python.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _worker = daemon.worker
 
 
 def worker(sock: socket.socket, authenticated: bool) -> int:
-    """As Spark's own: runs one task; 0 where the process may be used again."""
+    """As Spark's own: runs one task; 0: the process can be reused."""
     try:
         code: int = _worker(sock, authenticated)
     except (BrokenPipeError, ConnectionResetError):

@@ -1,6 +1,6 @@
-"""A Spark session for our programs: with a Java, with this Python on the executors, and quiet.
+"""A Spark session for the pipelines: finds Java, uses this Python on executors, and reduces logging.
 
-Under spark-submit all that is there already, and left as it is.
+Under spark-submit all this is configured already, and not changed.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
-_MASTERS: Final = ("local", "spark://", "yarn", "k8s://")  # for others, Spark's Java ends with its stack
+_MASTERS: Final = ("local", "spark://", "yarn", "k8s://")  # for others, Spark fails with a Java stack trace
 _DEFAULTS: Final = {
     "spark.master": "local[*]",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # A small stream's shuffles; Spark's 200 are for tables. A checkpoint keeps what it began with.
+    # For the shuffles of small streams; Spark's 200 are for tables. A checkpoint keeps its first value.
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.session.timeZone": "UTC",
     # Over TCP, Spark sends a task's command and its input in two small writes, and the second waits 40 ms for the
@@ -33,7 +33,7 @@ _DEFAULTS: Final = {
     "spark.python.unix.domain.socket.enabled": "true",
 }
 _JAVA_OPTIONS: Final = "SPARK_SUBMIT_OPTS"
-"""Of the Java that pyspark starts. What a user's own settings say stands behind, and wins."""
+"""Options of the Java process that pyspark starts. The user's own follow ours, and win."""
 _QUIET: Final = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
 
 
@@ -41,22 +41,22 @@ def check_installed() -> None:
     """StreamlogSparkError."""
     missing = [name for name in ("pyspark", "pyarrow") if importlib.util.find_spec(name) is None]
     if missing:
-        raise StreamlogSparkError(f"{' and '.join(missing)} not installed here: pip install 'streamlog[spark]'")
+        raise StreamlogSparkError(f"{' and '.join(missing)} not installed: pip install 'streamlog[spark]'")
 
 
 def make_session(name: str, conf: Mapping[str, str]) -> SparkSession:
-    """`conf`: spark.*, before the defaults. OptionError, StreamlogSparkError."""
+    """`conf`: spark.*, overriding the defaults. OptionError, StreamlogSparkError."""
     check_installed()
     submitted = _SUBMITTED in os.environ
     settings = {**({} if submitted else _DEFAULTS), **conf}
     if not submitted:
         master = settings["spark.master"]
         if not master.startswith(_MASTERS):
-            raise OptionError("spark.master", f"is local[N], spark://host:port, yarn or k8s://..., not {master}")
+            raise OptionError("spark.master", f"must be local[N], spark://host:port, yarn or k8s://..., not {master}")
         ensure_java(os.environ)
         use_compiled_pyspark(os.environ, master)
-        # Of a data source that nobody has registered, Spark also starts executors' Python with what
-        # PYSPARK_DRIVER_PYTHON names, if there is any; so that is not set here.
+        # For a data source that is not registered explicitly, Spark starts also the executors' Python with
+        # PYSPARK_DRIVER_PYTHON, if it is set; so it is not set here.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         if master.partition("[")[0] == "local" and os.environ["PYSPARK_PYTHON"] == sys.executable:
             settings.setdefault("spark.python.daemon.module", "streamlog.spark.runtime.quiet_daemon")
@@ -72,4 +72,4 @@ def make_session(name: str, conf: Mapping[str, str]) -> SparkSession:
     try:
         return builder.getOrCreate()
     except PySparkException as error:
-        raise StreamlogSparkError(f"Spark does not start: {error}"[:500]) from None
+        raise StreamlogSparkError(f"Spark cannot be started: {error}"[:500]) from None

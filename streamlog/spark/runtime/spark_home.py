@@ -1,9 +1,9 @@
-"""A home for Spark whose Python is compiled.
+"""A SPARK_HOME with compiled Python code.
 
-Spark starts its Python processes with `$SPARK_HOME/python/lib/pyspark.zip` in front of everything. That archive has
-sources alone, so each process compiles pyspark anew, which a stream's source, a process of its own for each query, pays
-with one to two seconds before the first micro-batch. So our sessions run from a directory in the user's cache that is
-Spark's, by symbolic links, but for a folder in the place of the archive: in it is pyspark as pip has installed it.
+Spark starts its Python processes with `$SPARK_HOME/python/lib/pyspark.zip` first in the path. That archive has only
+sources, so each process recompiles pyspark; a stream's source, a new process for each query, takes one to two seconds
+for it. So our sessions run from a directory in the user's cache with symbolic links to Spark's, where a folder with
+pip's compiled pyspark replaces the archive.
 
     ~/.cache/streamlog/spark-<digest>/bin, jars, ...          -> site-packages/pyspark/bin, jars, ...
                                      /python/lib/pyspark.zip/pyspark -> site-packages/pyspark
@@ -24,13 +24,13 @@ HOME: Final = "SPARK_HOME"
 _PYTHON: Final = "python"
 _LIBRARY: Final = Path(_PYTHON, "lib")
 _ARCHIVE: Final = "pyspark.zip"
-# Others take what they send to their machines from the home.
+# Other masters copy files of SPARK_HOME to their machines.
 _MASTERS: Final = ("local", "spark:")
 
 
 def use_compiled_pyspark(environ: MutableMapping[str, str], master: str) -> None:
-    """Set SPARK_HOME for a session that is about to start. Nothing where somebody has chosen one, where there is no
-    such archive, or where the directory cannot be made.
+    """Sets SPARK_HOME for a session that is about to start, unless the user has set it, the archive does not exist, or
+    the directory cannot be created.
     """
     if HOME in environ or not master.startswith(_MASTERS):
         return
@@ -43,7 +43,7 @@ def use_compiled_pyspark(environ: MutableMapping[str, str], master: str) -> None
     try:
         environ[HOME] = str(_linked(installed, _cache(environ)))
     except OSError:
-        return  # slower, and right all the same
+        return  # slower, but correct
 
 
 def _cache(environ: MutableMapping[str, str]) -> Path:
@@ -52,7 +52,7 @@ def _cache(environ: MutableMapping[str, str]) -> Path:
 
 
 def _linked(installed: Path, cache: Path) -> Path:
-    """The directory for this installation, made where it is not there, or is not what it should be any more."""
+    """The directory for this installation; created unless it exists."""
     links = {Path(one.name): one for one in installed.iterdir() if one.is_dir() and one.name != _PYTHON}
     links |= {_LIBRARY / one.name: one for one in (installed / _LIBRARY).iterdir() if one.name != _ARCHIVE}
     links[_LIBRARY / _ARCHIVE / "pyspark"] = installed

@@ -1,14 +1,14 @@
-"""A sink's log: the last decision about it, in a compacted topic of the cluster, and one driver at a time.
+"""A sink's log: its last decision, in a compacted topic of the cluster. One driver at a time can write to it.
 
     open --InitProducerId fences every other driver of the sink--> read the last state --> decide --> decide ...
 
-A decision is one record, written in a transaction of the sink's own transactional id. Whoever opens the log ends, by
-that, what another driver had begun, so the state that is read afterwards is the last one for as long as nobody else
-opens the log; if somebody does, `decide` is refused. That is the compare-and-set that the protocol needs.
+A decision is one record, written in a transaction with the sink's own transactional id. Opening the log ends an open
+transaction of another driver, so the state read afterwards is the last one until another driver opens the log; then
+`decide` is refused. This is the compare-and-set that the protocol needs.
 
-Reading begins near the end and goes back further until a record of the sink is found, since the last is rarely far
-away. It goes up to the high watermark as it was after the opening, not merely to what is committed: another sink's
-driver may have died in the middle, and hold up what can be read for _DECISION_TIMEOUT_MS.
+Reading starts near the end and goes back until it finds a record of the sink, since the last one is rarely far away. It
+reads up to the high watermark at the time of opening, not only to the last stable offset: a failed driver of another
+sink can hold that back for _DECISION_TIMEOUT_MS.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from streamlog.spark.sink.state import SinkState, driver_id
 TOPIC: Final = "__spark_sinks"
 PARTITIONS: Final = 16
 _CONFIGS: Final = {"cleanup.policy": "compact", "segment.bytes": str(4 << 20), "min.cleanable.dirty.ratio": "0.1"}
-# A decision takes milliseconds; a driver that dies in the middle is aborted after this.
+# A decision takes milliseconds; that of a driver that fails in the middle is aborted after this.
 _DECISION_TIMEOUT_MS: Final = 10_000
-# How far back to look first, in records; twice as far each time.
+# How far back to search first, in records; doubled each time.
 _LOOK_BACK: Final = 64
 _FETCH_BYTES: Final = 1 << 20
 _READ_TIMEOUT_S: Final = 60.0
 
 
 class SinkLog:
-    """Of one sink, in one process. After any error it is of no use: close it, and open another."""
+    """Of one sink, in one process. After an error it cannot be used: close it, and open another."""
 
     def __init__(self, sink: str, client: Mapping[str, str]) -> None:
         """StreamlogError."""
@@ -61,23 +61,21 @@ class SinkLog:
             raise
 
     def decide(self, state: SinkState) -> None:
-        """Durable when it returns. StreamlogError: refused, since another driver has opened the log; or not known,
-        then whoever opens the log next finds out.
+        """Durable when it returns. StreamlogError: refused, since another driver has opened the log; or the outcome is
+        unknown, then the next driver that opens the log finds it.
         """
         data = state.to_bytes()
         try:
             sent = self._producer.send(TOPIC, data, key=self._sink.encode(), partition=int(self.partition.partition))
             sent.result()
         except StreamlogError as error:
-            raise StreamlogSparkError(
-                f"the decision about sink {self._sink} was not written: {error.message}"
-            ) from None
+            raise StreamlogSparkError(f"the decision of sink {self._sink} was not written: {error.message}") from None
         self._producer.commit_transaction()
         self.state = state
         self._producer.begin_transaction()
 
     def close(self) -> None:
-        """Idempotent. What is open has nothing in it."""
+        """Idempotent. The open transaction is empty."""
         self._producer.close(timeout_s=0)
 
     def _read(self) -> SinkState:
@@ -118,7 +116,7 @@ class SinkLog:
 
 
 def create_topic(client: Mapping[str, str]) -> None:
-    """Where it is not there yet. StreamlogError."""
+    """Unless it exists. StreamlogError."""
     with Admin(settings_for(ADMIN, client), thread=loop_thread()) as admin:
         try:
             admin.create_topic(TOPIC, partitions=PARTITIONS, configs=_CONFIGS)
@@ -126,5 +124,5 @@ def create_topic(client: Mapping[str, str]) -> None:
             count = len(admin.describe_topic(TOPIC).partitions)
             if count < PARTITIONS:
                 raise StreamlogSparkError(
-                    f"topic {TOPIC} has {count} partitions and must have {PARTITIONS}: it is not one of ours; delete it"
+                    f"topic {TOPIC} has {count} partitions instead of {PARTITIONS}: no sink has created it; delete it"
                 ) from None

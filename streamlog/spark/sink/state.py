@@ -1,8 +1,8 @@
-"""What is decided about a sink, and by which rules. Pure; `commit` has the protocol, with the reasons.
+"""The decisions of a sink, and their rules. Pure; `commit` has the protocol, with the reasons.
 
     SinkState --take over--> another run owns it --decide--> batch and writers --decide--> ...
 
-Durable in the sink's log, one record a decision, the last one counts.
+Durable in the sink's log: one record for each decision; the last one is the state.
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ from streamlog.spark.failures import StreamlogSparkError
 
 NO_BATCH: Final = -1
 PREFIX: Final = "spark-sink"
-# So many runs that are over are kept: a driver must sleep through that many restarts of its query to be taken for a
-# new one.
+# How many ended runs are kept: a driver that pauses during that many restarts of its query would count as a new one.
 RETIRED_MAX: Final = 256
 
 
 class TaskTransaction(Struct, frozen=True, order=True):
-    """A task's transaction: prepared, to be ended by whoever decides."""
+    """A task's prepared transaction, to be ended by the driver."""
 
     transactional_id: str
     producer_id: int
@@ -38,12 +37,12 @@ class TaskTransaction(Struct, frozen=True, order=True):
 
 
 class SinkState(Struct, frozen=True, kw_only=True):
-    """Of one sink. `batch` is the last that was decided, `writers` are its transactions: all of them committed, or to
-    be committed by whoever finds them open.
+    """Of one sink. `batch` is the last one decided, `writers` are its transactions: all are committed, or will be
+    committed by the run that finds them open.
     """
 
-    owner: str = ""  # the run that may decide; empty: none has yet
-    retired: tuple[str, ...] = ()  # runs that may not, the latest last; owner is not among them
+    owner: str = ""  # the run that may decide; empty: no run has decided yet
+    retired: tuple[str, ...] = ()  # runs that may not, the latest last; without owner
     batch: int = NO_BATCH
     writers: tuple[TaskTransaction, ...] = ()
 
@@ -64,7 +63,7 @@ class SinkState(Struct, frozen=True, kw_only=True):
                 writers=tuple(TaskTransaction(*row) for row in found["writers"]),
             )
         except (zlib.error, ValueError, KeyError, TypeError) as error:
-            raise StreamlogSparkError(f"the sink's log holds something else: {error!r}") from None
+            raise StreamlogSparkError(f"the sink's log has an invalid record: {error!r}") from None
 
 
 def transactional_id(sink: str, run: str, task: str) -> str:

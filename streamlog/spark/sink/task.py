@@ -1,9 +1,9 @@
-"""The sink on an executor: the rows of one task, in one transaction of its own, which it leaves to the driver.
+"""The sink on an executor: writes the rows of one task in one transaction, which the driver ends.
 
-    Arrow batches --by topic--> Producer in a transaction --prepare--> TaskTransaction, told to the driver
+    Arrow batches --by topic--> Producer in a transaction --prepare--> TaskTransaction, sent to the driver
                                   |-- an error: aborted here
 
-A task without rows opens none. What a killed task leaves open is the driver's to abort (`commit`).
+A task without rows opens none. The driver aborts the open transaction of a killed task (`commit`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# Kinds of columns by name, as Spark says them; the first is what is written, others are read as it.
+# Allowed types of columns, by name; the first is the type written, others are converted to it.
 SINK_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "key": ("binary", "string"),
     "value": ("binary", "string"),
@@ -38,17 +38,17 @@ SINK_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "timestamp": ("timestamp",),
     "headers": ("array<struct<key:string,value:binary>>",),
 }
-# Of a transaction without two-phase commit, where the options do not say: the longest that nodes allow by default.
+# Default timeout of a transaction without two-phase commit: the longest that nodes allow by default.
 _TIMEOUT_MS: Final = 900_000
-# Rows that become Python objects at once.
+# Rows that are converted to Python objects at a time.
 _SLICE_ROWS: Final = 16_384
 
 
 class SinkRules(Struct, frozen=True, kw_only=True):
-    """What the options say; travels to every task."""
+    """The options of the sink; sent to every task."""
 
     client: Mapping[str, str]
-    topic: str | None  # None: each row says
+    topic: str | None  # None: from column topic
     timestamps: bool
 
 
@@ -58,21 +58,21 @@ class TaskName(Struct, frozen=True, kw_only=True):
 
 
 def check_schema(fields: Sequence[tuple[str, str]], topic: str | None) -> None:
-    """Of (name, type) pairs. StreamlogSparkError, OptionError. Columns of other names are left out."""
+    """Of (name, type) pairs. StreamlogSparkError, OptionError. Other columns are ignored."""
     kinds = dict(fields)
     if "value" not in kinds:
-        raise StreamlogSparkError("schema: there is no column value; select one, such as to_json(struct(*)) AS value")
+        raise StreamlogSparkError("schema: column value is missing; add one, such as to_json(struct(*)) AS value")
     for name, allowed in SINK_COLUMNS.items():
         if name in kinds and kinds[name] not in allowed:
-            raise StreamlogSparkError(f"schema: column {name} is {kinds[name]}, and must be {' or '.join(allowed)}")
+            raise StreamlogSparkError(f"schema: column {name} is {kinds[name]}, must be {' or '.join(allowed)}")
     if topic is None and "topic" not in kinds:
-        raise OptionError("topic", "is missing, and there is no column topic: say where rows are written")
+        raise OptionError("topic", "is missing, and there is no column topic: give one of them")
 
 
 def write_rows(
     rules: SinkRules, name: TaskName, batches: Iterator[pa.RecordBatch]
 ) -> tuple[TaskTransaction | None, int]:
-    """Prepared, and how many rows; None where there was no row. StreamlogError, StreamlogSparkError."""
+    """The prepared transaction, and the number of rows; None: no rows. StreamlogError, StreamlogSparkError."""
     rows = 0
     producer: Producer | None = None
     try:
@@ -108,7 +108,7 @@ def _begun(rules: SinkRules, name: TaskName) -> Producer:
     try:
         producer.begin_transaction()
         if rules.topic is not None:
-            producer.partition_count(rules.topic)  # a topic that is not there is told at once
+            producer.partition_count(rules.topic)  # fails at once for an unknown topic
     except BaseException:
         producer.close(timeout_s=0)
         raise
@@ -116,7 +116,7 @@ def _begun(rules: SinkRules, name: TaskName) -> Producer:
 
 
 def _give_up(producer: Producer) -> None:
-    """What an abort may meet is of no interest beside what went wrong; the driver aborts what stays open."""
+    """An error of the abort is only logged, beside the original one; the driver aborts what stays open."""
     try:
         producer.abort_transaction()
     except StreamlogError as error:
@@ -145,7 +145,7 @@ def _send(rules: SinkRules, producer: Producer, batch: pa.RecordBatch) -> None:
 
 
 def _column(batch: pa.RecordBatch, name: str) -> list[Any] | None:
-    """None where there is none, or it has no value at all."""
+    """None: there is no such column, or all its values are null."""
     at = batch.schema.get_field_index(name)
     if at < 0 or batch.column(at).null_count == batch.num_rows:
         return None
@@ -169,7 +169,7 @@ def _bytes(batch: pa.RecordBatch, name: str) -> list[bytes | None] | None:
 def _topics(batch: pa.RecordBatch) -> list[str]:
     found = _column(batch, "topic")
     if found is None or None in found:
-        raise StreamlogSparkError("a row has no topic: its column is null, and option topic is not given")
+        raise StreamlogSparkError("a row has no topic: its column topic is null, and option topic is not given")
     return found
 
 

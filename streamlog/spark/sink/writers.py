@@ -1,7 +1,7 @@
-"""The sink as Spark sees it: writers of streams and of batches.
+"""The sink's interface to Spark: writers of streams and of batches.
 
-A stream's writer is made anew for every micro-batch and every commit, in processes of Spark's choosing; what a task and
-the driver must agree on (which sink, which run) comes from the task's local properties, and back with its message.
+Spark creates a stream's writer for each micro-batch and each commit, in any process; a task gets the sink and the run
+from its local properties, and sends them to the driver with its message.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from streamlog.client import Admin
 from streamlog.config.client_settings import ADMIN
 from streamlog.errors import StreamlogError
-from streamlog.spark.failures import StreamlogSparkError, sentence, telling, told
+from streamlog.spark.failures import StreamlogSparkError, hiding_tracebacks, sentence, without_traceback
 from streamlog.spark.options import Options, settings_for
 from streamlog.spark.runtime.loop import loop_thread
 from streamlog.spark.sink.commit import SinkDriver, abort_open, driver_of, forget, open_names
@@ -32,14 +32,14 @@ _log = logging.getLogger(__name__)
 
 _QUERY_ID: Final = "sql.streaming.queryId"
 _RUN_ID: Final = "spark.jobGroup.id"
-# A task's transactional id is used again after so many task attempts, so that coordinators do not remember one each.
+# A task's transactional id is reused after so many task attempts, to bound the state of coordinators.
 _NAMES: Final = 65_536
-_ONLY_BATCH: Final = 0  # of a batch query
+_ONLY_BATCH: Final = 0  # the batch number of a batch query
 
 
 @dataclass(frozen=True)
 class TaskCommitMessage(WriterCommitMessage):
-    """What a task tells the driver."""
+    """A task's message to the driver."""
 
     sink: str
     run: str
@@ -57,19 +57,17 @@ class StreamSink(DataSourceStreamArrowWriter):
         sink = self._sink or context.getLocalProperty(_QUERY_ID)
         run = context.getLocalProperty(_RUN_ID)
         if not sink or not run:
-            raise StreamlogSparkError(
-                "Spark does not tell its tasks which query they are of: pyspark 4.2 or newer does"
-            )
+            raise StreamlogSparkError("tasks cannot determine their query: pyspark 4.2 or newer is needed")
         return _write(self._rules, sink, run.replace("/", "-"), context, iterator, two_phase=True)
 
-    @told
+    @without_traceback
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         written = _written(messages)
         if written:
             with _driver(written[0], self._rules) as driver:
                 driver.commit(batchId, _writers(written))
 
-    @told
+    @without_traceback
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         written = _written(messages)
         if written:
@@ -78,9 +76,9 @@ class StreamSink(DataSourceStreamArrowWriter):
 
 
 class BatchSink(DataSourceArrowWriter):
-    """With sinkId as a stream with a single micro-batch. Without: what tasks left open is aborted at the end of the
-    job, or, if the driver dies, when its time is over (transaction.timeout.ms); if it dies while it commits, a part may
-    stay.
+    """With sinkId: as a stream with a single micro-batch. Without: open transactions of tasks are aborted at the end of
+    the job, or, if the driver fails, after transaction.timeout.ms; if it fails during the commit, a part may be
+    committed.
     """
 
     def __init__(self, options: Options) -> None:
@@ -92,7 +90,7 @@ class BatchSink(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return _write(self._rules, self._sink, self._run, _context(), iterator, two_phase=self._named)
 
-    @told
+    @without_traceback
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         written = _written(messages)
         if not self._named:
@@ -101,7 +99,7 @@ class BatchSink(DataSourceArrowWriter):
             with _driver(written[0], self._rules) as driver:
                 driver.commit(_ONLY_BATCH, _writers(written))
 
-    @told
+    @without_traceback
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         written = _written(messages)
         if not self._named:
@@ -122,19 +120,19 @@ class BatchSink(DataSourceArrowWriter):
                         raise StreamlogSparkError(
                             f"{done} of {len(_writers(written))} tasks' records were committed: {sentence(error)}"
                         ) from None
-                    _log.warning("%s was not aborted, and will be when its time is over: %s", one, error)
+                    _log.warning("%s was not aborted, and will be after its timeout: %s", one, error)
             self._abort_leftovers(admin)
 
     def _abort_leftovers(self, admin: Admin) -> None:
-        """Of attempts that were killed or overtaken: nobody else writes under this sink's name."""
+        """Of attempts that were killed or overtaken: no other query writes under this sink's name."""
         try:
             abort_open(admin, open_names(admin, self._sink))
         except StreamlogError as error:
-            _log.warning("what killed tasks left open is aborted when its time is over: %s", error)
+            _log.warning("open transactions of killed tasks will be aborted after their timeout: %s", error)
 
 
 class _driver:
-    """The sink's driver in this process; after an error it is made anew."""
+    """The sink's driver in this process; recreated after an error."""
 
     def __init__(self, written: TaskCommitMessage, rules: SinkRules) -> None:
         self._driver = driver_of(written.sink, written.run, rules.client)
@@ -157,7 +155,7 @@ def _write(
     two_phase: bool,
 ) -> TaskCommitMessage:
     task = str(context.taskAttemptId() % _NAMES)
-    with telling():
+    with hiding_tracebacks():
         name = TaskName(transactional_id=transactional_id(sink, run, task), two_phase=two_phase)
         writer, rows = write_rows(rules, name, batches)
     return TaskCommitMessage(sink, run, writer, rows)
@@ -170,12 +168,12 @@ def _rules(options: Options) -> SinkRules:
 def _context() -> TaskContext:
     context = TaskContext.get()
     if context is None:
-        raise StreamlogSparkError("the sink writes in tasks of Spark alone")
+        raise StreamlogSparkError("the sink can only write in a task of Spark")
     return context
 
 
 def _written(messages: Sequence[WriterCommitMessage | None]) -> list[TaskCommitMessage]:
-    """Without those of tasks that failed."""
+    """Those of tasks that did not fail."""
     return [one for one in messages if isinstance(one, TaskCommitMessage)]
 
 

@@ -1,4 +1,4 @@
-"""The batch reader: from startingOffsets to endingOffsets, as they are when the query is planned."""
+"""The batch reader: from startingOffsets to endingOffsets, resolved when the query is planned."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from streamlog.model import Offset, TopicPartition
-from streamlog.spark.failures import DataLossError, OptionError, told
+from streamlog.spark.failures import DataLossError, OptionError, without_traceback
 from streamlog.spark.options import Options
 from streamlog.spark.source.cluster_offsets import ClusterOffsets, consumer_settings
 from streamlog.spark.source.offsets import Offsets
@@ -28,7 +28,7 @@ class BatchReader(DataSourceReader):
         self._options = options
         self._columns = tuple(columns)
 
-    @told
+    @without_traceback
     def partitions(self) -> list[InputPartition]:
         cluster = ClusterOffsets(self._options)
         try:
@@ -56,7 +56,7 @@ class BatchReader(DataSourceReader):
         if found.losses and self._options.truth("failOnDataLoss"):
             raise DataLossError("; ".join(found.losses[:3]))
         for loss in found.losses:
-            _log.warning("%s; going on without, since failOnDataLoss is false", loss)
+            _log.warning("%s; these records are skipped, since failOnDataLoss is false", loss)
         return found.start, end
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -65,7 +65,7 @@ class BatchReader(DataSourceReader):
 
 
 def _check_ends(end: dict[TopicPartition, Offset], bounds: dict[TopicPartition, Bounds]) -> None:
-    """OptionError: a range that is promised must be there."""
+    """OptionError: a requested range must exist."""
     for one in sorted(end):
         if end[one] > bounds[one].latest:
-            raise OptionError("endingOffsets", f"{one} ends at {bounds[one].latest}, before {end[one]}")
+            raise OptionError("endingOffsets", f"{one} ends at {bounds[one].latest}, before the requested {end[one]}")

@@ -1,9 +1,9 @@
-"""What the driver asks of the cluster: which partitions there are, where they begin and end, and whether there is more.
+"""The driver's queries to the cluster: partitions, their first and end offsets, and a wait for new records.
 
-Two consumers, one for questions and one that waits. Spark asks an idle stream for its latest offset some 77 times a
-second; so instead of asking the nodes each time, the waiting one reads at the ends that are known, which is a stream
-to each node and no calls at all, and `wait_for_news` returns when the first batch arrives. What arrives is dropped;
-its buffer is as small as a consumer's can be.
+Two consumers: one for queries and one that waits. Spark asks an idle stream for its latest offset some 77 times a
+second. So instead of a call to the nodes each time, the waiting consumer fetches at the known end offsets, which is one
+stream to each node and no calls, and `wait_for_records` returns when the first batch arrives. The records are dropped;
+the consumer's buffer is as small as possible.
 
 One thread at a time. Nothing is durable.
 """
@@ -27,9 +27,9 @@ from streamlog.spark.runtime.loop import loop_thread
 from streamlog.spark.source.offsets import Offsets
 from streamlog.spark.source.planning import Bounds
 
-# The smallest that a consumer takes; a batch comes whole all the same.
+# The smallest value that a consumer accepts; a batch is always returned as a whole.
 _WATCH_BYTES: Final = "1024"
-# While a partition ends before what had been read of it: a new leader may not know its end yet.
+# Retries while a partition's end offset is before its read position: a new leader may not know its high watermark yet.
 _END_PATIENCE: Final = 10
 _END_PAUSE_S: Final = 0.2
 _MEAN_S: Final = 30.0
@@ -42,7 +42,7 @@ class _Mean(Struct, frozen=True):
 
 
 def consumer_settings(options: Options) -> dict[str, str]:
-    """read_committed, unless the options say otherwise."""
+    """read_committed, unless the options set another level."""
     given = {"isolation.level": "read_committed", **settings_for(CONSUMER, options.client)}
     return given | {"auto.offset.reset": "none", "enable.auto.commit": "false"}
 
@@ -75,10 +75,10 @@ class ClusterOffsets:
             self._admin = Admin(settings_for(ADMIN, self._options.client), thread=loop_thread())
         return self._admin
 
-    # What there is.
+    # Partitions.
 
     def partitions(self) -> tuple[TopicPartition, ...]:
-        """Of what is subscribed to, in order; without topics that there are not. StreamlogError."""
+        """The subscribed partitions, sorted; topics that do not exist are skipped. StreamlogError."""
         assigned: Mapping[str, tuple[int, ...]] | None = self._options.get("assign")
         found: list[TopicPartition] = []
         for topic in sorted(assigned) if assigned is not None else self._topics():
@@ -91,13 +91,15 @@ class ClusterOffsets:
         return tuple(sorted(found))
 
     def required_partitions(self) -> tuple[TopicPartition, ...]:
-        """As `partitions`, of a query that begins: what it names must be there. OptionError."""
+        """As `partitions`, for a query that starts: topics and partitions that it names must exist. OptionError."""
         found = self.partitions()
         topics = {one.topic for one in found}
         for name in ("subscribe", "assign"):
             for topic in self._options.get(name) or ():
                 if topic not in topics:
-                    raise OptionError(name, f"there is no topic {topic}; 'streamlogctl topic list' shows what there is")
+                    raise OptionError(
+                        name, f"there is no topic {topic}; list the topics with 'streamlogctl topic list'"
+                    )
         assigned: Mapping[str, tuple[int, ...]] = self._options.get("assign") or {}
         for topic, numbers in assigned.items():
             for number in numbers:
@@ -113,7 +115,7 @@ class ClusterOffsets:
         return sorted(one.name for one in listed if pattern.fullmatch(one.name))
 
     def mean_bytes(self, topics: Iterable[str]) -> float | None:
-        """That an offset takes on disk, as of the last half minute; None: there is nothing to tell it by."""
+        """The mean size of an offset on disk, cached for half a minute; None: unknown, the topics are empty."""
         wanted, now = frozenset(topics), time.monotonic()
         if self._mean is None or self._mean.topics != wanted or now - self._mean.asked_at > _MEAN_S:
             self._mean = _Mean(wanted, now, self._ask_mean_bytes(wanted) if wanted else None)
@@ -128,13 +130,13 @@ class ClusterOffsets:
                     count += replica.log_end - replica.log_start
         return size / count if size and count else None
 
-    # Where.
+    # Offsets.
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Offset]:
         return self._asking().beginning_offsets(list(partitions))
 
     def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Offset]:
-        """By isolation.level: the ends of what is committed, or the high watermarks."""
+        """By isolation.level: last stable offsets, or high watermarks."""
         return self._asking().end_offsets(list(partitions))
 
     def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, Offset | None]:
@@ -144,22 +146,22 @@ class ClusterOffsets:
     def bounds(
         self, partitions: tuple[TopicPartition, ...], known: Offsets | None = None
     ) -> dict[TopicPartition, Bounds]:
-        """`known`: what has been read; ends before it are asked for again, since a leader that has just become one may
-        not know how far its log is replicated.
+        """`known`: the read positions; end offsets before them are requested again, since a new leader may not know its
+        high watermark yet.
         """
         first, last = self.earliest(partitions), self.latest(partitions)
         for _ in range(_END_PATIENCE):
             behind = [one for one in partitions if known and known.get(one, 0) > last[one]]
             if not behind:
                 break
-            self.wait_for_news({one: last[one] for one in behind}, timeout_s=_END_PAUSE_S)
+            self.wait_for_records({one: last[one] for one in behind}, timeout_s=_END_PAUSE_S)
             last |= self.latest(behind)
         return {one: Bounds(first[one], Offset(max(first[one], last[one]))) for one in partitions}
 
-    # Whether there is more.
+    # New records.
 
-    def wait_for_news(self, ends: Offsets, *, timeout_s: float) -> bool:
-        """Until a batch is there beyond the ends, or the time is over. True where something has happened: ask."""
+    def wait_for_records(self, ends: Offsets, *, timeout_s: float) -> bool:
+        """Waits for a batch after the end offsets. True: there may be one; False: timeout."""
         if not ends:
             return False
         if self._watcher is None:
@@ -170,15 +172,15 @@ class ClusterOffsets:
                 self._watched = {}
                 self._watcher.assign({one: int(offset) for one, offset in ends.items()})
                 self._watched = dict(ends)
-            news = self._watcher.poll_batch(timeout_s=timeout_s) is not None
+            changed = self._watcher.poll_batch(timeout_s=timeout_s) is not None
         except (OffsetOutOfRangeError, UnknownTopicOrPartitionError):
-            news = True
-        if news:
-            self._rest()
-        return news
+            changed = True
+        if changed:
+            self._pause()
+        return changed
 
-    def _rest(self) -> None:
-        """Read nothing while somebody else does."""
+    def _pause(self) -> None:
+        """Fetches nothing while the tasks read."""
         self._watched = {}
         if self._watcher is not None:
             try:

@@ -1,10 +1,10 @@
 """Offsets of a stream as values, and as the JSON that Spark keeps in its checkpoint. Pure.
 
     {"orders": {"0": 23, "1": 7}}                                 partition -> the next offset to be read
-    {"@begin": {"orders": {"0": 20}}, "orders": {"0": 23, ...}}   of an end: where partitions begin that its start
-                                                                  has not
+    {"@begin": {"orders": {"0": 20}}, "orders": {"0": 23, ...}}   an end offset: also the start of partitions that the
+                                                                  start offset lacks
 
-Spark compares offsets as texts, so keys are in order. "@" is in no topic's name.
+Spark compares offsets as text, so keys are sorted. Topic names cannot contain "@".
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BEGIN: Final = "@begin"
 
 
 def to_json(offsets: Offsets, begin: Offsets | None = None) -> dict[str, Any]:
-    """`begin`: of partitions that the range's start has not."""
+    """`begin`: start offsets of partitions that the range's start lacks."""
     found: dict[str, Any] = {}
     if begin:
         found[_BEGIN] = to_json(begin)
@@ -32,12 +32,12 @@ def to_json(offsets: Offsets, begin: Offsets | None = None) -> dict[str, Any]:
 
 
 def from_json(found: Mapping[str, Any]) -> dict[TopicPartition, Offset]:
-    """Without what an end says of begins. StreamlogSparkError for a checkpoint of another source."""
+    """The offsets, without the begins of an end. StreamlogSparkError for a checkpoint of another source."""
     return _parsed({topic: partitions for topic, partitions in found.items() if topic != _BEGIN})
 
 
 def begin_of(end: Mapping[str, Any]) -> dict[TopicPartition, Offset]:
-    """Where partitions begin that the start has not."""
+    """The start offsets of partitions that the range's start lacks."""
     return _parsed(end.get(_BEGIN, {}))
 
 
@@ -49,4 +49,4 @@ def _parsed(found: Mapping[str, Any]) -> dict[TopicPartition, Offset]:
             for partition, offset in partitions.items()
         }
     except (AttributeError, TypeError, ValueError):
-        raise StreamlogSparkError(f"the checkpoint holds offsets of another source: {dict(found)!r:.200}") from None
+        raise StreamlogSparkError(f"the checkpoint has offsets of another source: {dict(found)!r:.200}") from None

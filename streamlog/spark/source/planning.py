@@ -1,10 +1,10 @@
-"""From where to where a micro-batch reads, and in which tasks. Pure.
+"""Plans the offsets of a micro-batch, and its tasks. Pure.
 
-    start + Bounds of what there is --settled--> start that can be read, and what is lost
+    start + Bounds of existing records --settled--> start that can be read, and losses
     start, ends --capped--> ends of one micro-batch
     ranges --together, or split--> tasks: each offset in exactly one, in order
 
-Ranges are half-open. Offsets are counted, not records: compaction and transactions leave gaps in them.
+Ranges are half-open. Limits count offsets, not records: compaction and transactions leave gaps.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from msgspec import Struct
 from streamlog.model import Offset, TopicPartition
 from streamlog.spark.source.offsets import Offsets
 
-# A task in Python costs Spark 35 ms, over TCP 75, whatever it reads: as long as about so much takes to be read.
+# A Python task costs Spark 35 ms, over TCP 75, as long as reading about this much takes.
 TASK_BYTES: Final = 8_000_000
 TASK_RECORDS: Final = 100_000
 
@@ -43,30 +43,30 @@ class Range(Struct, frozen=True):
 
 
 class Settled(Struct, frozen=True, kw_only=True):
-    start: dict[TopicPartition, Offset]  # of all partitions that there are
-    begin: dict[TopicPartition, Offset]  # of those among them that the given start has not
-    losses: tuple[str, ...]  # what was to be read and is gone, a sentence each
+    start: dict[TopicPartition, Offset]  # of all existing partitions
+    begin: dict[TopicPartition, Offset]  # of those among them that the given start lacks
+    losses: tuple[str, ...]  # offsets to be read that no longer exist, a sentence each
 
 
 def settled(start: Offsets, bounds: Mapping[TopicPartition, Bounds]) -> Settled:
-    """A start within the bounds. A partition that has come since begins at its first record."""
+    """A start within the bounds. A new partition starts at its first record."""
     found: dict[TopicPartition, Offset] = {}
     begin: dict[TopicPartition, Offset] = {}
     losses = [
-        f"{one} is gone, and with it what came after offset {start[one]}" for one in sorted(start) if one not in bounds
+        f"{one} was deleted, with all records from offset {start[one]} on" for one in sorted(start) if one not in bounds
     ]
     for one in sorted(bounds):
         there = bounds[one]
         if one not in start:
             found[one] = begin[one] = there.earliest
             if there.earliest > 0:
-                losses.append(f"{one} is new, and its first {there.earliest} offsets are gone already")
+                losses.append(f"{one} is new, and its first {there.earliest} offsets were already deleted")
             continue
         found[one] = Offset(min(max(start[one], there.earliest), there.latest))
         if start[one] < there.earliest:
-            losses.append(f"{one}: offsets {start[one]} to {there.earliest - 1} are gone")
+            losses.append(f"{one}: offsets {start[one]} to {there.earliest - 1} were deleted")
         elif start[one] > there.latest:
-            losses.append(f"{one} ends at {there.latest} now, and had been read up to {start[one]}")
+            losses.append(f"{one} now ends at {there.latest}, but was read up to {start[one]}")
     return Settled(start=found, begin=begin, losses=tuple(losses))
 
 
@@ -75,8 +75,8 @@ def total(start: Offsets, end: Offsets) -> int:
 
 
 def capped(start: Offsets, end: Offsets, offsets_max: int) -> dict[TopicPartition, Offset]:
-    """At most so many offsets, shared by what each partition has; at least one of each that has any, so that none
-    starves, be they more than `offsets_max`.
+    """At most `offsets_max` offsets, in proportion to each partition's backlog; at least one for each partition with a
+    backlog, even if these are more than `offsets_max`.
     """
     waiting = {one: end[one] - start[one] for one in sorted(end) if end[one] > start[one]}
     backlog = sum(waiting.values())
@@ -99,14 +99,14 @@ def ranges(start: Offsets, end: Offsets) -> list[Range]:
 
 
 def split(whole: Iterable[Range], *, at_least: int | None, records_max: int | None) -> list[Range]:
-    """Ranges of at most `records_max` offsets, `at_least` in all where there are so many offsets."""
+    """Ranges of at most `records_max` offsets; at least `at_least` ranges, where there are as many offsets."""
     given = list(whole)
     pieces = [-(-len(one) // records_max) if records_max else 1 for one in given]
     heap = [(-len(one) / pieces[i], i) for i, one in enumerate(given) if pieces[i] < len(one)]
     heapq.heapify(heap)
     missing = (at_least or 0) - sum(pieces)
     while heap and missing > 0:
-        _, i = heapq.heappop(heap)  # that with the largest pieces
+        _, i = heapq.heappop(heap)  # the one with the largest pieces
         pieces[i] += 1
         missing -= 1
         if pieces[i] < len(given[i]):
@@ -121,8 +121,8 @@ def tasks(
     records_max: int | None,
     bytes_each: Callable[[], float | None],
 ) -> list[tuple[Range, ...]]:
-    """What one task reads each. Large ranges are split where that is asked for; small ones go together, as long as
-    there are `at_least`. `bytes_each`: of one offset, on disk; None: that is not known. Asked where it decides.
+    """The ranges of each task. Large ranges are split as the options say; small ones are combined, down to `at_least`
+    tasks. `bytes_each`: mean size of an offset on disk; None: unknown. Called only where it is needed.
     """
     given = list(whole)
     if records_max is not None or len(given) <= (at_least or 1):
@@ -135,7 +135,7 @@ def tasks(
 
 
 def _together(given: list[Range], count: int) -> list[tuple[Range, ...]]:
-    """`count` tasks of about the same size: the largest range goes to the smallest task."""
+    """`count` tasks of about the same size: each time, the largest range goes to the smallest task."""
     heap = [(0, i) for i in range(count)]
     found: list[list[Range]] = [[] for _ in heap]
     for one in sorted(given, key=len, reverse=True):

@@ -1,15 +1,15 @@
-"""On an executor: the ranges of offsets of one task, as Arrow batches.
+"""On an executor: reads the ranges of offsets of one task, as Arrow batches.
 
-A worker process of Spark's does one task after another; it keeps its consumer, with the connections and what it
-knows of the cluster, for the next (never sent anywhere: by process and settings). The consumer follows leaders and
-asks again; it holds fetch.max.bytes at most, and what has been asked for beyond the range's end is dropped.
+A worker process of Spark runs one task after another; it keeps its consumer, with connections and cached metadata, for
+the next one (by process and settings). The consumer follows leader changes and retries; it buffers at most
+fetch.max.bytes, and drops records beyond the range's end.
 
     assign(starts, ends) --poll_batches--> rows, of each partition in order --> ... --all at the end--> assign(nothing)
 
-All ranges of a task are read at a time, from all their leaders; once something of one is gone, what is left is read
-range by range. What is gone (retention or a deleted topic, meanwhile) is an error or is left out, as failOnDataLoss
-says. A range's end was read before it was planned, so waiting for it longer than default.api.timeout.ms is an error as
-well.
+All ranges of a task are read concurrently, from all their leaders; when records of one turn out to be deleted (by
+retention, or with their topic), the rest is read range by range. Deleted records are an error or skipped, by
+failOnDataLoss. A range's end existed when it was planned, so waiting for it longer than default.api.timeout.ms is an
+error as well.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _consumers: dict[tuple[int, frozenset[tuple[str, str]]], Consumer] = {}
 def read_ranges(
     settings: dict[str, str], wanted: Sequence[Range], columns: Sequence[str], *, fail_on_data_loss: bool
 ) -> Iterator[pa.RecordBatch]:
-    """Of one partition each. DataLossError, StreamlogError."""
+    """Each range is of another partition. DataLossError, StreamlogError."""
     consumer = _consumer(settings)
     try:
         left = wanted
@@ -65,13 +65,13 @@ def read_ranges(
         for one in left:
             yield from _read_alone(consumer, one, columns, _patience_s(settings), fail_on_data_loss=fail_on_data_loss)
     except BaseException:
-        _drop(settings)  # in what state it is nobody knows
+        _drop(settings)  # its state is unknown
         raise
     consumer.assign({})
 
 
 def _rest(wanted: Sequence[Range], rows: Mapping[TopicPartition, Rows]) -> list[Range]:
-    """What has not been read."""
+    """The parts that have not been read."""
     begins = [(one, max(one.start, rows[one.partition].next_offset)) for one in wanted]
     return [Range(one.partition, Offset(at), one.end) for one, at in begins if at < one.end]
 
@@ -98,7 +98,7 @@ def _read_alone(
 def _rows_of(
     consumer: Consumer, wanted: Sequence[Range], rows: Mapping[TopicPartition, Rows], patience_s: float
 ) -> Iterator[pa.RecordBatch]:
-    """Some of it is left in `rows`."""
+    """The last rows may remain in `rows`."""
     ends: dict[TopicPartition | tuple[str, int], int] = {one.partition: one.end for one in wanted}
     consumer.assign({one.partition: one.start for one in wanted}, ends=ends)
     left = len(ends)
@@ -110,8 +110,8 @@ def _rows_of(
 
 
 def _next_start(consumer: Consumer, wanted: Range, at: int, error: StreamlogError) -> int | None:
-    """Where what is left of the range beyond `at` begins; None: there is nothing left of it."""
-    _log.warning("%s: %s; going on without, since failOnDataLoss is false", wanted.partition, error)
+    """Where the rest of the range after `at` starts; None: nothing of it exists."""
+    _log.warning("%s: %s; these records are skipped, since failOnDataLoss is false", wanted.partition, error)
     if not isinstance(error, OffsetOutOfRangeError):
         return None
     earliest = consumer.beginning_offsets([wanted.partition])[wanted.partition]
@@ -126,10 +126,10 @@ def _consumer(settings: dict[str, str]) -> Consumer:
     name = _name(settings)
     if name not in _consumers:
         _consumers[name] = Consumer(settings, thread=loop_thread())
-        # Spark has each worker collect garbage after each of its tasks: 10 % of the time of a task of 30 MB was spent
-        # on looking at modules. What there is now stays.
+        # Spark runs the garbage collector after each task: 10 % of the time of a task of 30 MB was spent on scanning
+        # modules. All objects of now are exempted.
         gc.freeze()
-        keep_large_blocks()  # a tenth of its CPU time went into page faults
+        keep_large_blocks()  # a tenth of the CPU time was spent on page faults
     return _consumers[name]
 
 

@@ -1,9 +1,9 @@
-"""Record batches as Arrow batches: by the column, without a Python object for any record.
+"""Record batches as Arrow batches, column by column, without Python objects for records.
 
     ConsumerBatch --decode--> RecordColumns --cut to the range--> columns --Rows--> pyarrow.RecordBatch
 
-Small record batches are put together: what goes to Spark at once costs it the same, be it one row or a thousand.
-Bytes are moved once. Headers are the exception: they are objects where there are any.
+Small record batches are combined: an Arrow batch costs Spark the same, be it of one row or a thousand. Bytes are copied
+once. Headers are the exception: they become Python objects.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from streamlog.spark.source.schema import HEADERS, arrow_schema
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# About what an Arrow batch is to hold, in bytes of keys and values, and in rows: enough for its fixed price (some
-# 0.2 ms on both sides of the socket) not to count, few enough for the memory of a task.
+# The target size of an Arrow batch, in bytes of keys and values, and in rows: large enough to make its fixed cost (some
+# 0.2 ms on both sides of the socket) negligible, small enough for the memory of a task.
 BATCH_BYTES: Final = 2 << 20
 BATCH_ROWS: Final = 65_536
 
@@ -31,7 +31,7 @@ _KAFKA_TIMESTAMP_TYPE: Final = {TimestampType.CREATE_TIME: 0, TimestampType.LOG_
 
 
 class Rows:
-    """Of one partition's records, in order: `add` gives what is full, `rest` what is left."""
+    """Collects one partition's records, in order: `add` returns full Arrow batches, `rest` the last one."""
 
     def __init__(self, partition: TopicPartition, columns: Sequence[str]) -> None:
         self._partition = partition
@@ -39,11 +39,11 @@ class Rows:
         self._schema = arrow_schema(columns)
         self._parts: list[tuple[RecordColumns, int]] = []  # with the timestamps' type
         self._size = self._rows = 0
-        self._same: dict[str, pa.Array] = {}  # columns of one value; as long as was needed, and cut
-        self.next_offset = 0  # one past what was added
+        self._same: dict[str, pa.Array] = {}  # constant columns: kept at the maximum length, and sliced
+        self.next_offset = 0  # one past the last offset added
 
     def add(self, batch: ConsumerBatch, end: int) -> Iterator[pa.RecordBatch]:
-        """Its records before offset `end`."""
+        """Adds its records before offset `end`."""
         self.next_offset = batch.next_offset
         records = _before(batch.columns(), end)
         if not len(records):

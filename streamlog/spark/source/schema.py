@@ -1,7 +1,7 @@
-"""The columns of format("streamlog"): Kafka's, in Spark's words and in Arrow's.
+"""The columns of format("streamlog"): Kafka's, as types of Spark and of Arrow.
 
-A query may ask for some of them alone, in any order: `.schema("value binary, timestamp timestamp")`. What Spark is
-handed must equal what it was told exactly, order and kinds of integers included.
+A query may select some of them, in any order: `.schema("value binary, timestamp timestamp")`. The Arrow batches must
+match the declared schema exactly, including the order and the integer types.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ def ddl(*, headers: bool) -> str:
 
 
 def checked_columns(fields: Sequence[tuple[str, str]], *, headers: bool) -> tuple[str, ...]:
-    """The names of a schema's (name, type) pairs. StreamlogSparkError for what there is not."""
+    """The names of a schema's (name, type) pairs. StreamlogSparkError for an unknown column or a wrong type."""
     for name, kind in fields:
         if name not in COLUMNS:
-            raise StreamlogSparkError(f"schema: there is no column {name}; there are {', '.join(COLUMNS)}")
+            raise StreamlogSparkError(f"schema: unknown column {name}; the columns are {', '.join(COLUMNS)}")
         if kind != COLUMNS[name]:
             raise StreamlogSparkError(f"schema: column {name} is {COLUMNS[name]}, not {kind}; cast it after load()")
         if name == HEADERS and not headers:
-            raise StreamlogSparkError("schema: column headers is there with includeHeaders=true")
+            raise StreamlogSparkError("schema: column headers needs option includeHeaders=true")
     if not fields:
-        raise StreamlogSparkError("schema: it names no column")
+        raise StreamlogSparkError("schema: it has no columns")
     return tuple(name for name, _ in fields)
 
 

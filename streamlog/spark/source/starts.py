@@ -1,8 +1,8 @@
-"""Where reading begins and ends: what the options say, as an offset of each partition.
+"""Where reading starts and ends: the options, resolved to an offset for each partition.
 
     startingTimestamp > startingOffsetsByTimestamp > startingOffsets > the default        (ending...: likewise)
 
-Decided by options and by what the cluster answers; `Places` is that answer's shape, so tests need no cluster.
+`OffsetLookup` is what it needs of the cluster, so tests need none.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ _EARLIEST_NUMBER: Final = -2
 _LATEST_NUMBER: Final = -1
 
 
-class Places(Protocol):
-    """What is asked of the cluster."""
+class OffsetLookup(Protocol):
+    """Offsets that the cluster knows."""
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Offset]: ...
 
     def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Offset]: ...
 
     def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, Offset | None]:
-        """Of the first record of that time or later; None: there is none."""
+        """Of the first record with this timestamp or a later one; None: there is none."""
         ...
 
 
 def starting(
-    options: Options, partitions: tuple[TopicPartition, ...], places: Places, *, default: str
+    options: Options, partitions: tuple[TopicPartition, ...], places: OffsetLookup, *, default: str
 ) -> dict[TopicPartition, Offset]:
     """OptionError."""
     times = _times(options, "starting", partitions)
@@ -45,14 +45,16 @@ def starting(
     if missing and options.get("startingOffsetsByTimestampStrategy") != LATEST:
         raise OptionError(
             name,
-            f"{missing[0]} has no record of the time {at[missing[0]]} or later;"
-            " with startingOffsetsByTimestampStrategy=latest it begins at its end",
+            f"{missing[0]} has no record with timestamp {at[missing[0]]} or later;"
+            " to start at its end, set startingOffsetsByTimestampStrategy=latest",
         )
     ends = places.latest(missing) if missing else {}
     return {one: offset if offset is not None else ends[one] for one, offset in found.items()}
 
 
-def ending(options: Options, partitions: tuple[TopicPartition, ...], places: Places) -> dict[TopicPartition, Offset]:
+def ending(
+    options: Options, partitions: tuple[TopicPartition, ...], places: OffsetLookup
+) -> dict[TopicPartition, Offset]:
     """Exclusive. OptionError."""
     times = _times(options, "ending", partitions)
     if times is None:
@@ -66,7 +68,7 @@ def ending(options: Options, partitions: tuple[TopicPartition, ...], places: Pla
 def _times(
     options: Options, word: str, partitions: tuple[TopicPartition, ...]
 ) -> tuple[str, dict[TopicPartition, int]] | None:
-    """By which option, and the time of each partition; None where no time is given."""
+    """The option's name, and the time for each partition; None: no time is given."""
     name = f"{word}Timestamp"
     if name in options:
         return name, dict.fromkeys(partitions, int(options.get(name)))
@@ -80,7 +82,7 @@ def _resolve(
     name: str,
     spec: str | Mapping[str, Mapping[int, int]],
     partitions: tuple[TopicPartition, ...],
-    places: Places,
+    places: OffsetLookup,
 ) -> dict[TopicPartition, Offset]:
     if isinstance(spec, str):
         return places.earliest(partitions) if spec == EARLIEST else places.latest(partitions)
@@ -94,7 +96,7 @@ def _resolve(
 def _each(
     name: str, spec: Mapping[str, Mapping[int, int]], partitions: tuple[TopicPartition, ...]
 ) -> dict[TopicPartition, int]:
-    """A number for each partition: all of them, and no others."""
+    """A number for each partition; the option must name all partitions, and no others."""
     given = {
         TopicPartition(topic, PartitionId(partition)): number
         for topic, numbers in spec.items()
@@ -102,8 +104,8 @@ def _each(
     }
     for one in sorted(given):
         if one not in partitions:
-            raise OptionError(name, f"{one} is not read, or does not exist")
+            raise OptionError(name, f"{one} does not exist, or is not subscribed")
     for one in partitions:
         if one not in given:
-            raise OptionError(name, f"says nothing of {one}: name every partition")
+            raise OptionError(name, f"has no value for {one}: name all partitions")
     return given

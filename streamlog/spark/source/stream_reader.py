@@ -1,17 +1,16 @@
-"""The streaming source, at the driver: one process for the life of a query, which is asked by Spark in this order.
+"""The streaming source, at the driver: one process as long as the query runs. Spark calls, in this order:
 
-    initialOffset        at the first start, and again if the first micro-batch is begun anew
-    latestOffset         the end of the next micro-batch; what it was given: there is none, and Spark asks again at once
-    partitions           the tasks of one
-    reportLatestOffset   how far behind it is, for Spark's progress
+    initialOffset        at the first start, and again if the first micro-batch is restarted
+    latestOffset         the end of the next micro-batch; the start itself: there are no records, Spark calls again
+    partitions           the tasks of a micro-batch
+    reportLatestOffset   the latest offsets, for Spark's progress
 
-A micro-batch that is begun anew, after a crash of whatever, must have the same rows. Spark has written its end down
-before, and its start in the end of the one before, but not `initialOffset`, nor where a partition begins that has come
-since. So that stands in the end itself (`offsets`), and `partitions` takes it from there: what it answers follows from
-what is written down alone.
+A micro-batch that is restarted after a failure must have the same rows. Spark has stored its end before, and its start
+as the previous end, but neither `initialOffset` nor the first offset of new partitions. So these are part of the end
+(`offsets`), and `partitions` uses only stored values.
 
-Idle, `latestOffset` waits for news instead of asking (`cluster`), up to _HOLD_S, which is how long a stop of the query
-may have to wait for it; and it asks, for partitions that have come or gone, every _REFRESH_S.
+When idle, `latestOffset` waits for records instead of querying (`cluster_offsets`), up to _HOLD_S, which can delay a
+stop of the query; every _REFRESH_S it queries for new and deleted partitions.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from streamlog.model import Offset, TopicPartition
-from streamlog.spark.failures import DataLossError, told
+from streamlog.spark.failures import DataLossError, without_traceback
 from streamlog.spark.options import Options
 from streamlog.spark.source.cluster_offsets import ClusterOffsets, consumer_settings
 from streamlog.spark.source.offsets import Offsets, begin_of, from_json, to_json
@@ -57,14 +56,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._cluster = ClusterOffsets(options)
         self._initial: dict[str, Any] | None = None
         self._target: dict[TopicPartition, Offset] | None = None  # of Trigger.AvailableNow
-        self._latest: Offsets = {}  # as last asked
-        self._idle_at: dict[str, Any] | None = None  # the start beyond which there was nothing
+        self._latest: Offsets = {}  # as of the last query
+        self._idle_at: dict[str, Any] | None = None  # the start after which there were no records
         self._asked_at = 0.0
         self._advanced_at = time.monotonic()
 
-    # Where.
+    # Offsets.
 
-    @told
+    @without_traceback
     def initialOffset(self) -> dict[str, Any]:
         if self._initial is None:
             there = self._cluster.required_partitions()
@@ -81,12 +80,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMinRows(rows)
         return ReadAllAvailable()
 
-    @told
+    @without_traceback
     def prepareForTriggerAvailableNow(self) -> None:
         there = self._cluster.partitions()
         self._target = self._cluster.latest(there) if there else {}
 
-    @told
+    @without_traceback
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         if self._target is None and self._is_idle(start):
             return start
@@ -97,7 +96,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = settled(before, bounds)
         self._lose(found.losses)
         end = self._end_of(found.start, limit)
-        # A partition that has come is taken up with its first records, so that no micro-batch runs for nothing.
+        # A new partition is added with its first records, so that no micro-batch is empty.
         end = {one: at for one, at in end.items() if one in before or at > found.start[one]}
         self._idle_at = start if end == before else None
         first = start == self._initial
@@ -107,11 +106,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(end, before if first else {one: at for one, at in found.begin.items() if one in end})
 
     def _is_idle(self, start: dict[str, Any]) -> bool:
-        """Whether nothing came beyond it for as long as Spark's thread can be held."""
+        """Whether no record arrived after `start` within _HOLD_S."""
         due = time.monotonic() - self._asked_at >= _REFRESH_S
         if due or self._idle_at is None or start != self._idle_at:
             return False
-        return not self._cluster.wait_for_news(self._latest, timeout_s=_HOLD_S)
+        return not self._cluster.wait_for_records(self._latest, timeout_s=_HOLD_S)
 
     def _end_of(self, start: Offsets, limit: ReadLimit) -> dict[TopicPartition, Offset]:
         end = {one: max(at, self._latest[one]) for one, at in start.items()}
@@ -129,7 +128,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return end
 
     def _holds_back(self, waiting: int) -> bool:
-        """Whether it is too few, and too early, for a micro-batch."""
+        """Whether it is too early for a micro-batch with so few records."""
         least = self._options.number("minOffsetsPerTrigger")
         delay_ms = self._options.number("maxTriggerDelay")
         patience_s = (_DELAY_MS if delay_ms is None else delay_ms) / 1_000
@@ -139,14 +138,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if losses and self._options.truth("failOnDataLoss"):
             raise DataLossError("; ".join(losses[:3]))
         for loss in losses:
-            _log.warning("%s; going on without, since failOnDataLoss is false", loss)
+            _log.warning("%s; these records are skipped, since failOnDataLoss is false", loss)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return to_json(self._latest) if self._latest else None
 
-    # What.
+    # Tasks.
 
-    @told
+    @without_traceback
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         first = from_json(start) | begin_of(end)
         last = from_json(end)
@@ -164,7 +163,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_task(partition, settings, self._columns, fail_on_data_loss=self._options.truth("failOnDataLoss"))
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Where the query is stands in its checkpoint."""
+        """Nothing to do: the query's position is in its checkpoint."""
 
     def stop(self) -> None:
         self._cluster.close()

@@ -1,4 +1,4 @@
-"""What a task is told to read: ranges, as Spark carries them from the driver to an executor."""
+"""The ranges that a task reads, as sent by Spark from the driver to an executor."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-from streamlog.spark.failures import telling
+from streamlog.spark.failures import hiding_tracebacks
 from streamlog.spark.source.planning import Range
 
 if TYPE_CHECKING:
@@ -22,11 +22,11 @@ class TaskRanges(InputPartition):
 def read_task(
     partition: InputPartition, settings: dict[str, str], columns: Sequence[str], *, fail_on_data_loss: bool
 ) -> Iterator[pa.RecordBatch]:
-    """Nothing for the partition that Spark makes up where there are none."""
+    """Yields nothing for the placeholder partition that Spark creates where there are none."""
     if not isinstance(partition, TaskRanges):
         return
-    # Loaded where it is needed: the driver plans without.
+    # Imported here: the driver does not need it.
     from streamlog.spark.source.range_reader import read_ranges
 
-    with telling():
+    with hiding_tracebacks():
         yield from read_ranges(settings, partition.value, columns, fail_on_data_loss=fail_on_data_loss)
