@@ -40,17 +40,17 @@ test: $(STAMP)   ## all tests but the long ones, in parallel; T=tests/storage K=
 test-long: $(STAMP)  ## more seeds of the simulations
 	$(BIN)/python -m pytest -q -n $(JOBS) -m 'long and not rounds'
 
-test-rounds: $(STAMP)  ## tens of rounds of kill -9 and power cuts with real processes; half an hour with nothing beside it
+test-rounds: $(STAMP)  ## tens of rounds of kill -9 and power cuts with real processes; half an hour on an otherwise idle machine
 	$(BIN)/python -m pytest -q -m rounds
 
 nemesis: $(STAMP)  ## real processes under faults of network, disk, clock and power: MINUTES=10 SEED=7 NODES=3 LONGEST=25 KINDS= (root)
 	$(BIN)/python -m tests.nemesis --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) $(if $(NODES),--nodes $(NODES)) $(if $(LONGEST),--longest $(LONGEST)) $(if $(SLACK),--slack $(SLACK)) $(if $(KINDS),--kinds '$(KINDS)')
 
-test-noise: $(STAMP)  ## tests of real nodes while the steps of disk and network are held up at random; NOISE=2: twice as long
+test-noise: $(STAMP)  ## tests of real nodes with random delays of disk and network; NOISE=2: twice as long
 	STREAMLOG_NOISE=$(or $(NOISE),1) PYTHONPATH=tests/noise $(BIN)/python -m pytest -q -n 6 -m 'not long and not rounds' \
 	  $(NOISE_TESTS) --deselect tests/pytest_plugin/test_cluster.py::test_the_plugin_loads_nothing_until_it_is_asked
 
-test-spark: $(STAMP)  ## the Spark part, with pyspark (a download of 450 MB the first time) and a Java
+test-spark: $(STAMP)  ## the Spark tests, with pyspark (a download of 450 MB the first time) and a Java
 	$(BIN)/python -c 'import pyspark, pyarrow' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark]'
 	$(BIN)/python -m pytest -q -m 'not rounds' tests/spark
 
@@ -61,10 +61,10 @@ test-console: $(STAMP)  ## the web console, with its packages; in a real browser
 	$(BIN)/python -c 'import playwright' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,browser]'
 	$(BIN)/python -m pytest -q tests/console
 
-sim: $(STAMP)    ## the cluster in simulation: SEED=7 tells one run, SEEDS=2000 FROM=0 JOBS=2 runs many, SHRINK=7 finds why
+sim: $(STAMP)    ## the cluster in simulation: SEED=7 prints one run, SEEDS=2000 FROM=0 JOBS=2 runs many, SHRINK=7 finds why
 	@$(BIN)/python -m tests.cluster $(if $(SEED),--seed $(SEED),$(if $(SHRINK),--shrink $(SHRINK),--seeds $(or $(SEEDS),300) --from $(or $(FROM),0) --jobs $(or $(JOBS:auto=2),2))) $(if $(MUTANT),--mutant $(MUTANT))
 
-damage: $(STAMP) ## each file of a node, each region of it, damaged in each way: what came of it (MATCH=txnindex, EVERY=19 for some)
+damage: $(STAMP) ## each file of a node, each region of it, damaged in each way, and the results (MATCH=txnindex, EVERY=19 for some)
 	@$(BIN)/python -m tests.damage --jobs $(or $(JOBS:auto=2),2) --every $(or $(EVERY),1) $(if $(MATCH),--match "$(MATCH)")
 
 sim-raft: $(STAMP)  ## the quorum in simulation: SEEDS=20000 of them, FROM=0 on
@@ -73,7 +73,7 @@ sim-raft: $(STAMP)  ## the quorum in simulation: SEEDS=20000 of them, FROM=0 on
 fuzz: $(STAMP)   ## hostile messages to every method of real nodes, MINUTES=5 of them; SEED=7 the same ones again
 	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),5) $(if $(SEED),--seed $(SEED))
 
-interop: $(STAMP)  ## read what a real Kafka writes and the other way round (Java 17 and Maven, skipped without)
+interop: $(STAMP)  ## exchange files and records with a real Kafka (Java 17 and Maven; skipped without)
 	$(BIN)/python -m pytest -q -m interop tests/interop
 
 proto: $(STAMP)  ## generate the code for proto/ into the packages that use it
@@ -85,17 +85,17 @@ docs: $(STAMP)  ## write docs/configuration.md from the tables of settings
 dashboards: $(STAMP)  ## write deploy/grafana/*.json
 	$(BIN)/python tools/generate_dashboards.py
 
-demo: $(STAMP)   ## three nodes, real log lines, a leader killed with -9, and what became of them
+demo: $(STAMP)   ## three nodes, real log lines, a leader killed with -9, and the results
 	@$(BIN)/python -m demo
 
-demo-console: $(STAMP)  ## three nodes, log lines flowing, and the web console; PORT=8048; until Ctrl-C
+demo-console: $(STAMP)  ## three nodes, a stream of log lines, and the web console; PORT=8048; until Ctrl-C
 	@$(BIN)/python -m demo.console --port $(or $(PORT),8048)
 
-bench: $(STAMP)  ## what streamlog costs; PART="records ..." for some parts, OUTPUT=json
+bench: $(STAMP)  ## benchmarks; PART="records ..." for some parts, OUTPUT=json
 	@$(BIN)/python -m compileall -q streamlog
 	@$(BIN)/python -m bench --output $(OUTPUT) $(PART)
 
-bench-peers: $(STAMP)  ## beside a real Kafka in one run (needs Java 17, Maven and, by make test-spark, pyspark)
+bench-peers: $(STAMP)  ## benchmarks with a real Kafka in one run (needs Java 17, Maven and, by make test-spark, pyspark)
 	$(BIN)/python -m bench.peers --output $(OUTPUT)
 
 dist: $(STAMP)   ## wheel and sdist in dist/
@@ -112,5 +112,5 @@ site: $(STAMP)   ## the documentation site with the API reference in build/site,
 	$(BIN)/python -c 'import mkdocs, mkdocstrings' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python tools/build_site.py $(if $(SERVE),--serve)
 
-clean:           ## remove the virtual environment and what tests and benchmarks left
+clean:           ## remove the virtual environment and files of tests and benchmarks
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

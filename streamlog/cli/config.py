@@ -1,4 +1,4 @@
-"""`streamlogctl config`: what is set for topics and nodes, where it comes from, and changes while they run."""
+"""`streamlogctl config`: the configs of topics and nodes, their sources, and changes while the cluster runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Command = TypeVar("Command", bound=Callable[..., object])
 
 _COLUMNS: Final = ("of", "name", "value", "source")
 _LONG_COLUMNS: Final = ("of", "name", "value", "source", "default", "changes", "says")
-# What somebody has set while the cluster runs: all that is described without --all.
+# Dynamic configs: those described without --all.
 _SET: Final = (ConfigSource.TOPIC, ConfigSource.DYNAMIC_BROKER, ConfigSource.DYNAMIC_ALL_BROKERS)
 _ENTITIES: Final = ("topics", "brokers")
 
@@ -69,13 +69,13 @@ def _resources(
     kind = ResourceType.BROKER if entity_type == "brokers" else ResourceType.TOPIC
     found += [ConfigResource(kind, name) for name in entity_names]
     if not found:
-        raise click.UsageError("Say whose configs: --topic TOPIC, --broker ID or --all-brokers.")
+        raise click.UsageError("Give a resource: --topic TOPIC, --broker ID or --all-brokers.")
     return list(dict.fromkeys(found))
 
 
 @config.command
 @_resource_options
-@click.option("--all", "everything", is_flag=True, help="All configs, not only those that somebody has set.")
+@click.option("--all", "everything", is_flag=True, help="All configs, not only dynamic ones.")
 @click.option("--name", "names", metavar="CONFIG", multiple=True, help="Only this config; repeatable.")
 @click.option("--long", "with_docs", is_flag=True, help="With default, range and what the config does.")
 @output_option
@@ -94,7 +94,7 @@ def describe(
     everything: bool,
     with_docs: bool,
 ) -> None:
-    """Show configs and where each value comes from.
+    """Show configs and the source of each value.
 
     \b
     Examples:
@@ -131,11 +131,17 @@ def _title(resource: ConfigResource) -> str:
 
 @config.command
 @_resource_options
-@click.option("--add-config", "added", metavar="NAME=VALUE,...", multiple=True, help="Set configs; [a,b] holds commas.")
-@click.option("--set", "assigned", metavar="NAME=VALUE", multiple=True, help="Set one config, commas and all.")
-@click.option("--delete-config", "deleted", metavar="NAME,...", multiple=True, help="Back to what holds without it.")
+@click.option(
+    "--add-config", "added", metavar="NAME=VALUE,...", multiple=True, help="Set configs; a list in brackets: [a,b]."
+)
+@click.option(
+    "--set", "assigned", metavar="NAME=VALUE", multiple=True, help="Set one config; the value may contain commas."
+)
+@click.option(
+    "--delete-config", "deleted", metavar="NAME,...", multiple=True, help="Remove the value: the default applies."
+)
 @click.option("--append", "appended", metavar="NAME=ITEM,...", multiple=True, help="Add items to a list.")
-@click.option("--subtract", "subtracted", metavar="NAME=ITEM,...", multiple=True, help="Take items from a list.")
+@click.option("--subtract", "subtracted", metavar="NAME=ITEM,...", multiple=True, help="Remove items from a list.")
 @click.option("--validate-only", is_flag=True, help="Check everything, change nothing.")
 @cluster_options
 def alter(
@@ -154,7 +160,7 @@ def alter(
     entity_default: bool,
     validate_only: bool,
 ) -> None:
-    """Change configs while they are used. Of one topic or node, all changes are made or none.
+    """Change configs while the cluster runs. All changes of one topic or node are made, or none.
 
     \b
     Examples:
@@ -171,7 +177,7 @@ def alter(
         for name, value in key_values(texts, f"--{operation.name.lower()}").items():
             changes.append(ConfigChange(name=name, operation=operation, value=value))
     if not changes:
-        raise click.UsageError("Say what to change: --set, --delete-config, --append or --subtract.")
+        raise click.UsageError("Give a change: --set, --delete-config, --append or --subtract.")
     alterations = [ConfigAlteration(resource=resource, changes=changes) for resource in wanted]
     results = with_admin(target, lambda admin: admin.alter_configs(alterations, validate_only=validate_only))
     for result in results:
@@ -186,7 +192,7 @@ def _delete(name: str) -> ConfigChange:
 
 
 def _split(text: str) -> list[str]:
-    """Of Kafka's `a=1,b=[x,y]`: separated by commas outside of brackets, which fall away."""
+    """Parses Kafka's `a=1,b=[x,y]`: separated by commas outside of brackets; the brackets are removed."""
     parts, depth, start = [], 0, 0
     for at, letter in enumerate(text):
         depth += (letter == "[") - (letter == "]")

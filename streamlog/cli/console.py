@@ -20,21 +20,21 @@ def _default_data() -> Path:
 
 
 @click.command
-@click.option("--port", type=click.IntRange(0, 65_535), default=PORT, show_default=True, help="0: any that is free.")
+@click.option("--port", type=click.IntRange(0, 65_535), default=PORT, show_default=True, help="0: any free port.")
 @click.option(
     "--data",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
     default=_default_data,
     show_default="~/.local/share/streamlog/console",
-    help="Where its history is kept.",
+    help="The directory of its history.",
 )
-@click.option("--database", metavar="URL", default="", help="Another database for the history, as SQLAlchemy's URLs.")
+@click.option("--database", metavar="URL", default="", help="Another database for the history, as a URL of SQLAlchemy.")
 @cluster_options
 def console(target: Target, port: int, data: Path, database: str) -> None:
     """Show the cluster in a browser: health, topics, records, groups and their lag over time.
 
-    It runs until Ctrl-C, on this machine's loopback address alone. Needs 'pip install streamlog[console]'.
+    Runs until Ctrl-C, on this machine's loopback address only. Needs 'pip install streamlog[console]'.
 
     \b
     Examples:

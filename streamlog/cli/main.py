@@ -25,28 +25,28 @@ _COMMANDS: Final = {
         "streamlog.cli.transaction", "List, describe and abort transactions, and find those that hang."
     ),
     "config": _Command("streamlog.cli.config", "Show and change configs of topics and nodes."),
-    "cluster": _Command("streamlog.cli.cluster.commands", "Nodes, quorum, disks; drain and forget nodes."),
+    "cluster": _Command("streamlog.cli.cluster.commands", "Nodes, quorum, disks; drain and unregister nodes."),
     "partition": _Command("streamlog.cli.partition", "Elect leaders, move replicas, compare replicas."),
     "pipeline": _Command("streamlog.cli.pipeline", "Spark pipelines that ship: list and run them."),
     "console": _Command("streamlog.cli.console", "The web console: the cluster in a browser."),
     "local": _Command("streamlog.cli.local.commands", "A cluster on this machine, for development."),
-    "dump": _Command("streamlog.cli.dump.command", "Print what is in the files of a log, and what is wrong with them."),
+    "dump": _Command("streamlog.cli.dump.command", "Print the files of a log, and report corrupt ones."),
     "completion": _Command("streamlog.cli.completion", "Print the completion script of a shell."),
 }
 
 
-# Before the command, where tools of other systems have them, they are taken as if they stood behind it.
+# Options accepted before the command too, as in other tools.
 _OF_ALL_COMMANDS: Final = ("--bootstrap-server", "--bootstrap-servers", "--broker-list", "--command-config")
 
 
 class LazyGroup(click.Group):
-    """Loads a command when it is called, not when it is listed. Lists in the table's order."""
+    """Imports a command's module when the command is called, not when it is listed. Lists in the table's order."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, _behind_the_command(args))
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Whatever ends in an error: what it quotes does nothing to the terminal."""
+        """Escapes the messages of all errors for the terminal."""
         try:
             return super().invoke(ctx)
         except click.ClickException as error:
@@ -82,7 +82,7 @@ def _behind_the_command(args: list[str]) -> list[str]:
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(version("streamlog"), prog_name="streamlogctl")
 def main() -> None:
-    """Look after a streamlog cluster and its files.
+    """Manage a streamlog cluster and its files.
 
-    `streamlogctl COMMAND --help` explains a command and gives examples.
+    `streamlogctl COMMAND --help` explains a command, with examples.
     """

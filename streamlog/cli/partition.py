@@ -49,7 +49,7 @@ _DIGEST_COLUMNS: Final = ("partition", "node", "state", "offsets", "batches", "l
 _REPAIR_COLUMNS: Final = ("partition", "node", "offsets", "outcome", "from", "file", "position", "reason")
 _ASK_AGAIN_S: Final = 0.5
 _PLAN_BYTES_MAX: Final = 64 << 20
-# Of one partition: its replicas are read from the disk.
+# For one partition: its replicas are read from disk.
 _DIGEST_TIMEOUT_S: Final = 3_600.0
 
 
@@ -68,9 +68,10 @@ def partition() -> None:
     type=click.Choice([one.value for one in ElectionType]),
     default=ElectionType.PREFERRED.value,
     show_default=True,
-    help="preferred: the first replica. unclean: the longest live log where there is no leader; records may be lost.",
+    help="preferred: the first replica. unclean: where there is no leader, the longest log of active nodes; records "
+    "may be lost.",
 )
-@click.option("--dry-run", is_flag=True, help="With unclean: change nothing, show what each choice would lose.")
+@click.option("--dry-run", is_flag=True, help="With unclean: only show how many records each choice would lose.")
 @output_option
 @cluster_options
 def elect(
@@ -84,7 +85,7 @@ def elect(
     election_type: str,
     dry_run: bool,
 ) -> None:
-    """Elect leaders again: give leadership back to the preferred replicas.
+    """Elect leaders: by default, the preferred replicas.
 
     \b
     Examples:
@@ -95,11 +96,11 @@ def elect(
     """
     named = _partitions(partitions, topic, index)
     if everything == bool(named):
-        raise click.UsageError("Name partitions, such as orders-0, or give --all.")
+        raise click.UsageError("Give partitions, such as orders-0, or --all.")
     kind = ElectionType(election_type)
     if dry_run:
         if kind is not ElectionType.UNCLEAN:
-            raise click.UsageError("--dry-run goes with --election-type unclean.")
+            raise click.UsageError("--dry-run needs --election-type unclean.")
         _preview(target, output, None if everything else named)
         return
     found = with_admin(target, lambda admin: admin.elect_leaders(None if everything else named, kind=kind))
@@ -107,7 +108,7 @@ def elect(
     if rows or output is Output.JSON:
         show_rows(output, rows, columns=_ELECTED_COLUMNS)
     else:
-        say("No partition needed it.")
+        say("No partition needs an election.")
     end_with(("", one.error) for one in found if not isinstance(one.error, ElectionNotNeededError))
 
 
@@ -119,12 +120,12 @@ def _preview(target: Target, output: Output, named: Sequence[TopicPartition] | N
     if rows or output is Output.JSON:
         show_rows(output, rows, columns=_CANDIDATE_COLUMNS)
     else:
-        click.echo("Every partition has a leader, or no live replica.")
+        click.echo("Every partition has a leader, or no active replica.")
     down = sorted({row.node_id for one in found for row in one.candidates if row.log_end is None})
     if down:
         click.echo(
-            f"Nodes {', '.join(map(str, down))} have not answered: what their logs hold is not known. Start them first "
-            "if you can.",
+            f"Nodes {', '.join(map(str, down))} have not answered: the ends of their logs are unknown. Start them "
+            "first, if possible.",
             err=True,
         )
     end_with((str(one.at), one.error) for one in found if not isinstance(one.error, ElectionNotNeededError))
@@ -153,7 +154,7 @@ def _elected_row(one: Election) -> Row:
 def _partitions(texts: Sequence[str], topic: str | None, index: int | None) -> list[TopicPartition]:
     found = [topic_partition(text) for text in texts]
     if (topic is None) != (index is None):
-        raise click.UsageError("--topic and --partition go together: give both.")
+        raise click.UsageError("--topic and --partition must be given together.")
     if topic is not None and index is not None:
         found.append(TopicPartition(topic, PartitionId(index)))
     return list(dict.fromkeys(found))
@@ -161,7 +162,7 @@ def _partitions(texts: Sequence[str], topic: str | None, index: int | None) -> l
 
 @partition.command
 @click.argument("partitions", metavar="[TOPIC-PARTITION]...", nargs=-1)
-@click.option("--replicas", metavar="1,2,3", help="The nodes that are to have it, the preferred leader first.")
+@click.option("--replicas", metavar="1,2,3", help="The new replicas, the preferred leader first.")
 @click.option(
     "--reassignment-json-file",
     "file",
@@ -169,9 +170,9 @@ def _partitions(texts: Sequence[str], topic: str | None, index: int | None) -> l
     type=click.Path(exists=True, dir_okay=False),
     help='As Kafka\'s tool: {"partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2]}]}.',
 )
-@click.option("--list", "listing", is_flag=True, help="Change nothing, show what moves.")
-@click.option("--cancel", is_flag=True, help="Call the moves of these partitions off.")
-@click.option("--wait", is_flag=True, help="Stay until the replicas have moved.")
+@click.option("--list", "listing", is_flag=True, help="Only list the reassignments in progress.")
+@click.option("--cancel", is_flag=True, help="Cancel the reassignments of these partitions.")
+@click.option("--wait", is_flag=True, help="Wait until the replicas have moved.")
 @output_option
 @cluster_options
 def reassign(
@@ -185,7 +186,7 @@ def reassign(
     cancel: bool,
     wait: bool,
 ) -> None:
-    """Move replicas to other nodes. Copying goes on in the background.
+    """Move replicas to other nodes. Copying continues in the background.
 
     \b
     Examples:
@@ -206,12 +207,12 @@ def reassign(
     end_with((str(result.at), result.error) for result in results)
     if wait and not cancel:
         with_admin(target, lambda admin: _moved(admin, [one.at for one in wanted]))
-        say("All replicas are where they are to be.")
+        say("All replicas have moved.")
 
 
 def _from_options(named: Sequence[TopicPartition], replicas: str | None, *, cancel: bool) -> list[Reassignment]:
     if not named or (replicas is None) != cancel:
-        raise click.UsageError("Name partitions, such as orders-0, and give --replicas 1,2,3 or --cancel.")
+        raise click.UsageError("Give partitions, such as orders-0, and --replicas 1,2,3 or --cancel.")
     target = None if replicas is None else node_ids(replicas, "--replicas")
     return [Reassignment(at=at, replicas=target) for at in dict.fromkeys(named)]
 
@@ -230,7 +231,7 @@ def _from_file(path: str, *, cancel: bool) -> list[Reassignment]:
         raise click.UsageError(f"{error.message}.") from None
     except (ValueError, KeyError, TypeError, RecursionError) as problem:
         raise click.UsageError(
-            f"{path} is no list of reassignments ({type(problem).__name__}: {problem}): it must look like "
+            f"{path} is not a list of reassignments ({type(problem).__name__}: {problem}): it must look like "
             '{"partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2]}]}.'
         ) from None
 
@@ -250,7 +251,7 @@ def _show_moves(target: Target, output: Output, named: Sequence[TopicPartition])
     if rows or output is Output.JSON:
         show_rows(output, rows, columns=_MOVE_COLUMNS)
     else:
-        say("Nothing moves.")
+        say("There are no reassignments in progress.")
 
 
 async def _moved(admin: AsyncAdmin, partitions: Sequence[TopicPartition]) -> None:
@@ -271,8 +272,8 @@ def verify(
 ) -> None:
     """Compare the replicas of partitions byte for byte, by SHA-256 of what each node reads from its disk.
 
-    Without a topic: all topics but the cluster's own. What is compared is the range that all replicas have
-    and that is committed. Compacted replicas may differ in bytes and hold the same latest records.
+    Without a topic: all topics except internal ones. Compared is the committed range that all replicas have.
+    Compacted replicas may differ in bytes and have the same latest records.
 
     \b
     Examples:
@@ -295,7 +296,7 @@ def verify(
     if differing:
         say(
             f"Error: the replicas of {', '.join(differing)} are not identical: 'streamlogctl partition repair' "
-            "finds and repairs what a disk has damaged; else see which node differs, and move its replica elsewhere "
+            "finds and repairs corrupt data on disks; if it finds none, move the replica that differs to another node "
             "with 'streamlogctl partition reassign'.",
             err=True,
         )
@@ -376,15 +377,15 @@ def _digests_json(one: PartitionDigests) -> Row:
 
 @partition.command
 @click.argument("partitions", metavar="TOPIC-PARTITION...", nargs=-1, required=True)
-@click.option("--dry-run", is_flag=True, help="Only show what is damaged.")
+@click.option("--dry-run", is_flag=True, help="Only show corrupt ranges.")
 @output_option
 @cluster_options
 def repair(target: Target, output: Output, partitions: tuple[str, ...], *, dry_run: bool) -> None:
-    """Read all replicas of partitions from their disks, and repair what is damaged in one from another in sync.
+    """Read all replicas of partitions from disk, and repair corrupt ranges from another in-sync replica.
 
-    Nodes repair by themselves what they find when they read it, or when they read everything
-    (log.scrub.interval.ms); this does it now. With --dry-run what is found is shown first, and repaired by
-    the node a moment later.
+    Nodes repair automatically what they find when they read it, or when they scrub their logs
+    (log.scrub.interval.ms); this command does it now. With --dry-run, findings are only shown; the node repairs
+    them a moment later.
 
     \b
     Examples:
@@ -392,7 +393,7 @@ def repair(target: Target, output: Output, partitions: tuple[str, ...], *, dry_r
       streamlogctl partition repair orders-0 orders-1 --dry-run
 
     \b
-    Exit code: 0 nothing is damaged any more, 1 something is, or a replica could not be read, 2 wrong usage.
+    Exit code: 0 all replicas are intact now, 1 some are not, or could not be read, 2 wrong usage.
     """
     named = [topic_partition(text) for text in dict.fromkeys(partitions)]
     found = with_admin(target, lambda admin: _repairs(admin, named, dry_run=dry_run))
@@ -411,7 +412,7 @@ def repair(target: Target, output: Output, partitions: tuple[str, ...], *, dry_r
     if rows or output is Output.JSON:
         show_rows(output, rows, columns=_REPAIR_COLUMNS)
     elif not failures:
-        say(f"Nothing is damaged in the replicas of {', '.join(str(one.at) for one in found)}.")
+        say(f"The replicas of {', '.join(str(one.at) for one in found)} are intact.")
     for about, error in failures:
         complain(error, about)
     if failures or any(row["outcome"] != "repaired" for row in rows):

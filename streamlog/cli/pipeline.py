@@ -1,4 +1,4 @@
-"""`streamlogctl pipeline`: list, settings, run. The pipelines themselves: streamlog.spark.pipelines."""
+"""`streamlogctl pipeline`: list, settings, run. The pipelines are in streamlog.spark.pipelines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def pipeline() -> None:
 @pipeline.command("list")
 @output_option
 def list_(output: Output) -> None:
-    """Which there are."""
+    """List the pipelines."""
     rows: list[Row] = [{"name": one.name, "description": one.doc} for one in PIPELINES.values()]
     show_rows(output, rows, columns=("name", "description"))
 
@@ -34,7 +34,7 @@ def list_(output: Output) -> None:
 @_name
 @output_option
 def settings(output: Output, name: str) -> None:
-    """What a pipeline can be told by --conf."""
+    """Show the settings of a pipeline, for --conf."""
     try:
         table = load(name).SETTINGS
     except StreamlogSparkError as error:
@@ -51,9 +51,9 @@ def settings(output: Output, name: str) -> None:
 @click.option("--conf", "confs", metavar="KEY=VALUE", multiple=True, help="A setting; can be repeated.")
 @cluster_options
 def run(target: Target, name: str, confs: tuple[str, ...]) -> None:
-    """Run it here until Ctrl-C or SIGTERM, or until it is done; it goes on from its checkpoint.
+    """Run it here until Ctrl-C or SIGTERM, or until it is done; it resumes from its checkpoint.
 
-    Besides its own settings, spark.* are Spark's (spark.master, local[*] by default), streamlog.* those of clients.
+    Besides its own settings: spark.* of Spark (spark.master, local[*] by default), streamlog.* of the clients.
 
     \b
     streamlogctl pipeline run archive --conf topics=orders --conf path=archive --conf checkpoint=state

@@ -55,7 +55,7 @@ def transaction() -> None:
 @output_option
 @cluster_options
 def list_(target: Target, output: Output, states: tuple[str, ...], producer_ids: tuple[int, ...]) -> None:
-    """Transactional ids, and what they do."""
+    """List transactional ids and their states."""
     wanted = [TransactionState(state) for state in states]
     found = with_admin(target, lambda admin: admin.list_transactions(states=wanted, producer_ids=producer_ids))
     rows: list[Row] = [
@@ -76,7 +76,7 @@ def list_(target: Target, output: Output, states: tuple[str, ...], producer_ids:
 @output_option
 @cluster_options
 def describe(target: Target, output: Output, names: tuple[str, ...]) -> None:
-    """Since when a transaction is open, and in which partitions."""
+    """Describe transactions: state, start, partitions."""
     found = with_admin(target, lambda admin: admin.describe_transactions(names))
     rows: list[Row] = [
         {
@@ -97,17 +97,15 @@ def describe(target: Target, output: Output, names: tuple[str, ...]) -> None:
 
 
 @transaction.command("find-hanging")
-@click.option(
-    "--topic", "topics", metavar="TOPIC", multiple=True, help="In this one; can be repeated. Default: in all."
-)
-@click.option("--open-for-ms", type=click.IntRange(0), help="Only those open for so long. Default: longer than may be.")
-@click.option("--all", "all_open", is_flag=True, help="Also those that their coordinators will end.")
+@click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Only in this topic; can be repeated.")
+@click.option("--open-for-ms", type=click.IntRange(0), help="Minimum age. Default: the longest allowed timeout.")
+@click.option("--all", "all_open", is_flag=True, help="Also transactions that their coordinators will end.")
 @output_option
 @cluster_options
 def find_hanging(
     target: Target, output: Output, topics: tuple[str, ...], open_for_ms: int | None, all_open: bool
 ) -> None:
-    """What holds partitions' last stable offsets, and will be ended by nobody."""
+    """Find open transactions that hold back last stable offsets and that no coordinator will end."""
     found = with_admin(
         target,
         lambda admin: admin.find_hanging_transactions(topics, open_for_ms=open_for_ms, all_open=all_open),
@@ -131,13 +129,13 @@ def find_hanging(
 
 @transaction.command
 @click.argument("name", metavar="[TRANSACTIONAL-ID]", required=False)
-@click.option("--partition", "at", metavar="TOPIC-PARTITION", help="Of one that hangs; with --producer-id.")
-@click.option("--producer-id", type=click.IntRange(0), help="Of one that hangs.")
+@click.option("--partition", "at", metavar="TOPIC-PARTITION", help="Of a hanging transaction; with --producer-id.")
+@click.option("--producer-id", type=click.IntRange(0), help="Of a hanging transaction.")
 @cluster_options
 def abort(target: Target, name: str | None, at: str | None, producer_id: int | None) -> None:
-    """Abort what an id has open, and fence its producer; or end what hangs in a partition."""
+    """Abort an id's open transaction, and fence its producer; or a hanging transaction in a partition."""
     if (name is None) == (at is None) or (at is None) != (producer_id is None):
-        raise click.UsageError("Name a TRANSACTIONAL-ID; or, of one that hangs, --partition and --producer-id.")
+        raise click.UsageError("Give a TRANSACTIONAL-ID; or, for a hanging transaction, --partition and --producer-id.")
     if name is not None:
         transactional_id = name
         with_admin(target, lambda admin: admin.abort_transaction(transactional_id))
@@ -145,4 +143,4 @@ def abort(target: Target, name: str | None, at: str | None, producer_id: int | N
     elif at is not None and producer_id is not None:
         partition, producer = topic_partition(at), producer_id
         with_admin(target, lambda admin: admin.abort_hanging_transaction(partition, producer))
-        say(f"Ended the transaction of producer {producer} in {partition}.")
+        say(f"Aborted the transaction of producer {producer} in {partition}.")

@@ -36,8 +36,8 @@ def test_quorum(served: ServedCluster) -> None:
 
 
 def test_voters_come_and_go(served: ServedCluster) -> None:
-    assert served.run("cluster", "add-voter", "3").stdout == "Node 3 votes. Voters: 1,2,3.\n"
-    assert served.run("cluster", "remove-voter", "2").stdout == "Node 2 does not vote. Voters: 1,3.\n"
+    assert served.run("cluster", "add-voter", "3").stdout == "Node 3 is a voter. Voters: 1,2,3.\n"
+    assert served.run("cluster", "remove-voter", "2").stdout == "Node 2 is not a voter. Voters: 1,3.\n"
     assert "streamlogctl cluster quorum" in refused(served.run("cluster", "remove-voter", "2"))
 
 
@@ -48,7 +48,7 @@ def test_a_vote_that_is_not_lost_is_not_restored(served: ServedCluster) -> None:
 def test_a_drain_is_begun_shown_and_called_off(served: ServedCluster) -> None:
     served.run("topic", "create", "t", "--replica-assignment", "1:2,2:3,3:1")
     done = served.run("cluster", "drain", "2")
-    assert done.stdout == "Node 2 is being drained: 2 replicas are left, 2 of them move now.\n"
+    assert done.stdout == "Node 2 is being drained: 2 replicas are left, 2 of them are moving now.\n"
     assert "2 replicas are left" in served.run("cluster", "drain", "2", "--show").stdout
     done = served.run("cluster", "drain", "2", "--cancel")
     assert done.stdout == "Node 2 is not being drained; it has 2 replicas.\n"
@@ -56,7 +56,7 @@ def test_a_drain_is_begun_shown_and_called_off(served: ServedCluster) -> None:
 
 def test_a_drain_is_waited_for(served: ServedCluster) -> None:
     done = served.run("cluster", "drain", "2", "--wait")
-    assert done.stdout == "Node 2 is empty: stop it, then forget it with 'streamlogctl cluster unregister 2'.\n"
+    assert done.stdout == "Node 2 has no replicas: stop it, then run 'streamlogctl cluster unregister 2'.\n"
 
 
 def test_a_node_that_cannot_be_drained_or_is_not_there(served: ServedCluster) -> None:
@@ -68,7 +68,7 @@ def test_a_node_that_cannot_be_drained_or_is_not_there(served: ServedCluster) ->
 def test_a_node_is_forgotten_once_it_is_stopped(served: ServedCluster) -> None:
     refused(served.run("cluster", "unregister", "3"))
     served.cluster.rig.fence(3)
-    assert served.run("cluster", "unregister", "3").stdout == "Node 3 is forgotten.\n"
+    assert served.run("cluster", "unregister", "3").stdout == "Node 3 is unregistered.\n"
 
 
 def test_log_directories(served: ServedCluster) -> None:

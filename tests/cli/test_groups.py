@@ -169,7 +169,7 @@ def test_reset_delete_and_what_is_refused(cluster: InProcessCluster, tmp_path: P
     assert group(cluster, "delete", "x") == "Deleted group x.\n"
     gone = asked(cluster, "describe", "x")
     assert gone.exit_code == 1
-    assert "there is no group 'x': see what there is with 'streamlogctl group list'" in gone.stderr
+    assert "there is no group 'x': list the groups with 'streamlogctl group list'" in gone.stderr
 
 
 def test_what_is_said_of_a_group_that_has_members(cluster: InProcessCluster, tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_what_is_said_of_a_group_that_has_members(cluster: InProcessCluster, tmp
         until(lambda: list(owners(cluster, "busy").values()) == [2])
         refused = asked(cluster, "reset-offsets", "busy", "--topic", "busy", "--to-earliest")
         assert refused.exit_code == 1
-        assert "group 'busy' has 1 members, and is stable: stop its members first" in refused.stderr
+        assert "group 'busy' has 1 members, its state is stable: stop its members first" in refused.stderr
         refused = asked(cluster, "delete", "busy")
         assert refused.exit_code == 1
         assert "stop them first" in refused.stderr
@@ -199,12 +199,12 @@ def test_what_is_said_of_a_group_that_has_members(cluster: InProcessCluster, tmp
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("describe",), "Name a group"),
-        (("reset-offsets", "g", "--to-earliest"), "Say which partitions"),
-        (("reset-offsets", "g", "--topic", "t"), "Say where to"),
+        (("describe",), "Give a group"),
+        (("reset-offsets", "g", "--to-earliest"), "Give the partitions"),
+        (("reset-offsets", "g", "--topic", "t"), "Give the new offsets"),
         (("reset-offsets", "g", "--topic", "t:x", "--to-earliest"), "must be TOPIC, or TOPIC:0,1"),
-        (("reset-offsets", "--topic", "t", "--to-earliest"), "Name a group"),
-        (("reset-offsets", "g", "--all-topics", "--by-duration", "1h"), "must be as in P1DT2H3M4.5S"),
+        (("reset-offsets", "--topic", "t", "--to-earliest"), "Give a group"),
+        (("reset-offsets", "g", "--all-topics", "--by-duration", "1h"), "must be in ISO 8601, such as P1DT2H3M4.5S"),
     ],
 )
 def test_wrong_usage(cluster: InProcessCluster, arguments: tuple[str, ...], said: str) -> None:

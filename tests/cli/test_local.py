@@ -51,7 +51,7 @@ def test_a_cluster_from_its_start_to_its_stop(local: Local) -> None:
     assert [node["state"] for node in json.loads(described.stdout)["nodes"]] == ["active"] * 3
 
     assert local("kill", "2").stdout == "Node 2 killed.\n"
-    assert local("kill", "2").stdout == "Node 2 did not run.\n"
+    assert local("kill", "2").stdout == "Node 2 was not running.\n"
     assert [node["state"] for node in nodes(local)] == ["running", "stopped", "running"]
     assert local("start").exit_code == 0
     assert [node["state"] for node in nodes(local)] == ["running"] * 3
@@ -100,7 +100,7 @@ def test_a_node_that_cannot_start_says_why(local: Local, tmp_path: Path) -> None
     (tmp_path / "file").write_text("")
     said = refused(local("start", "--nodes", "1", "--port", "0", "--override", f"log.dirs={tmp_path / 'file'}"))
     assert said.startswith("Error: node 1 (127.0.0.1:")
-    assert "has stopped while it started: " in said
+    assert "exited during its start: " in said
     assert "streamlogd.log" in said
 
 
@@ -133,7 +133,7 @@ def test_a_stranger_under_a_remembered_number_is_left_alone(local: Local, tmp_pa
     assert me is not None
     save_process_id(ProcessId(me.pid, "of an earlier boot"), tmp_path / "cluster" / "node-1" / "process")
     before = signal.getsignal(signal.SIGTERM)
-    assert local("kill", "1").stdout == "Node 1 did not run.\n"
+    assert local("kill", "1").stdout == "Node 1 was not running.\n"
     assert local("stop", "1").exit_code == 0
     assert nodes(local)[0]["state"] == "stopped"
     assert signal.getsignal(signal.SIGTERM) is before

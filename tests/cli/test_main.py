@@ -25,14 +25,14 @@ def test_help_names_every_command() -> None:
     assert done.exit_code == 0
     for name in ("topic", "config", "cluster", "partition", "dump", "completion"):
         assert f"\n  {name} " in done.stdout
-    assert "Print what is in the files of a log" in done.stdout
+    assert "Print the files of a log" in done.stdout
 
 
 def test_help_of_dump_has_examples(dump: Dump) -> None:
     done = dump("--help")
     assert done.exit_code == 0
     assert "streamlogctl dump orders-0/00000000000000000000.log" in done.stdout
-    assert "Exit code: 0 all is sound" in done.stdout
+    assert "Exit code: 0 all files are intact" in done.stdout
 
 
 def test_listing_commands_loads_none() -> None:
@@ -83,7 +83,7 @@ def test_a_file_that_is_no_file_of_a_log(tmp_path: Path, dump: Dump, name: str) 
     (tmp_path / name).write_text("x")
     done = dump(tmp_path / name)
     assert done.exit_code == USAGE
-    assert "is no file of a log by its name: name .log, .index" in done.stderr
+    assert "does not have the name of a log's file: give .log, .index" in done.stderr
 
 
 def test_other_files_among_those_of_a_partition_are_left_out(tmp_path: Path, dump: Dump) -> None:
@@ -91,7 +91,7 @@ def test_other_files_among_those_of_a_partition_are_left_out(tmp_path: Path, dum
     (tmp_path / "partition.metadata").write_text("version: 0\n")
     done = dump(*sorted(tmp_path.iterdir()))
     assert done.exit_code == 0
-    assert done.stderr == f"Ignoring {tmp_path}/partition.metadata: by its name it is no file of a log.\n"
+    assert done.stderr == f"Ignoring {tmp_path}/partition.metadata: it does not have the name of a log's file.\n"
     assert done.stdout.splitlines()[0] == f"Dumping {log}"
 
 
@@ -99,13 +99,13 @@ def test_checks_that_exclude_each_other(tmp_path: Path, dump: Dump) -> None:
     log = write_log(tmp_path, [one(0)])
     done = dump("--verify-index-only", "--index-sanity-check", log)
     assert done.exit_code == USAGE
-    assert "exclude each other" in done.stderr
+    assert "are mutually exclusive" in done.stderr
 
 
 def test_a_check_of_indexes_without_an_index(tmp_path: Path, dump: Dump) -> None:
     done = dump("--verify-index-only", write_log(tmp_path, [one(0)]))
     assert done.exit_code == USAGE
-    assert "no .index or .timeindex is among the files" in done.stderr
+    assert "there is no .index or .timeindex among the files" in done.stderr
 
 
 def test_a_reader_that_stops_reading(tmp_path: Path) -> None:

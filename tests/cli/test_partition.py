@@ -25,7 +25,7 @@ def test_leaderships_go_back_to_the_preferred_replicas(served: ServedCluster) ->
     _restarted_leader(served)
     done = served.run("partition", "elect", "--all")
     assert done.stdout == "PARTITION\tLEADER\tOUTCOME\nt-0\t1\telected\n"
-    assert served.run("partition", "elect", "--all").stdout == "No partition needed it.\n"
+    assert served.run("partition", "elect", "--all").stdout == "No partition needs an election.\n"
 
 
 def test_a_partition_by_name_in_three_ways(served: ServedCluster) -> None:
@@ -60,7 +60,7 @@ def test_an_election_without_anybody_to_elect(served: ServedCluster) -> None:
 
 def test_replicas_are_moved_listed_and_the_move_called_off(served: ServedCluster) -> None:
     served.run("topic", "create", "t", "--replica-assignment", "1:2")
-    assert served.run("partition", "reassign", "--list").stdout == "Nothing moves.\n"
+    assert served.run("partition", "reassign", "--list").stdout == "There are no reassignments in progress.\n"
     assert served.run("partition", "reassign", "t-0", "--replicas", "1,3").stdout == "Moving t-0.\n"
     listed = served.run("partition", "reassign", "--list").stdout.splitlines()
     assert listed[1].startswith("t-0\t")
@@ -77,7 +77,7 @@ def test_a_file_of_kafkas_tool(served: ServedCluster, tmp_path: Path) -> None:
     file.write_text('{"partitions": [{"topic": "t"}]}')
     done = served.run("partition", "reassign", "--reassignment-json-file", str(file))
     assert done.exit_code == USAGE
-    assert "is no list of reassignments" in done.stderr
+    assert "is not a list of reassignments" in done.stderr
 
 
 def test_nodes_that_are_not_there(served: ServedCluster) -> None:
@@ -140,7 +140,7 @@ def test_a_repair(served: ServedCluster) -> None:
     assert done.exit_code == 0
     assert "t-0\t2\t6..7\trepaired\t1\t" in done.stdout
     served.cluster.repairs["t", 0] = pb.RepairReplicasResponse(replicas=rows[:1])
-    assert "Nothing is damaged in the replicas of t-0." in served.run("partition", "repair", "t-0").stdout
+    assert "The replicas of t-0 are intact." in served.run("partition", "repair", "t-0").stdout
 
 
 @pytest.mark.parametrize(

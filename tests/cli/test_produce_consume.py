@@ -102,7 +102,7 @@ def test_places_to_start_from(cluster: InProcessCluster) -> None:
     assert (now.returncode, now.stdout) == (0, b"")
     beyond = run(cluster, "consume", "places", "--partition", "0", "--offset", "99")
     assert beyond.returncode == 1
-    assert b"offset 99 is not in 0..3: begin inside the log" in beyond.stderr
+    assert b"offset 99 is not in 0..3: start at an offset in the log" in beyond.stderr
 
 
 @pytest.mark.parametrize(

@@ -88,9 +88,7 @@ def test_cluster(cluster: InProcessCluster, run: Run) -> None:
 def test_replicas_are_moved_and_identical(cluster: InProcessCluster, run: Run) -> None:
     run("topic", "create", "moved", "--replica-assignment", "1:2:3")
     write(cluster, "moved", 2_000)
-    assert "All replicas are where they are to be." in run(
-        "partition", "reassign", "moved-0", "--replicas", "4,2,3", "--wait"
-    )
+    assert "All replicas have moved." in run("partition", "reassign", "moved-0", "--replicas", "4,2,3", "--wait")
     [topic] = json.loads(run("topic", "describe", "moved", "-o", "json"))
     assert topic["partitions"][0]["replicas"] == [4, 2, 3]
     assert "moved-0\t4" in run("partition", "elect", "moved-0")
@@ -102,7 +100,7 @@ def test_replicas_are_moved_and_identical(cluster: InProcessCluster, run: Run) -
 def test_a_node_is_drained(cluster: InProcessCluster, run: Run) -> None:
     run("topic", "create", "drained", "--replica-assignment", "3:1,1:3,2:3")
     write(cluster, "drained", 500)
-    assert "Node 3 is empty" in run("cluster", "drain", "3", "--wait")
+    assert "Node 3 has no replicas" in run("cluster", "drain", "3", "--wait")
     [topic] = json.loads(run("topic", "describe", "drained", "-o", "json"))
     assert all(3 not in partition["replicas"] for partition in topic["partitions"])
     assert "is not being drained" in run("cluster", "drain", "3", "--cancel")

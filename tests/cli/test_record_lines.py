@@ -72,7 +72,7 @@ def test_a_line_is_bounded_before_its_end_comes() -> None:
     lines = LineSplitter(10)
     lines.feed(b"a\n")
     lines.feed(b"x" * 10)
-    with pytest.raises(MessageTooLargeError, match="a line after line 1 has 11 bytes"):
+    with pytest.raises(MessageTooLargeError, match="a line after line 1 has at least 11 bytes"):
         lines.feed(b"x")
 
 

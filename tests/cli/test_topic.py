@@ -49,7 +49,7 @@ def test_a_topic_that_is_there_already(served: ServedCluster) -> None:
     served.run("topic", "create", "t")
     said = refused(served.run("topic", "create", "t"))
     assert said == (
-        "Error: topic 't' already exists: choose another name, or see what there is with "
+        "Error: topic 't' already exists: choose another name, or see the topic with "
         "'streamlogctl topic describe'.\n"
     )
     assert served.run("topic", "create", "t", "--if-not-exists").exit_code == 0
@@ -107,7 +107,7 @@ def test_configs_change_while_running(served: ServedCluster) -> None:
 def test_nothing_to_alter_is_wrong_usage(served: ServedCluster) -> None:
     done = served.run("topic", "alter", "t")
     assert done.exit_code == USAGE
-    assert "Say what to change" in done.stderr
+    assert "Give a change" in done.stderr
 
 
 def test_delete_and_a_topic_that_is_not_there(served: ServedCluster) -> None:
@@ -158,7 +158,7 @@ def test_no_name(served: ServedCluster) -> None:
     for verb in ("create", "alter", "delete"):
         done = served.run("topic", verb)
         assert done.exit_code == USAGE
-        assert "Name a topic" in done.stderr
+        assert "Give a topic" in done.stderr
 
 
 def test_help_has_examples(served: ServedCluster) -> None:

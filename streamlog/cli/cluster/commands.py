@@ -1,4 +1,4 @@
-"""`streamlogctl cluster`: health, nodes, metadata quorum, disks; drain and forget nodes."""
+"""`streamlogctl cluster`: health, nodes, metadata quorum, disks; drain and unregister nodes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _DISK_COLUMNS: Final = (
     "scrub",
 )
 _REPLICA_COLUMNS: Final = ("node", "path", "topic", "partition", "size_bytes", "log_start", "log_end", "damaged")
-# A drain moves whole replicas: more often would only cost calls.
+# A drain moves whole replicas, so a shorter interval would not help.
 _ASK_AGAIN_S: Final = 0.5
 
 _node_id = click.argument("node_id", metavar="NODE", type=click.IntRange(0))
@@ -51,7 +51,7 @@ _node_id = click.argument("node_id", metavar="NODE", type=click.IntRange(0))
 
 @click.group(cls=Noun)
 def cluster() -> None:
-    """Nodes, quorum, disks; drain and forget nodes."""
+    """Nodes, quorum, disks; drain and unregister nodes."""
 
 
 cluster.add_command(health)
@@ -112,7 +112,7 @@ def _node_row(found: ClusterDescription, index: int) -> Row:
 @output_option
 @cluster_options
 def quorum(target: Target, output: Output) -> None:
-    """Show who votes on the metadata, and how far each voter is.
+    """Show the voters of the metadata quorum, and how far each is behind.
 
     \b
     Example:
@@ -121,7 +121,7 @@ def quorum(target: Target, output: Output) -> None:
     found = with_admin(target, lambda admin: admin.describe_cluster())
     leader = next((node for node in found.nodes if node.node_id == found.controller), None)
     if leader is not None and all(voter.match_index is None for voter in found.voters):
-        # The leader alone knows how far the others are, and it was another node that answered.
+        # Only the leader knows the voters' positions, and another node has answered.
         found = with_admin(replace(target, servers=(leader.address,)), lambda admin: admin.describe_cluster())
     facts: dict[str, str | int | None] = {
         "leader": found.controller,
@@ -138,8 +138,8 @@ def quorum(target: Target, output: Output) -> None:
     for voter in found.voters:
         if voter.without_vote:
             say(
-                f"Node {voter.node_id} came back without its metadata directory, and has no vote. It is given it back "
-                "within seconds where controller.quorum.voter.restore.enable is set; else by "
+                f"Node {voter.node_id} returned without its metadata directory, and has no vote. With "
+                "controller.quorum.voter.restore.enable it gets it back within seconds; otherwise run "
                 f"'streamlogctl cluster restore-voter {voter.node_id}'."
             )
 
@@ -162,13 +162,13 @@ def _role(found: ClusterDescription, voter: VoterDescription) -> str:
 
 
 @cluster.command
-@click.option("--wait/--no-wait", default=False, help="Stay until the node has no replicas any more.")
-@click.option("--cancel", is_flag=True, help="Call the drain off: what has moved stays where it is.")
-@click.option("--show", is_flag=True, help="Change nothing, say how far it is.")
+@click.option("--wait/--no-wait", default=False, help="Wait until the node has no replicas.")
+@click.option("--cancel", is_flag=True, help="Cancel the drain; replicas that have moved stay where they are.")
+@click.option("--show", is_flag=True, help="Only show the progress.")
 @_node_id
 @cluster_options
 def drain(target: Target, node_id: int, *, wait: bool, cancel: bool, show: bool) -> None:
-    """Empty NODE of its replicas, so that it can be stopped for good. It goes on in the background.
+    """Move all replicas away from NODE, so that it can be removed. The moves continue in the background.
 
     \b
     Examples:
@@ -177,7 +177,7 @@ def drain(target: Target, node_id: int, *, wait: bool, cancel: bool, show: bool)
       streamlogctl cluster drain 3 --cancel
     """
     if cancel and show:
-        raise click.UsageError("--cancel and --show exclude each other: give one of them.")
+        raise click.UsageError("--cancel and --show are mutually exclusive: give one of them.")
 
     async def work(admin: AsyncAdmin) -> DrainProgress:
         if cancel:
@@ -189,16 +189,16 @@ def drain(target: Target, node_id: int, *, wait: bool, cancel: bool, show: bool)
     if not progress.draining:
         say(f"Node {node_id} is not being drained; it has {progress.remaining_count} replicas.")
     elif progress.remaining_count == 0:
-        say(f"Node {node_id} is empty: stop it, then forget it with 'streamlogctl cluster unregister {node_id}'.")
+        say(f"Node {node_id} has no replicas: stop it, then run 'streamlogctl cluster unregister {node_id}'.")
     else:
         say(
             f"Node {node_id} is being drained: {progress.remaining_count} replicas are left, "
-            f"{progress.moving_count} of them move now."
+            f"{progress.moving_count} of them are moving now."
         )
 
 
 async def _drained(admin: AsyncAdmin, node_id: int, progress: DrainProgress) -> DrainProgress:
-    """Until nothing is left, or somebody calls the drain off."""
+    """Waits until no replica is left, or the drain is cancelled."""
     total = progress.remaining_count
     with counting(f"draining node {node_id}", total, "replicas") as advance:
         while progress.draining and progress.remaining_count > 0:
@@ -212,26 +212,26 @@ async def _drained(admin: AsyncAdmin, node_id: int, progress: DrainProgress) -> 
 @_node_id
 @cluster_options
 def unregister(target: Target, node_id: int) -> None:
-    """Forget NODE, which will not come back. It must be stopped, and have no replicas.
+    """Unregister NODE, which will not return. It must be stopped, and have no replicas.
 
     \b
     Example:
       streamlogctl cluster unregister 3
     """
     with_admin(target, lambda admin: admin.unregister_node(node_id))
-    say(f"Node {node_id} is forgotten.")
+    say(f"Node {node_id} is unregistered.")
 
 
 @cluster.command(name="add-voter")
-@click.option("--address", metavar="HOST:PORT", default="", help="Of its server; default: where it is registered.")
-@click.option("--replace", "replaced", type=click.IntRange(0), help="A voter that is gone for good.")
+@click.option("--address", metavar="HOST:PORT", default="", help="The node's address; default: the registered one.")
+@click.option("--replace", "replaced", type=click.IntRange(0), help="A permanently lost voter.")
 @_node_id
 @cluster_options
 def add_voter(target: Target, node_id: int, *, address: str, replaced: int | None) -> None:
-    """Give NODE a vote on the metadata.
+    """Add NODE to the voters of the metadata quorum.
 
-    It must run with its own id in controller.quorum.voters, beside those that vote now: so it follows the quorum's log
-    and waits to be let in.
+    It must run with its own id and all current voters in controller.quorum.voters: so it replicates the quorum's log,
+    without a vote, until it is added.
 
     \b
     Examples:
@@ -239,17 +239,17 @@ def add_voter(target: Target, node_id: int, *, address: str, replaced: int | Non
       streamlogctl cluster add-voter 4 --replace 2
     """
     voters = with_admin(target, lambda admin: admin.add_voter(node_id, address=address, replaced_node_id=replaced))
-    say(f"Node {node_id} votes. Voters: {_voter_ids(voters)}.")
+    say(f"Node {node_id} is a voter. Voters: {_voter_ids(voters)}.")
 
 
 @cluster.command(name="restore-voter")
 @_node_id
 @cluster_options
 def restore_voter(target: Target, node_id: int) -> None:
-    """Give NODE, a voter that came back without its metadata directory, its vote again.
+    """Restore the vote of NODE, a voter that returned without its metadata directory.
 
-    Its new directory takes the place of the lost one once it has caught up, and the other voters agree. The quorum does
-    this by itself where controller.quorum.voter.restore.enable is set.
+    Its new directory replaces the lost one once it has caught up and the other voters agree. The quorum does this
+    automatically with controller.quorum.voter.restore.enable.
 
     \b
     Example:
@@ -266,21 +266,21 @@ def restore_voter(target: Target, node_id: int) -> None:
     if voters is None:
         say(f"Node {node_id} has its vote.")
     else:
-        say(f"Node {node_id} votes again. Voters: {_voter_ids(voters)}.")
+        say(f"Node {node_id} has its vote again. Voters: {_voter_ids(voters)}.")
 
 
 @cluster.command(name="remove-voter")
 @_node_id
 @cluster_options
 def remove_voter(target: Target, node_id: int) -> None:
-    """Take the vote of NODE, which goes on as a broker.
+    """Remove NODE from the voters. It continues as a broker.
 
     \b
     Example:
       streamlogctl cluster remove-voter 2
     """
     voters = with_admin(target, lambda admin: admin.remove_voter(node_id))
-    say(f"Node {node_id} does not vote. Voters: {_voter_ids(voters)}.")
+    say(f"Node {node_id} is not a voter. Voters: {_voter_ids(voters)}.")
 
 
 def _voter_ids(voters: tuple[VoterDescription, ...]) -> str:
@@ -290,11 +290,11 @@ def _voter_ids(voters: tuple[VoterDescription, ...]) -> str:
 @cluster.command(name="log-dirs")
 @click.option("--broker", "node_ids", type=click.IntRange(0), multiple=True, help="Only of this node; repeatable.")
 @click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Only replicas of this topic; repeatable.")
-@click.option("--replicas", "each", is_flag=True, help="A line a replica, not a line a directory.")
+@click.option("--replicas", "each", is_flag=True, help="One line for each replica instead of each directory.")
 @output_option
 @cluster_options
 def log_dirs(target: Target, output: Output, node_ids: tuple[int, ...], topics: tuple[str, ...], *, each: bool) -> None:
-    """Show the log directories of the nodes, and what is in them.
+    """Show the log directories of the nodes, and their replicas.
 
     \b
     Examples:
@@ -337,7 +337,7 @@ def log_dirs(target: Target, output: Output, node_ids: tuple[int, ...], topics: 
 
 
 def _scrub(scrub: Scrub | None) -> str:
-    """How far the reading is that looks for damage, in few words."""
+    """The progress of the scrub, in few words."""
     if scrub is None:
         return "not yet"
     since = time.strftime("%Y-%m-%d %H:%M", time.localtime((scrub.ended_ms or scrub.started_ms) / 1000))
@@ -347,10 +347,10 @@ def _scrub(scrub: Scrub | None) -> str:
 
 
 @cluster.command
-@click.option("--level", type=click.IntRange(1), help="Default: the highest one that all nodes understand.")
+@click.option("--level", type=click.IntRange(1), help="Default: the highest level that all nodes support.")
 @cluster_options
 def upgrade(target: Target, *, level: int | None) -> None:
-    """Raise metadata.version once all nodes run the new release. There is no way back.
+    """Raise metadata.version once all nodes run the new release. This cannot be undone.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""`streamlogctl cluster health`: what is wrong with the cluster now, why, and what to do; for people and scripts."""
+"""`streamlogctl cluster health`: the cluster's problems, their causes, and what to do; for people and scripts."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _COLOURS: Final = {Severity.CRITICAL: "red", Severity.WARNING: "yellow"}
 
 
 @click.command
-@click.option("--critical", "critical_only", is_flag=True, help="Only what stops writing, reading or the metadata.")
+@click.option("--critical", "critical_only", is_flag=True, help="Only what stops writes, reads or metadata changes.")
 @output_option
 @cluster_options
 def health(target: Target, output: Output, *, critical_only: bool) -> None:
-    """Show what is wrong with the cluster, each with its cause and what to do. Exit code 0: nothing; 3: something.
+    """Show the cluster's problems, each with its cause and what to do. Exit code 0: none; 3: at least one.
 
     \b
     Examples:

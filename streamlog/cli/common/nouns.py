@@ -1,7 +1,7 @@
-"""What the nouns of streamlogctl have in common: groups of verbs, and names that can be given in two ways.
+"""Base of all nouns of streamlogctl: groups of verbs, and names as arguments or as flags.
 
-Kafka's tools take names as flags (`--topic orders`), people rather type them behind the verb (`orders`). Both work
-everywhere, and several at once where that makes sense.
+Kafka's tools take names as flags (`--topic orders`); a plain argument (`orders`) is shorter. Both work everywhere, and
+several names where it makes sense.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def topic_argument(command: Command) -> Command:
 
 
 def _topics(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """For a shell: the topics of the cluster, or nothing where none answers at once."""
-    # Loaded here: it is needed when a person presses the tabulator.
+    """For shell completion: the topics of the cluster; none where no node answers in time."""
+    # Imported here: it is needed for completion only.
     from streamlog.cli.common.session import with_admin
     from streamlog.cli.common.target import ENVIRONMENT, Target, addresses
 
@@ -59,23 +59,23 @@ def _topics(context: click.Context, _parameter: click.Parameter, incomplete: str
 
 
 def all_names(names: Sequence[str], flag_names: Sequence[str], *, required: bool = True) -> list[str]:
-    """Without those that stand twice. Commas separate too, as in Kafka's tools; no topic has one in its name."""
+    """All names, without duplicates. Commas separate names too, as in Kafka's tools; topic names contain none."""
     given = [part.strip() for name in (*names, *flag_names) for part in name.split(",") if part.strip()]
     if required and not given:
-        raise click.UsageError("Name a topic: TOPIC, or --topic TOPIC.")
+        raise click.UsageError("Give a topic: TOPIC, or --topic TOPIC.")
     return list(dict.fromkeys(given))
 
 
 def one_name(name: str | None, flag_name: str | None) -> str:
     if name and flag_name and name != flag_name:
-        raise click.UsageError(f"Two topics are named, {name} and {flag_name}: name one.")
+        raise click.UsageError(f"Two topics are given, {name} and {flag_name}: give one.")
     if not (name or flag_name):
-        raise click.UsageError("Name a topic: TOPIC, or --topic TOPIC.")
+        raise click.UsageError("Give a topic: TOPIC, or --topic TOPIC.")
     return name or flag_name or ""
 
 
 def key_values(texts: Sequence[str], option: str) -> dict[str, str]:
-    """Of NAME=VALUE each."""
+    """Parses NAME=VALUE items."""
     found = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -86,7 +86,7 @@ def key_values(texts: Sequence[str], option: str) -> dict[str, str]:
 
 
 def topic_partition(text: str) -> TopicPartition:
-    """Of `topic-0`, or `topic:0`."""
+    """Parses `topic-0` or `topic:0`."""
     match = _TOPIC_PARTITION.fullmatch(text)
     if match is None:
         raise click.BadParameter(f"{text!r}: must be TOPIC-PARTITION, such as orders-0.")
@@ -94,15 +94,15 @@ def topic_partition(text: str) -> TopicPartition:
 
 
 def node_ids(text: str, option: str) -> tuple[int, ...]:
-    """Of `1,2,3`."""
+    """Parses `1,2,3`."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() for part in parts):
-        raise click.BadParameter(f"{text!r}: must be ids of nodes, such as 1,2,3.", param_hint=option)
+        raise click.BadParameter(f"{text!r}: must be node ids, such as 1,2,3.", param_hint=option)
     return tuple(int(part) for part in parts)
 
 
 class Noun(click.Group):
-    """A group of verbs, in the order in which they were added. Kafka's dashed verbs are understood: `--create`."""
+    """A group of verbs, listed in the order of definition. Kafka's dashed verbs are accepted: `--create`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -111,7 +111,7 @@ class Noun(click.Group):
         return super().parse_args(ctx, _undashed(args, self.commands))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Whole sentences: click's own list cuts them off."""
+        """With whole sentences, which click's own list truncates."""
         with formatter.section("Commands"):
             formatter.write_dl(
                 [(name, verb.get_short_help_str(_SHORT_HELP_MAX)) for name, verb in self.commands.items()]
@@ -119,7 +119,7 @@ class Noun(click.Group):
 
 
 def _undashed(args: list[str], verbs: Container[str]) -> list[str]:
-    """`--list` at the first place, or anywhere where no verb comes first, as `list` at the first place."""
+    """Moves a dashed verb (`--list`) to the first place, without dashes, unless a verb is there already."""
     if not args or args[0] in verbs:
         return args
     dashed = next((arg for arg in args if arg.startswith("--") and arg[2:] in verbs), None)

@@ -1,14 +1,14 @@
-"""Results on standard output: a table for eyes, tab-separated lines for pipes, JSON for programs.
+"""Results on standard output: a table on terminals, tab-separated lines in pipes, JSON for programs.
 
     auto    table on a terminal, text elsewhere
-    table   rich's, with colour where the terminal has it
-    text    a line a row, tab-separated, a heading first where there are several columns
-    json    one document; names of fields as in the Python client
+    table   rich's, with colours where the terminal has them
+    text    one line for each row, tab-separated, with a heading where there are several columns
+    json    one document; field names as in the Python client
 
-On a terminal nothing is shown that the terminal would obey: control characters in names and values are escaped
-(`streamlog.printable`). In a pipe they are as they are; JSON escapes them by its own means.
+On a terminal, control characters in names and values are escaped (`streamlog.printable`). In a pipe they are not; JSON
+escapes them as \\uXXXX.
 
-What a command found is a list of rows: plain values (text, numbers, booleans, None, lists of these) by column.
+A result is a list of rows: plain values (text, numbers, booleans, None, lists of these) by column.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Cell: TypeAlias = "str | int | float | bool | Sequence[Cell] | Mapping[str, Cell
 Row: TypeAlias = Mapping[str, Cell]
 Command = TypeVar("Command", bound=Callable[..., object])
 
-# Cells that shall be seen at once, by their text.
+# Styles of cells, by their text.
 _STYLES: Final = {
     "active": "green",
     "fenced": "red",
@@ -75,8 +75,8 @@ def show_rows(
     title: str = "",
     headings: Mapping[str, str] | None = None,
 ) -> None:
-    """`columns`: of table and text, in this order; JSON has all that the rows hold. `headings`: of columns that are not
-    headed by their names.
+    """`columns`: of table and text, in this order; JSON has all values. `headings`: where they differ from the columns'
+    names.
     """
     named = [(headings or {}).get(column, column) for column in columns]
     shown = escaped if sys.stdout.isatty() else str
@@ -93,7 +93,7 @@ def show_rows(
 
 
 def show_facts(output: Output, facts: Row) -> None:
-    """One thing: a line a fact."""
+    """One object: a line for each value."""
     if output is Output.JSON:
         show_json(facts)
         return
@@ -113,13 +113,13 @@ def show_json(document: Cell) -> None:
 
 
 def say(text: str = "", *, err: bool = False) -> None:
-    """A sentence that may name what others have named."""
+    """Prints a message that may contain names of topics or nodes."""
     click.echo(on_terminal(text, err=err), err=err)
 
 
 def on_terminal(text: str, *, err: bool = False) -> str:
-    """As it is for a pipe; for a terminal, and for standard error wherever it goes, with nothing that it obeys. Lines
-    and tabs stay: they are the command's own.
+    """Unchanged for a pipe; escaped for a terminal, and for standard error in any case. Newlines and tabs are kept:
+    they are the command's own.
     """
     if not err and not sys.stdout.isatty():
         return text
@@ -129,7 +129,7 @@ def on_terminal(text: str, *, err: bool = False) -> str:
 def show_table(
     rows: Sequence[Row], *, columns: Sequence[str], title: str = "", headings: Sequence[str] | None = None
 ) -> None:
-    # Loaded here: most runs print no table, and start sooner without.
+    # Imported here: most runs print no table, and start faster without.
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -146,7 +146,7 @@ def show_table(
 
 
 def cell_text(value: Cell) -> str:
-    """For people: lists with commas, as Kafka's tools print them."""
+    """For display: lists with commas, as in Kafka's tools."""
     match value:
         case None:
             return "none"

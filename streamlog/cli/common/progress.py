@@ -1,4 +1,4 @@
-"""Bars on standard error while something takes long: only where a person looks at it and nothing else writes there."""
+"""Progress bars on standard error: only on a terminal to which nothing else is written."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Final
 
 from streamlog.printable import escaped
 
-_STEP_BYTES: Final = 4 << 20  # a bar that moves for each record costs more than the record
+_STEP_BYTES: Final = 4 << 20  # updating the bar for each record would cost more than the record
 
 
 @contextmanager
 def progress(title: str, total_bytes: int) -> Iterator[Callable[[int], None]]:
-    """Gives a function to call with the position reached, in bytes. It does nothing unless standard error is a
-    terminal that standard output does not write to.
+    """Yields a function to call with the current position, in bytes. It does nothing unless standard error is a
+    terminal and standard output is not.
     """
     if total_bytes <= _STEP_BYTES or not sys.stderr.isatty() or sys.stdout.isatty():
         yield lambda _position: None
         return
-    # Loaded here: most runs show no bar, and start sooner without.
+    # Imported here: most runs show no bar, and start faster without.
     from rich.console import Console
     from rich.markup import escape
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    # rich would send standard output to the bar's console as well.
+    # By default, rich would redirect standard output to the bar's console.
     with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as bar:
         task = bar.add_task(escape(escaped(title)), total=total_bytes)
         shown = 0
@@ -42,8 +42,8 @@ def progress(title: str, total_bytes: int) -> Iterator[Callable[[int], None]]:
 
 @contextmanager
 def counting(title: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
-    """A bar over things that are counted. Gives a function to call with how many are done; it does nothing unless
-    standard error is a terminal.
+    """A bar of counted items. Yields a function to call with the number done; it does nothing unless standard error is
+    a terminal.
     """
     if total == 0 or not sys.stderr.isatty():
         yield lambda _done: None

@@ -1,4 +1,4 @@
-"""A command's connection to the cluster: made for one run, closed at its end, errors told as sentences."""
+"""A command's connection to the cluster: opened for one run, closed at its end; errors become messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def with_admin(target: Target, work: Callable[[AsyncAdmin], Awaitable[T]]) -> T:
-    """What `work` gives. ClickException for its errors."""
+    """Runs `work` and returns its result. ClickException for its errors."""
 
     async def run() -> T:
         async with _admin(target) as admin:
@@ -28,13 +28,13 @@ def with_admin(target: Target, work: Callable[[AsyncAdmin], Awaitable[T]]) -> T:
 
 
 async def check_reachable(target: Target) -> None:
-    """StreamlogError, soon, where no node can be reached: producers and consumers wait longer for one."""
+    """StreamlogError, soon, if no node can be reached: producers and consumers wait longer for one."""
     async with _admin(target) as admin:
         await admin.describe_node()
 
 
 def finish(work: Coroutine[Any, Any, T]) -> T:
-    """Run it to its end. ClickException for its errors, Interrupted for Ctrl-C."""
+    """Runs it to its end. ClickException for its errors, Interrupted for Ctrl-C."""
     try:
         return system.run(work)
     except StreamlogError as error:
@@ -46,13 +46,13 @@ def finish(work: Coroutine[Any, Any, T]) -> T:
 def _admin(target: Target) -> AsyncAdmin:
     timeout_ms = target.request_timeout_ms
     settings = target.settings | {"default.api.timeout.ms": timeout_ms, "request.timeout.ms": timeout_ms}
-    with telling_warnings():
+    with showing_warnings():
         return AsyncAdmin(settings, unreachable_s=UNREACHABLE_MS / 1_000, client_version="streamlogctl")
 
 
 @contextmanager
-def telling_warnings() -> Iterator[None]:
-    """What is odd about a client's settings goes to standard error, without the place in our code."""
+def showing_warnings() -> Iterator[None]:
+    """Prints a client's warnings about its settings to standard error, without their place in our code."""
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         yield

@@ -1,4 +1,4 @@
-"""Which cluster a command speaks to, and how long it waits: the options that all such commands share."""
+"""The cluster that a command connects to, and its timeout: the options of all such commands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from streamlog.errors import InvalidConfigError
 DEFAULT_SERVER: Final = "127.0.0.1:9092"
 ENVIRONMENT: Final = "STREAMLOG_BOOTSTRAP_SERVERS"
 _REQUEST_TIMEOUT_MS: Final = 30_000
-# Nobody waits at a terminal for nodes that are not there, yet a node that starts takes about a second.
+# Short, for users who wait at a terminal; a node takes about a second to start.
 UNREACHABLE_MS: Final = 3_000
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ class Target(Struct, frozen=True, kw_only=True):
 
     @property
     def settings(self) -> dict[str, object]:
-        """For a client of streamlog; the options go before the file."""
+        """Settings for a client; the options override the file."""
         given: dict[str, object] = {"client.id": "streamlogctl"}
         if self.client_file is not None:
             entries = parse_properties(self.client_file.text, self.client_file.name)
@@ -62,7 +62,7 @@ def cluster_options(command: Command) -> Command:
 
 
 def addresses(text: str) -> tuple[str, ...]:
-    """Of `host:port,host:port`; the default of an empty text. ValueError."""
+    """Parses `host:port,host:port`; empty: the default. ValueError."""
     return tuple(str(parse_address(one.strip())) for one in text.split(",") if one.strip()) or (DEFAULT_SERVER,)
 
 
@@ -94,14 +94,14 @@ _OPTIONS: Final = (
         show_default=True,
         show_envvar=True,
         callback=_servers,
-        help="Nodes to ask; one that answers is enough.",
+        help="Nodes to connect to; one that answers is enough.",
     ),
     click.option(
         "--request-timeout-ms",
         type=click.IntRange(1),
         default=_REQUEST_TIMEOUT_MS,
         show_default=True,
-        help="How long to wait for an answer.",
+        help="How long to wait for a response.",
     ),
     click.option(
         "--command-config",

@@ -1,1 +1,1 @@
-"""`streamlogctl dump`: `command`; `classic` prints in the format of Kafka's tool, `as_json` as JSON."""
+"""`streamlogctl dump`: `command`; `classic` is the format of Kafka's tool, `as_json` is JSON."""

@@ -1,7 +1,7 @@
-"""Items of a dump as JSON, one object a line. Pure.
+"""Items of a dump as JSON, one object on a line. Pure.
 
-`file` and `type` (the item's name) come first, then the item's own fields; a record has those of its batch besides.
-Bytes are {"base64": ..., "text": ...}, the text only where they are UTF-8; null is null.
+`file` and `type` (the item's name) come first, then the item's own fields; a record also has those of its batch.
+Bytes are {"base64": ..., "text": ...}, the text only for valid UTF-8.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from streamlog.storage.dump import AbortedTransaction, Damage, Item, LogRecord, 
 
 Json: TypeAlias = offsets_topic.Json
 
-# Made once: `json.dumps` with options makes an encoder a call.
+# `json.dumps` with options would create an encoder for each call.
 _encode: Final = json.JSONEncoder(ensure_ascii=False).encode
 _WORD: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 def line(path: str, item: Item, *, with_data: bool, offsets: bool) -> str | None:
-    """One object. None for damage, which goes to standard error, and for where a log starts, which its name says.
+    """One object. None for damage, which is printed to standard error, and for a log start, which is the file's name.
     The flags are those of `classic.line`.
     """
     if isinstance(item, Damage | LogStart):

@@ -39,37 +39,37 @@ _FORMATS: Final[dict[str, _Format]] = {"classic": classic.line, "json": as_json.
     type=click.Choice(list(_FORMATS)),
     default="classic",
     show_default=True,
-    help="classic: the lines of Kafka's DumpLogSegments; json: one object a line, bytes in base64.",
+    help="classic: the format of Kafka's DumpLogSegments; json: one object on a line, bytes in base64.",
 )
 @click.option(
     "--deep-iteration/--shallow-iteration",
     "deep",
     default=True,
     show_default=True,
-    help="One line a record, compressed batches unpacked; or one line a batch.",
+    help="One line for each record, with compressed batches unpacked; or one for each batch.",
 )
 @click.option(
     "--print-data-log/--no-print-data-log",
     "with_data",
     default=True,
     show_default=True,
-    help="Keys and payloads of the records too, or the rest only.",
+    help="With or without keys and payloads of records.",
 )
 @click.option(
     "--offsets-decoder", "offsets", is_flag=True, help="Decode keys and payloads as records of __consumer_offsets."
 )
-@click.option("--raw", is_flag=True, help="To a terminal as to a pipe: keys and values as they are, not escaped.")
+@click.option("--raw", is_flag=True, help="On a terminal too, print keys and values without escaping.")
 @click.option(
     "--verify-index-only",
     "verify_only",
     is_flag=True,
-    help="Check the indexes among FILE against the logs beside them; print what is wrong only.",
+    help="Check the indexes among FILE against the logs beside them; print only errors.",
 )
 @click.option(
     "--index-sanity-check",
     "sanity_only",
     is_flag=True,
-    help="Only say of the indexes among FILE whether a start would take them as they are.",
+    help="Only check whether a start would accept the indexes among FILE.",
 )
 def dump(
     files: tuple[str, ...],
@@ -82,11 +82,11 @@ def dump(
     verify_only: bool,
     sanity_only: bool,
 ) -> None:
-    """Print what is in the files of a log: .log, .index, .timeindex, .txnindex, .snapshot and the checkpoints, of
-    streamlog or of Kafka. Nothing is ever written to them.
+    """Print the files of a log: .log, .index, .timeindex, .txnindex, .snapshot and checkpoints, of streamlog or of
+    Kafka. They are opened read-only.
 
-    A file that is damaged is named on standard error with the position and the reason; what is sound before and
-    behind is printed all the same.
+    Corrupt files are reported on standard error, with position and reason; the intact parts before and after are
+    printed.
 
     \b
     Examples:
@@ -97,10 +97,10 @@ def dump(
       streamlogctl dump --offsets-decoder __consumer_offsets-41/*.log
 
     \b
-    Exit code: 0 all is sound, 1 something is damaged or cannot be read, 2 wrong usage.
+    Exit code: 0 all files are intact, 1 some are corrupt or cannot be read, 2 wrong usage.
     """
     if verify_only and sanity_only:
-        raise click.UsageError("--verify-index-only and --index-sanity-check exclude each other: give one of them.")
+        raise click.UsageError("--verify-index-only and --index-sanity-check are mutually exclusive: give one of them.")
     mode = IndexMode.VERIFY if verify_only else IndexMode.SANITY if sanity_only else IndexMode.ENTRIES
     shown = _shown(output, raw=raw)
     printer = _Printer(
@@ -116,33 +116,33 @@ def dump(
 
 
 def _chosen(files: tuple[str, ...], *, indexes_only: bool) -> list[str]:
-    """The files that are to be read, in the order given."""
+    """The files to read, in the order given."""
     known = [(path, kind) for path in files if (kind := kind_of(path)) is not None]
     if indexes_only:
         chosen = [path for path, kind in known if kind in _INDEXES]
         if not chosen:
-            raise click.UsageError("no .index or .timeindex is among the files: name one, e.g. orders-0/*index.")
+            raise click.UsageError("there is no .index or .timeindex among the files: give one, e.g. orders-0/*index.")
         return chosen
     if not known:
         raise click.UsageError(
-            f"{files[0]} is no file of a log by its name: name .log, .index, .timeindex, .txnindex, .snapshot "
-            "or checkpoint files (an index by its base offset, as 00000000000000000000.index)."
+            f"{files[0]} does not have the name of a log's file: give .log, .index, .timeindex, .txnindex, .snapshot "
+            "or checkpoint files (an index is named by its base offset, as 00000000000000000000.index)."
         )
     for path in files:
         if kind_of(path) is None:
-            click.echo(f"Ignoring {escaped(path)}: by its name it is no file of a log.", err=True)
+            click.echo(f"Ignoring {escaped(path)}: it does not have the name of a log's file.", err=True)
     return [path for path, _ in known]
 
 
 def _shown(output: str, *, raw: bool) -> Callable[[str], str]:
-    """What becomes of a line, which may hold keys and values of anybody's."""
+    """The escaping of a line, which may contain keys and values of any client."""
     if raw or not sys.stdout.isatty():
         return str
     return escaped if output == "classic" else escaped_json
 
 
 class _Printer:
-    """Sends items to standard output and damage to standard error; remembers whether there was any."""
+    """Prints items to standard output and damage to standard error; `damaged`: there was any."""
 
     def __init__(
         self, *, shown: Callable[[str], str], output: _Format, with_data: bool, offsets: bool, verify_only: bool
@@ -162,7 +162,7 @@ class _Printer:
                 advance(_position(item))
 
     def _items(self, path: str, *, deep: bool, mode: IndexMode) -> Iterator[Item]:
-        """What is in the file, up to where it cannot be read."""
+        """The file's items, up to where it cannot be read."""
         try:
             yield from read(self._fs, os.path.abspath(path), deep=deep, index_mode=mode)
         except OSError as e:
@@ -180,12 +180,12 @@ class _Printer:
 
     def _complain(self, text: str) -> None:
         self.damaged = True
-        sys.stdout.flush()  # so that the two streams keep their order where they go to one place
+        sys.stdout.flush()  # keeps the order of the two streams on a terminal
         click.echo(escaped(text), err=True)
 
 
 def _position(item: Item) -> int:
-    """How far reading is, for items of the long files; 0 for others."""
+    """The position in the file, for items of long files; 0 for others."""
     match item:
         case Batch():
             return item.position

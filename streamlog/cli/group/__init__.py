@@ -1,1 +1,1 @@
-"""`streamlogctl group`: `commands`, `reset_offsets`; `partitions` chooses the partitions that a reset is about."""
+"""`streamlogctl group`: `commands`, `reset_offsets`; `partitions` parses the partitions of a reset."""

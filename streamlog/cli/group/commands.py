@@ -1,6 +1,6 @@
 """`streamlogctl group`: list, describe, delete, delete-offsets; `reset_offsets` has reset-offsets.
 
-What Kafka's tool prints has its column names here too.
+Columns that Kafka's tool prints have its names.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ group.add_command(reset_offsets)
 def groups_argument(command: Callable[..., object]) -> Callable[..., object]:
     argument = click.argument("names", metavar="[GROUP]...", nargs=-1)
     flag = click.option("--group", "flag_names", metavar="GROUP", multiple=True, help="As GROUP; can be repeated.")
-    return argument(flag(click.option("--all-groups", is_flag=True, help="All that there are.")(command)))
+    return argument(flag(click.option("--all-groups", is_flag=True, help="All groups.")(command)))
 
 
 async def _named(admin: AsyncAdmin, names: Sequence[str], flag_names: Sequence[str], *, all_groups: bool) -> list[str]:
@@ -73,7 +73,7 @@ async def _named(admin: AsyncAdmin, names: Sequence[str], flag_names: Sequence[s
 
 def _check_names(names: Sequence[str], flag_names: Sequence[str], *, all_groups: bool) -> None:
     if all_groups == bool(names or flag_names):
-        raise click.UsageError("Name a group: GROUP, or --group GROUP; or give --all-groups.")
+        raise click.UsageError("Give a group: GROUP, --group GROUP, or --all-groups.")
 
 
 @group.command("list")
@@ -87,7 +87,7 @@ def _check_names(names: Sequence[str], flag_names: Sequence[str], *, all_groups:
 @output_option
 @cluster_options
 def list_(target: Target, output: Output, states: tuple[str, ...]) -> None:
-    """Groups that have members, or committed offsets."""
+    """List groups that have members or committed offsets."""
     wanted = [GroupState(state) for state in states]
     found = with_admin(target, lambda admin: admin.list_groups(states=wanted))
     rows: list[Row] = [
@@ -105,12 +105,14 @@ def list_(target: Target, output: Output, states: tuple[str, ...]) -> None:
 
 @group.command
 @groups_argument
-@click.option("--offsets", "view", flag_value="offsets", default=True, help="Where it is, and how far behind. Default.")
-@click.option("--members", "view", flag_value="members", help="Who is in it.")
-@click.option("--state", "view", flag_value="state", help="What it does, and who coordinates it.")
-@click.option("--verbose", is_flag=True, help="With --members: which partitions each has.")
-@click.option("--watch", is_flag=True, help="Again and again, until Ctrl-C.")
-@click.option("--interval-ms", type=click.IntRange(100), default=_WATCH_MS, show_default=True, help="Of --watch.")
+@click.option("--offsets", "view", flag_value="offsets", default=True, help="Committed offsets and lag. Default.")
+@click.option("--members", "view", flag_value="members", help="The members.")
+@click.option("--state", "view", flag_value="state", help="The state and the coordinator.")
+@click.option("--verbose", is_flag=True, help="With --members: their partitions.")
+@click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
+@click.option(
+    "--interval-ms", type=click.IntRange(100), default=_WATCH_MS, show_default=True, help="Interval of --watch."
+)
 @output_option
 @cluster_options
 def describe(
@@ -125,11 +127,10 @@ def describe(
     watch: bool,
     interval_ms: int,
 ) -> None:
-    """Offsets and lag, members, or the state of groups.
+    """Describe groups: offsets and lag, members, or the state.
 
     \b
-    CURRENT-OFFSET is the next offset that the group reads, LAG how many records are not committed yet; - is: none, or
-    not known.
+    CURRENT-OFFSET is the next offset that the group reads, LAG the number of uncommitted records; -: none, or unknown.
 
     \b
     Examples:
@@ -173,7 +174,7 @@ def describe(
 async def _offset_rows(admin: AsyncAdmin, described: GroupDescription) -> list[Row]:
     try:
         lags = await admin.group_lag(described.group, described)
-    except GroupIdNotFoundError:  # deleted this moment
+    except GroupIdNotFoundError:  # just deleted
         return []
     return [_offset_row(described.group, one) for one in lags]
 
@@ -236,7 +237,7 @@ _COLUMNS: Final[dict[str, tuple[str, ...]]] = {
 
 
 def _dashed(row: Row) -> Row:
-    """What there is none of is a dash for eyes, as Kafka's tool has it."""
+    """With a dash for missing values, as in Kafka's tool."""
 
     def dashed(cell: Cell) -> Cell:
         return "-" if cell is None or cell in ("", []) else cell
@@ -248,7 +249,7 @@ def _dashed(row: Row) -> Row:
 @groups_argument
 @cluster_options
 def delete(target: Target, names: tuple[str, ...], flag_names: tuple[str, ...], *, all_groups: bool) -> None:
-    """Delete groups that have no members, with their offsets."""
+    """Delete groups without members, and their offsets."""
     _check_names(names, flag_names, all_groups=all_groups)
 
     async def work(admin: AsyncAdmin) -> list[tuple[str, StreamlogError | None]]:
@@ -268,7 +269,7 @@ def delete(target: Target, names: tuple[str, ...], flag_names: tuple[str, ...], 
 @topics_option
 @cluster_options
 def delete_offsets(target: Target, name: str | None, flag_name: str | None, topics: tuple[str, ...]) -> None:
-    """Forget where a group is in topics that none of its members reads.
+    """Delete a group's offsets of topics that none of its members is subscribed to.
 
     \b
     Examples:
@@ -289,5 +290,5 @@ def delete_offsets(target: Target, name: str | None, flag_name: str | None, topi
         if error is None:
             say(f"Deleted the offset of {partition}.")
     if not results:
-        say("There are no such offsets.")
+        say("The group has no such offsets.")
     end_with(results)

@@ -1,4 +1,4 @@
-"""Which partitions of a group are meant: `--topic orders`, `--topic orders:0,1`, or all topics."""
+"""Options for partitions of a group: `--topic orders`, `--topic orders:0,1`, or all topics."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def parsed(text: str) -> tuple[str, list[PartitionId] | None]:
 
 
 def chosen_partitions(topics: Iterable[str], known: Iterable[TopicPartition]) -> list[TopicPartition]:
-    """In the order of the options; all of a topic are those that are known."""
+    """In the order of the options; without numbers, all known partitions of the topic."""
     found: dict[TopicPartition, None] = {}
     for text in topics:
         topic, numbers = parsed(text)
@@ -57,7 +57,7 @@ def chosen_partitions(topics: Iterable[str], known: Iterable[TopicPartition]) ->
 def one_group(name: str | None, flag_name: str | None) -> str:
     """GROUP or --group GROUP."""
     if name and flag_name and name != flag_name:
-        raise click.UsageError(f"Two groups are named, {name} and {flag_name}: name one.")
+        raise click.UsageError(f"Two groups are given, {name} and {flag_name}: give one.")
     if not (name or flag_name):
-        raise click.UsageError("Name a group: GROUP, or --group GROUP.")
+        raise click.UsageError("Give a group: GROUP, or --group GROUP.")
     return name or flag_name or ""

@@ -1,6 +1,6 @@
-"""`streamlogctl group reset-offsets`: where a group goes on, when it is started again.
+"""`streamlogctl group reset-offsets`: changes the committed offsets of a group without members.
 
-Nothing is changed without --execute. An offset that is outside of the log becomes the nearer end of it, as in Kafka.
+Nothing is changed without --execute. An offset outside the log becomes the nearer end of the log, as in Kafka.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from streamlog.model import NO_OFFSET, Offset, PartitionId, TopicPartition
 
 _COLUMNS: Final = ("group", "topic", "partition", "new_offset")
 _HEADINGS: Final = {"new_offset": "NEW-OFFSET"}
-# Columns of a plan: of one group, or with the group in front.
+# Columns of a plan: without, or with the group first.
 _PLAN_COLUMNS: Final = (3, 4)
 
 Committed = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 class _Modes(Struct, frozen=True, kw_only=True):
-    """One of them is given."""
+    """Exactly one is given."""
 
     to_earliest: bool
     to_latest: bool
@@ -62,7 +62,7 @@ class _Modes(Struct, frozen=True, kw_only=True):
         )
         if sum(given) != 1:
             raise click.UsageError(
-                "Say where to: one of --to-earliest, --to-latest, --to-current, --to-offset, --shift-by, "
+                "Give the new offsets by one of --to-earliest, --to-latest, --to-current, --to-offset, --shift-by, "
                 "--to-datetime, --by-duration, --from-file."
             )
         if self.to_datetime is not None or self.by_duration is not None:
@@ -83,22 +83,22 @@ class _Modes(Struct, frozen=True, kw_only=True):
 @click.argument("name", metavar="[GROUP]", required=False)
 @click.option("--group", "flag_name", metavar="GROUP", help="As GROUP.")
 @topics_option
-@click.option("--all-topics", is_flag=True, help="All topics that the group has committed offsets of.")
-@click.option("--to-earliest", is_flag=True, help="To the first record that is there.")
+@click.option("--all-topics", is_flag=True, help="All topics with committed offsets of the group.")
+@click.option("--to-earliest", is_flag=True, help="To the first record.")
 @click.option("--to-latest", is_flag=True, help="To the end.")
-@click.option("--to-current", is_flag=True, help="To where it is; to the end where it is nowhere yet.")
+@click.option("--to-current", is_flag=True, help="To the committed offset; without one, to the end.")
 @click.option("--to-offset", type=click.IntRange(0), help="To this offset.")
-@click.option("--shift-by", type=int, help="By so many on, or back where it is negative.")
+@click.option("--shift-by", type=int, help="By this number of offsets; negative: back.")
 @click.option("--to-datetime", metavar="TIME", help="To the first record of this time or later: 2026-11-21T15:00:00Z.")
-@click.option("--by-duration", metavar="DURATION", help="To so long ago: PT1H, P2DT3H4M.")
+@click.option("--by-duration", metavar="DURATION", help="To this long ago: PT1H, P2DT3H4M.")
 @click.option(
     "--from-file",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False),
-    help="As --export writes it: lines of topic,partition,offset, or of group,topic,partition,offset.",
+    help="A file of --export: lines of topic,partition,offset, or of group,topic,partition,offset.",
 )
-@click.option("--dry-run", is_flag=True, help="Only show what would be done. The default.")
-@click.option("--execute", is_flag=True, help="Do it.")
+@click.option("--dry-run", is_flag=True, help="Only show the new offsets. The default.")
+@click.option("--execute", is_flag=True, help="Change the offsets.")
 @click.option("--export", is_flag=True, help="Print the plan as a file for --from-file.")
 @output_option
 @cluster_options
@@ -122,9 +122,9 @@ def reset_offsets(
     by_duration: str | None,
     from_file: str | None,
 ) -> None:
-    """Set where a group without members goes on.
+    """Change the committed offsets of a group without members.
 
-    Without --execute it only shows what it would do.
+    Without --execute, the new offsets are only shown.
 
     \b
     Examples:
@@ -147,9 +147,9 @@ def reset_offsets(
     )
     modes.check()
     if dry_run and execute:
-        raise click.UsageError("--dry-run and --execute exclude each other.")
+        raise click.UsageError("--dry-run and --execute are mutually exclusive: give one of them.")
     if from_file is None and all_topics == bool(topics):
-        raise click.UsageError("Say which partitions: --topic TOPIC[:0,1], or --all-topics.")
+        raise click.UsageError("Give the partitions: --topic TOPIC[:0,1], or --all-topics.")
 
     async def work(admin: AsyncAdmin) -> tuple[dict[TopicPartition, Offset], list[tuple[str, StreamlogError | None]]]:
         await _check_empty(admin, named)
@@ -169,7 +169,7 @@ def reset_offsets(
         ]
         show_rows(output, rows, columns=_COLUMNS, headings=_HEADINGS)
     if not execute and plan:
-        click.echo("Nothing was changed: give --execute to do it.", err=True)
+        click.echo("Nothing was changed: to change the offsets, give --execute.", err=True)
     end_with(results)
 
 
@@ -180,7 +180,7 @@ async def _check_empty(admin: AsyncAdmin, name: str) -> None:
         raise described.error
     if described.members:
         raise GroupNotEmptyError(
-            f"group {name!r} has {len(described.members)} members, and is {described.state.value}", group=name
+            f"group {name!r} has {len(described.members)} members, its state is {described.state.value}", group=name
         )
 
 
@@ -208,7 +208,7 @@ async def _plan(
 
 
 async def _partitions_of(admin: AsyncAdmin, topics: Sequence[str]) -> list[TopicPartition]:
-    """Of those that are named whole."""
+    """All partitions of topics that are given without partition numbers."""
     whole = [topic for topic, numbers in map(parsed, topics) if numbers is None]
     found = []
     for topic in await admin.describe_topics(whole) if whole else ():
@@ -237,7 +237,7 @@ async def _wanted(
     if modes.shift_by is not None:
         missing = [str(one) for one in partitions if one not in committed]
         if missing:
-            raise click.UsageError(f"Nothing is committed of {', '.join(missing)}: there is nothing to shift.")
+            raise click.UsageError(f"There is no committed offset to shift for {', '.join(missing)}.")
         return {one: Offset(committed[one].offset + modes.shift_by) for one in partitions}
     at = AtTime(modes.timestamp_ms())
     found = await admin.list_offsets(dict.fromkeys(partitions, at))

@@ -1,4 +1,4 @@
-"""`streamlogctl local`: a cluster on this machine for development, one process a node, one directory for all of it."""
+"""`streamlogctl local`: a cluster on this machine for development: one process for each node, one directory."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _dir_option(command: Command) -> Command:
         type=click.Path(file_okay=False, path_type=Path),
         default=_DIRECTORY,
         show_default=True,
-        help="Where everything about the cluster stands.",
+        help="The directory of the cluster: settings, logs and data.",
     )(command)
 
 
@@ -49,18 +49,22 @@ _timeout_option = click.option(
 
 @local.command
 @_dir_option
-@click.option("--nodes", "count", type=click.IntRange(1), help="How many. Default: as before, at first 3.")
+@click.option(
+    "--nodes", "count", type=click.IntRange(1), help="Number of nodes. Default: as at the first start; 3 then."
+)
 @click.option(
     "--port",
     type=click.IntRange(0, 65_000),
     default=9092,
     show_default=True,
-    help="Of the first node, at the first start; the others follow. 0: wherever there is room.",
+    help="The first node's port, at the first start; the other nodes have the next ones. 0: any free ports.",
 )
-@click.option("--override", "overrides", metavar="NAME=VALUE", multiple=True, help="A setting, at the first start.")
+@click.option(
+    "--override", "overrides", metavar="NAME=VALUE", multiple=True, help="A setting of the nodes, at the first start."
+)
 @_timeout_option
 def start(directory: Path, count: int | None, port: int, overrides: tuple[str, ...], timeout_s: float) -> None:
-    """Start the nodes, and wait until they serve. They go on when this command ends.
+    """Start the nodes, and wait until they serve. They run in the background.
 
     \b
     Examples:
@@ -86,7 +90,7 @@ def start(directory: Path, count: int | None, port: int, overrides: tuple[str, .
 @_timeout_option
 @_nodes_argument
 def stop(directory: Path, node_ids: tuple[int, ...], timeout_s: float) -> None:
-    """Stop nodes in good order; without NODE: all of them.
+    """Stop nodes by a controlled shutdown; without NODE: all of them.
 
     \b
     Examples:
@@ -105,7 +109,7 @@ def _stop(cluster: LocalCluster, nodes: Sequence[LocalNode], timeout_s: float) -
     if slow:
         raise click.ClickException(
             f"node {', '.join(str(node.node_id) for node in slow)} has not stopped after {timeout_s:g} s: wait longer "
-            "with --timeout-s, or end it with 'streamlogctl local kill'."
+            "with --timeout-s, or kill it with 'streamlogctl local kill'."
         )
 
 
@@ -113,7 +117,7 @@ def _stop(cluster: LocalCluster, nodes: Sequence[LocalNode], timeout_s: float) -
 @_dir_option
 @click.argument("node_ids", metavar="NODE...", nargs=-1, required=True, type=click.IntRange(1))
 def kill(directory: Path, node_ids: tuple[int, ...]) -> None:
-    """End nodes as `kill -9` does, to see what the others make of it.
+    """Kill nodes as `kill -9` does, to see how the cluster reacts.
 
     \b
     Example:
@@ -123,7 +127,7 @@ def kill(directory: Path, node_ids: tuple[int, ...]) -> None:
     with cluster.locked():
         try:
             for node in _chosen(cluster, node_ids):
-                done = "killed" if cluster.kill(node) else "did not run"
+                done = "killed" if cluster.kill(node) else "was not running"
                 say(f"Node {node.node_id} {done}.")
         except StreamlogError as error:
             raise failed(error) from None
@@ -134,7 +138,7 @@ def kill(directory: Path, node_ids: tuple[int, ...]) -> None:
 @_timeout_option
 @_nodes_argument
 def restart(directory: Path, node_ids: tuple[int, ...], timeout_s: float) -> None:
-    """Stop nodes in good order and start them again, one after the other; without NODE: all of them.
+    """Stop nodes by a controlled shutdown and start them again, one after the other; without NODE: all of them.
 
     \b
     Examples:
@@ -157,7 +161,7 @@ def restart(directory: Path, node_ids: tuple[int, ...], timeout_s: float) -> Non
 @_dir_option
 @output_option
 def status(directory: Path, output: Output) -> None:
-    """Show which nodes run, and where.
+    """Show which nodes are running, and their addresses.
 
     \b
     Example:
@@ -195,7 +199,7 @@ def _chosen(cluster: LocalCluster, node_ids: Sequence[int]) -> Sequence[LocalNod
         raise failed(error) from None
     if not chosen:
         raise click.ClickException(
-            f"there is no cluster in {cluster.directory}: name its directory with --dir, or start one with "
+            f"there is no cluster in {cluster.directory}: give its directory with --dir, or start one with "
             "'streamlogctl local start'."
         )
     return chosen

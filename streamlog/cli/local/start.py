@@ -22,9 +22,9 @@ _ASK_TIMEOUT_MS: Final = 500
 
 
 def start_nodes(cluster: LocalCluster, nodes: Sequence[LocalNode], timeout_s: float) -> None:
-    """Start those that do not run, and wait until each of them says that all of them are active.
+    """Starts the nodes that are not running, and waits until each of them reports all of them as active.
 
-    StreamlogError; ClickException where a node ends while it starts, or takes too long.
+    StreamlogError; ClickException where a node exits during its start, or takes too long.
     """
     for node in nodes:
         cluster.start(node)
@@ -33,7 +33,7 @@ def start_nodes(cluster: LocalCluster, nodes: Sequence[LocalNode], timeout_s: fl
 
 
 async def _wait_until_ready(nodes: Sequence[LocalNode], timeout_s: float, advance: Callable[[int], None]) -> None:
-    """Until each of them says that all of them are active."""
+    """Waits until each of them reports all of them as active."""
     deadline = time.monotonic() + timeout_s
     wanted = {node.node_id for node in nodes}
     async with AsyncExitStack() as stack:
@@ -46,7 +46,7 @@ async def _wait_until_ready(nodes: Sequence[LocalNode], timeout_s: float, advanc
             if waiting and time.monotonic() > deadline:
                 missing = ", ".join(str(node.node_id) for node in waiting)
                 raise click.ClickException(
-                    f"node {missing} does not serve after {timeout_s:g} s: see what it says in "
+                    f"node {missing} is not ready after {timeout_s:g} s: check its log, "
                     f"{next(iter(waiting)).log}, or wait longer with --timeout-s."
                 )
             await asyncio.sleep(_LOOK_AGAIN_S)
@@ -55,10 +55,9 @@ async def _wait_until_ready(nodes: Sequence[LocalNode], timeout_s: float, advanc
 def _check_alive(nodes: Sequence[LocalNode]) -> None:
     for node in nodes:
         if node.process is None:
-            words = node.last_log_line() or "it said nothing"
+            words = node.last_log_line() or "its log is empty"
             raise click.ClickException(
-                f"node {node.node_id} ({node.address}) has stopped while it started: {words} "
-                f"(the whole story: {node.log})."
+                f"node {node.node_id} ({node.address}) exited during its start: {words} (log: {node.log})."
             )
 
 

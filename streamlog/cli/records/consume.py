@@ -1,11 +1,10 @@
-"""`streamlogctl consume`: read records from a place on, and print them.
+"""`streamlogctl consume`: reads records and prints them.
 
-Batches come undecoded from the consumer and are made lines of as a whole. It ends by --max-messages, --until-end,
---timeout-ms without a record, Ctrl-C, or when nobody reads standard output any more, which is noticed also while no
-record comes.
+The consumer returns encoded batches, which are printed batch by batch. It ends by --max-messages, --until-end,
+--timeout-ms without a record, Ctrl-C, or when standard output is closed, which is noticed also while no records arrive.
 
-With --group it is a member of that group, and what it has printed is committed; with --partition as well it reads that
-partition alone, from the group's offset or from --offset, without being a member.
+With --group it is a member of that group, and the offsets of printed records are committed; with --partition as well it
+reads only that partition, from the group's offset or from --offset, without being a member.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from typing import Any, Final
 import click
 
 from streamlog.cli.common.nouns import key_values, one_name, topic_argument
-from streamlog.cli.common.session import check_reachable, finish, telling_warnings
+from streamlog.cli.common.session import check_reachable, finish, showing_warnings
 from streamlog.cli.common.target import Target, cluster_options
 from streamlog.cli.records.output_format import OutputFormat, json_lines
 from streamlog.client.consumer.async_consumer import AsyncConsumer
@@ -35,28 +34,28 @@ from streamlog.model import INT32_MAX, Offset, PartitionId, TopicPartition
 from streamlog.printable import escaped_json
 from streamlog.records.decode import Fields
 
-_LOOK_S: Final = 0.5  # how often a member looks whether it is at the ends
+_CHECK_ENDS_S: Final = 0.5  # how often a member checks whether it has reached the ends
 _ENDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 
 
 @click.command
 @topic_argument
-@click.option("--from-beginning", is_flag=True, help="From the first record that is there; else from now on.")
-@click.option("--offset", metavar="OFFSET", help="From this offset of --partition on; or earliest, latest.")
+@click.option("--from-beginning", is_flag=True, help="Start at the first record; default: at the end.")
+@click.option("--offset", metavar="OFFSET", help="Start at this offset of --partition; or earliest, latest.")
 @click.option(
     "--partition", "partitions", type=click.IntRange(0, INT32_MAX), multiple=True, help="Only this partition."
 )
 @click.option(
     "--timestamp",
     metavar="MS|TIME",
-    help="From this time on: ms since 1970, or as 2026-11-21T15:00:00 (local) or ...Z.",
+    help="Start at this time: ms since 1970, or as 2026-11-21T15:00:00 (local) or ...Z.",
 )
-@click.option("--group", metavar="GROUP", help="As a member of this group: from where it has committed, else as said.")
-@click.option("--max-messages", type=click.IntRange(1), help="End after so many records.")
-@click.option("--until-end", is_flag=True, help="End where the partitions end at the start.")
-@click.option("--timeout-ms", type=click.IntRange(0), help="End when no record has come for so long.")
+@click.option("--group", metavar="GROUP", help="Read as a member of this group, from its committed offsets.")
+@click.option("--max-messages", type=click.IntRange(1), help="End after this number of records.")
+@click.option("--until-end", is_flag=True, help="End at the partitions' current ends.")
+@click.option("--timeout-ms", type=click.IntRange(0), help="End when no record has arrived for this time.")
 @click.option("--property", "properties", metavar="NAME=VALUE", multiple=True, help="What to print, see above.")
-@click.option("--raw", is_flag=True, help="To a terminal as to a pipe: keys and values as they are, not escaped.")
+@click.option("--raw", is_flag=True, help="On a terminal too, print keys and values without escaping.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option(
     "--isolation-level",
@@ -67,7 +66,7 @@ _ENDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 @click.option(
     "--on-corrupt-batch",
     type=click.Choice(["fail", "skip"]),
-    help="At a stored batch that cannot be decoded: end with an error, as by default, or pass over it and say so.",
+    help="At a stored batch that cannot be decoded: end with an error (default), or skip and report it.",
 )
 @click.option("--consumer-property", "settings", metavar="NAME=VALUE", multiple=True, help="A setting of the consumer.")
 @cluster_options
@@ -91,13 +90,13 @@ def consume(
     from_beginning: bool,
     until_end: bool,
 ) -> None:
-    """Print the records of TOPIC, the values alone unless something else is asked for.
+    """Print the records of TOPIC; by default, their values.
 
     \b
     Properties (as of Kafka's console consumer), true or false:
       print.key print.value print.offset print.partition print.timestamp print.headers
     and:
-      key.separator=:          between what is printed; default: a tab
+      key.separator=:          between the printed fields; default: a tab
       line.separator=, headers.separator=, null.literal=
 
     \b
@@ -113,13 +112,13 @@ def consume(
     start = _start(offset, timestamp, partitions, from_beginning=from_beginning)
     if group is not None and not partitions and (offset is not None or timestamp is not None):
         raise click.UsageError(
-            "A group begins where it has committed. Move it with 'streamlogctl group reset-offsets', or name a "
-            "partition, which is read without being a member then."
+            "A group starts at its committed offsets. Change them with 'streamlogctl group reset-offsets', or give a "
+            "--partition, which is then read without joining the group."
         )
     form_texts = key_values(properties, "--property")
     given = {
         "isolation.level": isolation_level,
-        # An offset that is not there is an error; from an end on, reading goes on at that end.
+        # A missing offset is an error; from an end on, reading continues at that end.
         "auto.offset.reset": "none" if isinstance(start, int) else "latest" if start is LATEST else "earliest",
         "default.api.timeout.ms": target.request_timeout_ms,
         **({} if group is None else {"group.id": group}),
@@ -132,7 +131,7 @@ def consume(
     async def run() -> None:
         nonlocal printed, skipped, began
         form = OutputFormat.of(form_texts, escape=not raw and sys.stdout.isatty())
-        with telling_warnings():
+        with showing_warnings():
             consumer = AsyncConsumer(target.settings | given)
         await check_reachable(target)
         async with consumer:
@@ -142,7 +141,7 @@ def consume(
             if is_member:
                 consumer.subscribe([topic])
             else:
-                # A group's own place comes before the default one, an end from now on.
+                # The group's committed offsets override the default start.
                 from_group = group is not None and start is LATEST and offset is None
                 await consumer.assign(wanted, start=None if from_group else start)
             began = True
@@ -161,7 +160,7 @@ def consume(
                     return
 
     try:
-        finish(_until_nobody_reads(run()))
+        finish(_until_output_is_closed(run()))
     finally:
         if began:
             without = f"; corrupt batches skipped: {skipped}" if skipped else ""
@@ -170,7 +169,7 @@ def consume(
 
 def _start(offset: str | None, timestamp: str | None, partitions: tuple[int, ...], *, from_beginning: bool) -> Start:
     if sum((offset is not None, timestamp is not None, from_beginning)) > 1:
-        raise click.UsageError("--from-beginning, --offset and --timestamp exclude each other: give one of them.")
+        raise click.UsageError("--from-beginning, --offset and --timestamp are mutually exclusive: give one of them.")
     if timestamp is not None:
         return AtTime(milliseconds(timestamp, "--timestamp"))
     if offset is None or offset in _ENDS:
@@ -178,12 +177,12 @@ def _start(offset: str | None, timestamp: str | None, partitions: tuple[int, ...
     if not offset.isdecimal():
         raise click.BadParameter(f"{offset!r}: must be a number from 0, earliest or latest.", param_hint="--offset")
     if len(partitions) != 1:
-        raise click.UsageError("An offset is one of one partition: name it with --partition.")
+        raise click.UsageError("--offset needs one partition: give it with --partition.")
     return int(offset)
 
 
 def milliseconds(text: str, option: str) -> int:
-    """Of a number, or of a time in ISO 8601."""
+    """Parses a number, or a time in ISO 8601."""
     if text.isdecimal():
         return int(text)
     try:
@@ -197,7 +196,7 @@ def milliseconds(text: str, option: str) -> int:
 async def _batches(
     consumer: AsyncConsumer, ends: dict[TopicPartition, Offset] | None, patience_s: float | None
 ) -> AsyncIterator[ConsumerBatch]:
-    """Until the ends, where there are any, or until none has come for so long."""
+    """Batches until `ends`, if given, or until none has arrived for `patience_s`."""
     while ends is None or await _left(consumer, ends):
         batch = await consumer.poll_batch(timeout_s=patience_s)
         if batch is None:
@@ -206,7 +205,7 @@ async def _batches(
 
 
 async def _left(consumer: AsyncConsumer, ends: dict[TopicPartition, Offset]) -> bool:
-    """Something is before the end of a partition; those that are done are not read any further."""
+    """Whether a partition is not at its end; those at their ends are unassigned."""
     done = [one for one in consumer.assignment if await consumer.position(one) >= ends[one]]
     if done:
         await consumer.assign([one for one in consumer.assignment if one not in done])
@@ -216,7 +215,7 @@ async def _left(consumer: AsyncConsumer, ends: dict[TopicPartition, Offset]) -> 
 async def _of_member(
     consumer: AsyncConsumer, ends: dict[TopicPartition, Offset] | None, patience_s: float | None
 ) -> AsyncIterator[ConsumerBatch]:
-    """As `_batches`, of whatever partitions the group gives: until the ends of those."""
+    """As `_batches`, for the partitions that the group assigns: until their ends."""
     begin = asyncio.get_running_loop().time()
     while True:
         waited_s = asyncio.get_running_loop().time() - begin
@@ -224,7 +223,7 @@ async def _of_member(
             return
         left_s = None if patience_s is None else patience_s - waited_s
         if ends is not None:
-            left_s = _LOOK_S if left_s is None else min(left_s, _LOOK_S)
+            left_s = _CHECK_ENDS_S if left_s is None else min(left_s, _CHECK_ENDS_S)
         batch = await consumer.poll_batch(timeout_s=left_s)
         if batch is not None:
             yield batch
@@ -234,13 +233,13 @@ async def _of_member(
 
 
 async def _at_ends(consumer: AsyncConsumer, ends: dict[TopicPartition, Offset]) -> bool:
-    """All that this member has is read; one that has nothing yet, or never gets anything, goes on waiting."""
+    """Whether all assigned partitions are read to their ends; without partitions, the member goes on waiting."""
     mine = consumer.assignment
     return bool(mine) and all([await consumer.position(one) >= ends.get(one, Offset(0)) for one in mine])
 
 
 def _wanted(batch: ConsumerBatch, ends: dict[TopicPartition, Offset] | None, count: int | None) -> list[Fields]:
-    """Its records before the end, so many at most."""
+    """Its records before the end, at most `count`."""
     records: Iterable[Fields] = batch.fields()
     if ends is not None:
         end = ends[TopicPartition(batch.topic, batch.partition)]
@@ -259,8 +258,8 @@ def _write(form: OutputFormat, output: str, topic: str, batch: ConsumerBatch, re
     sys.stdout.buffer.flush()
 
 
-async def _until_nobody_reads(work: Coroutine[Any, Any, None]) -> None:
-    """The work, or as much of it as standard output is read: a pipe that is closed tells so at once."""
+async def _until_output_is_closed(work: Coroutine[Any, Any, None]) -> None:
+    """Runs the work until standard output is closed: for a pipe, this is noticed at once."""
     reading = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()
     fd = sys.stdout.fileno()
@@ -276,9 +275,9 @@ async def _until_nobody_reads(work: Coroutine[Any, Any, None]) -> None:
 
 
 def _watch(loop: asyncio.AbstractEventLoop, fd: int, closed: Callable[[], object]) -> None:
-    """In a thread, for the loop would make the pipe non-blocking, for whoever else writes to it too."""
+    """In a thread, since the event loop would make the pipe non-blocking, also for other processes that write to it."""
     poll = select.poll()
-    poll.register(fd, 0)  # errors and hang-ups are always told
+    poll.register(fd, 0)  # errors and hang-ups are always reported
     poll.poll()
     try:
         loop.call_soon_threadsafe(closed)

@@ -1,4 +1,4 @@
-"""LineSplitter of standard input as records, by the properties that Kafka's console producer knows. Pure.
+"""Lines of standard input as records, with the properties of Kafka's console producer. Pure.
 
     parse.key=true, key.separator=<TAB>          KEY<TAB>VALUE
     parse.headers=true, headers.delimiter=<TAB>  NAME:VALUE,NAME:VALUE<TAB>...   before the key
@@ -6,8 +6,7 @@
     null.marker=TEXT                             a key, value or header's value of this text is null
     ignore.error=true                            a line without its separator is a value, and no error
 
-A line ends with LF or CR LF; what comes after the last one is a line too. An empty line is a record with an empty
-value.
+A line ends with LF or CR LF; the last one may have no end. An empty line is a record with an empty value.
 """
 
 from __future__ import annotations
@@ -44,11 +43,13 @@ class InputFormat(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> InputFormat:
-        """InvalidRequestError for a name or value that cannot be."""
+        """InvalidRequestError for an unknown name or an invalid value."""
         for name in properties:
             if name not in _NAMES:
                 raise InvalidRequestError(
-                    f"{name} is no property of the input: there are {', '.join(_NAMES)}", field=name, limit=_NAMES
+                    f"{name} is not an input property: the properties are {', '.join(_NAMES)}",
+                    field=name,
+                    limit=_NAMES,
                 )
         marker = properties.get("null.marker")
         return cls(
@@ -70,7 +71,7 @@ class InputRecord(Struct, frozen=True):
 
 
 class LineSplitter:
-    """Bytes as they come, cut into lines. A line is bounded: it is to be one record."""
+    """Splits chunks of bytes into lines. The length of a line is limited, since it becomes one record."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -78,12 +79,12 @@ class LineSplitter:
         self._count = 0  # of lines given
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that are whole now. MessageTooLargeError."""
+        """The lines completed by `chunk`. MessageTooLargeError."""
         *whole, self._rest = (self._rest + chunk).split(b"\n")
         longest = max(map(len, (*whole, self._rest)))
         if longest > self._bytes_max:
             raise MessageTooLargeError(
-                f"a line after line {self._count} has {longest} bytes or more, {self._bytes_max} are allowed "
+                f"a line after line {self._count} has at least {longest} bytes, the limit is {self._bytes_max} "
                 "(max.request.size)",
                 field="line",
                 limit=self._bytes_max,
@@ -92,13 +93,13 @@ class LineSplitter:
         return [line[:-1] if line.endswith(b"\r") else line for line in whole]
 
     def end(self) -> list[bytes]:
-        """The last line, where it has no end."""
+        """The last line, if it has no end."""
         rest, self._rest = self._rest, b""
         return [rest] if rest else []
 
 
 class Parser:
-    """Counts the lines, for what it says of them."""
+    """Parses lines, and counts them for error messages."""
 
     def __init__(self, form: InputFormat) -> None:
         self._form = form
@@ -146,13 +147,13 @@ class Parser:
     def _lacks(self, what: str, wanted: bytes) -> None:
         if not self._form.ignore_error:
             raise InvalidRecordError(
-                f"line {self._line} has no {what}: there is no {wanted.decode(errors='replace')!r} in it; give another "
-                "separator with --property, or --property ignore.error=true"
+                f"line {self._line} has no {what}: separator {wanted.decode(errors='replace')!r} is missing; give "
+                "another separator with --property, or --property ignore.error=true"
             )
 
 
 def boolean(properties: Mapping[str, str], name: str) -> bool:
-    """False where it is not given."""
+    """False if not given."""
     text = properties.get(name, "false").lower()
     if text not in ("true", "false"):
         raise InvalidRequestError(f"{name}={text!r}: must be true or false", field=name, limit="true, false")
@@ -160,9 +161,9 @@ def boolean(properties: Mapping[str, str], name: str) -> bool:
 
 
 def separator(properties: Mapping[str, str], name: str, default: str) -> bytes:
-    r"""Written as in a shell: `\t` is a tab, `\n` a line end, as is the character itself."""
+    r"""`\t` is a tab, `\n` a newline; the characters themselves are accepted too."""
     text = properties.get(name, default)
     found = text.replace("\\t", "\t").replace("\\n", "\n")
     if not found:
-        raise InvalidRequestError(f"{name} is empty: give at least one character", field=name, limit=1)
+        raise InvalidRequestError(f"{name} must not be empty", field=name, limit=1)
     return found.encode()

@@ -1,16 +1,16 @@
-"""Records as lines of standard output, by the properties that Kafka's console consumer knows. Pure.
+"""Records as lines of standard output, with the properties of Kafka's console consumer. Pure.
 
     print.timestamp print.partition print.offset print.headers print.key print.value    true or false; value alone: true
-    key.separator=<TAB>      between all of them
+    key.separator=<TAB>      between all fields
     line.separator=<LF>
     headers.separator=,
-    null.literal=null        what a null is shown as
+    null.literal=null        the text of a null
 
     CreateTime:1557393691677 Partition:0 Offset:5 h:1,i:2 KEY VALUE
 
-Keys and values go out byte by byte as they are, into a pipe or a file; for a terminal they are escaped, since whoever
-may write to a topic would else write to the terminals of all who read it. As JSON a record is one object a line: bytes
-as {"base64": ..., "text": ...}, the text only where they are UTF-8.
+Keys and values are written unchanged to a pipe or file; on a terminal they are escaped, since writers of a topic could
+otherwise control the terminals of its readers. As JSON a record is one object on a line: bytes as
+{"base64": ..., "text": ...}, the text only for valid UTF-8.
 """
 
 from __future__ import annotations
@@ -58,11 +58,13 @@ class OutputFormat(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, properties: Mapping[str, str], *, escape: bool = False) -> OutputFormat:
-        """InvalidRequestError for a name or value that cannot be."""
+        """InvalidRequestError for an unknown name or an invalid value."""
         for name in properties:
             if name not in _NAMES:
                 raise InvalidRequestError(
-                    f"{name} is no property of the output: there are {', '.join(_NAMES)}", field=name, limit=_NAMES
+                    f"{name} is not an output property: the properties are {', '.join(_NAMES)}",
+                    field=name,
+                    limit=_NAMES,
                 )
         return cls(
             timestamp=boolean(properties, "print.timestamp"),
@@ -83,7 +85,7 @@ class OutputFormat(Struct, frozen=True, kw_only=True):
         return self.value and not (self.timestamp or self.partition or self.offset or self.headers or self.key)
 
     def lines(self, partition: int, timestamp_type: TimestampType, records: Iterable[Fields]) -> bytes:
-        """Of records of one batch."""
+        """The lines of records of one batch."""
         end, null = self.line_separator, self.null_literal
         if self.value_alone and not self.escape:
             return b"".join([(null if value is None else value) + end for _, _, _, value, _ in records])
@@ -153,5 +155,5 @@ def _json_bytes(data: bytes | None) -> dict[str, str] | None:
 
 
 def _name(name: str) -> bytes:
-    """A header's key may hold lone surrogates for bytes that are no UTF-8 (`records.record`)."""
+    """A header's key may have lone surrogates for bytes that are not UTF-8 (`records.record`)."""
     return name.encode("utf-8", "surrogateescape")

@@ -2,8 +2,7 @@
 
     standard input --chunks--> LineSplitter --> Parser --columns--> AsyncProducer.send_many, pipelined
 
-What is read is bounded by what the producer takes: when its buffer is full, nothing is read. An error of a record ends
-the command, and tells how many lines before it were acknowledged.
+Reading stops while the producer's buffer is full. An error of a record ends the command.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Final
 import click
 
 from streamlog.cli.common.nouns import key_values, one_name, topic_argument
-from streamlog.cli.common.session import check_reachable, finish, telling_warnings
+from streamlog.cli.common.session import check_reachable, finish, showing_warnings
 from streamlog.cli.common.target import Target, cluster_options
 from streamlog.cli.records.input_format import InputFormat, InputRecord, LineSplitter, Parser
 from streamlog.cli.records.standard_input import chunks
@@ -26,7 +25,7 @@ from streamlog.config import load_producer
 from streamlog.config import producer_settings as producing
 
 _PROMPT: Final = ">"
-# Sends whose outcome nobody has looked at yet; the producer's buffer bounds their bytes.
+# Sends whose results are not read yet; the producer's buffer bounds their bytes.
 _IN_FLIGHT_MAX: Final = 1_000
 
 
@@ -43,12 +42,14 @@ _IN_FLIGHT_MAX: Final = 1_000
 @click.option(
     "--partitioner", metavar="NAME", help="default, round-robin, random, integer-modulo, or a class: module.Class."
 )
-@click.option("--partition", type=click.IntRange(0), help="All records to this partition.")
-@click.option("--batch-size", type=click.IntRange(0), help="Bytes of records to one partition that are sent together.")
-@click.option("--linger-ms", "--timeout", type=click.IntRange(0), help="How long a record waits for others.")
-@click.option("--sync", is_flag=True, help="Wait for each line's acknowledgement before the next is read.")
+@click.option("--partition", type=click.IntRange(0), help="Write all records to this partition.")
+@click.option("--batch-size", type=click.IntRange(0), help="Size of a batch of records to one partition.")
+@click.option(
+    "--linger-ms", "--timeout", type=click.IntRange(0), help="How long a record waits for others in its batch."
+)
+@click.option("--sync", is_flag=True, help="Wait for the acknowledgement of each line before reading the next.")
 @click.option("--producer-property", "settings", metavar="NAME=VALUE", multiple=True, help="A setting of the producer.")
-@click.option("--verbose", is_flag=True, help="Say at the end how many records were written where.")
+@click.option("--verbose", is_flag=True, help="Report at the end how many records each partition got.")
 @cluster_options
 def produce(
     target: Target,
@@ -99,7 +100,7 @@ def produce(
             if value is not None
         },
     }
-    # What of it belongs to idempotence is the producer's own default, unless acks says that it cannot be.
+    # Idempotence is the producer's default, and needs acks=all.
     if acks in ("0", "1"):
         given.setdefault("enable.idempotence", "false")
     topic = one_name(name, flag_name)
@@ -107,7 +108,7 @@ def produce(
 
     async def run() -> None:
         form = InputFormat.of(texts)
-        with telling_warnings():
+        with showing_warnings():
             producer = AsyncProducer(target.settings | given)
         bytes_max = load_producer(target.settings | given).config[producing.MAX_REQUEST_SIZE]
         await check_reachable(target)
@@ -175,7 +176,7 @@ class _Writer:
             await sent
 
     async def _take(self, left: int) -> None:
-        """Look at outcomes until so many are left, and at all that are known already."""
+        """Waits for results until only `left` sends are open; takes all results that are known already."""
         while self._in_flight and (len(self._in_flight) > left or self._in_flight[0].done()):
             for one in await self._in_flight.popleft():
                 self._written[one.partition] = self._written.get(one.partition, 0) + one.record_count

@@ -1,6 +1,6 @@
-"""Standard input in an event loop: a thread reads it, since files, pipes and terminals wait each in their own way.
+"""Standard input in an event loop: a thread reads it, since reads from files, pipes and terminals can block.
 
-The thread is a daemon: one that waits for a person's next line must not keep the process from ending.
+It is a daemon thread: a pending read must not prevent the process from exiting.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 _CHUNK_BYTES: Final = 1 << 20
-# Chunks that are read ahead of whoever takes them.
+# Chunks read ahead.
 _AHEAD: Final = 4
 
 
 async def chunks() -> AsyncIterator[bytes]:
-    """What comes, as it comes: of a terminal a line at a time. Ends with the input."""
+    """Chunks of the input as they arrive: from a terminal, lines. Ends with the input."""
     queue: asyncio.Queue[bytes | OSError] = asyncio.Queue(_AHEAD)
     loop = asyncio.get_running_loop()
     threading.Thread(target=_read, args=(loop, queue), name="stdin", daemon=True).start()
@@ -41,4 +41,4 @@ def _read(loop: asyncio.AbstractEventLoop, queue: asyncio.Queue[bytes | OSError]
         try:
             asyncio.run_coroutine_threadsafe(queue.put(chunk), loop).result()
         except (RuntimeError, asyncio.CancelledError):
-            return  # the loop has ended, nobody wants it any more
+            return  # the loop has ended

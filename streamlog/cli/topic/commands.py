@@ -38,17 +38,19 @@ def topic() -> None:
 
 @topic.command
 @topics_argument
-@click.option("--partitions", type=int, help="How many; default: num.partitions of the cluster.")
+@click.option("--partitions", type=int, help="Number of partitions; default: the cluster's num.partitions.")
 @click.option(
-    "--replication-factor", type=int, help="Replicas of each; default: default.replication.factor of the cluster."
+    "--replication-factor",
+    type=int,
+    help="Replicas of each partition; default: the cluster's default.replication.factor.",
 )
 @click.option("--config", "configs", metavar="NAME=VALUE", multiple=True, help="A config of the topic; repeatable.")
 @click.option(
     "--replica-assignment",
     metavar="1:2,2:3,...",
-    help="The nodes of each partition, the preferred leader first; in the place of counts.",
+    help="The nodes of each partition, the preferred leader first; instead of numbers.",
 )
-@click.option("--if-not-exists", is_flag=True, help="It is no error when the topic is there.")
+@click.option("--if-not-exists", is_flag=True, help="No error if the topic exists.")
 @click.option("--validate-only", is_flag=True, help="Check everything, create nothing.")
 @output_option
 @cluster_options
@@ -65,7 +67,7 @@ def create(
     if_not_exists: bool,
     validate_only: bool,
 ) -> None:
-    """Create topics. Each is made as a whole or not at all.
+    """Create topics. Each one is created as a whole or not at all.
 
     \b
     Examples:
@@ -106,11 +108,11 @@ def create(
 
 
 @topic.command(name="list")
-@click.option("--include-internal", is_flag=True, help="The cluster's own topics too.")
+@click.option("--include-internal", is_flag=True, help="Also internal topics.")
 @output_option
 @cluster_options
 def list_(target: Target, output: Output, *, include_internal: bool) -> None:
-    """List the topics by name; in a pipe the names alone.
+    """List the topics by name; in a pipe, names only.
 
     \b
     Examples:
@@ -138,10 +140,12 @@ def list_(target: Target, output: Output, *, include_internal: bool) -> None:
 @topic.command
 @topics_argument
 @click.option("--under-replicated-partitions", is_flag=True, help="Only partitions with a replica out of sync.")
-@click.option("--under-min-isr-partitions", is_flag=True, help="Only partitions that refuse acks=all.")
-@click.option("--at-min-isr-partitions", is_flag=True, help="Only partitions that may not lose another replica.")
+@click.option("--under-min-isr-partitions", is_flag=True, help="Only partitions that refuse acks=all: ISR too small.")
+@click.option("--at-min-isr-partitions", is_flag=True, help="Only partitions with an ISR of min.insync.replicas.")
 @click.option("--unavailable-partitions", is_flag=True, help="Only partitions without a leader.")
-@click.option("--topics-with-overrides", is_flag=True, help="Only topics with configs of their own, and these alone.")
+@click.option(
+    "--topics-with-overrides", is_flag=True, help="Only topics with configs of their own, without partitions."
+)
 @output_option
 @cluster_options
 def describe(
@@ -156,7 +160,7 @@ def describe(
     unavailable_partitions: bool,
     topics_with_overrides: bool,
 ) -> None:
-    """Describe topics: partitions, leaders, replicas, configs. Without a name: all but the cluster's own.
+    """Describe topics: partitions, leaders, replicas, configs. Without a name: all except internal ones.
 
     \b
     Examples:
@@ -204,10 +208,12 @@ def describe(
 
 @topic.command
 @topics_argument
-@click.option("--partitions", type=int, help="How many partitions there are to be in all; more than now.")
+@click.option("--partitions", type=int, help="The new total number of partitions; more than now.")
 @click.option("--replica-assignment", metavar="1:2,2:3,...", help="The nodes of each new partition.")
 @click.option("--config", "configs", metavar="NAME=VALUE", multiple=True, help="Set a config; repeatable.")
-@click.option("--delete-config", "deleted", metavar="NAME", multiple=True, help="Back to what holds without it.")
+@click.option(
+    "--delete-config", "deleted", metavar="NAME", multiple=True, help="Remove the value: the default applies."
+)
 @cluster_options
 def alter(
     target: Target,
@@ -219,7 +225,7 @@ def alter(
     configs: tuple[str, ...],
     deleted: tuple[str, ...],
 ) -> None:
-    """Give topics more partitions, or other configs, while they are used.
+    """Increase partitions, or change configs, of topics in use.
 
     \b
     Examples:
@@ -230,11 +236,11 @@ def alter(
     changes = [ConfigChange(name=name, value=value) for name, value in key_values(configs, "--config").items()]
     changes += [ConfigChange(name=name, operation=Operation.DELETE) for name in deleted]
     if partitions is None and not changes:
-        raise click.UsageError("Say what to change: --partitions, --config or --delete-config.")
+        raise click.UsageError("Give a change: --partitions, --config or --delete-config.")
     assignments = _assignments(replica_assignment)
 
     async def work(admin: AsyncAdmin) -> Sequence[tuple[str, StreamlogError | None]]:
-        """Configs first: they can be given again, partitions cannot be taken back."""
+        """Configs first: they can be changed back, partitions cannot be removed."""
         outcomes: dict[str, StreamlogError | None] = dict.fromkeys(wanted)
         if changes:
             alterations = [ConfigAlteration(resource=ConfigResource.topic(name), changes=changes) for name in wanted]
@@ -258,10 +264,10 @@ def alter(
 
 @topic.command
 @topics_argument
-@click.option("--if-exists", is_flag=True, help="It is no error when there is no such topic.")
+@click.option("--if-exists", is_flag=True, help="No error if the topic does not exist.")
 @cluster_options
 def delete(target: Target, names: tuple[str, ...], flag_names: tuple[str, ...], *, if_exists: bool) -> None:
-    """Delete topics with all their records. There is no way back.
+    """Delete topics with all their records. This cannot be undone.
 
     \b
     Examples:
@@ -281,7 +287,7 @@ def delete(target: Target, names: tuple[str, ...], flag_names: tuple[str, ...], 
 
 
 def _assignments(text: str | None) -> list[tuple[int, ...]]:
-    """Of `1:2,2:3`: partitions separated by commas, nodes by colons."""
+    """Parses `1:2,2:3`: partitions separated by commas, nodes by colons."""
     if text is None:
         return []
     return [node_ids(part.replace(":", ","), "--replica-assignment") for part in text.split(",")]

@@ -1,4 +1,4 @@
-"""A topic's description in the words of Kafka's tool, as tables, and as JSON. Pure but for the tables."""
+"""A topic's description in the format of Kafka's tool, as tables, and as JSON. Pure except for the tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COLUMNS: Final = ("partition", "leader", "replicas", "isr", "elr", "offline", "
 def description_lines(
     topic: TopicDescription, partitions: Sequence[PartitionDescription], *, heading: bool
 ) -> Iterator[str]:
-    """`heading`: the line of the topic itself too."""
+    """`heading`: with the line of the topic itself."""
     if heading:
         configs = ",".join(f"{name}={value}" for name, value in topic.configs.items())
         yield (
