@@ -1,1 +1,1 @@
-"""`make demo`: three nodes, real log lines, a leader killed with -9 while it is written to, and what became of it."""
+"""`make demo`: three nodes, real log lines, a leader killed with -9 during the writes, and the results."""

@@ -1,4 +1,4 @@
-"""The story of `make demo`, step by step. Exit code 0 when nothing acknowledged was lost, doubled or reordered."""
+"""The steps of `make demo`. Exit code 0 when no acknowledged record was lost, duplicated or reordered."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ NODES: Final = 3
 PARTITIONS: Final = 3
 READY_TIMEOUT_S: Final = 60.0
 LINES_PER_S: Final = 1_500
-# Of a second of writing, when the leader is killed.
+# After the start of the writes.
 KILL_AFTER_S: Final = 2.0
 STOP_TIMEOUT_S: Final = 30.0
 
-# Where no terminal says how wide it is, as wide as the table.
+# Without a terminal, the width of the table.
 console = Console(width=None if sys.stdout.isatty() else 100)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
-    parser.add_argument("--dir", type=Path, help="where the cluster stands, and stays; default: a directory that goes")
+    parser.add_argument("--dir", type=Path, help="the cluster's directory, which is kept; default: a temporary one")
     chosen = parser.parse_args(argv)
     if chosen.dir is not None:
         return play(chosen.dir)
@@ -68,7 +68,7 @@ async def acts(cluster: LocalCluster, servers: str) -> int:
         await first_act(admin, servers, lines)
         good = await second_act(cluster, admin, servers, lines)
         good &= await third_act(cluster, admin)
-    say("Every acknowledged line is there once and in order." if good else "Something acknowledged is not as it was.")
+    say("Every acknowledged line was read once and in order." if good else "Acknowledged lines are missing or wrong.")
     return 0 if good else 1
 
 
@@ -90,17 +90,17 @@ async def first_act(admin: AsyncAdmin, servers: str, lines: list[bytes]) -> None
 
 
 async def second_act(cluster: LocalCluster, admin: AsyncAdmin, servers: str, lines: list[bytes]) -> bool:
-    """The leader of a partition is killed while it is written to."""
+    """The leader of a partition is killed during the writes."""
     await admin.create_topic("killed", PARTITIONS, NODES)
     before = await admin.describe_topic("killed")
     victim = before.partitions[0].leader
     assert victim is not None, "a new topic has leaders"
-    say(f"\nNow {LINES_PER_S:,} lines a second; after {KILL_AFTER_S:g} s node {victim}, which leads killed-0, dies.")
+    say(f"\nNow {LINES_PER_S:,} lines/s; after {KILL_AFTER_S:g} s node {victim}, the leader of killed-0, is killed.")
     async with AsyncProducer(bootstrap_servers=servers) as producer:
         writing = asyncio.create_task(write_steadily(producer, "killed", lines, PARTITIONS, LINES_PER_S))
         await asyncio.sleep(KILL_AFTER_S)
         await asyncio.to_thread(cluster.kill, cluster.node(victim))
-        say(f"kill -9 of node {victim}. The producer goes on.")
+        say(f"kill -9 of node {victim}. The producer continues.")
         written = await writing
     after = await admin.describe_topic("killed")
     found = await read_to_end(servers, "killed")
@@ -116,7 +116,17 @@ async def second_act(cluster: LocalCluster, admin: AsyncAdmin, servers: str, lin
 
 def report(before: TopicDescription, after: TopicDescription, written: Written, verdicts: list[Verdict]) -> Table:
     table = Table(box=box.SIMPLE, header_style="bold", padding=(0, 1, 0, 0))
-    columns = ("partition", "leader", "sent", "acked", "there once", "missing", "twice", "swapped", "longest pause")
+    columns = (
+        "partition",
+        "leader",
+        "sent",
+        "acked",
+        "read once",
+        "missing",
+        "duplicate",
+        "reordered",
+        "longest pause",
+    )
     for column in columns:
         table.add_column(column, justify="left" if column in columns[:2] else "right", no_wrap=True)
     for number, verdict in enumerate(verdicts):
@@ -135,14 +145,14 @@ def report(before: TopicDescription, after: TopicDescription, written: Written, 
 
 
 async def third_act(cluster: LocalCluster, admin: AsyncAdmin) -> bool:
-    """The dead node comes back, catches up, and has the same bytes as the others."""
+    """The killed node is restarted, catches up, and has the same bytes as the others."""
     began = time.monotonic()
     await asyncio.to_thread(start_nodes, cluster, cluster.nodes, READY_TIMEOUT_S)
     topics = await admin.describe_topics(["killed"])
     while any(len(at.isr) < len(at.replicas) for topic in topics for at in topic.partitions):
         await asyncio.sleep(0.1)
         topics = await admin.describe_topics(["killed"])
-    say(f"The node is back, and in sync again after {time.monotonic() - began:.1f} s.")
+    say(f"The node is restarted, and in sync after {time.monotonic() - began:.1f} s.")
     digests = [await admin.digest_replicas("killed", number) for number in range(PARTITIONS)]
     identical = all(one.identical for one in digests)
     records = sum(one.end_offset - one.start_offset for one in digests)

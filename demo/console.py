@@ -1,4 +1,4 @@
-"""`make demo-console`: three nodes, real log lines flowing, a group that reads them, and the console; until Ctrl-C."""
+"""`make demo-console`: three nodes, a stream of log lines, a group that reads them, and the console; until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NODES: Final = 3
 LINES_PER_S: Final = 400
 TICK_S: Final = 0.1
 READ_PAUSE_S: Final = 2.0
-"""The group reads in gulps, so that its lag moves."""
+"""The group reads with pauses, so that its lag changes."""
 READY_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 30.0
 
@@ -76,7 +76,7 @@ async def write(servers: str) -> None:
                 try:
                     producer.send("logs", next(lines))
                 except StreamlogError:
-                    break  # its buffer is full while nodes are down: these lines are only for show
+                    break  # its buffer is full while nodes are down: these lines need not be kept
             await asyncio.sleep(TICK_S)
 
 

@@ -1,4 +1,4 @@
-"""Reading a topic to its end, and comparing what is there with what was acknowledged."""
+"""Reads a topic to its end, and compares its records with the acknowledged ones."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def read_to_end(servers: str, topic: str) -> dict[int, list[ConsumerRecord
 
 
 class Verdict(Struct, frozen=True):
-    """What of the lines that were acknowledged is there."""
+    """The state of the acknowledged lines."""
 
     there: int  # once, with the text that was sent
     missing: int

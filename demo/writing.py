@@ -1,4 +1,4 @@
-"""Writing at a steady pace, and when each line was acknowledged where."""
+"""Writes at a steady rate, and keeps when and where each line was acknowledged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streamlog.client.producer.producer_batch import RecordFuture
 from streamlog.errors import StreamlogError
 from streamlog.model import Offset
 
-# Lines are handed to the producer every so often; the pace does not depend on acknowledgements.
+# The interval of sends; the rate does not depend on acknowledgements.
 TICK_S: Final = 0.01
 
 
@@ -28,7 +28,7 @@ class Ack(Struct, frozen=True):
 
 
 class Written(Struct):
-    """What one writing came to, by partition."""
+    """The results of the writes, by partition."""
 
     sent: dict[int, int] = field(default_factory=dict)  # partition -> lines
     acks: dict[int, list[Ack]] = field(default_factory=dict)  # partition -> in the order of acknowledgement

@@ -1,13 +1,13 @@
-"""Compare the public API with the released one, and say what would break somebody; `--accept` makes it the yardstick.
+"""Compares the public API with the released one, and reports breaking changes; `--accept` makes it the released one.
 
     python tools/check_api.py [--accept]
 
-Compared are the files under proto/streamlog/v1 with proto/released.json, by the rules that buf calls WIRE and FILE: old
-programs understand new ones on the wire, and old sources compile with newly generated code. What is there stays, with
-number, name, type, cardinality and file. Adding is free: fields, messages, values, methods, files.
+The files under proto/streamlog/v1 are compared with proto/released.json, by the rules that buf calls WIRE and FILE: old
+programs understand new ones on the wire, and old sources compile with newly generated code. Existing elements keep
+number, name, type, cardinality and file. Fields, messages, values, methods and files may be added.
 
-Before the first release `--accept` is how the API grows and changes. Afterwards it is run once a release, and a change
-that it would hide needs a new package (`streamlog.v2`).
+Before the first release, `--accept` is run for every change of the API. Afterwards it is run once for each release, and
+a breaking change needs a new package (`streamlog.v2`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Api: TypeAlias = dict[str, Any]
 
 
 def compile_protos(proto_root: Path, *, with_comments: bool = False) -> FileDescriptorSet:
-    """What stock protoc makes of the public files. RuntimeError when it refuses them."""
+    """The public files, compiled by stock protoc. RuntimeError when it refuses them."""
     sources = sorted(str(path.relative_to(proto_root)) for path in (proto_root / PUBLIC).glob("*.proto"))
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch) / "set.binpb"
@@ -108,7 +108,7 @@ def _service(service: ServiceDescriptorProto) -> Api:
 
 
 def breaking_changes(old: Api, new: Api) -> list[str]:
-    """One sentence for each change that breaks programs or sources; empty: none does."""
+    """One sentence for each breaking change."""
     return list(_compared("file", old, new, _compared_files))
 
 
@@ -119,7 +119,7 @@ def _compared(
         if name in new:
             yield from compare(name, before, new[name])
         else:
-            yield f"{kind} {name} is gone or has moved"
+            yield f"{kind} {name} was removed or moved"
 
 
 def _compared_files(name: str, old: Api, new: Api) -> Iterator[str]:
@@ -135,9 +135,7 @@ def _compared_messages(name: str, old: Api, new: Api) -> Iterator[str]:
         yield from _differences(f"field {name}.{before['name']} ({number}):", before, after)
 
     yield from _compared(f"{name}: field", old["fields"], new["fields"], compare)
-    yield from (
-        f"message {name} does not reserve {what} any more" for what in old["reserved"] if what not in new["reserved"]
-    )
+    yield from (f"message {name} no longer reserves {what}" for what in old["reserved"] if what not in new["reserved"])
 
 
 def _compared_enums(name: str, old: Api, new: Api) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Write docs/configuration.md from the tables of streamlog/config; `--check` only says whether it is out of date.
+"""Writes docs/configuration.md from the tables of streamlog/config; `--check` only reports whether it is out of date.
 
 python tools/generate_config_docs.py [--check]
 """
@@ -23,11 +23,11 @@ INTRODUCTION = """# Configuration
 
 This page is generated from `streamlog/config` by `make docs`: change it there.
 
-The names are Kafka's. Where a default differs from Kafka's, it does so on purpose, and Kafka's stands beside it; a
-setting that Kafka does not have says so. A node reads a properties file and `--override name=value`, which goes before
-it; `streamlogd --print-config` shows what came of it. Sizes are in bytes, and durations in the unit that the name ends
-with. *Changes* tells whether a setting can be changed while the nodes run (`streamlogctl`, `AlterConfigs`): read-only
-ones cannot, per-broker ones can for one node or for all, cluster-wide ones for all nodes alike.
+The names are Kafka's. Where a default differs from Kafka's on purpose, Kafka's is given too; settings that Kafka does
+not have are marked. A node reads a properties file and `--override name=value`, which overrides the file;
+`streamlogd --print-config` shows the result. Sizes are in bytes, and durations in the unit at the end of the name.
+*Changes* is whether a setting can be changed while the nodes run (`streamlogctl`, `AlterConfigs`): read-only ones
+cannot, per-broker ones can for one node or for all, cluster-wide ones only for all nodes.
 """
 
 
@@ -36,7 +36,7 @@ def page() -> str:
     parts.append("## Nodes\n\nThe settings of `server.properties`.\n")
     parts += [_section(part, changes=True) for part in NODE.sections]
     parts.append(
-        "## Topics\n\nA topic that has no value of its own takes the node's, of the setting named beside it.\n"
+        "## Topics\n\nA topic without a value of its own uses the node's value, of the setting in the last column.\n"
     )
     parts.append(_topics())
     parts.append("## Clients\n")

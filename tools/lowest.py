@@ -1,11 +1,11 @@
-"""The lowest versions of its dependencies that streamlog says it runs with: do they install together, and run?
+"""Tests the lowest supported versions of the dependencies: do they install together, and run?
 
     python tools/lowest.py          a constraints file for pip, made from pyproject.toml
     python tools/lowest.py --run    a virtual environment with exactly these; in it a cluster of three nodes starts,
                                     and records go in and out (`make test-lowest`)
 
-A bound that is too low is found by nobody who develops: pip installs the newest. A user who has an older version for
-another program's sake gets it, and a node that does not start.
+Development does not find a bound that is too low, since pip installs the newest versions. A user who needs an older
+version for another program gets it, and a node that does not start.
 
 Everything is in a scratch directory that is removed at the end, the nodes' ports are free ones. A bound of which there
 is no wheel for the running Python is built from source by pip, or fails: the lower bounds are those of the oldest

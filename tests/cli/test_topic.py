@@ -49,8 +49,7 @@ def test_a_topic_that_is_there_already(served: ServedCluster) -> None:
     served.run("topic", "create", "t")
     said = refused(served.run("topic", "create", "t"))
     assert said == (
-        "Error: topic 't' already exists: choose another name, or see the topic with "
-        "'streamlogctl topic describe'.\n"
+        "Error: topic 't' already exists: choose another name, or see the topic with 'streamlogctl topic describe'.\n"
     )
     assert served.run("topic", "create", "t", "--if-not-exists").exit_code == 0
 

@@ -75,6 +75,6 @@ def test_the_whole_demo(tmp_path: Path) -> None:
     assert "Consumed 8,445 lines" in done.stdout
     assert "kill -9 of node" in done.stdout
     assert "are identical, by SHA-256" in done.stdout
-    assert "Every acknowledged line is there once and in order." in done.stdout
+    assert "Every acknowledged line was read once and in order." in done.stdout
     assert done.stdout.endswith("All nodes are stopped.\n")
     assert done.stderr == ""
