@@ -1,8 +1,8 @@
-"""python -m bench [--output table|json] [PART ...]: all parts, or those that are named.
+"""python -m bench [--output table|json] [PART ...]: all parts, or the given ones.
 
-The memory allocator is told to keep what it is given back, as any process that moves batches should tell it: glibc
-otherwise returns a batch's memory to the kernel and faults it in anew for the next one, which on some virtual
-machines costs more than the work itself. `--default-allocator` measures without.
+The memory allocator is configured to keep freed memory, as any process that moves batches should do: by default glibc
+returns a batch's memory to the kernel, and the page faults of the next batch can cost more than the work itself on some
+virtual machines. `--default-allocator` measures without.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench", description="What streamlog costs, measured.")
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"one of {', '.join(PARTS)}; all if none is named")
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Benchmarks of streamlog.")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"one of {', '.join(PARTS)}; default: all")
     parser.add_argument("--output", choices=("table", "json"), default="table")
-    parser.add_argument("--default-allocator", action="store_true", help="leave the allocator as it is")
+    parser.add_argument("--default-allocator", action="store_true", help="do not configure the allocator")
     options = parser.parse_args()
     for part in options.parts:
         if part not in PARTS:

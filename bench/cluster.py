@@ -1,10 +1,10 @@
 """Benchmark part "cluster": three real nodes on loopback, each with its own directory on the real disk.
 
-Everything is acknowledged as by default: acks=all, min.insync.replicas=2, synced before the acknowledgement. One
-machine does the work of four: three nodes, each of which writes and syncs all records, and the client.
+Settings are the defaults: acks=all, min.insync.replicas=2, synced before the acknowledgement. One machine runs the
+three nodes, each of which writes and syncs all records, and the client.
 
-Topics have 6 partitions of 3 replicas. Bytes are those of values. A write pause is the longest time between two
-acknowledgements of a partition whose leader is killed (SIGKILL) while one record is in flight there at any time.
+Topics have 6 partitions with 3 replicas. Bytes are those of values. A write pause is the longest time between two
+acknowledgements of a partition whose leader is killed (SIGKILL), with one record in flight at any time.
 """
 
 from __future__ import annotations
@@ -224,12 +224,12 @@ async def _latency(cluster: Cluster) -> list[Figure]:
     return figures
 
 
-# Doing nothing, starting, failing over.
+# Idle, start, fail-over.
 
 
 async def _idle(cluster: Cluster) -> list[Figure]:
     await cluster.create("idle", partitions=100)
-    await asyncio.sleep(5)  # what the creation left to do
+    await asyncio.sleep(5)  # the rest of the creation's work
     before = {node: cpu_s(pid) for node, pid in cluster.pids().items()}
     await asyncio.sleep(IDLE_S)
     percent = [(cpu_s(pid) - before[node]) / IDLE_S * 100 for node, pid in cluster.pids().items()]
@@ -238,7 +238,7 @@ async def _idle(cluster: Cluster) -> list[Figure]:
 
 
 async def _starts(cluster: Cluster) -> list[Figure]:
-    """From the start of the process to the first answer by it, asked by somebody who asks again at once."""
+    """From the start of the process to its first response, to a client that retries immediately."""
     names = ("reconnect.backoff.ms", "reconnect.backoff.max.ms", "retry.backoff.ms", "retry.backoff.max.ms")
     impatient: Mapping[str, int] = dict.fromkeys(names, 5)
     times = []

@@ -1,10 +1,10 @@
-"""python -m bench.crowd: what a crowd of bad callers costs a cluster, and its good client.
+"""python -m bench.crowd: the effect of a crowd of hostile clients on a cluster, and on a well-behaved client.
 
-Three real nodes. A well-behaved client produces one record at a time; around it come, all at once: streams that nobody
-reads, long polls by the thousand, connections that say nothing, calls that are reset as soon as they are made. Then all
-of them go. Printed: the resident memory of each node before, at its highest, and after; and the client's latency.
+Three real nodes. A well-behaved client produces one record at a time; meanwhile there are streams that are never read,
+thousands of long polls, connections that send nothing, and calls that are reset immediately. Then all of them end.
+Printed: the resident memory of each node before, its maximum, and after; and the client's latency.
 
-Each kind can be left out (`--polls 0`), so that what one of them costs can be told from the rest.
+Each kind can be omitted (`--polls 0`), to measure the others.
 """
 
 from __future__ import annotations
@@ -78,12 +78,12 @@ class _Program:
         async with asyncio.timeout(_READY_S):
             return await asyncio.to_thread(self._output.readline)
 
-    def tell(self) -> None:
+    def signal(self) -> None:
         self._input.write("\n")
         self._input.flush()
 
     def end(self) -> None:
-        """Tells it to go, then makes it."""
+        """Closes its input, then kills it if it does not exit."""
         if not self._input.closed:
             self._input.close()
         try:
@@ -167,21 +167,21 @@ async def _fill(addresses: str, total_bytes: int = 96 << 20) -> None:
 
 
 async def _drop(client: _Program) -> None:
-    client.tell()
+    client.signal()
     await client.line()
 
 
 async def _phase(name: str, client: _Program, resident: dict[int, int]) -> Phase:
-    client.tell()
-    told = json.loads(await client.line())
-    took = sorted(told["took_ms"]) or [float("nan")]
+    client.signal()
+    report = json.loads(await client.line())
+    took = sorted(report["took_ms"]) or [float("nan")]
     return Phase(
         name=name,
         resident_mb={node: size / 1e6 for node, size in resident.items()},
         p50_ms=statistics.median(took),
         p99_ms=took[min(len(took) - 1, int(len(took) * 0.99))],
-        calls=len(told["took_ms"]),
-        failures=told["failures"],
+        calls=len(report["took_ms"]),
+        failures=report["failures"],
     )
 
 
@@ -194,10 +194,10 @@ def show(phases: Sequence[Phase]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.crowd", description=__doc__.partition("\n")[0])
-    parser.add_argument("--streams", type=int, default=100, help="that nobody reads")
-    parser.add_argument("--polls", type=int, default=4_000, help="long polls at a time")
-    parser.add_argument("--connections", type=int, default=5_000, help="that say nothing")
-    parser.add_argument("--resets", type=int, default=2_000, help="calls a second that are reset at once")
+    parser.add_argument("--streams", type=int, default=100, help="that are never read")
+    parser.add_argument("--polls", type=int, default=4_000, help="concurrent long polls")
+    parser.add_argument("--connections", type=int, default=5_000, help="that send nothing")
+    parser.add_argument("--resets", type=int, default=2_000, help="calls a second that are reset immediately")
     parser.add_argument("--seconds", type=float, default=15.0, help="of each phase")
     parser.add_argument("--override", action="append", default=[], metavar="NAME=VALUE", help="a setting of the nodes")
     options = parser.parse_args()

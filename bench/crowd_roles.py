@@ -1,8 +1,8 @@
-"""What each program of `bench.crowd` does: one well-behaved client, and the four kinds of callers around it.
+"""The programs of `bench.crowd`: one well-behaved client, and the four kinds of hostile ones.
 
-Each is a process of its own, started as `python -m bench.crowd_roles ROLE ADDRESSES COUNT`, and works until its
-standard input ends. It prints `ready` once all that it holds is held; the well-behaved client prints what it measured
-between two lines of input.
+Each is a separate process, started as `python -m bench.crowd_roles ROLE ADDRESSES COUNT`, which runs until its standard
+input ends. It prints `ready` when all its connections and calls are open; the well-behaved client prints its
+measurements for each line of input.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _ready() -> None:
     print("ready", flush=True)
 
 
-def _until_told() -> None:
+def _wait_for_end_of_input() -> None:
     sys.stdin.read()
 
 
@@ -123,22 +123,22 @@ def _one_and_silence(message: bytes) -> Any:
 def _hold(held: list[Any]) -> None:
     time.sleep(3)
     _ready()
-    _until_told()
-    os._exit(0)  # as a client that dies: nothing is cancelled call by call
+    _wait_for_end_of_input()
+    os._exit(0)  # as a client that is killed: the calls are not cancelled
 
 
 def pollers(addresses: Sequence[str], count: int) -> None:
-    """Long polls that ask for more than there is, so that each waits, with all there is in hand; again and again."""
+    """Long polls with a fetch.min.bytes above the size of all records, so that each waits; repeated."""
     run_loop(_poll(addresses, count))
 
 
 async def _poll(addresses: Sequence[str], count: int) -> None:
     loop = asyncio.get_running_loop()
-    told = asyncio.Event()
+    ended = asyncio.Event()
 
     def listen() -> None:
-        _until_told()
-        loop.call_soon_threadsafe(told.set)
+        _wait_for_end_of_input()
+        loop.call_soon_threadsafe(ended.set)
 
     threading.Thread(target=listen, daemon=True).start()
     settings = batches_pb2.FetchSettings(wait_ms_max=_POLL_MS, bytes_min=_INT32_MAX)
@@ -147,7 +147,7 @@ async def _poll(addresses: Sequence[str], count: int) -> None:
     outcomes: dict[str, int] = {}
 
     async def one(call: Any) -> None:
-        while not told.is_set():
+        while not ended.is_set():
             try:
                 await call(request, timeout=60)
                 name = "OK"
@@ -163,14 +163,14 @@ async def _poll(addresses: Sequence[str], count: int) -> None:
     tasks = [asyncio.ensure_future(one(calls[number % len(calls)])) for number in range(count)]
     await asyncio.sleep(3)
     _ready()
-    await told.wait()
+    await ended.wait()
     print(json.dumps(outcomes), flush=True)
     del tasks
     os._exit(0)
 
 
 def silent(addresses: Sequence[str], count: int) -> None:
-    """Connections that say nothing."""
+    """Connections that send nothing."""
     held: list[socket.socket] = []
     for number in range(count):
         host, _, port = addresses[number % len(addresses)].rpartition(":")
@@ -180,17 +180,17 @@ def silent(addresses: Sequence[str], count: int) -> None:
             continue
     print(f"{len(held)} connected", file=sys.stderr, flush=True)
     _ready()
-    _until_told()
+    _wait_for_end_of_input()
 
 
 def resets(addresses: Sequence[str], count: int) -> None:
-    """`count` calls a second, each reset as soon as it is made (CVE-2023-44487)."""
+    """`count` calls a second, each reset immediately (CVE-2023-44487)."""
     stop = threading.Event()
     per_node = count / len(addresses)
     for address in addresses:
         threading.Thread(target=_reset, args=(address, per_node, stop), daemon=True).start()
     _ready()
-    _until_told()
+    _wait_for_end_of_input()
     stop.set()
 
 

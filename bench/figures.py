@@ -1,4 +1,4 @@
-"""What a part hands over, and how figures become a table or JSON."""
+"""The figures of a part, as a table or JSON."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Figure(Struct, frozen=True, kw_only=True):
     unit: str
     target: float | None = None  # in the same unit
     less_is_better: bool = False
-    ratio: float | None = None  # against the yardstick, more is better
-    yardstick: str = ""  # what the ratio is of
+    ratio: float | None = None  # to the baseline, more is better
+    yardstick: str = ""  # the name of the baseline
 
     @property
     def met(self) -> bool | None:
@@ -58,7 +58,7 @@ def print_table(part: str, figures: Sequence[Figure]) -> None:
             "" if figure.ratio is None else f"{figure.ratio:.2f}",
             figure.yardstick,
         )
-    # As wide as the table needs: output that goes to a file has no width of its own.
+    # The width of the table, for output to a file.
     Console(width=None if os.isatty(1) else 120).print(table)
 
 

@@ -1,10 +1,10 @@
-"""Benchmark part "groups": what coordinators cost, on three real nodes.
+"""Benchmark part "groups": the cost of group coordinators, on three real nodes.
 
-Members are bare streams of Groups.GroupMembership, a thousand of them from one process: they join, send the heartbeats
-that they are asked for, and do what they are told. They read nothing, so what is measured is the coordinator's work.
+Members are plain streams of Groups.GroupMembership, a thousand of them from one process: they join, send the requested
+heartbeats, and accept assignments. They read no records, so the coordinator's work is measured.
 
-- A stable assignment: all partitions have an owner, and nobody owns two more than another.
-- A death: a member's stream is cut; until another member is told of its partition.
+- A stable assignment: all partitions have an owner, and members' numbers of partitions differ by at most one.
+- A failure: a member's stream is closed; until another member is assigned its partition.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ def run() -> list[Figure]:
 
 
 class Group:
-    """Members of one group, and what they were told."""
+    """Members of one group, and their assignments."""
 
     def __init__(self, name: str, topic: str, channels: Sequence[Channel], size: int) -> None:
         self.members = [Member(self, f"{name}-{n}", channels[n % len(channels)]) for n in range(size)]
         self.name = name
         self.topic = topic
-        self.news = asyncio.Event()
+        self.changed = asyncio.Event()
         self.owned_count = 0  # of all members
-        self.told_at = 0.0  # when a member was told of partitions last
+        self.assigned_at = 0.0  # the last assignment of partitions to a member
 
     def is_stable(self, partitions: int) -> bool:
         if self.owned_count != partitions:
@@ -72,12 +72,12 @@ class Group:
     async def until_stable(self, partitions: int) -> None:
         async with asyncio.timeout(WITHIN_S):
             while not self.is_stable(partitions):
-                self.news.clear()
-                await self.news.wait()
+                self.changed.clear()
+                await self.changed.wait()
 
 
 class Member:
-    """On a stream of its own; owns at once what it is given, and gives up at once what is asked back."""
+    """On a stream of its own; it owns assigned partitions immediately, and revokes them immediately."""
 
     def __init__(self, group: Group, member_id: str, channel: Channel) -> None:
         self.member_id = member_id
@@ -95,10 +95,10 @@ class Member:
                 if not error.retriable and not isinstance(error, UnknownMemberIdError | IllegalGenerationError):
                     raise
                 self._forget()
-                await asyncio.sleep(RETRY_S)  # the coordinator is being loaded, or has put it out with its stream
+                await asyncio.sleep(RETRY_S)  # the coordinator is loading, or has removed the member with its stream
 
     def _forget(self) -> None:
-        """Its stream has broken, and with it the membership: it joins anew."""
+        """Its stream is broken, which ends its membership: it joins again."""
         self._group.owned_count -= len(self.owned)
         self.epoch, self.owned = 0, set()
 
@@ -106,7 +106,7 @@ class Member:
         async with stream(self._channel, _MEMBERSHIP, pb.GroupMembershipResponse) as calls:
             await self._beat(calls)
             while (response := await calls.recv()) is not None:
-                if not response.HasField("heartbeat") or self._hear(response.heartbeat):
+                if not response.HasField("heartbeat") or self._accept(response.heartbeat):
                     await self._beat(calls)
 
     async def _beat(self, calls: CallStream[pb.GroupMembershipResponse]) -> None:
@@ -120,16 +120,16 @@ class Member:
             request.subscription.topics.append(self._group.topic)
         await calls.send(pb.GroupMembershipRequest(heartbeat=request))
 
-    def _hear(self, answer: pb.GroupHeartbeatResponse) -> bool:
-        """Whether it has given something up, and has to say so."""
+    def _accept(self, answer: pb.GroupHeartbeatResponse) -> bool:
+        """Whether it has revoked partitions, which it must acknowledge."""
         before = self.owned
         self.epoch = answer.member_epoch
         if answer.HasField("assignment"):
             self.owned = {(topic.topic_id, index) for topic in answer.assignment.topics for index in topic.partitions}
         self._group.owned_count += len(self.owned) - len(before)
         if self.owned - before:
-            self._group.told_at = time.monotonic()
-        self._group.news.set()
+            self._group.assigned_at = time.monotonic()
+        self._group.changed.set()
         return bool(before - self.owned)
 
 
@@ -296,7 +296,7 @@ async def _deaths(coordinators: Coordinators) -> list[Figure]:
             group.owned_count -= len(victim.owned)
             victim.task, victim.owned, victim.epoch = None, set(), 0
             await group.until_stable(SMALL)
-            times.append(group.told_at - begin)
+            times.append(group.assigned_at - begin)
             victim.member_id += "+"  # another process
             victim.task = tasks.create_task(victim.live())
             await group.until_stable(SMALL)

@@ -1,7 +1,7 @@
-"""The metadata image at 100,000 partitions: what it takes to hold, change, write and read it. CPU time.
+"""The metadata image with 100,000 partitions: memory, and CPU time to change, write and read it.
 
-The cluster has 12 nodes and 3 replicas a partition, in 1,000 topics; every tenth partition has seen changes, so that
-not all of them are alike. Memory is measured in a process of its own that reads a snapshot, as a restarting node does.
+The cluster has 12 nodes, 3 replicas for each partition, and 1,000 topics; every tenth partition was changed, so that
+they differ. Memory is measured in a separate process that reads a snapshot, as a restarting node does.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Benchmark part "quorum": three real processes over loopback, each with its own directory on the real disk.
 
-Commands are proposed inside the leader's process, as the controller does; each is answered when a majority has synced
-and the leader has applied it. Three syncs of one disk for each commit: a machine a node would have one.
+Commands are proposed inside the leader's process, as the controller does; each one is complete when a majority has
+synced and the leader has applied it. One disk does three syncs for each commit; with a machine for each node it would
+do one.
 
-A fail-over is timed from the signal to the first command that another node accepts, asked again and again. A killed
-process breaks its streams, and the others notice that; one that hangs (SIGSTOP) is noticed by its silence.
+A fail-over is timed from the signal to the first command that another node accepts, with retries. The failure of a
+killed process is detected by its broken streams, that of a stopped one (SIGSTOP) by missing heartbeats.
 """
 
 from __future__ import annotations

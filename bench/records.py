@@ -1,6 +1,6 @@
 """The record formats: encode and decode, one core, CPU time.
 
-The yardstick of a fast way is the plain one, a record at a time, on the same records and in the same rounds.
+The baseline of an optimised version is the plain one, record by record, on the same records and in the same rounds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The parts of the benchmark. A part is imported when it is asked for, so that one does not need another's modules."""
+"""The parts of the benchmark. A part is imported when it is run, so that one does not need another's packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder for the time of a part, on the disk that is to be measured."""
+"""A temporary folder for a part, on the disk to be measured."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @contextmanager
 def scratch(part: str) -> Iterator[Path]:
-    """Empty; gone afterwards."""
+    """An empty folder, removed afterwards."""
     base = Path("build/bench").absolute() / part
     shutil.rmtree(base, ignore_errors=True)
     base.mkdir(parents=True)

@@ -1,8 +1,8 @@
-"""Benchmark part "services": the service Records, as clients get it that have nothing but the .proto.
+"""Benchmark part "services": the service Records, for clients that have only the .proto files.
 
-Three real nodes as in the part "cluster"; a plain gRPC channel to one of them, which is the client's whole knowledge of
-the cluster. Requests and responses are not made or read while the time runs, so it is the nodes' alone: the nodes look
-into each record here, of clients with a library only into batches. Bytes are those of values.
+Three real nodes as in part "cluster"; a plain gRPC channel to one of them. Requests are encoded and responses decoded
+outside of the measured time, so it is the nodes' alone: here they process each record, for clients with a library only
+batches. Bytes are those of values.
 """
 
 from __future__ import annotations

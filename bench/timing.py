@@ -1,4 +1,4 @@
-"""Time what is compared in turn, and keep the best of each: noise only ever adds."""
+"""Measures the compared variants alternately, and keeps the minimum of each, since noise only adds."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ Work = Callable[[], object]
 
 
 def best_cpu_seconds(works: Mapping[str, Work], *, budget_s: float) -> dict[str, float]:
-    """CPU time of each piece of work, the least of as many rounds as fit into `budget_s` (three at least).
+    """The CPU time of each one: the minimum of as many rounds as fit into `budget_s` (at least three).
 
-    One round runs all of them, so that what disturbs one disturbs its yardstick as well. CPU time of this process,
-    not the clock's: what other processes do to the machine is not ours, as far as that can be told apart.
+    A round runs all of them, so that a disturbance affects the baseline as well. CPU time of this process instead of
+    wall time excludes other processes as far as possible.
     """
     best = dict.fromkeys(works, float("inf"))
     end = time.perf_counter() + budget_s

@@ -1,11 +1,11 @@
 """Benchmark part "transactions": three real nodes on loopback, as in "cluster", and one transactional producer.
 
-A commit is timed from its first record to the answer that it is decided: one record of 100 bytes to each partition of
-the transaction, flushed, EndTransaction. The next one begins at once, so it also waits for the markers of this one.
+A commit is timed from its first record to the response of EndTransaction: one record of 100 bytes to each partition of
+the transaction, flushed, EndTransaction. The next one starts immediately, so it also waits for the markers of this one.
 
-The overhead is that of transactions of 100 ms against an idempotent producer that sends the same without them: as many
-records of 1 KB as go through, acks=all, in turns of some seconds, and the ratio of each pair of turns. Both have little
-memory for what is not acknowledged, so that a commit waits for its own transaction and not for a long queue.
+The overhead of transactions of 100 ms is measured against an idempotent producer without transactions: the maximum rate
+of 1 KB records, acks=all, alternating every few seconds, and the ratio of each pair. Both have a small buffer.memory,
+so that a commit does not wait for a long queue.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TRANSACTION_S: Final = 0.1
 SENT_AT_ONCE: Final = 64
 BATCH_BYTES: Final = 128 << 10
 MEMORY_BYTES: Final = 4 << 20
-COMMITS_MEMORY_BYTES: Final = 32 << 20  # room for a batch in each partition
+COMMITS_MEMORY_BYTES: Final = 32 << 20  # for a batch in each partition
 
 
 def run() -> list[Figure]:
@@ -88,7 +88,7 @@ async def _overhead(cluster: Cluster) -> list[Figure]:
         await _plain(one, topic, TURN_S / 4)  # warm
         await _in_transactions(other, topic, TURN_S / 4)
         for turn in range(PAIRS):
-            if turn % 2:  # whoever is second finds more in the page cache
+            if turn % 2:  # the second one finds more in the page cache
                 slower = await _in_transactions(other, topic, TURN_S)
                 faster = await _plain(one, topic, TURN_S)
             else:

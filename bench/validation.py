@@ -1,8 +1,8 @@
-"""Benchmark part "validation": what it costs that leaders check the records of what producers send.
+"""Benchmark part "validation": the cost of the leader's validation of records.
 
-First by itself: `validate` on one batch, with the check and without, the least of many times. Then three real nodes as
-in the part "cluster", and two topics, one with `record.validation.enable=false`, which leaves the check out. The same
-values are sent to one and to the other in turns, and each pair of turns gives a ratio. These want a quiet machine.
+First alone: `validate` on one batch, with the check and without, the minimum of many runs. Then three real nodes as in
+part "cluster", and two topics, one with `record.validation.enable=false`. The same values are sent to both alternately,
+and each pair gives a ratio. This needs an idle machine.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def run() -> list[Figure]:
 
 
 def _values() -> dict[str, tuple[str, list[bytes]]]:
-    """Codec and values of each kind; not so random that they do not pack."""
+    """Codec and values of each kind; not so random that they cannot be compressed."""
     rng = random.Random(1)
     words = [rng.randbytes(20) for _ in range(500)]
     mixed = [b"".join(rng.choice(words) for _ in range(rng.randrange(2, 9))) for _ in range(VALUES)]

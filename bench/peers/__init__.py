@@ -1,1 +1,1 @@
-"""streamlog beside other systems, on the same machine in the same run: `make bench-peers`."""
+"""Comparison with other systems, on the same machine in the same run: `make bench-peers`."""

@@ -16,7 +16,9 @@ PARTS = {"spark": spark.run}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.peers", description="streamlog beside others, measured.")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.peers", description="Comparison of streamlog with other systems."
+    )
     parser.add_argument("--output", choices=("table", "json"), default="table")
     options = parser.parse_args()
     missing = why_not()

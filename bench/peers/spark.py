@@ -1,10 +1,9 @@
-"""Spark reading the same rows from streamlog and, by its own source, from a real Kafka, in turns in one session.
+"""Spark reads the same rows from streamlog and, with its own source, from a real Kafka, alternately in one session.
 
-A Kafka of one node, whose partitions have one replica, has them in the page cache; streamlog has three nodes with
-three replicas each, all on the same cores. Rows are read by tasks of one partition, and forgotten (format "noop").
-Each figure is the median of what was measured in turns after a first time that is not counted. A stream is measured
-from its start to its end, and by Spark's own times of its micro-batches: between the two lies the start of the Python
-process that a source in Python has.
+The Kafka cluster is one node, with one replica for each partition, in the page cache; streamlog has three nodes and
+three replicas, all on the same cores. Rows are read by tasks of one partition, and dropped (format "noop"). Each figure
+is the median of alternating runs after a warm-up. A stream is measured from its start to its end, and by Spark's times
+of its micro-batches: the difference includes the start of the source's Python process.
 """
 
 from __future__ import annotations
