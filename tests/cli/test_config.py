@@ -23,7 +23,7 @@ def _entries(served: ServedCluster) -> None:
     ]
 
 
-def test_what_somebody_has_set_and_with_all_the_rest(served: ServedCluster) -> None:
+def test_dynamic_configs_and_all_configs(served: ServedCluster) -> None:
     assert served.run("config", "describe", "--topic", "t").stdout == (
         "OF\tNAME\tVALUE\tSOURCE\ntopic t\tretention.ms\t5\tDYNAMIC_TOPIC_CONFIG\n"
     )

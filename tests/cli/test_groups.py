@@ -51,7 +51,7 @@ def write(cluster: InProcessCluster, topic: str, first: int, end: int) -> None:
 
 
 def offsets(cluster: InProcessCluster, name: str) -> list[tuple[int, int | None, int, int | None, bool]]:
-    """(partition, current, end, lag, whether somebody has it)."""
+    """(partition, current, end, lag, whether a member owns it)."""
     rows = json.loads(asked(cluster, "describe", name, "--output", "json").stdout)
     return [
         (row["partition"], row["current_offset"], row["log_end_offset"], row["lag"], row["consumer_id"] is not None)
@@ -106,7 +106,7 @@ def test_a_member_is_killed_and_another_goes_on_from_its_commit(cluster: InProce
         until(lambda: {line for member in members for line in member.lines()} == set(range(200)))
         until(lambda: [row[1] for row in offsets(cluster, "demo")] == [100, 100])
         assert sorted(owners(cluster, "demo").values()) == [1, 1]
-        # What was committed before the kill is read by nobody again.
+        # Records committed before the kill are not read again.
         again = [line for member in members if member is not victim for line in member.lines()]
         assert sorted([*victim.lines(), *again]) == list(range(200))
     finally:

@@ -127,8 +127,8 @@ def test_a_replica_that_cannot_be_read(served: ServedCluster) -> None:
 
 def test_a_repair(served: ServedCluster) -> None:
     found = pb.DamagedRange(path="/d/t-0/0.log", position=7, begin_offset=3, end_offset=5, reason="CRC mismatch")
-    mended = pb.DamagedRange(path="/d/t-0/0.log", position=9, begin_offset=6, end_offset=7, repaired_from=1)
-    rows = [pb.ReplicaRepair(node_id=1), pb.ReplicaRepair(node_id=2, damages=[found, mended])]
+    repaired = pb.DamagedRange(path="/d/t-0/0.log", position=9, begin_offset=6, end_offset=7, repaired_from=1)
+    rows = [pb.ReplicaRepair(node_id=1), pb.ReplicaRepair(node_id=2, damages=[found, repaired])]
     served.cluster.repairs["t", 0] = pb.RepairReplicasResponse(replicas=rows)
     done = served.run("partition", "repair", "t-0", "--dry-run")
     assert served.cluster.last.dry_run

@@ -22,7 +22,7 @@ def test_the_option_goes_before_the_environment(served: ServedCluster) -> None:
     assert (done.exit_code, done.stderr) == (0, "")
 
 
-def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_node_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(target, "UNREACHABLE_MS", 200)
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))  # and does not listen
@@ -64,7 +64,7 @@ def test_every_error_is_one_sentence(kind: type[StreamlogError]) -> None:
     assert "\n" not in said
 
 
-def test_a_remedy_is_not_told_twice() -> None:
+def test_a_remedy_is_not_repeated() -> None:
     error = QuorumUnavailableError("there is no majority: see 'streamlogctl cluster quorum'")
     assert sentence(error) == "there is no majority: see 'streamlogctl cluster quorum'."
     assert not issubclass(InvariantError, StreamlogError)
@@ -76,5 +76,5 @@ def test_names_of_topics_are_completed(served: ServedCluster) -> None:
     environment = words | {"STREAMLOG_BOOTSTRAP_SERVERS": served.address}
     done = CliRunner().invoke(main, [], env=environment, prog_name="streamlogctl")
     assert done.stdout.split() == ["plain,offers", "plain,orders"]
-    nobody = environment | {"STREAMLOG_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
-    assert CliRunner().invoke(main, [], env=nobody, prog_name="streamlogctl").stdout.strip() == ""
+    unreachable = environment | {"STREAMLOG_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
+    assert CliRunner().invoke(main, [], env=unreachable, prog_name="streamlogctl").stdout.strip() == ""

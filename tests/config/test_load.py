@@ -80,7 +80,7 @@ class TestErrors:
     def test_an_override_needs_a_name_and_a_value(self, override: str) -> None:
         assert str(refusal("", override)) == "--override: must be name=value"
 
-    def test_all_that_is_wrong_is_told_at_once(self) -> None:
+    def test_all_errors_are_reported_together(self) -> None:
         error = refusal("num.partitions=0\ndelete.topic.enable=maybe", "log.segment.bytes=1")
         assert str(error).splitlines() == [
             "server.properties:1: num.partitions='0': must be in 1..10000",
@@ -92,7 +92,7 @@ class TestErrors:
         with pytest.raises(InvalidConfigError, match=r"^node.id must be set \(range 0\.\.\): The id"):
             load_node()
 
-    def test_a_name_that_is_nearly_right_is_told_beside_what_is_missing(self) -> None:
+    def test_a_misspelt_name_is_reported_with_the_missing_setting(self) -> None:
         with pytest.raises(InvalidConfigError) as caught:
             load_node(overrides=["node.idd=1"])
         assert "did you mean node.id?" in str(caught.value).splitlines()[1]

@@ -34,7 +34,7 @@ def values(config: Config) -> dict[str, object]:
 
 
 def test_golden_node() -> None:
-    """Written anew with: python -m tests.config.test_print"""
+    """Regenerate with: python -m tests.config.test_print"""
     assert golden() == (HERE / "golden" / "node.properties").read_text()
 
 

@@ -1,4 +1,4 @@
-"""Every setting is read by somebody, or told not to be."""
+"""Every setting is read by the code, or listed as not supported."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def is_read(setting: Setting[object]) -> bool:
 
 
 @pytest.mark.parametrize("name", sorted(SETTINGS))
-def test_a_setting_is_read_or_told_not_to_be(name: str) -> None:
+def test_a_setting_is_read_or_listed(name: str) -> None:
     if name in NOT_YET:
         assert name in RULED or not is_read(SETTINGS[name]), "it is read now: take it from NOT_YET"
     else:
-        assert is_read(SETTINGS[name]), "nobody reads it: wire it, or say so in NOT_YET"
+        assert is_read(SETTINGS[name]), "the code does not read it: use it, or add it to NOT_YET"
 
 
-def test_who_sets_what_nobody_reads_is_told() -> None:
+def test_a_setting_without_effect_gives_a_warning() -> None:
     warnings = load_node(overrides=["node.id=1", "super.users=User:anna"]).warnings
     assert any("super.users has no effect in this release" in line for line in warnings)
     assert set(REFUSED) <= set(NOT_YET)

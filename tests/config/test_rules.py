@@ -26,7 +26,7 @@ def complaint(load: Callable[[dict[str, object]], Loaded], values: dict[str, obj
 
 
 class TestListeners:
-    """FAULTS "Security": 127.0.0.1 unless told otherwise; a plain-text public address only with an explicit setting."""
+    """FAULTS "Security": 127.0.0.1 by default; a plain-text public address only with an explicit setting."""
 
     def test_nobody_else_reaches_a_node_by_default(self) -> None:
         (listener,) = of_node({}).config[node.LISTENERS]
@@ -170,7 +170,7 @@ def test_back_off_that_stands_on_its_head_is_warned_of() -> None:
     assert warning == "argument: retry.backoff.ms=5000: must be at most retry.backoff.max.ms=1000"
 
 
-def test_a_file_s_place_is_told_too() -> None:
+def test_the_file_and_line_are_reported() -> None:
     file = PropertiesFile("c.properties", "\nheartbeat.interval.ms=50000")
     with pytest.raises(InvalidConfigError, match=r"^c\.properties:2: heartbeat\.interval\.ms=50000: must be below"):
         load_consumer(file=file)

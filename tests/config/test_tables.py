@@ -122,7 +122,7 @@ def test_a_name_stands_once_in_a_table() -> None:
 
 
 class TestDefaultsAgreeWithTheParts:
-    """A part has defaults of its own, for its tests and benchmarks; they must not drift from what a user is told."""
+    """A part has defaults of its own, for its tests and benchmarks; they must not drift from the documented ones."""
 
     def test_log(self) -> None:
         ours = asdict(resolve_log_settings({}, node_layers({"node.id": "1"})))

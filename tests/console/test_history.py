@@ -27,7 +27,7 @@ def test_a_level_stretch_costs_two_points_and_is_read_as_one(tmp_path: Path) -> 
         history.write(at_s, {LAG: value})
     assert history.read(LAG, 1000, 2000) == [Point(1000, 5), Point(1020, 5), Point(1030, 7), Point(1040, 7)]
     assert history.read(LAG, 1015, 2000)[0] == Point(1020, 5), "what was so before holds"
-    assert history.read(("group.lag", "nobody"), 0, 2000) == []
+    assert history.read(("group.lag", "unknown"), 0, 2000) == []
 
 
 def test_a_time_without_samples_is_a_gap(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_newer_schema_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 2)), max_size=30), st.sampled_from([None, 0.0, 1.0]))
 def test_what_is_read_is_what_was_so(steps: list[tuple[int, int]], before: float | None) -> None:
-    """A line through the points says at each time that somebody looked what was so then."""
+    """A line through the points has the value of each sample."""
     times, values, at_s = [], {}, 0
     for passed, value in steps:
         at_s += passed

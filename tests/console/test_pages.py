@@ -142,7 +142,7 @@ def test_a_wrong_name_is_refused_with_a_sentence(page: Any) -> None:
     page.get_by_text(re.compile(r"topic.*name", re.IGNORECASE)).last.wait_for()
 
 
-@pytest.mark.parametrize("address", ["/", "/brokers", "/brokers/1", "/topics", "/groups", "/groups/nobody", "/quorum"])
+@pytest.mark.parametrize("address", ["/", "/brokers", "/brokers/1", "/topics", "/groups", "/groups/unknown", "/quorum"])
 def test_every_view_has_its_address_and_says_something(page: Any, address: str) -> None:
     assert page.goto(address).ok
     page.get_by_role("heading").first.wait_for()

@@ -52,7 +52,7 @@ def test_lag_and_what_a_group_committed() -> None:
     now = sample(20, {AT: (120, 0), OTHER: (50, 0)}, committed={"g": {AT: 40, OTHER: 60}})
     assert lag_by_topic(now.lag("g")) == {"orders": 80, "clicks": 0}
     assert consumed_per_s(before, now, "g") == pytest.approx(4)
-    assert now.lag("nobody") == {}
+    assert now.lag("unknown") == {}
 
 
 def test_a_cluster_that_is_gone_is_kept_as_no_nodes() -> None:

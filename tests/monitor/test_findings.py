@@ -109,8 +109,8 @@ def test_a_healthy_cluster_has_nothing_to_say() -> None:
 
 
 def test_no_node_answers() -> None:
-    nobody = ClusterState(cluster=None, missing={"x": BrokerNotAvailableError("nobody listens at h:1")})
-    assert found(nobody) == [(Severity.CRITICAL, "No node answers.")]
+    unreachable = ClusterState(cluster=None, missing={"x": BrokerNotAvailableError("connection refused by h:1")})
+    assert found(unreachable) == [(Severity.CRITICAL, "No node answers.")]
 
 
 def test_partitions_of_one_kind_are_one_finding_and_the_worst_come_first() -> None:
@@ -170,7 +170,7 @@ def test_hanging_transactions_and_what_could_not_be_asked() -> None:
         transactional_id=None,
         hanging=True,
     )
-    missing = {"log directories": RequestTimedOutError("node 2 was not heard from")}
+    missing = {"log directories": RequestTimedOutError("node 2 did not answer")}
     assert found(state(cluster(held=(5000,)), hanging=(hanging,), missing=missing)) == [
         (Severity.WARNING, "Hanging transactions in t-0: read_committed consumers wait there."),
         (Severity.WARNING, "The state of log directories is unknown: the request failed."),

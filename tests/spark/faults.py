@@ -1,6 +1,6 @@
 """What goes wrong with a task of Spark's, on the executor and from within: once, in the middle of its rows.
 
-A function of values does it, in tasks of the first partition alone. Whoever of its attempts comes first has it;
+A function of values does it, in tasks of the first partition alone. The first of its attempts gets it;
 the file `done` says that it has happened.
 """
 

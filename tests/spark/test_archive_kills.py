@@ -74,7 +74,7 @@ def test_archive_and_backfill_whose_drivers_are_killed(cluster: InProcessCluster
     )
     with archive:
         archive.start()
-        archive.until(lambda: 0 in batches(state / "archive", "offsets"), "batch 0 has begun")
+        archive.until(lambda: 0 in batches(state / "archive", "offsets"), "batch 0 has started")
         archive.kill()
         assert 0 not in batches(state / "archive", "commits"), "it was killed in the middle"
         archive.start()
@@ -83,7 +83,7 @@ def test_archive_and_backfill_whose_drivers_are_killed(cluster: InProcessCluster
         fill(servers, topic, 300, 600)
         begun = max(batches(state / "archive", "offsets"))
         archive.start()
-        archive.until(lambda: begun + 1 in batches(state / "archive", "offsets"), "another has begun")
+        archive.until(lambda: begun + 1 in batches(state / "archive", "offsets"), "another has started")
         archive.kill()
         archive.start()
         archive.until(lambda: len(archived(path)) >= 900, "all is archived")

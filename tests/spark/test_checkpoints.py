@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def own(spark: SparkSession) -> SparkSession:
-    """A session whose settings nobody else sees."""
+    """A session with settings of its own."""
     session = spark.newSession()
     session.conf.unset(MANAGER)
     return session

@@ -37,7 +37,7 @@ HINT = "to skip the lost records, set failOnDataLoss=false"
 
 
 class Kept:
-    """A topic of one partition that keeps all records until it is told to forget the old ones."""
+    """A topic of one partition that keeps all records until its retention is lowered."""
 
     def __init__(self, cluster: InProcessCluster, name: str) -> None:
         self.servers, self.name = cluster.bootstrap_servers, name

@@ -14,7 +14,7 @@ from streamlog.spark.runtime import java
 
 
 def a_java(home: Path, version: str = "17.0.1") -> Path:
-    """A bin/java that tells its version and its arguments."""
+    """A bin/java that prints its version and its arguments."""
     (home / "bin").mkdir(parents=True)
     for name in ("lib", "conf"):
         (home / name).mkdir()

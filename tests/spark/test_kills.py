@@ -22,7 +22,7 @@ from tests.spark.records import committed
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.rounds, pytest.mark.timeout(2400)]
 
 LINE = re.compile(rb"(\S+) +([A-Z]+) +\[([^\]]*)\]")
-# Beyond the last window by more than the watermark, so that all windows are told.
+# Beyond the last window by more than the watermark, so that all windows are written.
 LAST = b"2027-01-31T00:00:00.000 INFO  [Test] the end"
 
 
@@ -80,16 +80,16 @@ async def test_log_counts_while_the_driver_is_killed_five_times_and_a_broker_onc
             driver.start()
             await send(servers, "lines", [LAST])
             expected = counted(lines)
-            driver.until(lambda: len(told(servers)) >= len(expected), "all counts in the topic")
+            driver.until(lambda: len(counts_written(servers)) >= len(expected), "all counts in the topic")
             driver.until(lambda: len(rows(out)) >= len(expected), "all counts in Parquet")
             assert driver.stop() == 0, driver.said()[-3000:]
-        assert Counter(dict(told(servers))) == expected
-        assert len(told(servers)) == len(expected), "none twice"
+        assert Counter(dict(counts_written(servers))) == expected
+        assert len(counts_written(servers)) == len(expected), "none twice"
         assert Counter(dict(rows(out))) == expected
         assert len(rows(out)) == len(expected), "none twice"
 
 
-def told(servers: str) -> list[tuple[tuple[str, str, str], int]]:
+def counts_written(servers: str) -> list[tuple[tuple[str, str, str], int]]:
     """The topic's counts, record by record."""
     found = []
     for record in committed(servers, "counts"):

@@ -139,9 +139,9 @@ class FakeQuery:
         pass
 
 
-def test_each_micro_batch_with_rows_is_told_once() -> None:
+def test_each_micro_batch_with_rows_is_reported_once() -> None:
     pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'streamlog[spark]'")
-    counts = [(0, 5), (1, 0), (1, 0), (1, 7), (2, 0)]  # (number, rows), as Spark tells of a query that idles at times
+    counts = [(0, 5), (1, 0), (1, 0), (1, 7), (2, 0)]  # (number, rows), as Spark reports a query that is sometimes idle
     progress = [
         {"batchId": number, "numInputRows": rows, "durationMs": {}, "sources": [], "stateOperators": []}
         for number, rows in counts
@@ -168,7 +168,7 @@ def test_a_query_that_spark_did_not_wait_for_is_started_again(failures: int, sta
 
 
 @pytest.mark.parametrize(("error", "starts"), [("Python worker failed to connect back", 4), ("no such topic", 1)])
-def test_a_query_that_fails_for_good_is_told(error: str, starts: int) -> None:
+def test_a_query_that_fails_permanently_is_reported(error: str, starts: int) -> None:
     pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'streamlog[spark]'")
     begun: list[int] = []
 

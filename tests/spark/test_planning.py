@@ -85,7 +85,7 @@ def test_where_reading_ends() -> None:
     assert ends(endingOffsetsByTimestamp='{"orders": {"0": 1007, "1": 1050}}') == {P0: 7, P1: 50}
 
 
-def test_what_is_gone_is_told() -> None:
+def test_lost_offsets_are_reported() -> None:
     bounds = {P0: Bounds(Offset(5), Offset(50)), P1: Bounds(Offset(0), Offset(9))}
     found = settled({P0: Offset(5), P1: Offset(9)}, bounds)
     assert (found.losses, found.begin) == ((), {})
@@ -116,7 +116,7 @@ waiting = st.dictionaries(st.builds(tp, st.integers(0, 12)), st.integers(0, 10_0
 
 
 @given(waiting, st.integers(1, 30_000))
-def test_a_cap_is_kept_and_starves_nobody(counts: dict[TopicPartition, int], most: int) -> None:
+def test_a_cap_is_kept_and_starves_no_partition(counts: dict[TopicPartition, int], most: int) -> None:
     start = {one: Offset(100 * one.partition) for one in counts}
     end = {one: Offset(start[one] + count) for one, count in counts.items()}
     some = capped(start, end, most)

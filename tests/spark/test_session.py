@@ -55,7 +55,7 @@ session.stop()
 
 @pytest.mark.parametrize("settings", [(), ("spark.log.level=ERROR",)], ids=["quiet", "asked"])
 def test_spark_says_nothing_unless_it_is_asked(tmp_path: Path, settings: tuple[str, ...]) -> None:
-    """Neither about itself nor about what fails: that is for our programs to tell."""
+    """Neither about itself nor about failures: our programs report them."""
     command = [sys.executable, "-c", QUIET, *settings]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=400)
     assert ran.stdout == "failed: SparkRuntimeException\n", ran.stdout + ran.stderr

@@ -134,7 +134,7 @@ def test_a_failed_job_leaves_nothing(
         ("'x' AS value", {"topic": "t", "subscribe": "t"}, "option subscribe: does not apply to a batch sink"),
     ],
 )
-def test_what_is_wrong_is_told_in_a_sentence(
+def test_an_error_is_one_sentence(
     spark: SparkSession, save: Callable[..., None], row: str, options: dict[str, str], message: str
 ) -> None:
     with pytest.raises(PySparkException) as caught:

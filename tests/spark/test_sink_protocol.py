@@ -45,7 +45,7 @@ class Run:
         self.tasks = 0
 
     def stage(self, batch: int, task: int) -> TaskTransaction:
-        """The rows of one task; their values tell batch and task."""
+        """The rows of one task; their values name batch and task."""
         rules = SinkRules(client=self.client, topic=self.topic, timestamps=False)
         name = TaskName(transactional_id=transactional_id(self.sink, self.name, str(self.tasks)), two_phase=True)
         self.tasks += 1
@@ -145,13 +145,13 @@ def test_of_two_drivers_one_decides(cluster: InProcessCluster, topic: str, make:
     again = make("r1")
     with pytest.raises(StreamlogSparkError, match="another run of this query"):
         again.driver.commit(1, again.stage_all(1))
-    third = make("r3")  # the zombie has fenced the second's driver; its query begins the micro-batch anew
+    third = make("r3")  # the zombie has fenced the second's driver; its query restarts the micro-batch
     assert third.driver.commit(1, third.stage_all(1))
     assert still_open(cluster, topic) == []
     assert values(cluster, topic) == rows_of([0, 1])
 
 
-def test_a_run_that_nobody_knew_is_retired_before_it_is_aborted(
+def test_a_run_that_is_unknown_is_retired_before_it_is_aborted(
     cluster: InProcessCluster, topic: str, make: Callable[..., Any]
 ) -> None:
     second = make("r2")
@@ -165,7 +165,7 @@ def test_a_run_that_nobody_knew_is_retired_before_it_is_aborted(
     assert values(cluster, topic) == rows_of([0, 1])
 
 
-def test_what_somebody_aborted_is_not_committed_in_part(
+def test_what_an_operator_aborted_is_not_committed_in_part(
     cluster: InProcessCluster, topic: str, make: Callable[..., Any]
 ) -> None:
     run = make("r1")
@@ -178,7 +178,7 @@ def test_what_somebody_aborted_is_not_committed_in_part(
     assert values(cluster, topic) == Counter()
 
 
-def test_a_decided_transaction_that_somebody_aborts_is_told(
+def test_a_decided_transaction_that_is_aborted_is_reported(
     cluster: InProcessCluster, topic: str, make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = make("r1")
@@ -261,7 +261,7 @@ def test_random_histories(cluster: InProcessCluster, topic: str, make: Callable[
                 run.die()
                 break
             except (StreamlogError, StreamlogSparkError):
-                break  # Spark ends the query; the next run begins the micro-batch anew
+                break  # Spark ends the query; the next run restarts the micro-batch
             done += 1
     last = make("last")
     last.driver.commit(done, last.stage_all(done))

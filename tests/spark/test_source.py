@@ -126,9 +126,7 @@ def test_aborted_records_are_not_read_unless_they_are_asked_for(
         ({"schema": "headers array<struct<key:string,value:binary>>"}, "needs option includeHeaders=true"),
     ],
 )
-def test_what_is_wrong_is_told_in_a_sentence(
-    load: Callable[..., DataFrame], options: dict[str, str], message: str
-) -> None:
+def test_an_error_is_one_sentence(load: Callable[..., DataFrame], options: dict[str, str], message: str) -> None:
     with pytest.raises(PySparkException) as caught:
         load(**options).collect()
     assert message in str(caught.value)
@@ -161,7 +159,7 @@ def test_available_now_ends_while_records_keep_coming(
 
 
 @pytest.mark.parametrize("batch", [0, 1])
-def test_a_micro_batch_begun_anew_has_the_same_rows(
+def test_a_restarted_micro_batch_has_the_same_rows(
     spark: SparkSession,
     cluster: InProcessCluster,
     topic: str,

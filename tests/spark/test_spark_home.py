@@ -42,7 +42,7 @@ def test_all_is_there_and_pyspark_is_no_archive(installed: Path, tmp_path: Path)
     assert len(list((tmp_path / "cache" / "streamlog").iterdir())) == 2, "nothing half made is left"
 
 
-def test_what_somebody_has_chosen_stays(installed: Path, tmp_path: Path) -> None:
+def test_a_users_choice_is_kept(installed: Path, tmp_path: Path) -> None:
     chosen = {"XDG_CACHE_HOME": str(tmp_path), "SPARK_HOME": "/opt/spark"}
     use_compiled_pyspark(chosen, "local[2]")
     assert chosen["SPARK_HOME"] == "/opt/spark"

@@ -1,4 +1,4 @@
-"""How a pipeline ends when its processes are told to, or when one of them is no more."""
+"""How a pipeline ends by signals, or when one of its processes ends."""
 
 from __future__ import annotations
 
