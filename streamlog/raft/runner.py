@@ -105,7 +105,7 @@ class Runner:
         self._unsynced = asyncio.Event()  # for sync
         self._snapshot_work = asyncio.Event()
         self._fetch_work = asyncio.Event()
-        self._dialled: tuple[VoterSet, VoterSet, Voter | None] | None = None
+        self._dialled: tuple[tuple[Voter, ...], VoterSet, Voter | None] | None = None
         self._waiting: dict[asyncio.Future[Any], None] = {}  # of callers, in their order
         self.leadership = self._leadership()
         self.leadership_changed = asyncio.Event()
@@ -321,19 +321,18 @@ class Runner:
     # What others see.
 
     def _dial(self) -> None:
-        """Keep links to the voters in effect, to the committed voters, and to the learner.
+        """Keep links to the voters in effect, to those whose removal is not committed, and to the learner.
 
-        A voter whose removal is not committed yet may be the leader that has to commit it: without the link its
-        followers could not acknowledge the entry, and would elect another leader.
+        Such a voter may be the leader that has to commit its removal: without the link its followers could not
+        acknowledge the entry, and would elect another leader.
         """
         core = self.core
         in_effect, learner = core.membership.voters, core.replication.learner
-        committed = core.membership.committed(core.commit_index)
-        wanted = (committed, in_effect, learner)
+        leaving = core.membership.leaving(core.commit_index)
+        wanted = (leaving, in_effect, learner)
         if wanted != self._dialled:
             self._dialled = wanted
-            # Of one node with several addresses the last one counts.
-            self.transport.want([*committed, *in_effect, *([] if learner is None else [learner])])
+            self.transport.want([*leaving, *in_effect, *([] if learner is None else [learner])])  # its address counts
 
     def _leadership(self) -> Leadership:
         core = self.core

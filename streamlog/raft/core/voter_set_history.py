@@ -35,7 +35,7 @@ from streamlog.raft.protocol import wire
 from streamlog.raft.protocol.entries import EntryKind, LogEntry
 from streamlog.raft.protocol.messages import VotersNotice
 from streamlog.raft.storage.journal import Journal
-from streamlog.raft.voters import UNKNOWN_DIRECTORY, DirectoryId, VoterSet
+from streamlog.raft.voters import UNKNOWN_DIRECTORY, DirectoryId, Voter, VoterSet
 
 
 class VoterSetHistory:
@@ -198,11 +198,11 @@ class VoterSetHistory:
         """(where set, voters) in effect after the entry at `index`, which is not below the first of the history."""
         return next((where, voters) for where, voters in reversed(self._history) if where <= index)
 
-    def committed(self, commit_index: RaftIndex) -> VoterSet:
-        """The latest set that is committed."""
+    def leaving(self, commit_index: RaftIndex) -> tuple[Voter, ...]:
+        """Voters whose removal is in the log and not committed."""
         if self.index <= commit_index or len(self._history) == 1:
-            return self.voters
-        return self.at(commit_index)[1]
+            return ()
+        return tuple(voter for voter in self.at(commit_index)[1] if self.voters.get(voter.node_id) is None)
 
     def forget_before(self, index: RaftIndex) -> None:
         """A snapshot covers `index`: sets that were replaced by then are not asked for again."""
