@@ -1,14 +1,13 @@
-"""The metadata quorum: a replicated log of opaque commands, and the state machine that they make.
+"""The metadata quorum: a replicated log of opaque commands, applied to a state machine.
 
-No decision is ever lost or made twice: a command that was acknowledged is in the log of a majority, on stable storage,
-and is applied once, in the same place, by every node. The rules are Raft's (Ongaro, "Consensus: Bridging Theory and
-Practice", 2014; below: thesis). The core is PySyncObj, hardened; docs/decisions/2026-11-21-metadata-quorum.md tells
-what of it runs and what is replaced.
+An acknowledged command is in the log of a majority, on stable storage, and is applied once, at the same index, by every
+node. The rules are Raft's (Ongaro, "Consensus: Bridging Theory and Practice", 2014; below: thesis). The core is
+PySyncObj, hardened; docs/decisions/2026-11-21-metadata-quorum.md lists what of it runs and what is replaced.
 
-Roles: follower -> (pre-vote) -> candidate -> leader, owned by `elections`. Durable: the journal (entries, term, vote),
-the snapshot, the identity; all else is learnt again from the others. `last_applied <= commit_index <= last index`.
+Roles: follower -> (pre-vote) -> candidate -> leader, owned by `core.elections`. Durable: the journal (entries, term,
+vote), the snapshot, the identity; all other state is volatile. `last_applied <= commit_index <= last index`.
 
-    port           what the rest of the node sees: Quorum, StateMachine
+    port           the interface to the rest of the node: Quorum, StateMachine
     settings, voters
                    values
     protocol/      entries, messages, and their bytes
@@ -20,7 +19,6 @@ the snapshot, the identity; all else is learnt again from the others. `last_appl
     node           RaftNode implements the port
     observers      any number of nodes follow without a vote
 
-The core is synchronous: it is told the time, messages and commands, writes to the journal without waiting, and puts
-messages into the outbox. Everything that waits (syncs, streams,
-files) is in `runner`, `transport` and the modules of the files.
+The core is synchronous: it takes the time, messages and commands, writes to the journal without waiting, and puts
+messages into the outbox. Everything that waits (syncs, streams, files) is in `runner`, `transport` and `storage/`.
 """

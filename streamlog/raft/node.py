@@ -1,9 +1,9 @@
-"""RaftNode: one member of the quorum, as the rest of the node holds it. What runs in it: runner.py.
+"""RaftNode: one voter of the quorum, as used by the rest of the node. Its tasks are in runner.py.
 
-Lifecycle: made -> `run` opens the files -> up -> stopped, or failed. The node is fail-stop: an error of the disk, a
-damaged file, an exception of the state machine, a broken invariant ends `run` with that exception, and all who wait are
-told. What was promised is durable at any moment, so there is nothing to save at the end; `stop` only spares the next
-start some doubt about the journal's last records.
+Lifecycle: created -> `run` opens the files -> up -> stopped, or failed. Fail-stop: a disk error, a corrupt file, an
+exception of the state machine or a broken invariant ends `run` with that exception, and pending callers get an error.
+Everything acknowledged is durable at all times, so there is nothing to save at the end; `stop` only seals the journal,
+which saves the next start some work.
 """
 
 from __future__ import annotations
@@ -29,15 +29,13 @@ from streamlog.raft.voters import Voter, VoterSet
 
 
 class QuorumConfig(Struct, frozen=True, kw_only=True):
-    """Of one node."""
-
     owner: Owner
-    directory: str  # of its own, made when missing
+    directory: str  # created if missing
     settings: QuorumSettings = field(default_factory=QuorumSettings)
 
 
 class RaftNode:
-    """Implements port.Quorum. `run` once; before it is up, and after it has ended, requests are refused."""
+    """Implements port.Quorum. `run` is called once; before it is up and after it has ended, requests are refused."""
 
     def __init__(self, config: QuorumConfig, machine: StateMachine[Any], ports: Ports) -> None:
         self._config = config
@@ -56,7 +54,7 @@ class RaftNode:
         self._up = asyncio.Event()
 
     async def run(self) -> None:
-        """Until `stop`, or an error that ends the node."""
+        """Run until `stop`, or an error that stops the node."""
         config, ports = self._config, self._ports
         storage = await open_storage(ports.fs, ports.workers, ports.random, config.directory, config.owner)
         try:
@@ -75,11 +73,11 @@ class RaftNode:
         return running
 
     def stop(self) -> None:
-        """Let `run` end in good order. Hand over the leadership first (`transfer_leadership`)."""
+        """End `run` cleanly. Transfer the leadership first (`transfer_leadership`)."""
         self._stopping.set()
 
     async def wait_until_up(self) -> None:
-        """Until the files are open and the node takes part."""
+        """Wait until the files are open and the node takes part."""
         await self._up.wait()
 
     # For the node's one server.
@@ -89,12 +87,12 @@ class RaftNode:
 
     async def _serve_peer(self, stream: Stream, info: CallInfo) -> None:
         if self._running is None:
-            raise RpcError(Status.UNAVAILABLE, "the quorum of this node is not up")
+            raise RpcError(Status.UNAVAILABLE, "this node's quorum member is not running")
         await self._running.transport.serve(stream, info)
 
     async def _serve_observer(self, stream: Stream, info: CallInfo) -> None:
         if self._running is None:
-            raise RpcError(Status.UNAVAILABLE, "the quorum of this node is not up")
+            raise RpcError(Status.UNAVAILABLE, "this node's quorum member is not running")
         await self._hub.serve(stream, info)
 
     def _quorum_silence_s(self) -> float:
@@ -130,7 +128,7 @@ class RaftNode:
         running = self._need_running()
         core = running.core
         if core.role != RaftRole.LEADER:
-            raise core.membership.not_controller(core.leader_id)
+            raise core.voter_sets.not_controller(core.leader_id)
         core.hand_over()
         running.wake()
 
@@ -151,7 +149,7 @@ class RaftNode:
         return self._need_running().core.last_applied
 
     def voters(self) -> VoterSet:
-        return self._need_running().core.membership.voters
+        return self._need_running().core.voter_sets.voters
 
     def held(self) -> Mapping[BrokerId, RaftIndex]:
         core = self._need_running().core
@@ -161,14 +159,14 @@ class RaftNode:
         return self._need_running().core.without_vote()
 
     def want_snapshot(self) -> None:
-        """Take a snapshot although none is due."""
+        """Take a snapshot even if none is due."""
         running = self._need_running()
         running.core.snapshots.want()
         running.wake()
 
     def _need_running(self) -> Runner:
         if self._running is None:
-            raise QuorumUnavailableError("the quorum of this node is not up")
+            raise QuorumUnavailableError("this node's quorum member is not running")
         return self._running
 
 

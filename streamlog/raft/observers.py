@@ -1,18 +1,17 @@
-"""Nodes without a vote follow the quorum: a snapshot, then every command that was carried out, in order.
+"""Observers: nodes without a vote receive a snapshot, then every applied command, in order.
 
-At a voter, ObserverHub keeps the latest commands, up to a limit of bytes. An observer that is behind them, or that
-begins with nothing, is sent the state machine's bytes first. Nothing is kept for one observer: each has only its place
-in the common buffer, so that any number may follow, and one too slow for it is sent a snapshot again.
+At a voter, ObserverHub buffers the latest commands, up to a limit of bytes. An observer that is behind the buffer, or
+has no state yet, is sent the state machine's bytes first. There is no state per observer except its position in the
+shared buffer, so any number may follow; one that falls behind is sent a snapshot again.
 
-A voter is a source as long as it hears from the quorum itself, and says with each message how long ago that was. One
-that was voted out, or is cut off, hears nothing: it ends its observers' streams after SILENCE_S, and takes none. Its
-keepalives would hold them at a state that does not move any more.
+A voter serves observers while it receives messages from the leader, and includes in each message how long ago the last
+one was. A voter that was removed or is partitioned closes its observers' streams after SILENCE_S and accepts none:
+its keepalives would hold them at a stale state.
 
-At an observer, Observer keeps a stream to one of the voters, any of them, applies what comes and tries another one when
-it ends, or says that it has not heard from the quorum. Its state is a former state of the quorum's, never another one:
-commands come in order, from voters that have applied them, and one that was repeated is not among them. What cannot be
-is the source's fault: it is left for another one. Who the voters are comes with the stream: all that the observer began
-with may be replaced in time.
+At an observer, Observer keeps a stream to any one of the voters, applies what it receives, and switches to another
+voter when the stream ends or reports too long a silence. Its state is always an earlier state of the quorum: commands
+arrive in order, from voters that have applied them, without repeated ones. After an impossible message it switches to
+another voter. The stream also carries the current voters, so all the initial ones may be replaced over time.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from streamlog.raft.voters import Voter, VoterSet
 
 METHOD: Final = "/streamlog.internal.v1.Raft/WatchMetadata"
 KEEPALIVE_S: Final = 5.0
-"""A hub that has nothing to tell says so; an observer that hears nothing for twice as long tries another voter."""
+"""Between keepalives of an idle hub; without any message for twice as long an observer tries another voter."""
 RECONNECT_S: Final = 0.2
 """Before another voter is tried; doubled while none of them can be followed ..."""
 RECONNECT_MAX_S: Final = 2.0
@@ -41,11 +40,11 @@ RECONNECT_MAX_S: Final = 2.0
 MARGIN_S: Final = 0.05
 SILENCE_MS_MAX: Final = 2**31
 SILENCE_S: Final = 5.0
-"""Longer than elections take, by default; with longer time-outs, twice the longest silence of a live leader."""
+"""Longer than elections take by default; with longer timeouts, twice the longest silence of an active leader."""
 SOURCE_SILENCE_S: Final = 60.0
-"""What an observer does not believe, whatever the source's time-outs are: half of it is what they may be set to."""
+"""The longest silence an observer accepts, whatever the voter's timeouts: twice their upper limit."""
 REMINDER_S: Final = 60.0
-"""Between two log lines of an observer that finds nobody to follow."""
+"""Between two log lines of an observer that finds no voter to follow."""
 SNAPSHOT_BYTES_MAX: Final = 1 << 30
 """Of the state that an observer takes from a voter (QuorumSettings.snapshot_bytes_max)."""
 COMMAND_OVERHEAD_BYTES: Final = 64
@@ -53,7 +52,7 @@ COMMAND_OVERHEAD_BYTES: Final = 64
 
 
 class ObserverHub:
-    """Owned by a voter; told by its applier (applying.Listener)."""
+    """Owned by a voter; notified by its applier (applying.AppliedListener)."""
 
     def __init__(
         self,
@@ -65,7 +64,7 @@ class ObserverHub:
         cluster_id: str,
         settings: QuorumSettings,
     ) -> None:
-        """`voters`: those in effect. `quorum_silence_s`: how long ago this node heard from the quorum."""
+        """`voters`: those in effect. `quorum_silence_s`: seconds since the last message from the leader."""
         self._quorum_silence_s = quorum_silence_s
         self._silence_max_s = max(SILENCE_S, 2 * settings.patience_max_ms / 1000)
         self._buffer_bytes_max = settings.observer_buffer_bytes
@@ -78,7 +77,7 @@ class ObserverHub:
         self._bytes = 0  # of _commands; <= _buffer_bytes_max
         self._complete_after = RaftIndex(0)  # every command behind this index is in _commands
         self.applied_index = RaftIndex(0)
-        self._news: asyncio.Event | None = None  # somebody waits for it
+        self._changed: asyncio.Event | None = None  # for the streams that wait
         self._snapshot: tuple[RaftIndex, list[bytes]] | None = None  # the latest that was encoded
         self._encoding = asyncio.Lock()
 
@@ -91,68 +90,71 @@ class ObserverHub:
             self._bytes += len(command) + COMMAND_OVERHEAD_BYTES
             if self._bytes > self._buffer_bytes_max:
                 self._drop_older_half()
-        self._tell()
+        self._notify()
 
     def _drop_older_half(self) -> None:
-        """Not one by one: the front of a list is dear to cut."""
-        doomed = 0
+        """Half at once: removing the front of a list is expensive."""
+        count = 0
         while self._bytes > self._buffer_bytes_max // 2:
-            self._complete_after, command = self._commands[doomed]
+            self._complete_after, command = self._commands[count]
             self._bytes -= len(command) + COMMAND_OVERHEAD_BYTES
-            doomed += 1
-        del self._commands[:doomed]
+            count += 1
+        del self._commands[:count]
 
     def on_restored(self, index: RaftIndex) -> None:
         self.applied_index = self._complete_after = index
         self._commands.clear()
         self._bytes = 0
         self._snapshot = None
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
-        news, self._news = self._news, None
-        if news is not None:
-            news.set()
+    def _notify(self) -> None:
+        changed, self._changed = self._changed, None
+        if changed is not None:
+            changed.set()
 
     # To one observer.
 
     async def serve(self, stream: Stream, info: CallInfo) -> None:
-        """The handler of METHOD: lasts as long as the observer wants."""
+        """The handler of METHOD: runs until the observer closes the stream."""
         request = wire.decode_watch_request(await stream.recv() or b"")
         if request.cluster_id != self._cluster_id:
-            raise InconsistentClusterError(f"the observer is of cluster {request.cluster_id!r}")
-        sent, told = request.applied_index, VoterSet()
+            raise InconsistentClusterError(
+                f"the observer belongs to cluster {request.cluster_id!r}, this node to {self._cluster_id!r}"
+            )
+        sent, sent_voters = request.applied_index, VoterSet()
         while True:
-            self._check_hears_the_quorum()
-            if told != self._voters():
-                told = self._voters()
-                await stream.send(wire.encode_observed(told))
+            self._check_silence()
+            if sent_voters != self._voters():
+                sent_voters = self._voters()
+                await stream.send(wire.encode_observed(sent_voters))
             if self.applied_index > 0 and (sent < self._complete_after or sent == 0):
                 sent = await self._send_snapshot(stream)
             elif sent < self.applied_index:
                 sent = await self._send_commands(stream, sent)
-            elif not await self._has_news(min(KEEPALIVE_S, self._silence_max_s - self._quorum_silence_s() + MARGIN_S)):
-                self._check_hears_the_quorum()
-                await stream.send(wire.encode_observed(self._news_of((), sent)))
+            elif not await self._changes(min(KEEPALIVE_S, self._silence_max_s - self._quorum_silence_s() + MARGIN_S)):
+                self._check_silence()
+                await stream.send(wire.encode_observed(self._message((), sent)))
 
-    def _check_hears_the_quorum(self) -> None:
+    def _check_silence(self) -> None:
         silence_s = self._quorum_silence_s()
         if silence_s > self._silence_max_s:
             raise RpcError(
                 Status.UNAVAILABLE,
-                "this node has not heard from the leader of the metadata quorum for too long to be followed",
+                f"this voter has received nothing from the leader of the metadata quorum for {silence_s:.1f} s; "
+                "follow another voter",
             )
 
-    def _news_of(self, commands: Sequence[tuple[RaftIndex, bytes]], until: RaftIndex) -> ObservedCommands:
+    def _message(self, commands: Sequence[tuple[RaftIndex, bytes]], until: RaftIndex) -> ObservedCommands:
         silence_ms = min(round(1000 * self._quorum_silence_s()), SILENCE_MS_MAX)
         return ObservedCommands(commands=tuple(commands), applied_index=until, quorum_silence_ms=silence_ms)
 
-    async def _has_news(self, within_s: float) -> bool:
-        if self._news is None:
-            self._news = asyncio.Event()
+    async def _changes(self, within_s: float) -> bool:
+        if self._changed is None:
+            self._changed = asyncio.Event()
         try:
             async with asyncio.timeout(within_s):
-                await self._news.wait()
+                await self._changed.wait()
         except TimeoutError:
             return False
         return True
@@ -167,7 +169,7 @@ class ObserverHub:
         return index
 
     async def _latest_snapshot(self) -> tuple[RaftIndex, list[bytes]]:
-        """One behind which no command is missing here. Those who ask at the same time share it."""
+        """A snapshot after which no command is missing in the buffer. Concurrent callers share it."""
         async with self._encoding:
             if self._snapshot is None or self._snapshot[0] < self._complete_after:
                 index, picture = self.applied_index, self._machine.picture()
@@ -176,20 +178,20 @@ class ObserverHub:
             return self._snapshot
 
     async def _send_commands(self, stream: Stream, sent: RaftIndex) -> RaftIndex:
-        """Commands behind `sent`, as many as fit into one message; the index that the observer is at then."""
+        """Send commands after `sent`, as many as fit into one message; the index that the observer reaches."""
         begin = end = bisect_right(self._commands, sent, key=_index)
-        room = self._message_bytes_max
-        while end < len(self._commands) and (end == begin or len(self._commands[end][1]) <= room):
-            room -= len(self._commands[end][1])
+        bytes_left = self._message_bytes_max
+        while end < len(self._commands) and (end == begin or len(self._commands[end][1]) <= bytes_left):
+            bytes_left -= len(self._commands[end][1])
             end += 1
         some = self._commands[begin:end]
         until = self.applied_index if end == len(self._commands) else some[-1][0]
-        await stream.send(wire.encode_observed(self._news_of(some, until)))
+        await stream.send(wire.encode_observed(self._message(some, until)))
         return until
 
 
 class Observer:
-    """Follows the quorum into a state machine of its own. `run` lives as long as the node does."""
+    """Applies the quorum's commands to its own state machine. `run` ends with the node."""
 
     def __init__(
         self,
@@ -204,7 +206,7 @@ class Observer:
         workers: Workers,
         probe: Probe,
     ) -> None:
-        """`voters`: to begin with. `node_id`: its own, which it does not follow."""
+        """`voters`: the initial ones. `node_id`: its own, which it does not follow."""
         self._machine = machine
         self._voters = voters
         self._node_id = node_id
@@ -215,15 +217,15 @@ class Observer:
         self._workers = workers
         self._probe = probe
         self._applied_index = RaftIndex(0)
-        self._news = asyncio.Event()
-        self._source: Voter | None = None  # whom it follows: it has been heard on this stream
-        self._told: VoterSet | None = None  # the voters, by that source
-        self._logged_at: float | None = None  # when it was last said that nobody can be followed; None: somebody is
+        self._changed = asyncio.Event()
+        self._source: Voter | None = None  # the voter it follows, once a message has arrived on the stream
+        self._received_voters: VoterSet | None = None  # from that source
+        self._logged_at: float | None = None  # when the loss of the stream was last logged; None: it follows a voter
 
     @property
     def received_voters(self) -> VoterSet | None:
-        """Those in effect, this node included where it votes; None while nobody is followed."""
-        return self._told if self._source is not None else None
+        """The voters in effect, including this node if it is one; None while it follows no voter."""
+        return self._received_voters if self._source is not None else None
 
     @property
     def applied_index(self) -> RaftIndex:
@@ -231,41 +233,41 @@ class Observer:
 
     @property
     def voters(self) -> VoterSet:
-        """To choose from, at the next reconnect."""
+        """The candidates for the next reconnect."""
         return self._voters
 
     async def wait_until_applied(self, index: RaftIndex) -> None:
         while self._applied_index < index:
-            await self._news.wait()
+            await self._changed.wait()
 
     async def run(self) -> None:
-        """An exception of the state machine ends it, as it ends a voter."""
+        """Run until cancelled, or an exception of the state machine, which stops the node as it stops a voter."""
         pause_s, last = RECONNECT_S, None
         while True:
             last = self._next_source(last)
             try:
                 await self._follow(last)
-                reason = "it ended the stream"
+                reason = "it closed the stream"
             except (RpcError, TimeoutError, CorruptMessageError) as error:
-                reason = str(error) or "it was silent"
+                reason = str(error) or f"no message for {2 * KEEPALIVE_S:.0f} s"
             pause_s = RECONNECT_S if self._source is not None else min(2 * pause_s, RECONNECT_MAX_S)
             self._lost(last, reason)
             await asyncio.sleep(self._random.uniform(0.5, 1.0) * pause_s)
 
     def _next_source(self, last: Voter | None) -> Voter:
-        """Any voter but the one that was just lost, where there are others."""
+        """Any voter except the one just lost, if there are others."""
         voters = [voter for voter in self._voters if voter != last] or list(self._voters)
         return voters[self._random.randrange(len(voters))]
 
     def _lost(self, voter: Voter, reason: str) -> None:
-        """Said once, and again when it goes on for long: it may be tried five times a second."""
+        """Logged at most once per REMINDER_S: there may be five attempts a second."""
         self._source = None
         now = self._clock.monotonic()
         if self._logged_at is None or now >= self._logged_at + REMINDER_S:
             self._logged_at = now
             self._probe("observer_stream_lost", voter=voter.node_id, reason=reason)
 
-    def _heard(self, voter: Voter) -> None:
+    def _found(self, voter: Voter) -> None:
         """The first message on a stream."""
         self._source = voter
         if self._logged_at is not None:
@@ -301,13 +303,13 @@ class Observer:
                     if snapshot.last:
                         await self._install(snapshot.index, pieces)
                         pieces, size = [], 0
-                        self._heard(voter)
-                case ObservedCommands() as news:
-                    self._apply(news)
-                    self._heard(voter)
+                        self._found(voter)
+                case ObservedCommands() as message:
+                    self._apply(message)
+                    self._found(voter)
                 case VoterSet() as voters:
                     self._follow_others(voters)
-                    self._told = voters
+                    self._received_voters = voters
 
     def _follow_others(self, voters: VoterSet) -> None:
         others = VoterSet(tuple(voter for voter in voters if voter.node_id != self._node_id))
@@ -320,23 +322,25 @@ class Observer:
             self._machine.install(index, picture)
             self._advance(index)
 
-    def _apply(self, news: ObservedCommands) -> None:
-        if news.quorum_silence_ms is not None and news.quorum_silence_ms > 1000 * SOURCE_SILENCE_S:
-            raise CorruptMessageError(f"it has not heard from the quorum for {news.quorum_silence_ms} ms")
+    def _apply(self, message: ObservedCommands) -> None:
+        if message.quorum_silence_ms is not None and message.quorum_silence_ms > 1000 * SOURCE_SILENCE_S:
+            raise CorruptMessageError(
+                f"the voter has received nothing from the leader for {message.quorum_silence_ms} ms"
+            )
         before = self._applied_index
-        for index, _ in news.commands:
+        for index, _ in message.commands:
             if index <= before:
-                raise CorruptMessageError(f"command {index} comes after {before}, which is applied")
+                raise CorruptMessageError(f"command {index} follows command {before}, which is applied")
             before = index
-        for index, command in news.commands:
+        for index, command in message.commands:
             self._machine.apply(index, command)
             self._applied_index = index
-        self._advance(max(self._applied_index, news.applied_index))
+        self._advance(max(self._applied_index, message.applied_index))
 
     def _advance(self, index: RaftIndex) -> None:
         self._applied_index = index
-        news, self._news = self._news, asyncio.Event()
-        news.set()
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
 
 
 def _encode(machine: StateMachine[Any], picture: object, piece_bytes: int) -> list[bytes]:

@@ -1,18 +1,18 @@
-"""What a node of the quorum finds on its disk when it starts, put together, or refused.
+"""Opening the directory of a voter: its files are checked together, or refused.
 
-    identity    journal     snapshot                   what it is
-    no          no          no                         a first start: journal, then identity
-    no          unused      no                         a first start that did not get to the end
-    no          used        any                        refused: whose it is, is lost
+    identity    journal     snapshot                   meaning
+    no          no          no                         first start: create the journal, then the identity
+    no          unused      no                         an interrupted first start: create both again
+    no          used        any                        refused: the identity is lost
     yes         no          any                        refused: votes and acknowledged entries are lost
-    yes         yes         no, journal from index 1   as it was left
+    yes         yes         no, journal from index 1   complete
     yes         yes         no, journal from later     refused: the snapshot is lost
     yes         yes         older than the journal     refused: entries between the two are lost
-    yes         yes         inside the journal         as it was left
-    yes         yes         beyond the journal         a snapshot was installed, the journal not begun anew: done now
+    yes         yes         inside the journal         complete
+    yes         yes         beyond the journal         a snapshot was installed, the journal not yet reset: done now
 
-Refused is a DamagedFileError that names file and position and says how to bring the node back from the others. A node
-never starts empty where it once had state.
+Refused means a DamagedFileError that names file and position and says how to restore the node from the others. A node
+never starts empty if it once had state.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ JOURNAL: Final = "journal"
 IDENTITY: Final = "identity"
 LOCK: Final = ".lock"
 _UNUSED_JOURNAL_BYTES_MAX: Final = 4 * OVERHEAD_BYTES
-"""One that was never written to after its first two records is shorter."""
+"""A journal with nothing after its first two records is shorter."""
 
 
 class Owner(Struct, frozen=True, kw_only=True):
-    """Who starts, as configured."""
+    """The starting node, as configured."""
 
     cluster_id: str
     node_id: BrokerId
@@ -55,43 +55,43 @@ class Storage(Struct, frozen=True, kw_only=True):
     identity: QuorumIdentity
     journal: Journal  # durable as it stands
     store: SnapshotStore
-    snapshot: SnapshotContent | None  # covers the journal's base; the state to begin with
-    lock: DirectoryLock  # nobody else uses the directory
+    snapshot: SnapshotContent | None  # covers the journal's base; the initial state
+    lock: DirectoryLock  # excludes other processes from the directory
 
     def close(self) -> None:
         self.journal.close()
         self.lock.release()
 
-    def membership(self) -> VoterSetHistory:
+    def voter_sets(self) -> VoterSetHistory:
         """The voters of snapshot or bootstrap, then those of the journal."""
         identity, base, base_index = self.identity, self.identity.bootstrap, RaftIndex(0)
         if self.snapshot is not None:
             base, base_index = self.snapshot.head.voters, self.snapshot.head.voters_index
-        membership = VoterSetHistory(identity.node_id, identity.directory_id, base, base_index, self.journal)
+        history = VoterSetHistory(identity.node_id, identity.directory_id, base, base_index, self.journal)
         for entry in self.journal.between(1, len(self.journal)):
             if entry.index > base_index:
-                membership.appended(entry)
-        return membership
+                history.appended(entry)
+        return history
 
 
 def remedy_for(owner: Owner, directory: str) -> str:
-    """What to do with a node that refuses to start."""
+    """How to restore a node that refuses to start."""
     return (
-        f"this node cannot be trusted with its votes any more. Bring it back from the other voters: remove voter "
+        f"this node may have lost votes and acknowledged entries. Restore it from the other voters: remove voter "
         f"{owner.node_id} from the quorum, move {directory} away, start the node, add voter {owner.node_id} again"
     )
 
 
 async def open_storage(fs: FileSystem, workers: Workers, random: Random, directory: str, owner: Owner) -> Storage:
-    """Open or make what is in `directory`.
+    """Open or create `directory`.
 
-    DamagedFileError, UnsupportedVersionError, InconsistentClusterError, LogDirectoryLockedError; StorageError when the
+    DamagedFileError, UnsupportedVersionError, InconsistentClusterError, LogDirectoryLockedError; StorageError if the
     disk fails.
     """
     try:
         return await _open(fs, workers, random, directory, owner)
     except BlockingIOError:
-        raise LogDirectoryLockedError(f"{directory}: another process uses it", path=directory) from None
+        raise LogDirectoryLockedError(f"{directory} is in use by another process", path=directory) from None
     except OSError as error:
         raise StorageError(f"{directory}: {error}", path=directory, errno=error.errno) from error
 
@@ -117,29 +117,29 @@ async def _open_locked(
     identity = identities.read_identity(fs, identity_path, remedy=remedy)
     identities.check_owner(identity, identity_path, cluster_id=owner.cluster_id, node_id=owner.node_id)
     if not fs.exists(journal_path):
-        raise DamagedFileError(journal_path, 0, "is missing, and this node has had one", remedy)
+        raise DamagedFileError(journal_path, 0, "is missing, but this node had one", remedy)
     journal = await Journal.open(fs, journal_path, identity.directory_id, remedy=remedy)
     if max(journal.term, journal.last.term) > TERM_MAX or journal.last.index > INDEX_MAX:
         raise DamagedFileError(
             journal_path,
             0,
-            f"has term {journal.term}, and entry {journal.last.index} of term {journal.last.term} as its last one: no "
-            "quorum gets there, so a forged message was taken for one of a voter (as older releases did)",
+            f"has term {journal.term} and ends at entry {journal.last.index} of term {journal.last.term}: no quorum "
+            "reaches these numbers, so a forged message was accepted (older releases did that)",
             remedy,
         )
     snapshot = await store.load()
     _check_together(journal, snapshot, store.path, remedy)
     if snapshot is not None:
-        await _begin_behind(journal, snapshot)
+        await _reset_to(journal, snapshot)
     return Storage(identity=identity, journal=journal, store=store, snapshot=snapshot, lock=lock)
 
 
 async def _begin(fs: FileSystem, random: Random, directory: str, owner: Owner, remedy: str) -> None:
-    """A first start. The identity comes last: once it is there, the rest must be."""
+    """A first start. The identity is written last: if it exists, the rest must."""
     await _make_names_durable(fs, directory)
     path = f"{directory}/{JOURNAL}"
     if fs.exists(path) and not await _is_unused(fs, path, remedy):
-        raise DamagedFileError(f"{directory}/{IDENTITY}", 0, "is missing, and this node has had one", remedy)
+        raise DamagedFileError(f"{directory}/{IDENTITY}", 0, "is missing, but this node had one", remedy)
     directory_id = identities.draw_directory_id(random)
     journal = await Journal.create(fs, path, directory_id)
     journal.close()
@@ -150,17 +150,17 @@ async def _begin(fs: FileSystem, random: Random, directory: str, owner: Owner, r
 
 
 async def _make_names_durable(fs: FileSystem, directory: str) -> None:
-    """Sync all directories above: any of them may have been made just now, or just before an earlier crash."""
+    """Sync all parent directories: any of them may have been created just now, or just before a crash."""
     while directory:
         directory = directory.rpartition("/")[0]
         try:
             await fs.sync_dir(directory or "/")
         except PermissionError:
-            return  # what this user may not even read was not made by this user
+            return  # a directory that this user may not read was not created by this user
 
 
 async def _is_unused(fs: FileSystem, path: str, remedy: str) -> bool:
-    """Whether the journal has promised nothing to anybody. One that is not even complete has not."""
+    """Whether no vote and no entry depends on the journal. An incomplete journal is unused."""
     file = fs.open_readonly(path)
     size = file.size()
     file.close()
@@ -168,20 +168,20 @@ async def _is_unused(fs: FileSystem, path: str, remedy: str) -> bool:
         return True
     journal = await Journal.open(fs, path, None, remedy=remedy)
     journal.close()
-    return journal.is_virgin
+    return journal.is_unused
 
 
 def _check_together(journal: Journal, snapshot: SnapshotContent | None, path: str, remedy: str) -> None:
     base = journal.base.index
     if snapshot is None and base != FIRST_INDEX:
-        raise DamagedFileError(path, 0, f"is missing, and the journal begins at entry {base}", remedy)
+        raise DamagedFileError(path, 0, f"is missing, but the journal begins at entry {base}", remedy)
     if snapshot is not None and snapshot.head.last_index < base:
         covered = snapshot.head.last_index
-        raise DamagedFileError(path, 0, f"ends at entry {covered}, and the journal begins at {base}", remedy)
+        raise DamagedFileError(path, 0, f"ends at entry {covered}, but the journal begins at {base}", remedy)
 
 
-async def _begin_behind(journal: Journal, snapshot: SnapshotContent) -> None:
-    """Where the journal does not agree with the snapshot, the snapshot was installed last: it is what was committed."""
+async def _reset_to(journal: Journal, snapshot: SnapshotContent) -> None:
+    """If the journal does not match the snapshot, the snapshot was installed later: it has the committed entries."""
     head = snapshot.head
     if journal.term_at(head.last_index) != head.last_term:
         journal.reset(head.last_index, head.last_term)

@@ -1,13 +1,13 @@
-"""The tasks of one member of the quorum: they run the core, and do for it all that waits.
+"""The tasks of one voter: they run the core, and do everything for it that waits.
 
-    drive      takes what the links brought, turns the core, lets messages go, sleeps until the next deadline
-    sync       makes the journal durable; what came meanwhile shares the next sync; compacts the journal
-    snapshot   installs what the leader sent, or takes a snapshot of its own
-    fetch      reads pieces of a snapshot that the page cache does not hold
+    drive      passes received messages to the core, turns it, releases messages, sleeps until the next deadline
+    sync       makes the journal durable (changes made meanwhile share the next sync); compacts the journal
+    snapshot   installs a received snapshot, or takes one
+    fetch      reads snapshot chunks that are not in the page cache
     transport  links
 
-They share one loop; each waits for an event and costs nothing while there is none. The core is entered by the drive
-task alone, but for requests, which only queue, and the end of a snapshot's installation, between two turns.
+They share one event loop; each waits for an event and is idle without one. Only the drive task calls the core, except
+for requests, which are only queued, and the end of a snapshot's installation, between two turns.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from streamlog.raft.voters import DirectoryId, Voter, VoterSet
 T = TypeVar("T")
 
 INBOX_MAX: Final = 1024
-"""Messages taken from the links and not given to the core yet; then the links wait."""
+"""Received messages not passed to the core yet; beyond this the links wait."""
 TIMER_TICK_S: Final = 0.001
-"""Timers may fire so much early, and a turn before the deadline is a turn for nothing."""
+"""Timers may fire this much early, and a turn before the deadline would be wasted."""
 
 
 class _LinkUp(Struct, frozen=True):
@@ -57,7 +57,7 @@ class _Received(Struct, frozen=True):
 
 
 class Runner:
-    """One life of a node, from its opened files to its end."""
+    """One run of a voter, from its opened files to its end."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Runner:
         self.core = HardenedSyncObj(
             identity.node_id,
             journal=storage.journal,
-            membership=storage.membership(),
+            voter_sets=storage.voter_sets(),
             store=storage.store,
             outbox=self._outbox,
             machine=machine,
@@ -106,12 +106,12 @@ class Runner:
         self._snapshot_work = asyncio.Event()
         self._fetch_work = asyncio.Event()
         self._dialled: tuple[tuple[Voter, ...], VoterSet, Voter | None] | None = None
-        self._waiting: dict[asyncio.Future[Any], None] = {}  # of callers, in their order
+        self._waiting: dict[asyncio.Future[Any], None] = {}  # the futures of callers, in order
         self.leadership = self._leadership()
         self.leadership_changed = asyncio.Event()
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Until `stopping`, or the first error of a task."""
+        """Run until `stopping` is set, or a task fails."""
         last = self._journal.last
         self._probe(
             "quorum_up",
@@ -140,7 +140,7 @@ class Runner:
         except BaseExceptionGroup as errors:
             raise _first(errors) from errors
         finally:
-            self._tell_all_who_wait()
+            self._fail_callers()
             self.leadership_changed.set()
 
     async def _close_journal(self) -> None:
@@ -151,7 +151,7 @@ class Runner:
     # Requests.
 
     async def ask(self, begin: Callable[[Callable[[T | StreamlogError], None]], None]) -> T:
-        """Make a request of the core and wait for its answer."""
+        """Make a request to the core and wait for its answer."""
         future = self.begin(begin)
         try:
             return await future
@@ -159,12 +159,12 @@ class Runner:
             self._waiting.pop(future, None)
 
     def begin(self, begin: Callable[[Callable[[T | StreamlogError], None]], None]) -> asyncio.Future[T]:
-        """Make a request of the core. Requests get there in the order of the calls."""
+        """Make a request to the core. Requests are queued in the order of the calls."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
         def settle(outcome: T | StreamlogError) -> None:
             self._waiting.pop(future, None)
-            if future.done():  # whoever asked has been cancelled
+            if future.done():  # the caller was cancelled
                 return
             if isinstance(outcome, StreamlogError):
                 future.set_exception(outcome)
@@ -177,20 +177,20 @@ class Runner:
         self._work.set()
         return future
 
-    def _tell_all_who_wait(self) -> None:
+    def _fail_callers(self) -> None:
         for future in self._waiting:
             if not future.done():
-                future.set_exception(OutcomeUnknownError("the quorum of this node has stopped"))
+                future.set_exception(OutcomeUnknownError("this node's quorum member has stopped"))
 
     @property
     def callers(self) -> int:
-        """How many wait for an answer."""
+        """The number of callers that wait for an answer."""
         return len(self._waiting)
 
     def wake(self) -> None:
         self._work.set()
 
-    # What the links bring (transport.Receiver).
+    # From the links (transport.LinkReceiver).
 
     def link_up(self, node_id: BrokerId, directory_id: DirectoryId) -> None:
         self._inbox.append(_LinkUp(node_id, directory_id))
@@ -236,7 +236,7 @@ class Runner:
         self._inbox_taken.set()
 
     def _after_turn(self) -> None:
-        """Hand on what the turn has made."""
+        """Process the output of a turn."""
         self._outbox.release(self._journal.durable)
         if self._journal.written > self._journal.durable:
             self._unsynced.set()
@@ -245,7 +245,7 @@ class Runner:
         if self._store.fetches:
             self._fetch_work.set()
         self._dial()
-        self._tell_leadership()
+        self._publish_leadership()
 
     async def _sleep_until(self, deadline: float | None) -> None:
         if deadline is None:
@@ -261,7 +261,7 @@ class Runner:
     async def _sync_forever(self) -> None:
         while True:
             await self._wait_for_changes()
-            self._unsynced.clear()  # set again by who writes from here on
+            self._unsynced.clear()  # set again by any later write
             if self._journal.written > self._journal.durable:
                 await self._journal.sync()
                 self._outbox.release(self._journal.durable)
@@ -272,7 +272,7 @@ class Runner:
                 self._work.set()
 
     async def _wait_for_changes(self) -> None:
-        """Until there is something to sync; a journal that falls quiet is sealed."""
+        """Wait until there is something to sync; seal an idle journal."""
         try:
             async with asyncio.timeout(None if self._journal.is_sealed else self._seal_after_s):
                 await self._unsynced.wait()
@@ -297,7 +297,7 @@ class Runner:
         except (CorruptMessageError, UnsupportedVersionError) as error:
             sender = self.core.snapshots.refuse()
             if sender is not None:
-                self.transport.end_link(sender, f"its snapshot cannot be used: {error}")
+                self.transport.end_link(sender, f"its snapshot is not usable: {error}")
             return
         if received is not None:
             self.core.snapshots.install(*received)
@@ -305,7 +305,7 @@ class Runner:
         self.core.snapshots.answer_sender()
 
     async def _decode(self, content: SnapshotContent) -> Any:
-        """Of a snapshot that was received: the state in it."""
+        """The state in a received snapshot."""
         self.core.snapshots.check(content)
         return await self._workers.run(self._machine.decode, content.machine)
 
@@ -318,7 +318,7 @@ class Runner:
                 await fetch.run()
             self._work.set()
 
-    # What others see.
+    # Output.
 
     def _dial(self) -> None:
         """Keep links to the voters in effect, to those whose removal is not committed, and to the learner.
@@ -327,8 +327,8 @@ class Runner:
         acknowledge the entry, and would elect another leader.
         """
         core = self.core
-        in_effect, learner = core.membership.voters, core.replication.learner
-        leaving = core.membership.leaving(core.commit_index)
+        in_effect, learner = core.voter_sets.voters, core.replication.learner
+        leaving = core.voter_sets.leaving(core.commit_index)
         wanted = (leaving, in_effect, learner)
         if wanted != self._dialled:
             self._dialled = wanted
@@ -336,9 +336,9 @@ class Runner:
 
     def _leadership(self) -> Leadership:
         core = self.core
-        self._led_by = (core.term, core.role, core.leader_id, core.is_ready, core.membership.index)
+        self._led_by = (core.term, core.role, core.leader_id, core.is_ready, core.voter_sets.index)
         leader = core.leader_id
-        voter = None if leader is None else core.membership.voters.get(leader)
+        voter = None if leader is None else core.voter_sets.voters.get(leader)
         return Leadership(
             term=core.term,
             leader=leader,
@@ -347,9 +347,9 @@ class Runner:
             is_ready=core.is_ready,
         )
 
-    def _tell_leadership(self) -> None:
+    def _publish_leadership(self) -> None:
         core = self.core
-        if self._led_by == (core.term, core.role, core.leader_id, core.is_ready, core.membership.index):
+        if self._led_by == (core.term, core.role, core.leader_id, core.is_ready, core.voter_sets.index):
             return
         leadership = self._leadership()
         if leadership == self.leadership:
@@ -367,7 +367,7 @@ class Runner:
 
 
 def _first(error: BaseException) -> BaseException:
-    """What went wrong first, without the groups that the tasks have put around it."""
+    """The first error, without the exception groups around it."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

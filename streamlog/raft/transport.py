@@ -1,17 +1,17 @@
-"""Streams between the nodes of the quorum: one for each pair, over the Network port.
+"""Streams between the nodes of the quorum: one per pair, over the Network port.
 
-A link is one incarnation of a stream. Both sides send a Hello first, and check the other's. Then messages flow both
-ways, in order; what has not left when the link ends is dropped, never sent on the next one. `send` does not wait: what
-the peer does not take soon enough ends the link when it is more than QUEUE_BYTES_MAX.
+A link is one incarnation of a stream. Both sides first send a Hello and check the other's. Then messages flow both
+ways, in order; messages queued when the link ends are dropped, never sent on the next one. `send` does not wait: a link
+with more than QUEUE_BYTES_MAX queued is closed.
 
-The node with the greater id dials. The other one dials as well when that has not happened for a while: the greater may
-not know of it, because its configuration is the older one. Two young links of one pair cannot both stay: the one that
-the greater id dialled does. An older link gives way to a new one: the peer would not dial if it still had it.
+The node with the greater id dials. The other one dials too after `second_choice_ms` without a link: the greater one may
+have the older configuration and not know of it. Of two new links of one pair, the one that the greater id dialled is
+kept. An established link is replaced by a new one: the peer would not dial if it still had the old one.
 
-Any node that shows the right cluster may link, voter or not: who counts is decided by membership.
+Any node of the same cluster may connect, voter or not: which nodes count is decided by core.voter_set_history.
 
-A peer that sends what no node of the quorum can have sent loses its link, and is named in the log with its address:
-once, and again when it has gone on for REPEATED_S.
+A peer that sends a message that no intact node can send is disconnected and logged with its address, at most once per
+REPEATED_S.
 """
 
 from __future__ import annotations
@@ -43,26 +43,26 @@ REFUSALS: Final = frozenset(
         Status.UNIMPLEMENTED,
     }
 )
-"""How a peer that is there says no."""
+"""How a reachable peer refuses a link."""
 FIRST_WAIT_S: Final = 0.2
-"""What the smaller id of a pair waits at first: where both have just started, the greater one dials within this."""
+"""How long the smaller id of a pair waits at first: if both have just started, the greater one dials within this."""
 REPEATED_S: Final = 60.0
 """Between two log lines about one peer's faults."""
 FAULTY_PEERS_MAX: Final = 64
-"""Remembered for that; a forger may call itself anything."""
+"""How many of them are remembered: a forger may use any id."""
 SETTLED_S: Final = 1.0
-"""A link younger than this may be the twin of one that both sides dialled at the same time."""
+"""A younger link may be one of two that both sides dialled at the same time."""
 
 
 class LinkReceiver(Protocol):
-    """Gets what the links bring, in order."""
+    """Receives the events and messages of all links, in order."""
 
     def link_up(self, node_id: BrokerId, directory_id: DirectoryId) -> None: ...
 
     def link_down(self, node_id: BrokerId) -> None: ...
 
     async def received(self, node_id: BrokerId, message: Message) -> None:
-        """May wait, and so hold up this link."""
+        """May wait, which delays this link."""
         ...
 
 
@@ -73,9 +73,9 @@ class PeerLink:
         self.peer = peer
         self.address = address  # of the other end, for logs
         self.dialled_by = dialled_by
-        self.fault = ""  # why it was ended, if for what the peer sent
+        self.fault = ""  # why it was closed, if because of a message of the peer
         self.since = now
-        self.over = asyncio.Event()
+        self.closed = asyncio.Event()
         self._queue: deque[bytes] = deque()
         self._queue_bytes = 0
         self._filled = asyncio.Event()
@@ -85,10 +85,10 @@ class PeerLink:
         self._queue_bytes += len(data)
         self._filled.set()
         if self._queue_bytes > QUEUE_BYTES_MAX:
-            self.over.set()
+            self.closed.set()
 
     async def pump(self, stream: Stream) -> None:
-        """Send what is put in, until the stream breaks: `read` is told why."""
+        """Send queued messages until the stream breaks; `read` gets the reason."""
         while True:
             while self._queue:
                 data = self._queue.popleft()
@@ -96,13 +96,13 @@ class PeerLink:
                 try:
                     await stream.send(data)
                 except RpcError:
-                    self.over.set()
+                    self.closed.set()
                     return
             self._filled.clear()
             await self._filled.wait()
 
     async def read(self, stream: Stream, receiver: LinkReceiver) -> None:
-        """Hand over what comes in, until the stream ends or brings what is not a message."""
+        """Pass on incoming messages until the stream ends or one is malformed."""
         try:
             while (data := await stream.recv()) is not None:
                 message = wire.decode_message(data)
@@ -113,11 +113,11 @@ class PeerLink:
         except CorruptMessageError as error:
             self.fault = str(error)
         finally:
-            self.over.set()
+            self.closed.set()
 
 
 class Transport:
-    """Owned by the node. `run` lives as long as the node does."""
+    """Owned by the node. `run` ends with the node."""
 
     def __init__(
         self,
@@ -140,42 +140,42 @@ class Transport:
         self._reconnect_max_s = settings.reconnect_max_ms / 1000
         self._second_choice_s = settings.second_choice_ms / 1000
         self._links_max = settings.links_max
-        self._named: dict[BrokerId, float] = {}  # peers whose faults were logged, and when; the oldest first
-        self._refusals: dict[BrokerId, str] = {}  # by peers that were dialled and did not want us: told once
+        self._faults_logged: dict[BrokerId, float] = {}  # peers whose faults were logged, and when; the oldest first
+        self._refusals: dict[BrokerId, str] = {}  # by dialled peers that refused us: each reason is logged once
         self._entries_encoder = wire.EntriesEncoder()
         self._links: dict[BrokerId, PeerLink] = {}
         self._wanted: dict[BrokerId, Voter] = {}
         self._wanted_changed = asyncio.Event()
 
-    # The node's side.
+    # Called by the node.
 
     def send(self, node_id: BrokerId, message: Message) -> None:
-        """Queue it, or drop it where there is no link."""
+        """Queue a message, or drop it if there is no link."""
         link = self._links.get(node_id)
         if link is not None:
             link.put(wire.encode_message(message, self._entries_encoder))
 
     def end_link(self, node_id: BrokerId, fault: str) -> None:
-        """What came from it cannot be: the link it came by ends."""
+        """Close the link to a peer that sent an impossible message."""
         link = self._links.get(node_id)
         if link is not None:
             link.fault = fault
-            link.over.set()
+            link.closed.set()
 
     def want(self, peers: Iterable[Voter]) -> None:
-        """Keep links to these; others are kept as long as the other side wants them."""
+        """Keep links to these peers; other links are kept while the other side wants them."""
         self._wanted = {peer.node_id: peer for peer in peers if peer.node_id != self._hello.node_id}
         self._wanted_changed.set()
 
     async def run(self) -> None:
-        """Dial who is wanted, for ever."""
+        """Keep dialling the wanted peers."""
         dialling: dict[BrokerId, tuple[Voter, asyncio.Task[None]]] = {}
         async with asyncio.TaskGroup() as group:
             while True:
                 self._wanted_changed.clear()
                 for node_id, (peer, task) in list(dialling.items()):
                     wanted = self._wanted.get(node_id)
-                    # Its directory, which the first leader writes down, is no reason to drop the link.
+                    # The first leader fills in its directory: no reason to drop the link.
                     if wanted is None or wanted.address != peer.address:
                         task.cancel()
                         del dialling[node_id]
@@ -189,7 +189,7 @@ class Transport:
     async def _dial_forever(self, peer: Voter) -> None:
         channel = self._network.connect(peer.address)
         pause_s = self._reconnect_s
-        # A node that has just started does not wait long: the greater one may be pausing between two attempts.
+        # Just started: do not wait long, since the greater one may be pausing between two attempts.
         waits_s = min(FIRST_WAIT_S, self._second_choice_s)
         try:
             while True:
@@ -198,7 +198,7 @@ class Transport:
                     waits_s = self._second_choice_s
                 link = self._links.get(peer.node_id)
                 if link is not None:
-                    await link.over.wait()
+                    await link.closed.wait()
                     pause_s = self._reconnect_s
                 elif await self._dial(channel, peer):
                     pause_s = self._reconnect_s
@@ -208,27 +208,27 @@ class Transport:
             await channel.close()
 
     async def _dial(self, channel: Channel, peer: Voter) -> bool:
-        """Link to the peer, and be back when that is over. True when it was there."""
-        there = False
+        """Run a link to the peer until it closes. True if the peer answered."""
+        answered = False
         try:
             async with channel.stream(METHOD) as stream:
                 await stream.send(wire.encode_hello(self._hello))
                 hello = await self._expect_hello(stream)
                 if hello.node_id != peer.node_id:
                     raise InconsistentClusterError(f"{peer.address} is node {hello.node_id}, not {peer.node_id}")
-                there = True
+                answered = True
                 await self._use(stream, hello, self._hello.node_id, peer.address)
         except TimeoutError:
             pass
         except RpcError as error:
             if error.status in REFUSALS:
-                self._tell_refusal(peer, error.message)
+                self._log_refusal(peer, error.message)
         except (CorruptMessageError, InconsistentClusterError) as error:
-            self._tell_refusal(peer, str(error))
-        return there
+            self._log_refusal(peer, str(error))
+        return answered
 
-    def _tell_refusal(self, peer: Voter, reason: str) -> None:
-        """A peer that is not there is no news; one that does not want us is, once."""
+    def _log_refusal(self, peer: Voter, reason: str) -> None:
+        """A refusal is logged once per reason; an unreachable peer is not."""
         if self._refusals.get(peer.node_id) != reason:
             self._refusals[peer.node_id] = reason
             self._probe("quorum_peer_refused", peer=peer.node_id, address=peer.address, reason=reason)
@@ -242,7 +242,7 @@ class Transport:
         except TimeoutError:
             return
         if hello.node_id not in self._links and len(self._links) >= self._links_max:
-            raise ThrottledError(f"{self._links_max} nodes are linked to the quorum already", limit=self._links_max)
+            raise ThrottledError(f"{self._links_max} nodes are connected to this voter already", limit=self._links_max)
         await stream.send(wire.encode_hello(self._hello))
         await self._use(stream, hello, hello.node_id, info.peer)
 
@@ -253,45 +253,45 @@ class Transport:
         hello = wire.decode_hello(data or b"")
         if hello.cluster_id != self._hello.cluster_id:
             raise InconsistentClusterError(
-                f"node {hello.node_id} is of cluster {hello.cluster_id!r}, this one of {self._hello.cluster_id!r}"
+                f"node {hello.node_id} belongs to cluster {hello.cluster_id!r}, this node to {self._hello.cluster_id!r}"
             )
         if hello.node_id == self._hello.node_id:
-            raise InconsistentClusterError(f"two nodes of the quorum call themselves {hello.node_id}")
+            raise InconsistentClusterError(f"two nodes of the quorum have the id {hello.node_id}")
         return hello
 
     # Links.
 
     async def _use(self, stream: Stream, hello: PeerHello, dialled_by: BrokerId, address: str) -> None:
-        """Exchange messages until one side ends it."""
+        """Exchange messages until one side closes the link."""
         link = PeerLink(hello.node_id, address, dialled_by, self._clock.monotonic())
         if not self._attach(link, hello.directory_id):
             return
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(link.pump(stream)), group.create_task(link.read(stream, self._receiver))]
-                await link.over.wait()
+                await link.closed.wait()
                 for task in tasks:
                     task.cancel()
         finally:
             self._detach(link)
             if link.fault:
-                self._name_fault(link)
+                self._log_fault(link)
 
-    def _name_fault(self, link: PeerLink) -> None:
+    def _log_fault(self, link: PeerLink) -> None:
         now = self._clock.monotonic()
-        if now < self._named.get(link.peer, float("-inf")) + REPEATED_S:
+        if now < self._faults_logged.get(link.peer, float("-inf")) + REPEATED_S:
             return
-        self._named.pop(link.peer, None)
-        if len(self._named) >= FAULTY_PEERS_MAX:
-            oldest = next(iter(self._named))
-            if now < self._named[oldest] + REPEATED_S:
-                return  # somebody makes up names
-            del self._named[oldest]
-        self._named[link.peer] = now
+        self._faults_logged.pop(link.peer, None)
+        if len(self._faults_logged) >= FAULTY_PEERS_MAX:
+            oldest = next(iter(self._faults_logged))
+            if now < self._faults_logged[oldest] + REPEATED_S:
+                return  # a forger invents ids
+            del self._faults_logged[oldest]
+        self._faults_logged[link.peer] = now
         self._probe("quorum_peer_dropped", peer=link.peer, address=link.address, reason=link.fault)
 
     def _attach(self, link: PeerLink, directory_id: DirectoryId) -> bool:
-        """Make it the link to its peer; False when the one that is there stays."""
+        """Make it the link to its peer; False if the existing one is kept."""
         old = self._links.get(link.peer)
         if old is not None:
             young = link.since - old.since < SETTLED_S
@@ -304,7 +304,7 @@ class Transport:
         return True
 
     def _detach(self, link: PeerLink) -> None:
-        link.over.set()
+        link.closed.set()
         if self._links.get(link.peer) is link:
             del self._links[link.peer]
             self._receiver.link_down(link.peer)

@@ -1,8 +1,8 @@
-"""Who votes: ids, addresses and directories, as a value. `controller.quorum.voters` is parsed here.
+"""The set of voters as a value: ids, addresses, directories. `controller.quorum.voters` is parsed here.
 
-A voter is known by its id and by its directory's id (KIP-853). The second is drawn when the directory is made, so a
-node that lost its disk comes back as somebody else: its votes and acknowledgements do not count for the voter that it
-was. A configuration from the settings does not know directories yet; the first leader fills them in.
+A voter is identified by its id and its directory's id (KIP-853). The directory id is drawn when the directory is
+created, so a node that lost its disk is another voter: its votes and acknowledgements do not count for the old one. A
+set from the settings has no directory ids yet; the first leader fills them in.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DirectoryId = NewType("DirectoryId", bytes)
 UNKNOWN_DIRECTORY: Final = DirectoryId(b"")
 DIRECTORY_ID_BYTES: Final = 16
 VOTERS_MAX: Final = 7
-"""Three or five are meant; a change passes through one more."""
+"""Three or five are intended; a change temporarily adds one."""
 NODE_ID_MAX: Final = 2**31 - 1
 ADDRESS_BYTES_MAX: Final = 255
 
@@ -33,7 +33,7 @@ class Voter(Struct, frozen=True, kw_only=True):
     directory_id: DirectoryId = UNKNOWN_DIRECTORY
 
     def is_directory(self, directory_id: DirectoryId) -> bool:
-        """Whether a node that shows this directory is the voter."""
+        """Whether a node with this directory is the voter."""
         return self.directory_id in (UNKNOWN_DIRECTORY, directory_id)
 
     def __str__(self) -> str:
@@ -41,7 +41,7 @@ class Voter(Struct, frozen=True, kw_only=True):
 
 
 class VoterSet(Struct, frozen=True):
-    """Immutable; by rising node id, each id once. May be empty: a node that waits to be added."""
+    """Immutable; by rising node id, each id once. Empty: the node waits to be added."""
 
     voters: tuple[Voter, ...] = ()
 
@@ -67,7 +67,7 @@ class VoterSet(Struct, frozen=True):
 
     @property
     def majority(self) -> int:
-        """How many voters decide. 1 for the empty set, where nobody does."""
+        """The number of voters that decide. 1 for the empty set, where none exists."""
         return len(self.voters) // 2 + 1
 
     def get(self, node_id: BrokerId) -> Voter | None:

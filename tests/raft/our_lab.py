@@ -76,12 +76,12 @@ class OurNode:
         self.machine = ListMachine()
         self.journal = at_once(Journal.create(self.files, "/journal", disk))
         self.store = SnapshotStore(self.files, InstantWorkers(), "", remedy="")
-        self.membership = VoterSetHistory(BrokerId(node), disk, bootstrap, RaftIndex(0), self.journal)
+        self.voter_sets = VoterSetHistory(BrokerId(node), disk, bootstrap, RaftIndex(0), self.journal)
         self.outbox = Outbox(lambda peer, message: _forget(lab.post(node, peer, message)))
         self.core = HardenedSyncObj(
             BrokerId(node),
             journal=self.journal,
-            membership=self.membership,
+            voter_sets=self.voter_sets,
             store=self.store,
             outbox=self.outbox,
             machine=self.machine,

@@ -49,7 +49,7 @@ def fill(lab: OurLab, node: int, *terms: int) -> None:
     assert append(lab, leader, node, term=terms[-1], prev=(1, 0), entries=entries).matched
     core = lab.core(node)
     core.elections.step_down(core.term)  # that leader is no more
-    core.elections._heard_at = NEVER
+    core.elections._leader_seen_at = NEVER
     core.election_deadline = FAR
 
 

@@ -34,9 +34,9 @@ def picture(lab: OurLab, node: int) -> tuple[Any, ...]:
     core, journal = lab.core(node), lab.nodes[node].journal
     return (
         (core.role, core.term, core.vote, core.leader_id, core.commit_index, core.last_applied, core.election_deadline),
-        (journal.term, journal.vote, journal.between(0, len(journal)), core.membership.voters),
-        core.elections._heard_at,
-        {who: (p.matched, p.next_index, p.heard_round) for who, p in core.replication._peers.items()},
+        (journal.term, journal.vote, journal.between(0, len(journal)), core.voter_sets.voters),
+        core.elections._leader_seen_at,
+        {who: (p.matched, p.next_index, p.answered_round) for who, p in core.replication._peers.items()},
         lab.state(node),
     )
 
@@ -171,6 +171,6 @@ def test_a_term_that_an_older_release_has_taken_is_refused_at_the_start() -> Non
         storage.close()
 
     machine.run(take_it())
-    with pytest.raises(DamagedFileError, match=r"no quorum gets there.*remove voter 1"):
+    with pytest.raises(DamagedFileError, match=r"no quorum reaches these numbers.*remove voter 1"):
         machine.run(open_storage(machine.fs, machine.workers, random.Random(1), DIRECTORY, owner))
     assert TERM_MAX < 2**63

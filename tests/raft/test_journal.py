@@ -46,11 +46,11 @@ def test_golden_bytes() -> None:
 def test_a_new_journal_holds_the_first_entry_alone() -> None:
     machine = make_machine()
     journal = create(machine)
-    assert journal.is_virgin
+    assert journal.is_unused
     assert journal.base == journal.last == FIRST_ENTRY
     assert (journal.term, journal.vote) == (0, None)
     machine.power_cut()
-    assert reopen(machine).is_virgin
+    assert reopen(machine).is_unused
 
 
 def test_what_was_synced_survives_a_power_cut() -> None:

@@ -91,7 +91,7 @@ def test_a_zeroed_record_in_the_middle_is_damage() -> None:
     data = bytearray(contents(machine))
     data[begin:end] = bytes(end - begin)
     overwrite(machine, bytes(data))
-    with pytest.raises(DamagedFileError, match=f"position {begin}: .* had been synced"):
+    with pytest.raises(DamagedFileError, match=f"position {begin}: .* it was synced"):
         reopen(machine)
 
 

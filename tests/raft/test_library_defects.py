@@ -385,5 +385,5 @@ def test_t7_changes_of_the_voters_overlap(kind: type[Lab], shows: bool) -> None:
     with pytest.raises(VoterChangeInProgressError):
         lab.core(1).voter_changes.remove(BrokerId(3), answers.append)
     lab.tick(1)
-    assert [v.node_id for v in lab.core(1).membership.voters] == [1, 3]
+    assert [v.node_id for v in lab.core(1).voter_sets.voters] == [1, 3]
     assert answers == []

@@ -339,7 +339,7 @@ def test_t16_ours_refuses_by_name() -> None:
     lab.elect(1)
     for _ in range(10):
         lab.submit(1, "x")
-    with pytest.raises(ThrottledError, match="at most 10"):
+    with pytest.raises(ThrottledError, match="the limit is 10"):
         lab.submit(1, "x")
     lab.run(4)
     assert len(lab.answers["x"]) == 10

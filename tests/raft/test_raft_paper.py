@@ -75,7 +75,7 @@ def test_3_4_a_higher_term_deposes_a_lower_one_is_told() -> None:
 def test_3_4_a_second_leader_of_a_term_is_refused() -> None:
     lab = OurLab(3)
     lead(lab, 1, 3)
-    with pytest.raises(CorruptMessageError, match="leads term 3"):
+    with pytest.raises(CorruptMessageError, match="lead term 3"):
         append(lab, 2, 1, term=3, prev=(1, 0))
     assert lab.leads(1)
 

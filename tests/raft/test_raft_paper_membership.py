@@ -23,13 +23,13 @@ def test_4_1_voters_are_in_effect_from_their_place_in_the_log() -> None:
     lab.cut |= {(1, 2)}
     lab.core(1).voter_changes.remove(BrokerId(3), lab.answers["remove"].append)
     lab.tick(1)
-    assert [v.node_id for v in lab.core(1).membership.voters] == [1, 2]
+    assert [v.node_id for v in lab.core(1).voter_sets.voters] == [1, 2]
     lab.run(2)
     assert lab.answers["remove"] == []  # node 2 must agree, and does not hear
     lab.cut.clear()
     lab.run(4)
     assert len(lab.answers["remove"]) == 1
-    assert [v.node_id for v in lab.core(2).membership.voters] == [1, 2]
+    assert [v.node_id for v in lab.core(2).voter_sets.voters] == [1, 2]
 
 
 def test_4_1_voters_that_are_cut_from_the_log_have_never_been() -> None:
@@ -41,7 +41,7 @@ def test_4_1_voters_that_are_cut_from_the_log_have_never_been() -> None:
     lab.elect(2, 2, 3)
     lab.heal()
     lab.run(6)
-    assert [v.node_id for v in lab.core(1).membership.voters] == [1, 2, 3]
+    assert [v.node_id for v in lab.core(1).voter_sets.voters] == [1, 2, 3]
     assert [type(answer) for answer in lab.answers["remove"]] == [OutcomeUnknownError]
 
 
@@ -52,10 +52,10 @@ def test_4_1_no_change_before_an_own_entry_is_committed() -> None:
     lab.elect(2)
     lab.cut |= {(2, 1), (2, 3)}
     lead(lab, 2, 5)
-    before = lab.core(2).membership.index
+    before = lab.core(2).voter_sets.index
     lab.core(2).voter_changes.remove(BrokerId(3), lab.answers["remove"].append)
     lab.run(2, 2)
-    assert lab.core(2).membership.index == before
+    assert lab.core(2).voter_sets.index == before
 
 
 def test_4_2_1_a_newcomer_catches_up_before_it_votes() -> None:
@@ -67,10 +67,10 @@ def test_4_2_1_a_newcomer_catches_up_before_it_votes() -> None:
     lab.cut |= {(4, 1)}  # it hears, and is not heard
     lab.core(1).voter_changes.add(voter(4), lab.answers["add"].append)
     lab.run(4)
-    assert [v.node_id for v in lab.core(1).membership.voters] == [1, 2, 3]
+    assert [v.node_id for v in lab.core(1).voter_sets.voters] == [1, 2, 3]
     lab.cut.clear()
     lab.run(6)
-    assert [v.node_id for v in lab.core(4).membership.voters] == [1, 2, 3, 4]
+    assert [v.node_id for v in lab.core(4).voter_sets.voters] == [1, 2, 3, 4]
     assert len(lab.answers["add"]) == 1
     assert lab.state(4) == lab.state(1)
 
@@ -204,7 +204,7 @@ def test_a_voter_without_its_disk_does_not_count() -> None:
     lab = OurLab(3)
     lab.elect(1)
     lab.run(3)
-    assert all(v.directory_id for v in lab.core(2).membership.voters)  # the first leader has written them down
+    assert all(v.directory_id for v in lab.core(2).voter_sets.voters)  # the first leader has written them down
     lab.partition([1], [2, 3])
     lab.heal()
     lab.core(2).connect(BrokerId(3), directory(77))  # node 3 came back with another directory

@@ -69,7 +69,7 @@ def damage(machine: Machine, name: str, change: Any) -> None:
 def refusal(machine: Machine) -> DamagedFileError:
     with pytest.raises(DamagedFileError) as caught:
         start(machine)
-    assert "Bring it back from the other voters: remove voter 2" in str(caught.value)
+    assert "Restore it from the other voters: remove voter 2" in str(caught.value)
     assert DIRECTORY in str(caught.value)
     return caught.value
 
@@ -80,10 +80,10 @@ def refusal(machine: Machine) -> DamagedFileError:
 def test_a_first_start() -> None:
     machine = Machine()
     storage = start(machine)
-    assert storage.journal.is_virgin
+    assert storage.journal.is_unused
     assert storage.snapshot is None
     assert storage.identity.bootstrap == OWNER.voters
-    assert storage.membership().voters == OWNER.voters
+    assert storage.voter_sets().voters == OWNER.voters
     machine.power_cut()
     again = start(machine)
     assert again.identity == storage.identity
@@ -101,7 +101,7 @@ def test_a_first_start_that_is_cut_short(changes: int) -> None:
     (machine.power_cut if changes % 2 else machine.crash)()
     machine.cut_after(None)
     storage = start(machine)
-    assert storage.journal.is_virgin
+    assert storage.journal.is_unused
     machine.power_cut()
     assert start(machine).identity == storage.identity
 
@@ -210,7 +210,7 @@ def test_a_directory_in_use_is_refused() -> None:
 def test_voters_of_the_settings_are_for_the_first_start() -> None:
     machine = used()
     changed = Owner(cluster_id="c", node_id=BrokerId(2), voters=voters(2, 4, 5))
-    assert start(machine, changed).membership().voters == voters(1, 2, 3)
+    assert start(machine, changed).voter_sets().voters == voters(1, 2, 3)
 
 
 def test_voters_of_the_journal_are_in_effect() -> None:
@@ -219,10 +219,10 @@ def test_voters_of_the_journal_are_in_effect() -> None:
     storage.journal.append(LogEntry(VOTERS + encode_voters(voters(1, 2)), RaftIndex(11), RaftTerm(1)))
     machine.run(storage.journal.sync())
     machine.power_cut()
-    membership = start(machine).membership()
-    assert (membership.voters, membership.index) == (voters(1, 2), 11)
-    membership.truncated(RaftIndex(11))
-    assert (membership.voters, membership.index) == (voters(1, 2, 3), 0)
+    voter_sets = start(machine).voter_sets()
+    assert (voter_sets.voters, voter_sets.index) == (voters(1, 2), 11)
+    voter_sets.truncated(RaftIndex(11))
+    assert (voter_sets.voters, voter_sets.index) == (voters(1, 2, 3), 0)
 
 
 # Damage.
@@ -317,7 +317,7 @@ def test_every_cut_of_a_snapshot_is_noticed() -> None:
     for size in range(len(sound)):
         with pytest.raises(DamagedFileError):
             snapshot_file.decode(sound[:size], "/s", "")
-    with pytest.raises(DamagedFileError, match="behind its end"):
+    with pytest.raises(DamagedFileError, match="behind its END"):
         snapshot_file.decode(sound + b"x", "/s", "")
 
 

@@ -211,7 +211,7 @@ def test_a_node_with_this_nodes_id_is_refused() -> None:
         error = task.exception()
         assert isinstance(error, RpcError)
         assert error.status is Status.FAILED_PRECONDITION
-        assert "call themselves 1" in error.message
+        assert "have the id 1" in error.message
 
     tell(story)
 

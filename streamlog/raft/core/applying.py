@@ -1,8 +1,8 @@
-"""Committed entries go into the state machine, in order, each once.
+"""Committed entries are applied to the state machine, in order, each once.
 
-`last_applied` moves only after the entry is applied, and before anybody is told: whoever is told sees it, and nothing
-that a listener does can bring the entry back. An exception of the state machine, or an entry of a kind that this
-version does not know, ends the node: the others do the same with the same entry, or did not have the fault.
+`last_applied` advances after the entry is applied and before listener and caller are notified, so they see it, and an
+error of theirs cannot cause the entry to be applied twice. An exception of the state machine, or an entry kind that
+this version does not know, stops the node.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from streamlog.raft.protocol.stored import Session
 from streamlog.raft.settings import QuorumSettings
 
 Outcome: TypeAlias = Applied | OutcomeUnknownError | None
-"""What an entry came to: None for the kinds that nobody proposes."""
+"""The outcome of an entry: None for kinds that no client proposes."""
 
 
 class AppliedListener(Protocol):
-    """Told what has happened to the state. Must not raise."""
+    """Notified of changes of the state. Must not raise."""
 
     def on_applied(self, index: RaftIndex, command: bytes | None) -> None:
-        """The entry at `index` was applied; `command` if it was one, and was carried out."""
+        """The entry at `index` was applied; `command`: None if it is no command, or a repeated one."""
         ...
 
     def on_restored(self, index: RaftIndex) -> None:
-        """A snapshot replaced the state by that after `index`."""
+        """A snapshot replaced the state by the state as of `index`."""
         ...
 
 
@@ -49,7 +49,7 @@ class Applier:
         self.sessions = Sessions()
 
     def apply_committed(self) -> bool:
-        """Apply some of what is committed; True when there is more."""
+        """Apply some committed entries; True when there are more."""
         raft = self._raft
         until = min(raft.commit_index, raft.last_applied + self._entries_max)
         while raft.last_applied < until:
@@ -64,19 +64,19 @@ class Applier:
 
     def _caller_of(self, entry: LogEntry) -> Caller | None:
         for term, caller in self._raft.waiting.pop(entry.index, ()):  # one at most
-            if term != entry.term:  # callers of older terms were told when that leadership ended
+            if term != entry.term:  # callers of older terms were answered when that leadership ended
                 raise InvariantError(f"entry {entry.index} of term {entry.term} answers a caller of term {term}")
             return caller
         return None
 
     def restore(self, index: RaftIndex, sessions: Iterable[Session], picture: Any) -> None:
-        """The state is that of a snapshot now."""
+        """Replace the state by that of a snapshot."""
         self.sessions.load(sessions)
         self._machine.install(index, picture)
         self._listener.on_restored(index)
 
     def _apply(self, entry: LogEntry, caller: Caller | None) -> tuple[Outcome, bytes | None]:
-        """(outcome, the command if it was carried out)."""
+        """(outcome, the command if it was applied)."""
         match entry.kind:
             case EntryKind.COMMAND:
                 if caller is None:
@@ -86,8 +86,8 @@ class Applier:
                 return None, None
             case unknown:
                 raise UnsupportedVersionError(
-                    f"entry {entry.index} of the metadata log is of kind {unknown}: a newer version wrote it; "
-                    "upgrade this node"
+                    f"entry {entry.index} of the metadata log has the unknown kind {unknown}: a newer version wrote "
+                    "it; upgrade this node"
                 )
 
     def _apply_command(

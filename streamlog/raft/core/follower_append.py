@@ -1,35 +1,34 @@
-"""A follower takes the leader's entries (thesis, 3.5), and tells how far it agrees.
+"""AppendEntries at a follower (thesis, 3.5).
 
-    the message's term is below ours           told so; nothing else happens
-    prev lies before our base                  what it overlaps is committed, hence equal: begin behind the base
-    prev lies beyond our end                   refused: send from our end on
-    our entry at prev is of another term       refused: send from the begin of that term on
-    else                                       cut at the first conflict, if there is one; append what is new; accepted
+    the message's term is below ours           rejected, with our term
+    prev is before our base                    the overlap is committed, hence equal: continue behind the base
+    prev is beyond our end                     rejected: send from our end on
+    our entry at prev has another term         rejected: send from the first entry of that term on
+    else                                       truncate at the first conflict, if any; append the new entries; accepted
 
-An accepted message vouches for what the leader has up to its last entry: so far the logs are equal, so far the commit
-index may go, and so far the reply promises to have it. What lies behind is not touched: an entry that does not conflict
-may have been acknowledged, and the message may be an old one. (PySyncObj cuts behind prev, whatever is there: with FIFO
-links, one reconnect and one dead leader it loses acknowledged commands.)
+After an accepted message the logs are equal up to its last entry: the commit index may advance so far, and the reply
+acknowledges so far. Entries behind it are not touched: without a conflict they may have been acknowledged, and the
+message may be an old one. (PySyncObj truncates behind prev unconditionally: with FIFO links, one reconnect and one
+failed leader it loses acknowledged commands.)
 
-A reply leaves when the term and the last entry that it vouches for are on stable storage. The reply to a message with
-entries vouches for those, and so waits for their sync. The reply to a heartbeat vouches only for what is durable by
-then, and so leaves at once: it tells that the follower lives, however slow its disk is. It may overtake replies that
-wait. That is safe, for each reply is true by itself:
+A reply leaves when the term and the last entry it acknowledges are on stable storage. The reply to a message with
+entries acknowledges those, so it waits for their sync. The reply to a heartbeat acknowledges only what is durable
+already, so it leaves at once: the leader sees that the follower runs, however slow its disk is. It may overtake waiting
+replies. That is safe, because each reply holds by itself:
 
-- It bears the leader's term, which the follower has durably: it can take nothing from a leader of an older term any
-  more, not even after a crash. A leader counts replies of its own term alone.
-- The follower's log agreed with the leader's up to prev, hence up to everything at or below it, when the reply was
-  made. Within the term that stays so: a cut is made at a conflict with the leader's log, and the leader's only grows.
-- The journal is written in the order of the changes. Once the change that brought an entry is durable, so are all that
-  the log up to it was made of, and no later record takes it away, by the point before.
+- It carries the leader's term, which is durable at the follower: the follower accepts nothing from a leader of an older
+  term any more, not even after a crash. A leader counts replies of its own term only.
+- When the reply was made, the follower's log matched the leader's up to prev and everything below. Within the term
+  that remains so: truncation happens at a conflict with the leader's log, which only grows.
+- The journal is written in the order of the changes. Once the change that added an entry is durable, so are all changes
+  below it, and by the previous point no later record removes it.
 
-So "durable and equal up to here" stays true from the moment when it is said for as long as the term lasts, and the
-leader takes the maximum of what it hears (progress): the order of the replies does not matter. What is lost with a
-stream is vouched for by the replies to what is sent on the next one.
+So "durable and equal up to here" remains true for the rest of the term, and the leader takes the maximum (progress):
+the order of the replies does not matter. Acknowledgements lost with a stream are covered by the replies on the next
+one.
 
-A conflict at or below the commit index cannot be: a committed entry would be lost. Whoever sends it is no leader, or
-has lost what it knew: the message is refused whole, before anything is taken from it, and its sender is dropped and
-named (CorruptMessageError, see runner). This node is what it was, and goes on with the others.
+A conflict at or below the commit index is impossible in an intact quorum. The sender is no leader, or lost its log: the
+message is rejected before any change, and the sender is disconnected and logged (CorruptMessageError, see runner).
 """
 
 from __future__ import annotations
@@ -44,12 +43,12 @@ from streamlog.raft.protocol.messages import AppendReply, AppendRequest
 
 
 class FollowerAppend:
-    """Has no state of its own: the log and the commit index of the core are changed here while it follows."""
+    """Stateless: changes the log and the commit index of the core while the node follows."""
 
-    def __init__(self, raft: Library, elections: Elections, membership: VoterSetHistory) -> None:
+    def __init__(self, raft: Library, elections: Elections, voter_sets: VoterSetHistory) -> None:
         self._raft = raft
         self._elections = elections
-        self._membership = membership
+        self._voter_sets = voter_sets
 
     def on_request(self, peer: Peer, request: AppendRequest) -> None:
         if request.term < self._raft.term:
@@ -62,14 +61,14 @@ class FollowerAppend:
         if hint is not None:
             self._reply(peer, request, matched=False, next_index=hint)
             return
-        vouched = self._take(request)
-        self._raft.commit_index = max(self._raft.commit_index, RaftIndex(min(request.commit_index, vouched)))
+        match_index = self._take(request)
+        self._raft.commit_index = max(self._raft.commit_index, RaftIndex(min(request.commit_index, match_index)))
         if not request.entries:
-            vouched = min(vouched, self._raft.log.durable_index)
-        self._reply(peer, request, matched=True, next_index=vouched + 1)
+            match_index = min(match_index, self._raft.log.durable_index)
+        self._reply(peer, request, matched=True, next_index=match_index + 1)
 
     def _check_agrees_with_the_committed(self, request: AppendRequest) -> None:
-        """CorruptMessageError. Nothing has changed yet."""
+        """CorruptMessageError, before anything has changed."""
         log, commit_index = self._raft.log, self._raft.commit_index
         if request.prev_index > commit_index:
             return
@@ -78,10 +77,12 @@ class FollowerAppend:
         for index, claim in claimed:
             term = log.term_at(index)
             if term is not None and term != claim:
-                raise CorruptMessageError(f"entry {index} is committed here with term {term}, the sender has {claim}")
+                raise CorruptMessageError(
+                    f"entry {index} is committed here with term {term}, the sender has it with term {claim}"
+                )
 
     def _refusal(self, request: AppendRequest) -> int | None:
-        """From where the leader had better send; None when the logs agree at prev."""
+        """The index to send from instead; None when the logs match at prev."""
         log, prev = self._raft.log, request.prev_index
         if prev > log.last.index:
             return log.last.index + 1
@@ -95,7 +96,7 @@ class FollowerAppend:
         return prev
 
     def _take(self, request: AppendRequest) -> RaftIndex:
-        """Bring the log to agree with the message; the last index that it vouches for."""
+        """Make the log match the message; the index up to which it matches the leader's."""
         log = self._raft.log
         for place, entry in enumerate(request.entries):
             if entry.index > log.last.index:
@@ -108,16 +109,16 @@ class FollowerAppend:
         return max(log.base.index, RaftIndex(request.prev_index + len(request.entries)))
 
     def _cut(self, conflicting: LogEntry) -> None:
-        """Our entry of that index, and all behind it, is not the leader's."""
+        """Truncate from the entry at that index on: it is not the leader's."""
         index, commit_index = conflicting.index, self._raft.commit_index
         if index <= commit_index:
-            raise InvariantError(f"entry {index} is to be cut, and the commit index is {commit_index}")
+            raise InvariantError(f"entry {index} is to be truncated, but the commit index is {commit_index}")
         self._raft.log.truncate(index)
-        self._membership.truncated(index)
+        self._voter_sets.truncated(index)
 
     def _append(self, entry: LogEntry) -> None:
         self._raft.log.append(entry)
-        self._membership.appended(entry)
+        self._voter_sets.appended(entry)
 
     def _reply(self, peer: Peer, request: AppendRequest, *, matched: bool, next_index: int) -> None:
         reply = AppendReply(

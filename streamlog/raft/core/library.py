@@ -1,15 +1,15 @@
 """The typed window on PySyncObj 0.3.17: its private state by name, its clock, and how it sends.
 
-Every `_SyncObj__x` that this package touches is named here (`PRIVATE` lists them), so that a test finds out when
-another release of the library has renamed one. What is made of it is in the other modules; they see `Library` alone.
+Every `_SyncObj__x` that this package uses is named here (`PRIVATE` lists them), so a test detects when another release
+of the library renames one. The other modules only use `Library`.
 
-The library is told nothing about the world: no thread (`autoTick` off), no file (no journal and no dump file in its
-configuration; our journal takes the place of its own), no socket (the transport only hands messages to us), no pickle.
+The library gets no access to the outside: no thread (`autoTick` off), no file (no journal and no dump file in its
+configuration; our journal replaces its own), no socket (the transport only passes messages to us), no pickle.
 
 Its clock is the module global `pysyncobj.syncobj.monotonicTime`, which it calls to set deadlines. Nodes with different
-clocks share a process in simulation, so the global is replaced, once, when this module is imported: by a function that
-asks a context variable for the clock of the node at work. `on_own_clock` sets it for the length of a call. Without it
-the variable gives the real clock, so the untouched library works as ever beside us.
+clocks share a process in simulation, so the global is replaced once, when this module is imported, by a function that
+reads the current node's clock from a context variable. `on_own_clock` sets the variable for the duration of a call. Its
+default is the real clock, so an unmodified SyncObj in the same process still works.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _library.monotonicTime = _now_of_the_node_at_work
 
 
 class Caller(Protocol):
-    """Whoever waits for a command; the library's callback for it."""
+    """The library's callback for one command."""
 
     command: bytes
     client_id: str
@@ -67,7 +67,7 @@ class Caller(Protocol):
 
 
 def on_own_clock(method: Callable[Concatenate[L, P], T]) -> Callable[Concatenate[L, P], T]:
-    """Wrap an entry into the core, so that the library takes the time from this node's clock."""
+    """Wrap a public method of the core, so that the library uses this node's clock."""
 
     def entered(self: L, /, *args: P.args, **kwargs: P.kwargs) -> T:
         token = _NOW.set(self.now)
@@ -89,7 +89,7 @@ class RaftRole(IntEnum):
 
 
 class Peer(Node):  # type: ignore[misc]  # the library has no types
-    """A node as the library sees it. It keeps peers in sets: their order must not depend on PYTHONHASHSEED."""
+    """A node in the library's terms. It keeps peers in sets, whose order must not depend on PYTHONHASHSEED."""
 
     id: BrokerId
 
@@ -104,18 +104,18 @@ class Peer(Node):  # type: ignore[misc]  # the library has no types
 
 
 PRIVATE: Final[list[str]] = []
-"""What we touch of the library's private parts, as they are called there after `__`."""
+"""The private names of the library that are used here, without the `_SyncObj__`."""
 
 
 def _private(name: str) -> Any:
-    """An attribute of the library under a name and a type of ours."""
+    """A private attribute of the library under our name and type."""
     PRIVATE.append(name)
     theirs = f"_SyncObj__{name}"
     return property(attrgetter(theirs), lambda self, value: setattr(self, theirs, value))
 
 
 class LibraryLog:
-    """The journal under the names by which the library calls it. It gets no other view of what is durable."""
+    """The journal under the interface of the library's log: its only view of what is durable."""
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
@@ -139,11 +139,11 @@ class LibraryLog:
         self.journal.set_state(RaftTerm(term), None if vote is None else BrokerId(vote))
 
     def setRaftCommitIndex(self, index: int) -> None:
-        """The commit index is learnt again from the leader."""
+        """Not persisted: the leader sends the commit index."""
 
 
 class LibraryTransport(Transport):  # type: ignore[misc]  # the library has no types
-    """Takes what the library sends. What it receives is given to it directly."""
+    """Receives what the library sends. Incoming messages are passed to the library directly."""
 
     def __init__(self, send: Callable[[Peer, LibraryMessage], None]) -> None:
         super().__init__(None, None, [])
@@ -155,7 +155,7 @@ class LibraryTransport(Transport):  # type: ignore[misc]  # the library has no t
 
 
 class Library(SyncObj):  # type: ignore[misc]  # the library has no types
-    """SyncObj on our journal and clock, before any of its behaviour is changed."""
+    """SyncObj on our journal and clock, with unchanged behaviour."""
 
     role: int = _private("raftState")
     term: RaftTerm = _private("raftCurrentTerm")
@@ -165,7 +165,7 @@ class Library(SyncObj):  # type: ignore[misc]  # the library has no types
     election_deadline: float = _private("raftElectionDeadline")
     commit_index: RaftIndex = _private("raftCommitIndex")
     last_applied: RaftIndex = _private("raftLastApplied")
-    others: set[Peer] = _private("otherNodes")  # voters but this node; kept by membership
+    others: set[Peer] = _private("otherNodes")  # the voters except this node
     connected: set[Peer] = _private("connectedNodes")
     no_op_index: RaftIndex | None = _private("noopIDx")  # of the leader's own first entry
     waiting: dict[int, list[tuple[int, Caller]]] = _private("commandsWaitingCommit")  # index -> (term, caller)
@@ -189,18 +189,18 @@ class Library(SyncObj):  # type: ignore[misc]  # the library has no types
         self.me = me
         self._peers: dict[BrokerId, Peer] = {}
         self._library_log = LibraryLog(journal)
-        # A journal may end in a newer term than the one it has as current: a vote is not written for each.
+        # A journal's last entry may be of a newer term than its last vote record: not each term has a vote.
         self.term = max(journal.term, journal.last.term)
         self.vote = journal.vote if self.term == journal.term else None
         # The state machine is empty. Where the journal begins later, a snapshot is installed first (node).
         self.commit_index = self.last_applied = FIRST_INDEX
 
     def __dir__(self) -> Iterable[str]:
-        """The library looks through all attributes for @replicated methods: there are none, and ours are not made."""
+        """The library searches all attributes for @replicated methods: hide ours, which are not initialized yet."""
         return super().__dir__() if "me" in self.__dict__ else ()
 
     def peer(self, node_id: BrokerId) -> Peer:
-        """The library's name for a node; made once, for that is dear."""
+        """The library's object for a node, cached because creating one is expensive."""
         known = self._peers.get(node_id)
         if known is None:
             known = self._peers[node_id] = Peer(node_id)
@@ -210,7 +210,7 @@ class Library(SyncObj):  # type: ignore[misc]  # the library has no types
     def leader_id(self) -> BrokerId | None:
         return None if self.leader is None else self.leader.id
 
-    # What the library does when asked.
+    # Calls into the library.
 
     def set_term(self, term: RaftTerm, vote: BrokerId | None) -> None:
         self._set_current_term(term, vote)
@@ -225,11 +225,11 @@ class Library(SyncObj):  # type: ignore[misc]  # the library has no types
         self._on_message_received(peer, message)
 
     def take_commands(self) -> None:
-        """Leader: move what was submitted into the log, a caller each to `waiting`."""
+        """Leader: move submitted commands into the log and their callers to `waiting`."""
         self._checkCommandsToApply()
 
     def drop_commands(self) -> list[Caller]:
-        """Empty the queue of what was submitted, and return the callers."""
+        """Empty the queue of submitted commands; their callers."""
         callers = []
         while True:
             try:
@@ -237,14 +237,14 @@ class Library(SyncObj):  # type: ignore[misc]  # the library has no types
             except queue.Empty:
                 return callers
 
-    # What the library asks for.
+    # Calls from the library.
 
     def send(self, peer: Peer, message: Message) -> None:
-        """Put a message into the outbox. Made by the subclass."""
+        """Put a message into the outbox. Implemented by the subclass."""
         raise NotImplementedError
 
     def on_library_send(self, peer: Peer, message: LibraryMessage) -> None:
-        """It grants votes; all else is sent by us."""
+        """The library sends granted votes; everything else is sent by us."""
         if message["type"] != "response_vote":
             raise InvariantError(f"PySyncObj sends {message['type']}")
         self.send(peer, VoteReply(term=message["term"], granted=True))
@@ -259,11 +259,11 @@ class Library(SyncObj):  # type: ignore[misc]  # the library has no types
 
 
 def _configuration(settings: QuorumSettings) -> SyncObjConf:
-    """The library's time-outs are not used; it checks them, so they stay at their defaults."""
+    """The library's timeouts are not used but validated, so they stay at their defaults."""
     return SyncObjConf(
         autoTick=False,
         useFork=False,
-        dynamicMembershipChange=False,  # membership is ours
+        dynamicMembershipChange=False,  # voter_changes replaces it
         commandsWaitLeader=False,
         commandsQueueSize=settings.proposals_max,
     )

@@ -1,11 +1,11 @@
-"""Messages on their way out, some of which wait for the disk.
+"""Outgoing messages, some of which wait for the disk.
 
-A message that promises something (a vote, an acknowledgement) may leave only when the change that it speaks of is on
-stable storage: it is put in with the number of that change (journal.py) and leaves once the journal is durable so far.
+A message that depends on durable state (a vote, an acknowledgement) may leave only when that state is on stable
+storage: it is queued with the number of the change (journal.py) and leaves once the journal is durable up to it.
 
-A message that waits holds up no other: what waits for less overtakes it. So a node whose disk is slow is still heard,
-and only what it promises is late. Raft does not need an order between messages (thesis, 3.1); what rests on one here is
-kept: of two messages that wait for the same change, the one put in first leaves first.
+A waiting message delays no other: messages that depend on earlier changes overtake it. So a node with a slow disk still
+sends heartbeats, and only its acknowledgements are late. Raft needs no order between messages (thesis, 3.1); of two
+that wait for the same change, the first queued leaves first.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Outbox:
         self._waiting.setdefault(peer, []).append((after, message))
 
     def release(self, durable: int) -> None:
-        """Let go what waits for changes up to `durable`."""
+        """Deliver what waits for changes up to `durable`."""
         for peer, waiting in self._waiting.items():
             if not waiting:
                 continue
@@ -37,9 +37,9 @@ class Outbox:
                 self._deliver(peer, message)
 
     def drop(self, peer: BrokerId) -> None:
-        """The stream to it is gone: nothing is sent on the next one that was meant for this one."""
+        """The stream is closed: its pending messages are not sent on the next one."""
         self._waiting.pop(peer, None)
 
     def count(self) -> int:
-        """Messages that wait."""
+        """The number of waiting messages."""
         return sum(map(len, self._waiting.values()))

@@ -1,11 +1,11 @@
-"""Callers that wait for their command: bounded in number and bytes, and answered exactly once.
+"""Pending proposals: bounded in number and bytes, each answered exactly once.
 
     queued       submitted, not in the log yet    lost leadership: not carried out, NotControllerError
     waiting      in the log, not applied yet      lost leadership: OutcomeUnknownError
-    answered     applied, and the caller was told
+    answered     applied, and the caller was answered
 
-The queue and the table of who waits for which index are PySyncObj's. It never tells those who wait when it loses its
-leadership; we do.
+The queue and the table of callers by index are PySyncObj's. It never answers pending callers when it loses its
+leadership; `end_term` does.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Answer: TypeAlias = Callable[[Applied | StreamlogError], None]
 
 
 class Proposal:
-    """One of them, with its command (library.Caller): the leader need not decode what it has encoded."""
+    """A library.Caller with its command, so the leader need not decode what it has encoded."""
 
     __slots__ = ("_answer", "_proposals", "client_id", "command", "sequence")
 
@@ -45,7 +45,7 @@ class Proposal:
         self._answer = answer
 
     def __call__(self, outcome: Any, reason: int, /) -> None:
-        """The library calls it when it refuses, all others with a reason of success and an outcome that tells."""
+        """The library passes the reason of a refusal; our own calls pass SUCCESS and the outcome."""
         self._proposals.settled(self)
         self._answer(outcome if reason == SUCCESS else NotControllerError(f"PySyncObj refused the command: {reason}"))
 
@@ -53,23 +53,23 @@ class Proposal:
 class Proposals:
     """Owned by the core."""
 
-    def __init__(self, raft: Library, membership: VoterSetHistory, settings: QuorumSettings) -> None:
+    def __init__(self, raft: Library, voter_sets: VoterSetHistory, settings: QuorumSettings) -> None:
         self._raft = raft
-        self._membership = membership
+        self._voter_sets = voter_sets
         self._settings = settings
-        self._count = 0  # callers that wait, queued or in the log; <= proposals_max
+        self._count = 0  # pending callers, queued or in the log; <= proposals_max
         self._bytes = 0  # of their commands; <= proposals_bytes_max
 
     def submit(self, command: bytes, client_id: str, sequence: int, answer: Answer) -> None:
-        """Queue it. Raises instead where it can be refused at once; `answer` is not called then."""
+        """Queue a command. If it is refused at once, raises and does not call `answer`."""
         self._check(command, client_id, sequence)
         if self._raft.role != RaftRole.LEADER:
-            raise self._membership.not_controller(self._raft.leader_id)
+            raise self._voter_sets.not_controller(self._raft.leader_id)
         settings = self._settings
         if self._count >= settings.proposals_max or self._bytes + len(command) > settings.proposals_bytes_max:
             raise ThrottledError(
                 f"{self._count} commands of {self._bytes} bytes wait for the quorum; "
-                f"at most {settings.proposals_max} and {settings.proposals_bytes_max} bytes",
+                f"the limit is {settings.proposals_max} commands and {settings.proposals_bytes_max} bytes",
                 limit=settings.proposals_max,
             )
         self._count += 1
@@ -78,7 +78,7 @@ class Proposals:
         self._raft.submit_entry(COMMAND + wire.encode_command(command, client_id, sequence), proposal)
 
     def settled(self, proposal: Proposal) -> None:
-        """It waits no longer."""
+        """It is answered."""
         self._count -= 1
         self._bytes -= len(proposal.command)
 
@@ -94,11 +94,11 @@ class Proposals:
             raise InvalidRequestError(f"sequence {sequence}", field="sequence", limit=SEQUENCE_MAX)
 
     def end_term(self) -> None:
-        """The leadership is lost: tell everybody who waits."""
+        """The leadership is lost: fail all pending proposals."""
         raft = self._raft
         waiting = [caller for callers in raft.waiting.values() for _, caller in callers]
         raft.waiting.clear()
         for caller in waiting:
             caller(OutcomeUnknownError("the leadership was lost before the command was committed"), SUCCESS)
         for caller in raft.drop_commands():
-            caller(self._membership.not_controller(raft.leader_id), SUCCESS)
+            caller(self._voter_sets.not_controller(raft.leader_id), SUCCESS)

@@ -1,11 +1,11 @@
 """Linearizable reads without a write: the read-index method (thesis, 6.4).
 
-    asked       the leader has not committed an entry of its own term yet: its commit index may be an old one
-    confirming  the commit index is noted; a majority must answer a message that was sent after that
-    applying    so nobody else had been elected when the index was noted; wait until it is applied
+    requested   until the leader has committed an entry of its own term: before, its commit index may be stale
+    confirming  the commit index is recorded; a majority must answer a message sent after that
+    applying    no other leader had been elected when the index was recorded; wait until it is applied
     passed
 
-Callers that come while one round is being confirmed wait for the next and share it.
+Requests that arrive while one round is being confirmed share the next one.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from streamlog.raft.core.replication import Replication
 from streamlog.raft.core.voter_set_history import VoterSetHistory
 
 Passed: TypeAlias = Callable[[RaftIndex | StreamlogError], None]
-"""Called once, with the index applied, or why there is none. Must not raise."""
+"""Called once, with the applied index or an error. Must not raise."""
 
 
 class Barriers:
     """Owned by the core; volatile, of one term."""
 
-    def __init__(self, raft: Library, membership: VoterSetHistory, replication: Replication) -> None:
+    def __init__(self, raft: Library, voter_sets: VoterSetHistory, replication: Replication) -> None:
         self._raft = raft
-        self._membership = membership
+        self._voter_sets = voter_sets
         self._replication = replication
-        self._asked: list[Passed] = []
+        self._requested: list[Passed] = []
         self._confirming: list[Passed] = []
-        self._round = 0  # that must be answered for those who are confirming
-        self._index = RaftIndex(0)  # noted for them
+        self._round = 0  # the round that confirms them
+        self._index = RaftIndex(0)  # recorded for them
         self._applying: list[tuple[RaftIndex, Passed]] = []  # by rising index
 
     def ask(self, passed: Passed) -> None:
         """NotControllerError at once where this node does not lead."""
         if self._raft.role != RaftRole.LEADER:
-            raise self._membership.not_controller(self._raft.leader_id)
-        self._asked.append(passed)
+            raise self._voter_sets.not_controller(self._raft.leader_id)
+        self._requested.append(passed)
 
     def begin_round(self) -> None:
-        """Before messages are sent: note the commit index for who has asked."""
+        """Before messages are sent: record the commit index for the pending requests."""
         own = self._raft.no_op_index
-        if self._asked and not self._confirming and own is not None and own <= self._raft.commit_index:
-            self._confirming, self._asked = self._asked, []
+        if self._requested and not self._confirming and own is not None and own <= self._raft.commit_index:
+            self._confirming, self._requested = self._requested, []
             self._index = self._raft.commit_index
             self._round = self._replication.begin_round()
 
@@ -60,8 +60,8 @@ class Barriers:
             passed(self._raft.last_applied)
 
     def end_term(self) -> None:
-        """The leadership is lost: whoever waits has read nothing."""
-        waiting = [*(passed for _, passed in self._applying), *self._confirming, *self._asked]
-        self._applying, self._confirming, self._asked = [], [], []
+        """The leadership is lost: pending reads fail."""
+        waiting = [*(passed for _, passed in self._applying), *self._confirming, *self._requested]
+        self._applying, self._confirming, self._requested = [], [], []
         for passed in waiting:
             passed(NotControllerError("the leadership was lost before the read was confirmed"))

@@ -1,22 +1,22 @@
-"""A leader brings its log to its peers, counts who has it, and commits (thesis, 3.5 and 3.6).
+"""A leader replicates its log to its peers, tracks their progress, and advances the commit index (thesis, 3.5 and 3.6).
 
-Peers are the voters but itself, and a learner, if there is one: a node that catches up before it gets a vote. Each is
-sent entries ahead of its answers within a window of bytes and entries; a heartbeat when nothing was sent for its
-interval; a snapshot, chunk after chunk, when what it needs is no longer in the log. When nothing has been committed for
-a while heartbeats become rare: each message announces the longest silence that may follow it. (A message over gRPC
-costs some 0.3 ms of CPU at either end; ten a second to each peer would be most of what an idle node takes.) A heartbeat
-that is due takes those with it that soon will be: the node wakes once for all of them.
+Peers are the other voters, and the learner, if there is one: a node that catches up before it gets a vote. Each is sent
+entries in a pipeline within a window of bytes and entries; a heartbeat when nothing was sent for its interval; a
+snapshot in chunks when the entries it needs are no longer in the log. When nothing has been committed for a while,
+heartbeats become less frequent: each message announces the interval to the next. (A message over gRPC costs about
+0.3 ms of CPU at either end; ten a second to each peer would be most of an idle node's CPU.) When one heartbeat is due,
+those due soon are sent with it, so the node wakes once for all of them.
 
-An answer to entries waits for the peer's disk, one to a heartbeat does not (append). So a peer that owes answers is
-sent a heartbeat when it has not been heard for an interval, whatever else was sent to it: a leader loses its majority
-by silence, and not because the disks are busy.
+A reply to entries waits for the peer's disk, a reply to a heartbeat does not (follower_append). So a peer with
+unanswered messages is sent a heartbeat when it has not answered for an interval: a leader loses its majority by
+silence, not because the disks are busy.
 
-Committed is what a majority of the voters has on stable storage, up to an entry of the leader's own term (thesis,
-3.6.2; Figure 3.7 tells why). The leader counts itself for what its journal has synced, while its messages do not wait
-for that sync (thesis, 10.2.1). It does not count itself once it has removed itself from the voters (4.2.2).
+An entry is committed when a majority of the voters has it on stable storage, and an entry of the leader's own term at
+or above it (thesis, 3.6.2 and Figure 3.7). The leader counts itself for what its journal has synced; its messages do
+not wait for that sync (thesis, 10.2.1). It does not count itself once it has removed itself from the voters (4.2.2).
 
-Every message has a number (`round`), which the answer returns: `heard_round` of a majority tells since when nobody else
-can have been elected, which is what a linearizable read must know (barriers).
+Every message has a number (`round`), which the reply returns: once a majority has answered a round, no other leader
+had been elected when it was sent, which a linearizable read depends on (read_barriers).
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from streamlog.raft.voters import Voter
 
 
 class Replication:
-    """Lives with the core; its state is made anew for each term that the node leads."""
+    """One per core; its state is reset in each term that the node leads."""
 
     def __init__(
         self,
         raft: Library,
         elections: Elections,
-        membership: VoterSetHistory,
+        voter_sets: VoterSetHistory,
         store: SnapshotStore,
         settings: QuorumSettings,
     ) -> None:
         self._raft = raft
         self._elections = elections
-        self._membership = membership
+        self._voter_sets = voter_sets
         self._store = store
         self._settings = settings
         self._heartbeat_s = settings.heartbeat_ms / 1000
@@ -57,13 +57,13 @@ class Replication:
         self._idle_after_s = settings.idle_after_ms / 1000
         self._patience_s = settings.patience_max_ms / 1000
         self._peers: dict[BrokerId, Progress] = {}  # by rising id
-        self._learner: Voter | None = None  # it is changed one voter at a time, so there is one
+        self._learner: Voter | None = None  # at most one, since voters are changed one at a time
         self._round = 0  # of the latest message; rises over all terms
         self._committed_at = 0.0  # when the commit index last moved
-        self._quorum_until = NEVER  # until then it has a majority, whether or not anybody answers
-        self._interval_s = self._heartbeat_s  # at present: between two messages to a peer at most
+        self._quorum_until = NEVER  # until then it has a majority, even without further replies
+        self._interval_s = self._heartbeat_s  # the current longest time between two messages to a peer
 
-    # Its life.
+    # Term and peers.
 
     def begin_term(self) -> None:
         """The node has become leader."""
@@ -81,7 +81,7 @@ class Replication:
         self._learner = None
 
     def update_peers(self) -> None:
-        """The voters or the learners have changed."""
+        """The voters or the learner have changed."""
         wanted = {peer.id for peer in self._raft.others}
         if self._learner is not None:
             wanted.add(self._learner.node_id)
@@ -94,10 +94,9 @@ class Replication:
         self._quorum_until = NEVER
 
     def add_learner(self, learner: Voter) -> None:
-        """Send to this node too; it does not count.
+        """Replicate to this node too; its acknowledgements do not count.
 
-        It may be a voter already, one that has lost its disk or has moved: what that one has acknowledged is no sign of
-        what the newcomer has.
+        It may be a voter already that lost its disk or moved: earlier acknowledgements say nothing about its log now.
         """
         self._learner = learner
         self.update_peers()
@@ -123,15 +122,15 @@ class Replication:
                 progress.forget()
             progress.restart()
 
-    # Answers.
+    # Replies.
 
     def on_append_reply(self, peer: Peer, reply: AppendReply) -> None:
         progress = self._answering(peer, reply)
         if progress is None:
             return
-        progress.heard(reply.round, self._raft.now())
+        progress.answered(reply.round, self._raft.now())
         if progress.snapshot is not None:
-            return  # of a heartbeat sent meanwhile: it cannot match yet
+            return  # the reply to a heartbeat sent meanwhile: it cannot match yet
         if not reply.matched:
             progress.refused(reply.round, reply.next_index)
         elif reply.next_index <= self._raft.log.last.index + 1:
@@ -141,7 +140,7 @@ class Replication:
         progress = self._answering(peer, reply)
         if progress is None:
             return
-        progress.heard(reply.round, self._raft.now())
+        progress.answered(reply.round, self._raft.now())
         transfer = progress.snapshot
         if transfer is None or reply.last_index != transfer.reader.head.last_index:
             return
@@ -153,8 +152,8 @@ class Replication:
             transfer.offset, transfer.sent_at = min(reply.offset, transfer.reader.size), None
 
     def _answering(self, peer: Peer, reply: AppendReply | SnapshotReply) -> Progress | None:
-        """The progress of a peer that answers us, as the leader of this very term. CorruptMessageError where it answers
-        what was not asked.
+        """The progress of a peer that replies to us as the leader of this term. CorruptMessageError for a reply to a
+        message that was not sent.
         """
         if reply.term > self._raft.term:
             self._elections.step_down(reply.term)
@@ -162,68 +161,68 @@ class Replication:
         if reply.term != self._raft.term or self._raft.role != RaftRole.LEADER:
             return None
         if reply.round > self._round:
-            raise CorruptMessageError(f"an answer to round {reply.round}, and the last one was {self._round}")
+            raise CorruptMessageError(f"a reply to round {reply.round}, but the last round sent was {self._round}")
         return self._peers.get(peer.id)
 
     # Counting.
 
     def advance_commit(self) -> None:
-        """Commit what a majority has."""
+        """Commit what a majority holds."""
         raft = self._raft
         if raft.commit_index == raft.log.last.index:
             return
         held = sorted(self._held_by_voters(), reverse=True)
-        index = held[self._membership.majority - 1]
+        index = held[self._voter_sets.majority - 1]
         if index > raft.commit_index and raft.log.term_at(index) == raft.term:
             raft.commit_index = index
             self._committed_at = raft.now()
 
     def held(self) -> dict[BrokerId, RaftIndex]:
-        """What each voter is known to hold durably, the leader itself included; 0: not heard yet."""
-        return {voter.node_id: self._held_by(voter.node_id) for voter in self._membership.voters}
+        """Up to where each voter, the leader included, is known to hold the log durably; 0: no reply yet."""
+        return {voter.node_id: self._held_by(voter.node_id) for voter in self._voter_sets.voters}
 
     def _held_by_voters(self) -> list[RaftIndex]:
-        return [self._held_by(voter.node_id) for voter in self._membership.voters]
+        return [self._held_by(voter.node_id) for voter in self._voter_sets.voters]
 
     def _held_by(self, node_id: BrokerId) -> RaftIndex:
         if node_id == self._raft.me.id:
-            return self._raft.log.durable_index if self._membership.is_voter else RaftIndex(0)
+            return self._raft.log.durable_index if self._voter_sets.is_voter else RaftIndex(0)
         progress = self._peers.get(node_id)
-        return progress.matched if progress is not None and self._membership.counts(node_id) else RaftIndex(0)
+        return progress.matched if progress is not None and self._voter_sets.counts(node_id) else RaftIndex(0)
 
     def has_quorum(self) -> bool:
-        """Whether a majority has answered within the longest silence that may be."""
+        """Whether a majority has answered within the longest permitted silence."""
         now = self._raft.now()
         if now >= self._quorum_until:
             self._quorum_until = self._quorum_lapses_at()
         return now < self._quorum_until
 
     def _quorum_lapses_at(self) -> float:
-        """When it will have none, if nobody answers any more."""
-        needed = self._membership.majority - self._membership.is_voter
-        counted = [p.heard_at for p in self._peers.values() if self._membership.counts(p.peer.id)]
+        """When the majority is lost, if no further reply arrives."""
+        needed = self._voter_sets.majority - self._voter_sets.is_voter
+        counted = [p.answered_at for p in self._peers.values() if self._voter_sets.counts(p.peer.id)]
         if needed <= 0:
             return float("inf")
         return sorted(counted, reverse=True)[needed - 1] + self._patience_s if len(counted) >= needed else NEVER
 
     def is_confirmed(self, round_: int) -> bool:
         """Whether a majority has answered a message of this round or a later one."""
-        return self._is_majority(p.peer.id for p in self._peers.values() if p.heard_round >= round_)
+        return self._is_majority(p.peer.id for p in self._peers.values() if p.answered_round >= round_)
 
     def _is_majority(self, peers: Iterable[BrokerId]) -> bool:
-        count = sum(self._membership.counts(node_id) for node_id in peers) + self._membership.is_voter
-        return count >= self._membership.majority
+        count = sum(self._voter_sets.counts(node_id) for node_id in peers) + self._voter_sets.is_voter
+        return count >= self._voter_sets.majority
 
     # Sending.
 
     def begin_round(self) -> int:
-        """Have every peer sent to at once; an answer to this round or a later one has been asked for after now."""
+        """Make a message to every peer due at once; the number of the first message sent after this call."""
         for progress in self._peers.values():
             progress.due_at = float("-inf")
         return self._round + 1
 
     def send(self) -> None:
-        """Send each peer what it can take, and what is due."""
+        """Send each peer what fits its window, and what is due."""
         now = self._raft.now()
         self._interval_s = self._heartbeat_s if self._is_busy(now) else self._idle_heartbeat_s
         peers = [progress for progress in self._peers.values() if progress.peer in self._raft.connected]
@@ -252,11 +251,11 @@ class Replication:
 
     def _has_window(self, progress: Progress) -> bool:
         first = progress.matched + 1
-        under_way = progress.next_index - first
-        if progress.probing or not under_way:
+        in_flight = progress.next_index - first
+        if progress.probing or not in_flight:
             return True
         return (
-            under_way < self._settings.window_entries
+            in_flight < self._settings.window_entries
             and self._raft.log.bytes_between(first, progress.next_index) < self._settings.window_bytes
         )
 
@@ -289,13 +288,13 @@ class Replication:
             progress.next_index = RaftIndex(first + len(entries))
 
     def _overdue_at(self, progress: Progress) -> float:
-        """When a peer that owes answers is asked whether it is there."""
+        """When a peer with unanswered messages is sent a heartbeat."""
         if progress.is_answered:
             return float("inf")
-        return max(progress.heard_at, progress.asked_at) + self._heartbeat_s
+        return max(progress.answered_at, progress.asked_at) + self._heartbeat_s
 
     def _owes_commit(self, progress: Progress, now: float) -> bool:
-        """The follower does not know of the last commit, and no entry came to carry it."""
+        """The follower has not been sent the last commit index, and no entry came along to carry it."""
         return progress.sent_commit < self._raft.commit_index and now >= self._committed_at + self._notice_s
 
     # Snapshots.
@@ -309,7 +308,7 @@ class Replication:
             return
         data = transfer.reader.try_read(transfer.offset, self._settings.snapshot_chunk_bytes)
         if data is None:
-            return  # it is being fetched from the device; the node turns again when it is there
+            return  # it is being read from the device; the node turns again when it is there
         self._round += 1
         head = transfer.reader.head
         request = SnapshotRequest(
@@ -336,6 +335,6 @@ class Replication:
                 deadline = min(deadline, progress.due_at, self._overdue_at(progress))
                 if progress.sent_commit < commit_index:
                     deadline = min(deadline, self._committed_at + self._notice_s)
-        if self._quorum_until < deadline:  # by what was known when it was last looked at
+        if self._quorum_until < deadline:  # as computed at the last check: replies may have arrived since
             self._quorum_until = self._quorum_lapses_at()
         return min(deadline, self._quorum_until)

@@ -1,10 +1,10 @@
-"""What the state machine remembers of its clients, so that a retried command is applied once (thesis, 6.3).
+"""Client sessions, so that a retried command is applied once (thesis, 6.3).
 
-Part of the replicated state: changed by applied commands alone, in the same way on every node, and saved in every
-snapshot. A client is a name with rising sequences, several of which may be under way at once and arrive in any order.
-Of each client the latest SEQUENCES_MAX answers are kept; an unknown sequence below one that was forgotten may or may
-not have been applied, and is refused. Clients beyond CLIENTS_MAX push out the one that has been
-silent for longest: a command retried after so many other clients have come would be applied again.
+Part of the replicated state: changed only by applied commands, in the same way on every node, and saved in every
+snapshot. A client is a name with rising sequences, several of which may be in flight at once and arrive in any order.
+The latest SEQUENCES_MAX answers of each client are kept; an unknown sequence below a dropped one may or may not have
+been applied, and is refused. Beyond CLIENTS_MAX the least recently used client is dropped: a command it retries after
+that would be applied again.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from streamlog.raft.protocol.stored import Session
 
 CLIENTS_MAX: Final = 4096
 SEQUENCES_MAX: Final = 128
-"""More than any client has under way: the proposals of one node are bounded far below."""
+"""More than any client has in flight: the proposals of one node are bounded far below."""
 
 
 class Sessions:
-    """Owned by the applier. Not durable by itself: snapshot and log make it again."""
+    """Owned by the applier. Not durable by itself: rebuilt from snapshot and log."""
 
     def __init__(self, *, clients_max: int = CLIENTS_MAX, sequences_max: int = SEQUENCES_MAX) -> None:
         self._clients_max = clients_max
@@ -32,10 +32,7 @@ class Sessions:
         self._clients: dict[str, _Client] = {}  # in the order of their latest command
 
     def answer_to(self, client_id: str, sequence: int) -> Applied | None:
-        """The answer given before; None when the command is new.
-
-        LookupError when it is too old to know.
-        """
+        """The earlier answer; None for a new command; LookupError for one that is too old to know."""
         client = self._clients.get(client_id)
         if client is None:
             return None
@@ -47,7 +44,7 @@ class Sessions:
         return None
 
     def remember(self, client_id: str, sequence: int, index: RaftIndex, result: bytes) -> Applied:
-        """Note a new command's answer."""
+        """Store a new command's answer."""
         client = self._clients.pop(client_id, None) or _Client()
         self._clients[client_id] = client  # at the end: the latest
         answer = client.answers[sequence] = Applied(index=index, result=result)
@@ -58,14 +55,14 @@ class Sessions:
         return answer
 
     def dump(self) -> list[Session]:
-        """Immutable; equal states give equal dumps."""
+        """An immutable value; equal states give equal dumps."""
         return [
             Session(client_id=client_id, forgotten_end=client.forgotten_end, answers=tuple(client.answers.items()))
             for client_id, client in self._clients.items()
         ]
 
     def load(self, sessions: Iterable[Session]) -> None:
-        """Replace what is remembered by a dump."""
+        """Replace all sessions by a dump."""
         self._clients = {session.client_id: _Client(session) for session in sessions}
 
 

@@ -1,14 +1,13 @@
 """Taking a snapshot of the state, and installing one that the leader sent.
 
-Taking: the picture of state, sessions and voters after `last_applied` is taken on the loop, encoded in a worker,
-written, synced and renamed; then the journal may be compacted behind it, but for some entries that a follower who is a
-little late may still need.
+Taking: state, sessions and voters as of `last_applied` are captured on the event loop, encoded in a worker, written,
+synced and renamed; then the journal may be compacted, except for some entries that a slightly late follower may need.
 
-Installing: chunks go into a file. A complete one is checked and put in place *first*, then the state is replaced, then
-the log: a crash between the two leaves a snapshot that is ahead of the journal, which the next start understands
-(storage.py). The tail of the log is kept if it agrees with the snapshot's last entry; else all of it is void. A
-snapshot moves the commit index to its own last entry, which is committed, and no further: it says nothing of what this
-node has behind it. (PySyncObj lets a deposed leader commit its own tail by it, and forgets who waits.)
+Installing: chunks go into a file. The complete file is checked and renamed into place *first*, then the state is
+replaced, then the log: a crash in between leaves a snapshot ahead of the journal, which the next start handles
+(open_storage). The tail of the log is kept if it matches the snapshot's last entry; else all of it is discarded. A
+snapshot advances the commit index to its own last entry and no further: entries behind it may not be committed.
+(PySyncObj lets a deposed leader commit its own tail this way, and forgets the pending callers.)
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class Snapshots:
         self,
         raft: Library,
         elections: Elections,
-        membership: VoterSetHistory,
+        voter_sets: VoterSetHistory,
         applier: Applier,
         machine: StateMachine[Any],
         store: SnapshotStore,
@@ -58,7 +57,7 @@ class Snapshots:
     ) -> None:
         self._raft = raft
         self._elections = elections
-        self._membership = membership
+        self._voter_sets = voter_sets
         self._applier = applier
         self._machine = machine
         self._store = store
@@ -66,42 +65,43 @@ class Snapshots:
         self._wanted = False
         self._received: tuple[Peer, SnapshotRequest] | None = None  # the last chunk, once the snapshot is complete
         self._journal_bytes = raft.log.size_bytes  # after the latest compaction
-        self.compact_to = RaftIndex(0)  # the journal may give up what is below
+        self.compact_to = RaftIndex(0)  # the journal may drop the entries below
 
     # Taking.
 
     def want(self) -> None:
-        """Take one although none is due."""
+        """Take one even if none is due."""
         self._wanted = True
 
     def is_due(self) -> bool:
         """Whether to take one now."""
         covered = self._store.head.last_index if self._store.head is not None else FIRST_INDEX
-        news = self._raft.last_applied - covered
-        if news <= 0:
+        new_entries = self._raft.last_applied - covered
+        if new_entries <= 0:
             self._wanted = False
             return False
         grown = self._raft.log.size_bytes - self._journal_bytes
-        return self._wanted or news >= self._settings.snapshot_entries or grown >= self._settings.snapshot_journal_bytes
+        settings = self._settings
+        return self._wanted or new_entries >= settings.snapshot_entries or grown >= settings.snapshot_journal_bytes
 
     async def take(self, workers: Workers) -> SnapshotHead:
-        """Write a snapshot of the present state. StorageError is final."""
+        """Write a snapshot of the current state. StorageError stops the node."""
         self._wanted = False
         capture = self._capture()
         pieces = await workers.run(_encode, capture, self._machine)
         await self._store.write(capture.head, pieces)
-        self._membership.forget_before(capture.head.last_index)
+        self._voter_sets.forget_before(capture.head.last_index)
         self.compact_to = max(self.compact_to, self._keep_behind(capture.head.last_index))
         return capture.head
 
     def _keep_behind(self, last: RaftIndex) -> RaftIndex:
-        """The new base: some entries behind it may still be wanted, but not more than half a journal of them."""
+        """The new base: some entries before the snapshot are kept, but at most half a journal of them."""
         by_bytes = self._raft.log.tail_within(self._settings.snapshot_journal_bytes // 2)
         return min(last, max(RaftIndex(last - self._settings.snapshot_trailing_entries), by_bytes))
 
     def _capture(self) -> Capture:
         raft = self._raft
-        voters_index, voters = self._membership.at(raft.last_applied)
+        voters_index, voters = self._voter_sets.at(raft.last_applied)
         term = raft.log.term_at(raft.last_applied)
         assert term is not None  # what is applied is in the log, or is its base
         return Capture(
@@ -124,7 +124,7 @@ class Snapshots:
         self._elections.check_only_leader(peer, request.term)
         if request.size > self._settings.snapshot_bytes_max:
             raise CorruptMessageError(
-                f"a snapshot of {request.size} bytes; this node takes {self._settings.snapshot_bytes_max}"
+                f"a snapshot of {request.size} bytes exceeds the limit of {self._settings.snapshot_bytes_max} bytes"
             )
         self._check_agrees(request.last_index, request.last_term)
         self._elections.follow(peer, request.term)
@@ -148,23 +148,23 @@ class Snapshots:
         self._raft.send(peer, reply)
 
     def _check_agrees(self, last_index: RaftIndex, last_term: RaftTerm) -> None:
-        """CorruptMessageError for a snapshot of what was not committed."""
+        """CorruptMessageError if the snapshot contradicts what is committed here."""
         term = self._raft.log.term_at(last_index)
         if last_index <= self._raft.commit_index and term is not None and term != last_term:
             raise CorruptMessageError(
-                f"a snapshot at {last_index} of term {last_term}, where term {term} was committed"
+                f"the snapshot's last entry {last_index} has term {last_term}, but it is committed with term {term}"
             )
 
     def install(self, content: SnapshotContent, picture: Any) -> None:
-        """Replace the state by the snapshot, which is in place on disk, unless it is behind the state by now."""
+        """Replace the state by the snapshot, which is in place on disk, unless the state is newer by now."""
         raft, head = self._raft, content.head
         if head.last_index <= raft.last_applied:
             return
         if raft.log.term_at(head.last_index) != head.last_term:
             if raft.commit_index >= head.last_index:  # it was checked before it was put in place
-                raise InvariantError(f"the snapshot at {head.last_index} is not what was committed there")
+                raise InvariantError(f"the snapshot at {head.last_index} contradicts the committed entry there")
             raft.log.reset(head.last_index, head.last_term)
-            self._membership.reset(head.voters_index, head.voters)
+            self._voter_sets.reset(head.voters_index, head.voters)
         raft.last_applied = head.last_index
         raft.commit_index = max(raft.commit_index, head.last_index)
         self._applier.restore(head.last_index, content.sessions, picture)
@@ -179,12 +179,12 @@ class Snapshots:
         self._check_agrees(head.last_index, head.last_term)
 
     def refuse(self) -> BrokerId | None:
-        """What was received cannot be used. Who sent it."""
+        """Reject the received snapshot; its sender."""
         received, self._received = self._received, None
         return None if received is None else received[0].id
 
     def answer_sender(self) -> None:
-        """Tell the leader that its snapshot is in place, or that it must be sent again."""
+        """Reply to the leader: the snapshot is installed, or must be sent again."""
         if self._received is None:
             return
         (peer, request), self._received = self._received, None
@@ -194,5 +194,5 @@ class Snapshots:
 
 
 def _encode(capture: Capture, machine: StateMachine[Any]) -> list[bytes]:
-    """In a worker."""
+    """Runs in a worker."""
     return snapshot_file.encode(capture.head, capture.sessions, machine.encode(capture.picture))

@@ -1,24 +1,24 @@
-"""The core: PySyncObj's SyncObj with what is unsafe in it overridden. Synchronous; knows no disk that waits, no stream.
+"""The core: PySyncObj's SyncObj with its unsafe parts overridden. Synchronous; no blocking disk access, no streams.
 
-It is told of messages, streams that come and go, and time, and is turned. A message is taken from who may lead
-(membership) and if its numbers can be (bounds); one that contradicts what this node knows is a CorruptMessageError, and
-has changed nothing. A turn does, in this order:
+Its input is messages, connects and disconnects, and the time, followed by a turn. A message is accepted from a node
+that may lead (voter_set_history) and within bounds; one that contradicts this node's state raises CorruptMessageError
+and changes nothing. A turn, in this order:
 
     1. an election, if one is due; a leader without a majority steps down
-    2. leader: commands into the log; what a majority has is committed; the next step of a change of voters
-    3. some of what is committed is applied, and its callers are answered
-    4. leader: reads that are confirmed pass; messages to the peers
-    5. the journal's changes go to the page cache
+    2. leader: commands into the log; the commit index advances; the next step of a change of voters
+    3. some committed entries are applied, and their callers answered
+    4. leader: confirmed reads pass; messages to the peers
+    5. the journal's changes are written to the page cache
 
-What it wants to say is in the outbox, from where the node lets it go as the disk permits. Each part has a module; here
-they are put together, and the library's own calls are led to them:
+Its output is in the outbox, which the node releases as changes become durable. Each part has a module; this one
+combines them and redirects the library's own calls to them:
 
-    __onMessageReceived   votes alone reach it, checked and counted once (elections)
-    __sendAppendEntries   replication: windows, no spinning while a snapshot is made
-    __onBecomeLeader      as it is, then replication begins its term
-    __setState            as it is; a leader that becomes anything else first tells all who wait
+    __onMessageReceived   reached by votes only, checked and counted once (elections)
+    __sendAppendEntries   replaced by replication: windows, no busy loop while a snapshot is made
+    __onBecomeLeader      unchanged, then replication begins its term
+    __setState            unchanged; when a leader loses its role, pending callers are answered
     __doApplyCommand, __applyLogEntries, __tryLogCompaction, __loadDumpFile, __doChangeCluster, _onTick
-                          not reached: applying, snapshots, membership, turn
+                          not reached: replaced by applying, snapshots, voter_changes, turn
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class HardenedSyncObj(Library):
         node_id: BrokerId,
         *,
         journal: Journal,
-        membership: VoterSetHistory,
+        voter_sets: VoterSetHistory,
         store: SnapshotStore,
         outbox: Outbox,
         machine: StateMachine[Any],
@@ -81,37 +81,37 @@ class HardenedSyncObj(Library):
         random: Random,
         probe: Probe,
     ) -> None:
-        self.membership = membership
+        self.voter_sets = voter_sets
         self._outbox = outbox
         self._probe = probe
         super().__init__(Peer(node_id), journal=journal, now=clock.monotonic, random=random, settings=settings)
-        self._without_vote: tuple[BrokerId, ...] = ()  # as it was said last
-        self._ignored_at = float("-inf")  # when it was last said that somebody's entries are not taken
+        self._without_vote: tuple[BrokerId, ...] = ()  # as logged last
+        self._ignored_at = float("-inf")  # when an ignored leader was last logged
         self._term_change = journal.written  # the change by which the term came into the journal
-        self.elections = Elections(self, membership, settings)
-        self._append = FollowerAppend(self, self.elections, membership)
-        self.replication = Replication(self, self.elections, membership, store, settings)
-        self.voter_changes = VoterChanges(self, membership, self.replication, settings, probe)
+        self.elections = Elections(self, voter_sets, settings)
+        self._append = FollowerAppend(self, self.elections, voter_sets)
+        self.replication = Replication(self, self.elections, voter_sets, store, settings)
+        self.voter_changes = VoterChanges(self, voter_sets, self.replication, settings, probe)
         self.applier = Applier(self, machine, settings, listener)
-        self.snapshots = Snapshots(self, self.elections, membership, self.applier, machine, store, settings)
-        self.proposals = Proposals(self, membership, settings)
-        self.barriers = Barriers(self, membership, self.replication)
-        membership.on_change(self._on_voters)
+        self.snapshots = Snapshots(self, self.elections, voter_sets, self.applier, machine, store, settings)
+        self.proposals = Proposals(self, voter_sets, settings)
+        self.barriers = Barriers(self, voter_sets, self.replication)
+        voter_sets.on_change(self._on_voters)
         self._on_voters()
 
-    # What the node tells it.
+    # Input from the node.
 
     @on_own_clock
     def connect(self, node_id: BrokerId, directory_id: DirectoryId) -> None:
-        """A stream to this node is up. One that was up before is not any more."""
+        """A stream to this node is up; it replaces an earlier one."""
         peer = self.peer(node_id)
-        other = self.membership.shown(node_id, directory_id)
+        other = self.voter_sets.shown(node_id, directory_id)
         self._outbox.drop(node_id)
         self.connected.add(peer)
-        self.membership.forget_notice(node_id)
+        self.voter_sets.forget_notice(node_id)
         self.replication.on_connected(peer, other_directory=other)
-        self.send(peer, self.membership.notice)
-        self._say_without_vote()
+        self.send(peer, self.voter_sets.notice)
+        self._log_without_vote()
         self.elections.on_connected()
 
     @on_own_clock
@@ -119,24 +119,24 @@ class HardenedSyncObj(Library):
         peer = self.peer(node_id)
         self._outbox.drop(node_id)
         self.connected.discard(peer)
-        self.membership.forget_notice(node_id)
+        self.voter_sets.forget_notice(node_id)
         self.elections.on_stream_lost(peer)
 
     @on_own_clock
     def receive(self, node_id: BrokerId, message: Message) -> None:
-        """CorruptMessageError: the message cannot be. Nothing is taken from it."""
+        """CorruptMessageError: the message is impossible, and was dropped whole."""
         peer = self.peer(node_id)
         self._check_jumps(message)
         if isinstance(message, VotersNotice):
-            self.membership.noticed(node_id, message)
-        elif self._may_be_heard(peer, message):
+            self.voter_sets.noticed(node_id, message)
+        elif self._is_accepted(peer, message):
             self._take(peer, message)
 
     def _check_jumps(self, message: Message) -> None:
-        """No honest node is that far ahead of another one (bounds)."""
+        """No intact node is that far ahead of another one (bounds)."""
         term = 0 if isinstance(message, VotersNotice) else message.term
         if term > self.term + TERM_JUMP_MAX:
-            raise CorruptMessageError(f"term {term}, and this node is in term {self.term}")
+            raise CorruptMessageError(f"term {term} is too far ahead: this node is in term {self.term}")
         match message:
             case PreVoteRequest(last_index=index) | VoteRequest(last_index=index) | SnapshotRequest(last_index=index):
                 pass
@@ -145,10 +145,12 @@ class HardenedSyncObj(Library):
             case _:
                 return
         if index > self.log.last.index + INDEX_JUMP_MAX:
-            raise CorruptMessageError(f"index {index}, and the log of this node ends at {self.log.last.index}")
+            raise CorruptMessageError(
+                f"index {index} is too far ahead: the log of this node ends at {self.log.last.index}"
+            )
 
-    def _may_be_heard(self, peer: Peer, message: Message) -> bool:
-        """Requests for votes are answered, whoever asks; a request of an older term is, with our own."""
+    def _is_accepted(self, peer: Peer, message: Message) -> bool:
+        """Vote requests are always answered; a request of an older term is answered with our own term."""
         match message:
             case PreVoteRequest() | VoteRequest():
                 return True
@@ -157,22 +159,22 @@ class HardenedSyncObj(Library):
         if peer == self.leader and not isinstance(message, VotersNotice) and message.term == self.term:
             return True
         if isinstance(message, AppendReply | SnapshotReply) and self.replication.progress_of(peer.id) is not None:
-            # It is sent to: a learner, or a voter whose disk was lost, which does not count and must get the log.
+            # A learner, or a voter that lost its disk: it does not count, but is sent the log.
             learner = self.replication.learner
             is_learner = learner is not None and learner.node_id == peer.id
             if is_learner or message.term <= self.term:
                 return True
-        if self.membership.may_lead(peer.id):
+        if self.voter_sets.may_lead(peer.id):
             return True
         if isinstance(message, AppendRequest | SnapshotRequest):
-            self._say_ignored(peer, message.term)
+            self._log_ignored(peer, message.term)
         return False
 
-    def _say_ignored(self, peer: Peer, term: RaftTerm) -> None:
-        """Now and then: a leader that is none sends ten times a second."""
+    def _log_ignored(self, peer: Peer, term: RaftTerm) -> None:
+        """Rate-limited: such a node may send ten times a second."""
         if self.now() >= self._ignored_at + REMINDER_S:
             self._ignored_at = self.now()
-            self._probe("quorum_leader_ignored", peer=peer.id, term=term, voters=str(self.membership.voters))
+            self._probe("quorum_leader_ignored", peer=peer.id, term=term, voters=str(self.voter_sets.voters))
 
     def _take(self, peer: Peer, message: Message) -> None:
         match message:
@@ -201,7 +203,7 @@ class HardenedSyncObj(Library):
 
     @on_own_clock
     def turn(self) -> bool:
-        """Do what can be done now; True when there is more to do at once."""
+        """One turn; True when there is more to do at once."""
         self.elections.on_time(self.now())
         if self.role == RaftRole.LEADER:
             self._lead()
@@ -222,12 +224,12 @@ class HardenedSyncObj(Library):
         self.take_commands()
         self.replication.advance_commit()
         self.voter_changes.on_turn()
-        if not self.membership.is_voter and self.membership.index <= self.commit_index:
+        if not self.voter_sets.is_voter and self.voter_sets.index <= self.commit_index:
             self.hand_over()
             self.elections.step_down(self.term)
 
     def next_deadline(self) -> float | None:
-        """When a turn has something to do by itself, on the node's clock; None: never."""
+        """When the next turn is due without new input, on the node's clock; None: never."""
         if self.role != RaftRole.LEADER:
             return self.elections.next_deadline()
         change = self.voter_changes.next_deadline()
@@ -235,7 +237,7 @@ class HardenedSyncObj(Library):
         return deadline if change is None else min(change, deadline)
 
     def hand_over(self) -> None:
-        """Leader: ask the voter that is furthest to campaign."""
+        """Leader: send TimeoutNow to the most up-to-date connected voter."""
         voters = [peer for peer in sorted(self.others, key=lambda peer: peer.id) if peer in self.connected]
         progress = [self.replication.progress_of(peer.id) for peer in voters]
         furthest = max((p for p in progress if p is not None), key=lambda p: p.matched, default=None)
@@ -243,58 +245,58 @@ class HardenedSyncObj(Library):
             self.send(furthest.peer, TimeoutNow(term=self.term))
 
     def quorum_silence_s(self) -> float:
-        """How long ago this node heard from the quorum: a leader hears a majority, and steps down when it does not."""
+        """Seconds since the last message from a leader; 0 at the leader, which steps down without a majority."""
         return 0.0 if self.role == RaftRole.LEADER else self.now() - self.elections.followed_at
 
     @property
     def is_ready(self) -> bool:
-        """It leads, and has applied an entry of its own term: its state is that of the last leader, or later."""
+        """It leads and has applied an entry of its own term: its state includes all earlier commits."""
         return self.role == RaftRole.LEADER and self.no_op_index is not None and self.no_op_index <= self.last_applied
 
-    # What the parts ask for.
+    # For the parts.
 
     def send(self, peer: Peer, message: Message) -> None:
         match message:
             case VoteRequest() | VoteReply() | SnapshotReply():
-                after = self.log.written  # they speak of the term, the vote and the log as they are now
+                after = self.log.written  # they depend on the term, the vote and the log as they are now
             case AppendReply(matched=True, next_index=end):
-                after = max(self._term_change, self.log.number_at(end - 1))  # what it vouches for (append)
+                after = max(self._term_change, self.log.number_at(end - 1))  # what it acknowledges (follower_append)
             case _:
                 after = self._term_change  # a leader counts for itself only what is durable (replication)
         self._outbox.put(peer.id, message, after=after)
 
     def submit_entry(self, data: bytes, caller: Caller) -> None:
-        """Leader: have an entry appended; `caller` is called when it was applied, or when that cannot be told."""
+        """Leader: queue an entry; `caller` is called when it was applied, or with an unknown outcome."""
         self._applyCommand(data, caller)
 
     def _on_voters(self) -> None:
-        """Other voters are in effect."""
-        self.others = {self.peer(voter.node_id) for voter in self.membership.voters if voter.node_id != self.me.id}
-        self._probe("quorum_voters", index=self.membership.index, voters=str(self.membership.voters))
+        """The voters in effect have changed."""
+        self.others = {self.peer(voter.node_id) for voter in self.voter_sets.voters if voter.node_id != self.me.id}
+        self._probe("quorum_voters", index=self.voter_sets.index, voters=str(self.voter_sets.voters))
         if self.role == RaftRole.LEADER:
             self.replication.update_peers()
         for peer in sorted(self.connected, key=lambda peer: peer.id):
-            self.send(peer, self.membership.notice)
-        self._say_without_vote()
+            self.send(peer, self.voter_sets.notice)
+        self._log_without_vote()
 
     def without_vote(self) -> tuple[BrokerId, ...]:
-        """Voters that show another directory than the one that has the vote: of those that are here, and this one."""
-        missing = self.membership.without_vote
+        """Connected voters, or this node, whose directory is not the one that has the vote."""
+        missing = self.voter_sets.without_vote
         return tuple(who for who in missing if who == self.me.id or self.peer(who) in self.connected)
 
-    def _say_without_vote(self) -> None:
-        """Each change, at every node: one that lost its disk, and those who see it."""
+    def _log_without_vote(self) -> None:
+        """Log each change, at the node that lost its disk and at all nodes connected to it."""
         now, before, own = self.without_vote(), self._without_vote, self.me.id
         for node_id in now:
             if node_id not in before:
                 self._probe("own_vote_missing" if node_id == own else "vote_missing", voter=node_id)
-        if own in before and not self.membership.is_voter:
-            now = tuple(sorted({*now, own}))  # on the way: the set without the lost directory
+        if own in before and not self.voter_sets.is_voter:
+            now = tuple(sorted({*now, own}))  # in progress: the set without the lost directory is in effect
         elif own in before and own not in now:
             self._probe("own_vote_back", voter=own)
         self._without_vote = now
 
-    # Where the library calls.
+    # Calls from the library.
 
     def _SyncObj__setState(self, role: int) -> None:
         was = self.role
@@ -303,7 +305,7 @@ class HardenedSyncObj(Library):
             self._end_term()
 
     def _end_term(self) -> None:
-        """All who wait for this leader are told."""
+        """Answer all pending callers of this leader."""
         self.proposals.end_term()
         self.barriers.end_term()
         self.voter_changes.end_term()

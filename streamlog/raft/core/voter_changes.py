@@ -1,26 +1,25 @@
-"""The leader changes the voters by a command, one at a time (thesis, 4.1 to 4.3).
+"""Changes of the voters by the leader, one voter at a time (thesis, 4.1 to 4.3).
 
     idle --add--> catching up --close to the end--> entry in the log --committed--> idle
     idle --remove--> entry in the log --committed--> idle
     idle --replace--> catching up --> entry without the old --committed--> entry with the new --committed--> idle
 
-A new voter first catches up as a learner: were it counted at once, it would hold up every commit until it has the log.
-An entry is put into the log only when the leader has committed one of its own term, and the change before is committed
-(Ongaro, raft-dev, 10 July 2015: without the first, two leaders can change from the same set to two that share no
-majority). It is in effect from then on, committed or not.
+A new voter first catches up as a learner: counted at once, it would delay every commit until it has the log. An entry
+is appended only when the leader has committed an entry of its own term, and the previous change is committed (Ongaro,
+raft-dev, 10 July 2015: without the first, two leaders can change the same set to two that share no majority). It is in
+effect from then on, committed or not.
 
-A leader that has removed itself leads until that is committed, without counting itself, and then hands over.
+A leader that removes itself leads until that is committed, without counting itself, and then hands over.
 
-The leader also makes two changes of its own accord. It fills in the directories of voters that it has come to know,
-which moves no majority. And it gives a voter that lost its disk its vote back (KIP-853's remove and add by directory
-id, in one request): the node shows another directory than the set names, does not count, and every majority is one of
-the others. It first catches up as a learner; then the set without the old directory is committed by the others, all of
-which hold what was committed before, or the leader would not lead; then the set with the new one. At no moment does a
-vote count that the old disk may have given otherwise. Should the old disk come back, it is the one that the set does
-not name.
+The leader makes two changes on its own. It records the directories of voters as it learns them, which changes no
+majority. And it restores the vote of a voter that lost its disk (KIP-853's remove and add by directory id, in one
+request). Such a node shows another directory than the set names and does not count, so every majority consists of the
+others. It catches up as a learner; then the others commit the set without the old directory, and then the set with the
+new one. At no time does a vote count that the old disk may have granted otherwise. If the old disk comes back, the set
+does not name it.
 
-All of it is volatile: a leader that steps down forgets the request, and whoever made it is told. An entry that is in
-the log by then may or may not become the set in effect.
+All of this is volatile: a leader that steps down drops the request and answers its caller. An entry already in the log
+may or may not be committed later.
 """
 
 from __future__ import annotations
@@ -50,64 +49,64 @@ from streamlog.raft.settings import QuorumSettings
 from streamlog.raft.voters import UNKNOWN_DIRECTORY, Voter, VoterSet
 
 Done: TypeAlias = Callable[[RaftIndex | StreamlogError], None]
-"""Called once, with the index of the last entry of the change, or why there is none. Must not raise."""
+"""Called once, with the index of the last entry of the change, or an error. Must not raise."""
 
 
-LOOK_AGAIN_S: Final = 0.05
+RECHECK_S: Final = 0.05
 
 
 class _Change(Struct, kw_only=True):
     done: Done
-    remove: BrokerId | None = None  # first, None when there is nobody (left) to remove
-    add: Voter | None = None  # then; None when there is nobody (left) to add
-    catching_up_until: float | None = None  # the newcomer is a learner; None: it has caught up, or there is none
+    remove: BrokerId | None = None  # the first step; None: none, or done
+    add: Voter | None = None  # the second step; None: none, or done
+    catching_up_until: float | None = None  # the new voter is a learner; None: it has caught up, or there is none
     entry: RaftIndex | None = None  # in the log and not committed
 
 
 class VoterChanges:
-    """Lives with the core; at most one change at a time, in one term."""
+    """One per core; at most one change at a time, within one term."""
 
     def __init__(
         self,
         raft: Library,
-        membership: VoterSetHistory,
+        voter_sets: VoterSetHistory,
         replication: Replication,
         settings: QuorumSettings,
         probe: Probe,
     ) -> None:
         self._raft = raft
-        self._membership = membership
+        self._voter_sets = voter_sets
         self._replication = replication
         self._settings = settings
         self._change: _Change | None = None
         self._probe = probe
-        self._empty_since: dict[BrokerId, float] = {}  # voters that show another directory, linked since then
+        self._empty_since: dict[BrokerId, float] = {}  # voters that show another directory, and linked since when
         self._retry_at = 0.0
 
-    # Requests. Each raises a StreamlogError at once where it can be refused.
+    # Requests. Each raises a StreamlogError if it is refused at once.
 
     def add(self, voter: Voter, done: Done) -> None:
         self._check_idle()
-        self._membership.voters.with_added(voter)
+        self._voter_sets.voters.with_added(voter)
         self._begin(_Change(done=done, add=voter))
 
     def remove(self, node_id: BrokerId, done: Done) -> None:
         self._check_idle()
-        self._membership.voters.with_removed(node_id)
+        self._voter_sets.voters.with_removed(node_id)
         self._begin(_Change(done=done, remove=node_id))
 
     def replace(self, node_id: BrokerId, voter: Voter, done: Done) -> None:
         self._check_idle()
         if node_id == self._raft.me.id:
             raise InvalidRequestError("the leader cannot replace itself: hand over the leadership first", field="voter")
-        self._membership.voters.with_removed(node_id).with_added(voter)
+        self._voter_sets.voters.with_removed(node_id).with_added(voter)
         self._begin(_Change(done=done, remove=node_id, add=voter))
 
     def _check_idle(self) -> None:
         if self._raft.role != RaftRole.LEADER:
-            raise self._membership.not_controller(self._raft.leader_id)
+            raise self._voter_sets.not_controller(self._raft.leader_id)
         if self._change is not None:
-            raise VoterChangeInProgressError("another change of the voters is not over")
+            raise VoterChangeInProgressError("another change of the voters is in progress; retry when it has finished")
 
     def _begin(self, change: _Change) -> None:
         self._change = change
@@ -118,10 +117,10 @@ class VoterChanges:
     # The leader's turn.
 
     def on_turn(self) -> None:
-        """Take the next step of the change, if there is one to take."""
+        """Take the next step of the change, if one is due."""
         change = self._change
         if change is not None and change.catching_up_until is not None:
-            self._look_at_learner(change, change.catching_up_until)
+            self._check_learner(change, change.catching_up_until)
         elif change is not None and change.entry is not None:
             if change.entry <= self._raft.commit_index:
                 self._committed(change, change.entry)
@@ -131,65 +130,68 @@ class VoterChanges:
             else:
                 self._record_directories()
         if change is None and self._settings.auto_join:
-            self._give_votes_back()
+            self._restore_votes()
 
-    def _give_votes_back(self) -> None:
-        """To the first voter that is here with an empty disk."""
+    def _restore_votes(self) -> None:
+        """Start restoring the first voter that is connected with an empty disk."""
         raft, now = self._raft, self._raft.now()
-        empty = [who for who in self._membership.without_vote if raft.peer(who) in raft.connected]
+        empty = [who for who in self._voter_sets.without_vote if raft.peer(who) in raft.connected]
         self._empty_since = {who: self._empty_since.get(who, now) for who in empty}
         if self._change is not None or not self._may_append() or now < self._retry_at:
             return
         for who, since in self._empty_since.items():
-            voter = self._membership.voters.get(who)
+            voter = self._voter_sets.voters.get(who)
             if voter is not None and now >= since + self._settings.auto_join_delay_ms / 1000:
                 self._probe("voter_restoring", voter=who)
                 new = Voter(node_id=who, address=voter.address)
-                self._begin(_Change(done=partial(self._gave_back, who), remove=who, add=new))
+                self._begin(_Change(done=partial(self._restored, who), remove=who, add=new))
                 return
 
-    def _gave_back(self, voter: BrokerId, outcome: RaftIndex | StreamlogError) -> None:
+    def _restored(self, voter: BrokerId, outcome: RaftIndex | StreamlogError) -> None:
         if isinstance(outcome, StreamlogError):
             self._retry_at = self._raft.now() + self._settings.auto_join_retry_ms / 1000
             self._probe("voter_not_restored", voter=voter, reason=str(outcome))
         else:
             self._probe("voter_restored", voter=voter, index=outcome)
 
-    def _look_at_learner(self, change: _Change, until: float) -> None:
+    def _check_learner(self, change: _Change, until: float) -> None:
         assert change.add is not None
         if self._has_caught_up(change.add):
             change.catching_up_until = None
         elif self._raft.now() >= until:
             self._finish(
-                QuorumUnavailableError(f"node {change.add} did not catch up in time", voter=change.add.node_id)
+                QuorumUnavailableError(
+                    f"node {change.add} did not catch up in time; check that it runs and is reachable",
+                    voter=change.add.node_id,
+                )
             )
 
     def _has_caught_up(self, voter: Voter) -> bool:
         progress = self._replication.progress_of(voter.node_id)
-        directory_id = self._membership.directory_of(voter.node_id)
+        directory_id = self._voter_sets.directory_of(voter.node_id)
         if progress is None or directory_id is None or not voter.is_directory(directory_id):
             return False
         return progress.matched > 0 and progress.matched + self._settings.catch_up_entries >= self._raft.log.last.index
 
     def _may_append(self) -> bool:
-        """Ongaro's rule, and one at a time."""
+        """An entry of this term is committed (Ongaro's rule), and so is the previous change."""
         raft = self._raft
         own = raft.no_op_index
-        return own is not None and own <= raft.commit_index and self._membership.index <= raft.commit_index
+        return own is not None and own <= raft.commit_index and self._voter_sets.index <= raft.commit_index
 
     def _put_next(self, change: _Change) -> None:
         if change.remove is not None:
-            change.entry = self._put(self._membership.voters.with_removed(change.remove))
+            change.entry = self._put(self._voter_sets.voters.with_removed(change.remove))
         elif change.add is not None:
-            directory_id = self._membership.directory_of(change.add.node_id) or UNKNOWN_DIRECTORY
-            added = self._membership.voters.with_added(change.add)
+            directory_id = self._voter_sets.directory_of(change.add.node_id) or UNKNOWN_DIRECTORY
+            added = self._voter_sets.voters.with_added(change.add)
             change.entry = self._put(added.with_directory(change.add.node_id, directory_id))
 
     def _put(self, voters: VoterSet) -> RaftIndex:
         raft = self._raft
         entry = LogEntry(VOTERS + wire.encode_voters(voters), RaftIndex(raft.log.last.index + 1), raft.term)
         raft.log.append(entry)
-        self._membership.appended(entry)
+        self._voter_sets.appended(entry)
         return entry.index
 
     def _committed(self, change: _Change, index: RaftIndex) -> None:
@@ -202,18 +204,18 @@ class VoterChanges:
             self._finish(index)
 
     def _record_directories(self) -> None:
-        """Note the directory of each voter that has shown one which the set does not know."""
-        voters = self._membership.voters
+        """Record the directory of each voter that has shown one unknown to the set."""
+        voters = self._voter_sets.voters
         if all(voter.directory_id for voter in voters):
             return
         for voter in voters:
-            shown = self._membership.directory_of(voter.node_id)
-            if voter.directory_id == UNKNOWN_DIRECTORY and shown is not None and self._membership.counts(voter.node_id):
+            shown = self._voter_sets.directory_of(voter.node_id)
+            if voter.directory_id == UNKNOWN_DIRECTORY and shown is not None and self._voter_sets.counts(voter.node_id):
                 voters = voters.with_directory(voter.node_id, shown)
-        if voters != self._membership.voters:
+        if voters != self._voter_sets.voters:
             self._put(voters)
 
-    # Its end.
+    # The end of a change.
 
     def _finish(self, outcome: RaftIndex | StreamlogError) -> None:
         change, self._change = self._change, None
@@ -225,11 +227,11 @@ class VoterChanges:
         """The node no longer leads."""
         self._empty_since.clear()
         if self._change is not None:
-            began = self._change.entry is not None
+            in_log = self._change.entry is not None
             self._finish(
                 OutcomeUnknownError("the leadership was lost before the change of the voters was committed")
-                if began
-                else NotControllerError("the leadership was lost before the change of the voters began")
+                if in_log
+                else NotControllerError("the leadership was lost before the change of the voters started")
             )
 
     def next_deadline(self) -> float | None:
@@ -238,4 +240,4 @@ class VoterChanges:
         if not self._empty_since or not self._settings.auto_join:
             return None
         due = max(self._retry_at, min(self._empty_since.values()) + self._settings.auto_join_delay_ms / 1000)
-        return max(due, self._raft.now() + LOOK_AGAIN_S)  # what it waits for may be a commit
+        return max(due, self._raft.now() + RECHECK_S)  # it may be waiting for a commit

@@ -1,11 +1,11 @@
-"""What the numbers of the quorum may be, wherever they come from: a peer, a file.
+"""Limits of the quorum's numbers, from peers and from files.
 
-Terms, indexes and rounds are 64-bit on the wire. None that is honest comes near 2**62, and one step above it still fits
-into every format that has them, so nothing overflows in a node that has taken one.
+Terms, indexes and rounds are 64-bit on the wire. No intact quorum comes near 2**62, and one more still fits into every
+format, so an accepted number never overflows.
 
-A number may be in range and absurd all the same. A term rises by one an election: a node that is TERM_JUMP_MAX behind
-would have missed twenty years of elections, three a second. So a term that is further above our own is not taken, from
-nobody; a forger needs 2**31 messages, each with a sync of the disk, to use the range up. Likewise for the log.
+A number may be in range and still be impossible. A term rises by one per election: a node that is TERM_JUMP_MAX behind
+would have missed twenty years of three elections a second. So a term further above our own is never accepted; a forger
+needs 2**31 messages, each with a disk sync, to exhaust the range. Likewise for the log.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TERM_JUMP_MAX: Final = 1 << 31
 INDEX_JUMP_MAX: Final = 1 << 40
 """Beyond the end of our log."""
 SNAPSHOT_BYTES_MAX: Final = 1 << 40
-"""As a number; `QuorumSettings.snapshot_bytes_max` bounds what is taken."""
+"""As a number; `QuorumSettings.snapshot_bytes_max` limits what is accepted."""
 ENTRIES_MAX: Final = 1 << 20
 """In one message: a sender packs 1 MiB of data into it (settings.append_bytes_max), and none is empty."""
 CLUSTER_ID_BYTES_MAX: Final = 255
@@ -31,5 +31,5 @@ CLUSTER_ID_BYTES_MAX: Final = 255
 def bounded(value: int, largest: int, what: str) -> int:
     """CorruptMessageError above `largest`."""
     if value > largest:
-        raise CorruptMessageError(f"{what} {value} is above {largest}")
+        raise CorruptMessageError(f"{what} {value} is above the limit of {largest}")
     return value

@@ -1,6 +1,6 @@
-"""Entries of the replicated log and what their data mean: one byte of kind, then the payload.
+"""Entries of the replicated log. Their data are one byte of kind, then the payload.
 
-The kinds and their numbers are PySyncObj's, which puts the byte there itself for commands and no-ops.
+The kinds and their numbers are PySyncObj's, which writes the byte itself for commands and no-ops.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from streamlog.model import RaftIndex, RaftTerm
 
 
 class LogEntry(NamedTuple):
-    """In the order in which PySyncObj unpacks its entries; equal (index, term) means equal data (log matching)."""
+    """Fields in the order in which PySyncObj unpacks them; equal (index, term) means equal data (log matching)."""
 
     data: bytes
-    index: RaftIndex  # type: ignore[assignment]  # hides tuple.index, which nobody calls on an entry
+    index: RaftIndex  # type: ignore[assignment]  # hides tuple.index, which is never called on an entry
     term: RaftTerm
 
     @property
@@ -41,4 +41,4 @@ VOTERS: Final = bytes([EntryKind.VOTERS])
 
 FIRST_INDEX: Final = RaftIndex(1)
 FIRST_ENTRY: Final = LogEntry(NO_OP, FIRST_INDEX, RaftTerm(0))
-"""Every log begins with it; it counts as committed and applied (PySyncObj's convention)."""
+"""The first entry of every log; counts as committed and applied (PySyncObj's convention)."""

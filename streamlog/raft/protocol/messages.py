@@ -1,7 +1,7 @@
-"""What nodes of the quorum tell one another. Values; wire.py gives their bytes.
+"""The messages between voters. Values; wire.py has their bytes.
 
-Every message but the voters' carries a term. `round` numbers the leader's messages: a reply returns it, so the leader
-knows what has been heard since when, and a reply to an old message is told from one to a new.
+Every message except VotersNotice carries a term. `round` numbers the leader's messages: a reply returns it, so the
+leader can match replies to messages.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class PeerHello(Struct, frozen=True, kw_only=True):
 
 
 class PreVoteRequest(Struct, frozen=True, kw_only=True):
-    """Would you vote for me? Changes nothing at either side (thesis, 9.6)."""
+    """Would the receiver grant a vote? Changes no state at either side (thesis, 9.6)."""
 
-    term: RaftTerm  # the one that the sender would campaign in: its own + 1
+    term: RaftTerm  # the one the sender would campaign in: its own + 1
     last_index: RaftIndex
     last_term: RaftTerm
-    named: bool = False  # the voters that the sender goes by name its directory
+    named: bool = False  # the sender's voter set names its directory
 
 
 class PreVoteReply(Struct, frozen=True, kw_only=True):
@@ -56,19 +56,19 @@ class AppendRequest(Struct, frozen=True, kw_only=True):
     commit_index: RaftIndex
     prev_index: RaftIndex  # entries[0].index - 1
     prev_term: RaftTerm
-    next_within_ms: int = 0  # the leader will be heard again after so long at most; 0: its usual heartbeat
+    next_within_ms: int = 0  # the leader sends its next message within this time; 0: its usual heartbeat
     entries: tuple[LogEntry, ...] = ()  # consecutive; none: a heartbeat
 
 
 class AppendReply(Struct, frozen=True, kw_only=True):
     term: RaftTerm
     round: int
-    matched: bool  # True: the follower holds durably what the leader has below next_index. False: next_index is a hint
+    matched: bool  # True: the follower durably holds the leader's entries below next_index. False: next_index is a hint
     next_index: RaftIndex
 
 
 class SnapshotRequest(Struct, frozen=True, kw_only=True):
-    """One piece of the snapshot file; they come in order, the next one after the reply."""
+    """One chunk of the snapshot file; the next one follows the reply."""
 
     term: RaftTerm
     round: int
@@ -83,20 +83,20 @@ class SnapshotReply(Struct, frozen=True, kw_only=True):
     term: RaftTerm
     round: int
     last_index: RaftIndex
-    offset: int  # wanted next
+    offset: int  # of the next chunk to send
     installed: bool  # the state is at last_index or beyond
 
 
 class TimeoutNow(Struct, frozen=True, kw_only=True):
-    """Campaign at once: the leader hands over (thesis, 3.10)."""
+    """Campaign at once: the leader transfers its leadership (thesis, 3.10)."""
 
     term: RaftTerm
 
 
 class VotersNotice(Struct, frozen=True, kw_only=True):
-    """The voters that the sender goes by. Moves no term and no log: see Membership.may_lead."""
+    """The sender's voters in effect. Changes no term and no log: see VoterSetHistory.may_lead."""
 
-    index: RaftIndex  # where they were set; 0: the settings
+    index: RaftIndex  # of the entry that set them; 0: the settings
     voters: VoterSet
 
 

@@ -1,4 +1,4 @@
-"""What passes between a voter and an observer. Values; wire.py gives their bytes."""
+"""The messages between a voter and an observer. Values; wire.py has their bytes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ObservedCommands(Struct, frozen=True, kw_only=True):
 
     commands: tuple[tuple[RaftIndex, bytes], ...]
     applied_index: RaftIndex  # at least the last command's: other kinds of entries move it too
-    quorum_silence_ms: int | None = None  # since the voter heard from the quorum; None: an older release sent it
+    quorum_silence_ms: int | None = None  # since the voter's last message from the leader; None: from an older release
 
 
 # What an observer is sent; the voters: those in effect, first of all and whenever they have changed.

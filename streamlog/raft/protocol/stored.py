@@ -1,4 +1,4 @@
-"""Values that stand in the quorum's files besides entries. wire.py gives their bytes."""
+"""The values in the quorum's files besides entries. wire.py has their bytes."""
 
 from __future__ import annotations
 

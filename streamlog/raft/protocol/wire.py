@@ -187,7 +187,7 @@ def _decode_append_request(x: pb.AppendRequest) -> m.Message:
     before = x.prev_term
     for place, entry in enumerate(entries, x.prev_index + 1):
         if entry.index != place or not entry.data or not before <= entry.term <= x.term:
-            raise CorruptMessageError(f"append: entry {entry.index} of term {entry.term} at the place of {place}")
+            raise CorruptMessageError(f"append: entry {entry.index} of term {entry.term} where {place} is expected")
         before = entry.term
         _check_entry(entry)
     if x.prev_term > x.term:

@@ -1,4 +1,4 @@
-"""Small files that are written whole: the old content or the new, never a mixture, and never taken for what it is not.
+"""Small files that are replaced atomically and checked by magic number, version, length and CRC.
 
 magic (4 bytes) | format version (u16) | payload length (u32) | CRC-32 of the payload (u32) | payload
 """
@@ -43,7 +43,7 @@ def read_framed(fs: FileSystem, path: str, magic: bytes, *, remedy: str) -> byte
     finally:
         file.close()
     if len(data) < _HEADER.size:
-        raise DamagedFileError(path, len(data), f"{len(data)} bytes, shorter than its header", remedy)
+        raise DamagedFileError(path, len(data), f"has {len(data)} bytes, fewer than its header", remedy)
     found, version, length, crc = _HEADER.unpack_from(data)
     if found != magic:
         raise DamagedFileError(path, 0, f"begins with {found!r} instead of {magic!r}", remedy)

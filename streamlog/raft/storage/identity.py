@@ -1,8 +1,8 @@
-"""Whose directory this is, and that it once had state.
+"""The owner of the directory, and the fact that it once had state.
 
-The identity is written once, after the first journal and before the first vote. From then on a journal must be there:
-a node whose journal is gone has forgotten its votes and what it acknowledged, and must not take part under the name
-that the others count on. The directory's id travels in every Hello, so that they notice when all of it is gone.
+The identity is written once, after the first journal and before the first vote. From then on a journal must exist: a
+node without its journal has lost its votes and acknowledged entries, and must not take part as the same voter. The
+directory's id is in every Hello, so the others notice when the whole directory was lost.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def read_identity(fs: FileSystem, path: str, *, remedy: str) -> QuorumIdentity:
 
 
 def check_owner(identity: QuorumIdentity, path: str, *, cluster_id: str, node_id: BrokerId) -> None:
-    """InconsistentClusterError when the directory is another node's or another cluster's."""
+    """InconsistentClusterError if the directory belongs to another node or cluster."""
     for what, found, own in (
         ("node", identity.node_id, node_id),
         ("cluster", identity.cluster_id, cluster_id),
     ):
         if found != own:
-            raise InconsistentClusterError(f"{path}: belongs to {what} {found}, this is {what} {own}", path=path)
+            raise InconsistentClusterError(f"{path}: belongs to {what} {found}, but this is {what} {own}", path=path)

@@ -1,15 +1,14 @@
 """The journal: the replicated log with term and vote, in memory, and as a write-ahead log in one file.
 
-Everything that changes is a record at the end of the file (journal_format.py): an entry, the term and vote, a cut of
-the log's tail, a new beginning, a voter met for the first time. A change is seen at once by readers here, reaches the
-page cache at `flush` and stable storage at the end of a `sync` that began after it. Changes are counted: `written` is
-the number of the latest, `durable` that of the latest on stable storage. Whoever promises something to another node
-waits until `durable` has reached the `written` of then. A sync that fails ends the node (StorageError); it is never
-tried again.
+Every change is a record at the end of the file (journal_format.py): an entry, the term and vote, a truncation of the
+log, a reset, a voter's directory. A change is visible to readers at once, reaches the page cache at `flush` and stable
+storage at the end of a `sync` that started after it. Changes are counted: `written` is the number of the latest,
+`durable` that of the latest on stable storage. A message that depends on the state waits until `durable` has reached
+the `written` of its time. A failed sync stops the node (StorageError) and is never retried.
 
-`compact` moves the base of the log: it writes the rest into a new file and renames it over the old one. It runs between
-two syncs, in the task that makes them: what has been promised is in the new file before the rename, and nothing is
-promised until the directory is synced.
+`compact` moves the base of the log: it writes the rest to a new file and renames it over the old one. It runs between
+two syncs, in the same task: everything acknowledged is in the new file before the rename, and nothing is acknowledged
+until the directory is synced.
 """
 
 from __future__ import annotations
@@ -32,10 +31,7 @@ _NO_VOTE: Final = -1
 
 
 class Journal(MemoryLog):
-    """The log, with all that is done to it written down.
-
-    One owner, one event loop; `sync` and `compact` are called by one task, one at a time.
-    """
+    """One owner, one event loop; `sync` and `compact` are called by one task, one at a time."""
 
     def __init__(self, fs: FileSystem, path: str, directory_id: DirectoryId, file: File) -> None:
         """Use `create` or `open`."""
@@ -44,15 +40,15 @@ class Journal(MemoryLog):
         self._path = path
         self._directory_id = directory_id
         self._file = file
-        self._end = 0  # of the file, with what is not flushed yet
+        self._end = 0  # of the file, including what is not flushed yet
         self._flushed = 0  # <= _end; what the page cache has
         self._durable_end = 0  # <= _flushed
         self._buffer: list[bytes] = []  # records of [_flushed, _end)
         self._since: list[tuple[RecordKind, bytes]] | None = None  # changes during a compaction, for the new file
-        self._sealed = True  # the last record tells that all before it is durable
+        self._sealed = True  # the last record states that everything before it is durable
         self.term = RaftTerm(0)
         self.vote: BrokerId | None = None
-        self.peers: dict[BrokerId, DirectoryId] = {}  # what voters showed when they were first met (membership)
+        self.peers: dict[BrokerId, DirectoryId] = {}  # the directories voters showed first (voter_set_history)
         self.written = 0
         self.durable = 0  # <= written
 
@@ -60,7 +56,7 @@ class Journal(MemoryLog):
 
     @classmethod
     async def create(cls, fs: FileSystem, path: str, directory_id: DirectoryId) -> Journal:
-        """A new one with FIRST_ENTRY, durable with its name when this returns. Replaces what is there."""
+        """A new journal with FIRST_ENTRY, durable with its name when this returns. Replaces an existing file."""
         file = fs.open(path, create=True)
         file.truncate(0)
         journal = cls(fs, path, directory_id, file)
@@ -71,13 +67,13 @@ class Journal(MemoryLog):
 
     @classmethod
     async def open(cls, fs: FileSystem, path: str, directory_id: DirectoryId | None, *, remedy: str) -> Journal:
-        """Read it, and make durable what was found, without a torn tail.
+        """Read the journal, drop a torn tail, and make the rest durable.
 
-        The life before may have ended in a failed sync: then the page cache shows what the disk does not have, and the
-        next sync says OK. So a journal that is not sealed is written anew, and of one that is sealed the seal: all
-        before it is durable, but the sync that failed may have been its own.
+        The previous run may have ended in a failed sync: then the page cache has data that the disk does not have, and
+        the next sync succeeds nevertheless. So an unsealed journal is rewritten, and of a sealed one the seal:
+        everything before it is durable, but the failed sync may have been its own.
 
-        `directory_id` None: whatever the file says. DamagedFileError with `remedy`, UnsupportedVersionError.
+        `directory_id` None: accept any. DamagedFileError with `remedy`, UnsupportedVersionError.
         """
         file = fs.open(path)
         data = await file.read(file.size(), 0)
@@ -92,7 +88,7 @@ class Journal(MemoryLog):
             seal = records[-1].position
             file.pwritev((data[seal:],), seal)
             await file.sync()
-            await fs.sync_dir(_directory_of(path))  # a compaction may have died between its rename and this
+            await fs.sync_dir(_directory_of(path))  # a crash may have preceded a compaction's own
         else:
             await journal._rewrite(journal.base.index)
         return journal
@@ -102,7 +98,7 @@ class Journal(MemoryLog):
         self._put(RecordKind.BASE, fmt.BASE_PAYLOAD.pack(self.base.index, self.base.term))
 
     def _replay(self, record: fmt.JournalRecord, remedy: str) -> None:
-        """Take one record of the file into memory. It checks, but may still say what cannot be."""
+        """Apply one record of the file to memory. Its CRC is valid, but its content may still be impossible."""
         try:
             self._take(record)
         except (ValueError, InvariantError) as error:
@@ -146,8 +142,8 @@ class Journal(MemoryLog):
         return self._end
 
     @property
-    def is_virgin(self) -> bool:
-        """Never voted, never had an entry: nobody has been promised anything."""
+    def is_unused(self) -> bool:
+        """Never voted, never had an entry."""
         return self.term == 0 and len(self._entries) == 1 and self.base == FIRST_ENTRY
 
     @property
@@ -155,7 +151,7 @@ class Journal(MemoryLog):
         """The last entry on stable storage."""
         return self.index_at_number(self.durable)
 
-    # Changing it. Seen at once; durable after a sync.
+    # Changes. Visible at once; durable after a sync.
 
     def append(self, entry: LogEntry) -> None:
         """InvariantError unless it is the next one, of no older term."""
@@ -163,12 +159,12 @@ class Journal(MemoryLog):
         self._put(RecordKind.ENTRY, fmt.ENTRY_PAYLOAD.pack(entry.index, entry.term) + entry.data)
 
     def truncate(self, first: RaftIndex) -> None:
-        """Drop `first` and all behind it; `first` must be in (base, last]."""
+        """Drop `first` and everything behind it; `first` must be in (base, last]."""
         self._cut_tail(first)
         self._put(RecordKind.TRUNCATE, fmt.TRUNCATE_PAYLOAD.pack(first))
 
     def reset(self, index: RaftIndex, term: RaftTerm) -> None:
-        """Begin anew behind a snapshot whose last entry this is."""
+        """Restart the log behind a snapshot with this last entry."""
         self._begin_behind(index, term)
         self._put(RecordKind.BASE, fmt.BASE_PAYLOAD.pack(index, term))
 
@@ -181,7 +177,7 @@ class Journal(MemoryLog):
         self._put(RecordKind.STATE, self._state_payload())
 
     def note_peer(self, peer: BrokerId, directory_id: DirectoryId) -> None:
-        """Remember what it shows. Once for each."""
+        """Record the directory that a voter shows. Once per voter."""
         self.peers[peer] = directory_id
         self._put(RecordKind.PEER, fmt.PEER_PAYLOAD.pack(peer, directory_id))
 
@@ -190,11 +186,11 @@ class Journal(MemoryLog):
 
     @property
     def is_sealed(self) -> bool:
-        """Its last record tells that all before it is durable."""
+        """Its last record states that everything before it is durable."""
         return self._sealed
 
     def seal(self) -> bool:
-        """Write down that all before is durable, if it is and nothing says so yet. True when there is a sync to do."""
+        """Record that everything before is durable, if it is and no record states it yet. True: a sync is needed."""
         if self._sealed or self.durable < self.written:
             return False
         self._put(RecordKind.SEAL, b"")
@@ -210,10 +206,10 @@ class Journal(MemoryLog):
         if self._since is not None:
             self._since.append((kind, payload))
 
-    # Making it durable.
+    # Durability.
 
     def flush(self) -> None:
-        """Hand what was changed to the page cache. StorageError."""
+        """Write the changes to the page cache. StorageError."""
         if not self._buffer:
             return
         data, self._buffer = b"".join(self._buffer), []
@@ -224,7 +220,7 @@ class Journal(MemoryLog):
         self._flushed += len(data)
 
     async def sync(self) -> None:
-        """Make durable what was changed before the call. StorageError is final."""
+        """Make all changes before the call durable. StorageError stops the node."""
         self.flush()
         written, end = self.written, self._end
         try:
@@ -234,9 +230,9 @@ class Journal(MemoryLog):
         self.durable, self._durable_end = written, end
 
     async def compact(self, base_index: RaftIndex) -> None:
-        """Give up the entries below `base_index`, which becomes the base; a snapshot must cover it, durably.
+        """Drop the entries below `base_index`, which becomes the base; a durable snapshot must cover it.
 
-        Nothing to do when the base is there already. StorageError is final.
+        Does nothing if the base is there already. StorageError stops the node.
         """
         if base_index <= self.base.index:
             return
@@ -259,7 +255,7 @@ class Journal(MemoryLog):
         self.durable = max(self.durable, written)
 
     def _image(self, base_index: RaftIndex) -> bytes:
-        """The new file: the state of now, from the new base on."""
+        """The content of the new file: the current state, from the new base on."""
         base = self.entry(base_index)
         records = [
             (RecordKind.FILE, fmt.FILE_PAYLOAD.pack(FORMAT_VERSION, self._directory_id)),
@@ -274,10 +270,10 @@ class Journal(MemoryLog):
         return _encode_all(records, 0, 0)
 
     def _switch(self, file: File, synced: int, base_index: RaftIndex) -> None:
-        """Bring the new file up to now and put it in the place of the old one.
+        """Add the changes made meanwhile to the new file, and rename it over the old one.
 
-        What is added here is not synced. None of it has been promised: promises are made after syncs, and none ended
-        since the image was made.
+        The added changes are not synced. None of them has been acknowledged, since no sync has ended since the image
+        was made.
         """
         changes, self._since = self._since or [], None
         added = _encode_all(changes, synced, synced)
@@ -309,9 +305,9 @@ def _encode_all(records: Sequence[tuple[RecordKind, bytes]], position: int, dura
 def _check_beginning(
     records: Sequence[fmt.JournalRecord], path: str, directory_id: DirectoryId | None, remedy: str
 ) -> DirectoryId:
-    """The directory that the file belongs to. It has at least its first two records: they were synced at creation."""
+    """The directory the file belongs to. The file has at least its first two records: they were synced at creation."""
     if [record.kind for record in records[:2]] != [RecordKind.FILE, RecordKind.BASE]:
-        raise DamagedFileError(path, 0, "does not begin as a journal does", remedy)
+        raise DamagedFileError(path, 0, "does not begin with the record of a journal file", remedy)
     version, found = _unpack(fmt.FILE_PAYLOAD, records[0].payload)
     if version != FORMAT_VERSION:
         raise UnsupportedVersionError(f"{path}: format version {version}; this release reads {FORMAT_VERSION}")

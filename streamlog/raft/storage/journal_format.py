@@ -1,21 +1,21 @@
-"""The journal's bytes: records one behind the other, and how to tell a torn tail from damage.
+"""The journal's bytes: consecutive records, and how a torn tail is distinguished from damage.
 
     record   magic (u8, 0x5A) | kind (u8) | zero (u16) | payload length (u32) | position (u64) | durable (u64)
              | CRC-32 of the payload (u32) | CRC-32 of the header before it (u32) | payload | trailer (u8, 0xA5)
 
-The header has a CRC of its own, so that a length is believed or not. `position` is the record's own place in the file.
-`durable` is the position up to which the file was on stable storage when the record was written.
+The header has its own CRC, which validates the length. `position` is the record's own position in the file. `durable`
+is the position up to which the file was on stable storage when the record was written.
 
-The file is only appended to, so after a power cut everything up to the last sync is there, and behind it any subset of
-512-byte sectors: a sector that did not make it is zeros, or lies beyond the end of the file. Nothing behind the last
-sync was promised to anybody. A record that does not check is therefore
+The file is only appended to, so after a power cut everything up to the last sync is present, and behind it any subset
+of 512-byte sectors: a lost sector is zeros, or beyond the end of the file. Nothing behind the last sync was
+acknowledged. A record with an invalid CRC is therefore
 
-- *a torn tail*, if a part of it that lies in one sector is missing (zeros, or beyond the end), and no later record says
-  that the file had been durable beyond it: it and all behind it are cut off;
-- *damage* otherwise: nothing is cut, and the node does not start.
+- *a torn tail*, if a part of it within one sector is missing (zeros, or beyond the end), and no later record states
+  that the file was durable beyond it: it and everything behind it are truncated;
+- *damage* otherwise: nothing is truncated, and the node does not start.
 
-Magic and trailer are not zero, so that a whole record has no part that is all zeros, unless a command has a sector of
-zeros in it.
+Magic and trailer are not zero, so no part of a complete record is all zeros, unless a command contains a sector of
+zeros.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from streamlog.errors import DamagedFileError
 MAGIC: Final = 0x5A
 TRAILER: Final = b"\xa5"
 SECTOR_BYTES: Final = 512
-"""What a device writes whole or not at all."""
+"""What a device writes atomically."""
 PAYLOAD_BYTES_MAX: Final = 64 << 20
 """A length above this is damage; the largest command is far below it."""
 
@@ -45,12 +45,12 @@ OVERHEAD_BYTES: Final = HEADER_BYTES + len(TRAILER)
 
 class RecordKind(enum.IntEnum):
     FILE = 1  # the first record: format version (u16), directory id (16 bytes)
-    BASE = 2  # index (u64), term (u64): the log begins anew behind this entry; all entries before the record are void
+    BASE = 2  # index (u64), term (u64): the log restarts behind this entry; all entries before the record are void
     ENTRY = 3  # index (u64), term (u64), data: the next entry
     STATE = 4  # term (u64), vote (i64, -1: none)
-    TRUNCATE = 5  # index (u64): this entry and all behind it are void
-    SEAL = 6  # nothing: written when the journal falls quiet, for the sake of its `durable`
-    PEER = 7  # node id (u32), directory id (16 bytes): what a voter showed when it was first met
+    TRUNCATE = 5  # index (u64): this entry and everything behind it are void
+    SEAL = 6  # no payload: written when the journal is idle, for its `durable`
+    PEER = 7  # node id (u32), directory id (16 bytes): the directory that a voter showed first
 
 
 FILE_PAYLOAD: Final = struct.Struct("<H16s")
@@ -78,9 +78,9 @@ def encode(kind: RecordKind, position: int, durable: int, payload: bytes) -> byt
 
 
 def scan(data: bytes, path: str, remedy: str) -> tuple[list[JournalRecord], int]:
-    """The records of a journal's bytes, and where they end: short of `len(data)` by a torn tail.
+    """The records of a journal's bytes, and where they end: before `len(data)` if there is a torn tail.
 
-    DamagedFileError where a record does not check and is not provably part of a torn tail.
+    DamagedFileError if a record is invalid and not provably part of a torn tail.
     """
     records = []
     position = 0
@@ -97,7 +97,7 @@ def scan(data: bytes, path: str, remedy: str) -> tuple[list[JournalRecord], int]
 
 
 def _header(data: bytes, position: int) -> tuple[int, int, int, int] | None:
-    """(kind, payload length, durable, CRC of the payload) of the whole header at `position`, if it checks."""
+    """(kind, payload length, durable, CRC of the payload) of the complete header at `position`, if it is valid."""
     magic, kind, zero, length, own, durable, payload_crc = _FIELDS.unpack_from(data, position)
     (crc,) = _CRC.unpack_from(data, position + _FIELDS.size)
     if magic != MAGIC or zero or own != position or durable > position or length > PAYLOAD_BYTES_MAX:
@@ -108,7 +108,7 @@ def _header(data: bytes, position: int) -> tuple[int, int, int, int] | None:
 
 
 def _read(data: bytes, position: int) -> JournalRecord | None:
-    """The record at `position` if it checks."""
+    """The record at `position` if it is valid."""
     header = _header(data, position) if position + HEADER_BYTES <= len(data) else None
     if header is None:
         return None
@@ -121,17 +121,17 @@ def _read(data: bytes, position: int) -> JournalRecord | None:
 
 
 def _why_not_torn(data: bytes, position: int) -> str | None:
-    """Why the bad record at `position` is damage; None when it is a torn tail."""
+    """Why the invalid record at `position` is damage; None if it is a torn tail."""
     for later in _later_records(data, position + 1):
         if later.durable > position:
-            return f"the record does not check, and had been synced: the record at {later.position} tells so"
+            return f"the record is corrupt, but it was synced according to the record at {later.position}"
     if _has_hole(data, position):
         return None
-    return "the record does not check, and no part of it is missing as after a power cut"
+    return "the record is corrupt, and no sector of it is missing as after a power cut"
 
 
 def _later_records(data: bytes, position: int) -> Iterator[JournalRecord]:
-    """Records that check, wherever they begin: the chain of lengths is broken."""
+    """Valid records at any position, since the chain of lengths is broken."""
     position = data.find(MAGIC, position)
     while position >= 0:
         record = _read(data, position)
@@ -152,7 +152,7 @@ def _has_hole(data: bytes, position: int) -> bool:
 
 
 def _is_cut_header(present: bytes, position: int) -> bool:
-    """Whether these last bytes of a file are the begin of a header: magic and, as far as it goes, the position."""
+    """Whether these last bytes of a file are the start of a header: magic and, as far as present, the position."""
     expected = _FIELDS.pack(MAGIC, 0, 0, 0, position, 0, 0)
     place = slice(8, 16)
     own = present[place]

@@ -1,8 +1,8 @@
 """The replicated log in memory: consecutive entries behind a base, and which of them are durable.
 
 The base is an entry that is committed, applied and covered by the snapshot (or FIRST_ENTRY), kept for its index and
-term. Each entry bears the number of the change that brought it (journal.py): the numbers rise along the log, also where
-its tail was cut and written anew, so that one number tells what is durable.
+term. Each entry has the number of the change that added it (journal.py): the numbers rise along the log, also after a
+truncation, so one number says which entries are durable.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from streamlog.raft.protocol.entries import FIRST_ENTRY, NO_OP, LogEntry
 
 
 class MemoryLog:
-    """Read by everybody in the core, changed by the journal alone."""
+    """Read by all parts of the core, changed by the journal only."""
 
     def __init__(self) -> None:
         # Three lists of equal length; [0] is the base. Indexes are consecutive, terms and numbers never fall.
         self._entries: list[LogEntry] = [FIRST_ENTRY]
-        self._numbers: list[int] = [0]  # of the change that brought the entry; the base counts as durable
+        self._numbers: list[int] = [0]  # of the change that added the entry; the base counts as durable
         self._sizes: list[int] = [0]  # bytes of data up to and with the entry, from an arbitrary start
 
     @property
@@ -36,11 +36,11 @@ class MemoryLog:
         return len(self._entries)
 
     def at(self, place: int) -> LogEntry:
-        """By place from the base, negative ones from the end: what PySyncObj asks for."""
+        """By position from the base, negative ones from the end, as PySyncObj uses it."""
         return self._entries[place]
 
     def between(self, begin: int, end: int) -> list[LogEntry]:
-        """By places, half-open."""
+        """By positions, half-open."""
         return self._entries[begin:end]
 
     def term_at(self, index: int) -> RaftTerm | None:
@@ -73,11 +73,11 @@ class MemoryLog:
         return self._entries[min(place, len(self._entries) - 1)].index
 
     def number_at(self, index: int) -> int:
-        """Of the change that brought the entry at `index`, which must be in [base, last]; 0 for the base."""
+        """Of the change that added the entry at `index`, which must be in [base, last]; 0 for the base."""
         return self._numbers[index - self.base.index]
 
     def index_at_number(self, number: int) -> RaftIndex:
-        """The last entry that was brought by a change up to `number`."""
+        """The last entry added by a change up to `number`."""
         return self._entries[bisect_right(self._numbers, number) - 1].index
 
     # Changes.
@@ -94,10 +94,10 @@ class MemoryLog:
         self._sizes.append(self._sizes[-1] + len(entry.data))
 
     def _cut_tail(self, first: RaftIndex) -> None:
-        """Drop `first`, which must be in (base, last], and all behind it."""
+        """Drop `first`, which must be in (base, last], and everything behind it."""
         place = first - self.base.index
         if not 0 < place < len(self._entries):
-            raise InvariantError(f"cut at {first} of a log of [{self.base.index}, {self.last.index}]")
+            raise InvariantError(f"truncation at {first} of a log of [{self.base.index}, {self.last.index}]")
         self._drop(slice(place, None))
 
     def _cut_head(self, base_index: RaftIndex) -> None:
@@ -105,14 +105,14 @@ class MemoryLog:
         self._drop(slice(0, base_index - self.base.index))
         self._entries[0] = as_base(self.base.index, self.base.term)
 
-    def _drop(self, doomed: slice) -> None:
-        del self._entries[doomed], self._numbers[doomed], self._sizes[doomed]
+    def _drop(self, dropped: slice) -> None:
+        del self._entries[dropped], self._numbers[dropped], self._sizes[dropped]
 
     def _begin_behind(self, index: RaftIndex, term: RaftTerm) -> None:
-        """Nothing but a base."""
+        """Keep only a base."""
         self._entries, self._numbers, self._sizes = [as_base(index, term)], [0], [0]
 
 
 def as_base(index: RaftIndex, term: RaftTerm) -> LogEntry:
-    """Its data are in the snapshot, and never looked at again."""
+    """Without its data, which are in the snapshot and never read again."""
     return LogEntry(NO_OP, index, term)

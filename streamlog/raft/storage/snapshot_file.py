@@ -3,8 +3,8 @@
     file    magic (4 bytes, "SLQS") | format version (u16) | block ...
     block   kind (u8) | data length (u32) | CRC-32 of kind, length and data (u32) | data
 
-First one HEAD, then SESSIONS and MACHINE blocks, last one END, which counts the blocks before it: a file that is cut
-off has none. The same bytes go from a leader to a follower, which checks them as it would its own.
+One HEAD, then SESSIONS and MACHINE blocks, then one END with the number of blocks before it: a truncated file has none.
+A leader sends the same bytes to a follower, which validates them like its own.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SnapshotContent(Struct, frozen=True, kw_only=True):
 
 
 def encode(head: SnapshotHead, sessions: Sequence[Session], machine: Iterable[bytes]) -> list[bytes]:
-    """The file's bytes, in pieces. Pure: for a worker."""
+    """The file's bytes, in pieces. Pure; runs in a worker."""
     pieces = [_FILE.pack(MAGIC, FORMAT_VERSION), _block(BlockKind.HEAD, wire.encode_snapshot_head(head))]
     for begin in range(0, len(sessions), _SESSIONS_PER_BLOCK):
         some = sessions[begin : begin + _SESSIONS_PER_BLOCK]
@@ -58,7 +58,7 @@ def encode(head: SnapshotHead, sessions: Sequence[Session], machine: Iterable[by
 
 
 def _cut(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes in blocks of equal size, so that the file does not depend on how the machine cuts them."""
+    """The same bytes in blocks of equal size, so the file does not depend on the machine's piece boundaries."""
     waiting = bytearray()
     for piece in pieces:
         waiting += piece
@@ -75,7 +75,7 @@ def _block(kind: BlockKind, data: bytes) -> bytes:
 
 
 def decode(data: bytes, path: str, remedy: str) -> SnapshotContent:
-    """DamagedFileError with the position, UnsupportedVersionError. Pure: for a worker."""
+    """DamagedFileError with the position, UnsupportedVersionError. Pure; runs in a worker."""
     head: SnapshotHead | None = None
     sessions: list[Session] = []
     machine: list[bytes] = []
@@ -98,9 +98,9 @@ def decode(data: bytes, path: str, remedy: str) -> SnapshotContent:
 
 
 def _blocks(data: bytes, path: str, remedy: str) -> Iterator[tuple[int, int, bytes]]:
-    """(position, kind, data) of each block but the last, which is checked here."""
+    """(position, kind, data) of each block except the last, which is checked here."""
     if data[: len(MAGIC)] != MAGIC or len(data) < _FILE.size:
-        raise DamagedFileError(path, 0, "does not begin as a snapshot does", remedy)
+        raise DamagedFileError(path, 0, "does not begin with the magic of a snapshot", remedy)
     (_, version) = _FILE.unpack_from(data)
     if version != FORMAT_VERSION:
         raise UnsupportedVersionError(f"{path}: format version {version}; this release reads {FORMAT_VERSION}")
@@ -110,9 +110,9 @@ def _blocks(data: bytes, path: str, remedy: str) -> Iterator[tuple[int, int, byt
         end = position + _BLOCK.size + _CRC.size + len(body)
         if kind == BlockKind.END:
             if body != _END.pack(count):
-                raise DamagedFileError(path, position, f"{count} blocks are not what its end tells", remedy)
+                raise DamagedFileError(path, position, f"has {count} blocks, but its END counts another number", remedy)
             if end != len(data):
-                raise DamagedFileError(path, end, f"{len(data) - end} bytes behind its end", remedy)
+                raise DamagedFileError(path, end, f"has {len(data) - end} bytes behind its END", remedy)
             return
         yield position, kind, body
         position, count = end, count + 1
@@ -121,11 +121,11 @@ def _blocks(data: bytes, path: str, remedy: str) -> Iterator[tuple[int, int, byt
 def _block_at(data: bytes, position: int, path: str, remedy: str) -> tuple[int, bytes]:
     body = position + _BLOCK.size + _CRC.size
     if body > len(data):
-        raise DamagedFileError(path, position, "is cut off", remedy)
+        raise DamagedFileError(path, position, "is truncated", remedy)
     kind, length = _BLOCK.unpack_from(data, position)
     (crc,) = _CRC.unpack_from(data, position + _BLOCK.size)
     if body + length > len(data):
-        raise DamagedFileError(path, position, f"is cut off in a block of {length} bytes", remedy)
+        raise DamagedFileError(path, position, f"is truncated in a block of {length} bytes", remedy)
     content = data[body : body + length]
     if zlib.crc32(content, zlib.crc32(data[position : position + _BLOCK.size])) != crc:
         raise DamagedFileError(path, position, "a block does not match its CRC", remedy)

@@ -1,11 +1,11 @@
-"""The snapshot on disk: one file, replaced whole, and the file that is being received.
+"""The snapshot on disk: one file, replaced atomically, and the file being received.
 
-    snapshot        the latest, durable with its name before anybody relies on it
+    snapshot        the latest, durable with its name before it is used
     snapshot.new    being written by this node
     snapshot.part   being received from the leader
 
-Both become `snapshot` by a rename, after they are synced and, the received one, checked. What is left of them at start
-is removed. A reader keeps the file that it has opened, also when another one takes its name.
+Both are renamed to `snapshot` after they are synced and, if received, checked. Leftovers are removed at start. A reader
+keeps the file it has opened, also when another one replaces it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SnapshotReader:
         self._closed = False
 
     def try_read(self, offset: int, size: int) -> bytes | None:
-        """The bytes from `offset` on; None when the device must be asked: a Fetch is noted then."""
+        """The bytes from `offset` on; None if they must be read from the device: a ChunkRead is queued then."""
         if self._fetched is not None and self._fetched[0] == offset:
             data, self._fetched = self._fetched[1], None
             return data
@@ -53,7 +53,7 @@ class SnapshotReader:
         return found
 
     async def fetch(self, offset: int, size: int) -> None:
-        """Called once for each Fetch."""
+        """Called once for each ChunkRead."""
         if not self._closed:
             self._fetched = (offset, await self._file.read(size, offset))
         self._fetching = False
@@ -61,14 +61,14 @@ class SnapshotReader:
             self._file.close()
 
     def close(self) -> None:
-        """A fetch that is noted or under way closes the file at its end."""
+        """A queued or running ChunkRead closes the file at its end."""
         self._closed = True
         if not self._fetching:
             self._file.close()
 
 
 class ChunkRead:
-    """A read that must wait for the device: run it off the turn."""
+    """A read that must wait for the device: run outside the turn."""
 
     def __init__(self, reader: SnapshotReader, offset: int, size: int) -> None:
         self._reader = reader
@@ -80,13 +80,13 @@ class ChunkRead:
 
 
 class _Receiving:
-    """A snapshot on its way in."""
+    """A snapshot being received."""
 
     def __init__(self, file: File, first: SnapshotRequest) -> None:
         self.file = file
         self.identity = (first.last_index, first.last_term, first.size)
         self.offset = 0  # wanted next
-        self.finishing = False  # its file is being read and renamed: nobody may touch it
+        self.finishing = False  # its file is being read and renamed: no chunk may be written
 
     @property
     def complete(self) -> bool:
@@ -94,7 +94,7 @@ class _Receiving:
 
 
 class SnapshotStore:
-    """Owned by the node; its methods that wait are called by one task. StorageError is final."""
+    """Owned by the node; its async methods are called by one task. StorageError stops the node."""
 
     def __init__(self, fs: FileSystem, workers: Workers, directory: str, *, remedy: str) -> None:
         self._fs = fs
@@ -105,7 +105,7 @@ class SnapshotStore:
         self._receiving: _Receiving | None = None
         self.head: SnapshotHead | None = None  # of the file on disk
         self._size = 0
-        self.fetches: list[ChunkRead] = []  # asked for by readers
+        self.fetches: list[ChunkRead] = []  # queued by readers
 
     @property
     def path(self) -> str:
@@ -114,14 +114,14 @@ class SnapshotStore:
     # The node's own.
 
     async def load(self) -> SnapshotContent | None:
-        """The snapshot of an earlier life, checked. DamagedFileError, UnsupportedVersionError."""
+        """The snapshot of the previous run, checked. DamagedFileError, UnsupportedVersionError."""
         for leftover in (self._path + _NEW, self._path + _PART):
             if self._fs.exists(leftover):
                 self._fs.unlink(leftover)
         if not self._fs.exists(self._path):
             return None
         content, self._size = await self._read(self._path)
-        await self._fs.sync_dir(self._directory)  # it may have been renamed just before the node died
+        await self._fs.sync_dir(self._directory)  # it may have been renamed just before a crash
         self.head = content.head
         return content
 
@@ -134,7 +134,7 @@ class SnapshotStore:
             for piece in pieces:
                 file.pwritev((piece,), size)
                 size += len(piece)
-                await asyncio.sleep(0)  # hundreds of megabytes into the page cache hold up the loop, one does not
+                await asyncio.sleep(0)  # writing hundreds of megabytes to the page cache at once blocks the loop
             await self._put_in_place(file, self._path + _NEW)
         except OSError as error:
             raise self._failed(error) from error
@@ -163,13 +163,13 @@ class SnapshotStore:
     def open_reader(self) -> SnapshotReader:
         """InvariantError when there is no snapshot: the log was compacted without one."""
         if self.head is None:
-            raise InvariantError(f"{self._path}: a snapshot is needed, and there is none")
+            raise InvariantError(f"{self._path}: a snapshot is needed, but there is none")
         return SnapshotReader(self._fs.open_readonly(self._path), self.head, self._size, self.fetches)
 
     # Receiving.
 
     def receive(self, chunk: SnapshotRequest) -> int | None:
-        """Take a chunk; the offset wanted next. Another snapshot than the one under way begins at 0.
+        """Store a chunk; the next offset. A snapshot other than the one being received starts at 0.
 
         None: not now, another one is being put in place.
         """
@@ -197,16 +197,16 @@ class SnapshotStore:
         return self._receiving
 
     def has_received(self) -> bool:
-        """A snapshot is complete, and waits for `finish_receiving`."""
+        """A complete snapshot waits for `finish_receiving`."""
         return self._receiving is not None and self._receiving.complete
 
     async def finish_receiving(
         self, decode: Callable[[SnapshotContent], Awaitable[Any]]
     ) -> tuple[SnapshotContent, Any] | None:
-        """Check what was received and put it in place, durably: the content, and what `decode` makes of it.
+        """Check the received snapshot and put it in place, durably: the content, and the result of `decode`.
 
-        None when it is not sound, or older than the one that is there. Either way the next one may come. What `decode`
-        raises is raised, and nothing is put in place: what cannot be used must not be found at the next start.
+        None if it is corrupt, or older than the current one. Either way the next one may be received. An exception of
+        `decode` is raised, and nothing is put in place: the next start must not find an unusable snapshot.
         """
         receiving = self._receiving
         assert receiving is not None

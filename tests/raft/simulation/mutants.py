@@ -197,7 +197,7 @@ def library_append() -> Any:
         log = self._raft.log
         if log.last.index > request.prev_index >= log.base.index:
             log.truncate(RaftIndex(request.prev_index + 1))
-            self._membership.truncated(RaftIndex(request.prev_index + 1))
+            self._voter_sets.truncated(RaftIndex(request.prev_index + 1))
         for entry in request.entries:
             if entry.index > log.last.index:
                 self._append(entry)
@@ -246,7 +246,7 @@ def commits_entries_of_older_terms() -> Any:
 
     def advance_commit(self: Replication) -> None:
         held = sorted(self._held_by_voters(), reverse=True)
-        index = held[self._membership.majority - 1]
+        index = held[self._voter_sets.majority - 1]
         if index > self._raft.commit_index:
             self._raft.commit_index = index
 
@@ -262,7 +262,7 @@ def snapshot_vouches_for_the_tail() -> Any:
             return
         if raft.log.last.index < head.last_index:
             raft.log.reset(head.last_index, head.last_term)
-            self._membership.reset(head.voters_index, head.voters)
+            self._voter_sets.reset(head.voters_index, head.voters)
         raft.last_applied = head.last_index
         raft.commit_index = max(raft.commit_index, head.last_index)
         self._applier.restore(head.last_index, content.sessions, picture)
@@ -291,8 +291,8 @@ def reads_before_the_own_entry() -> Any:
     """A new leader reads at a commit index that may be an old one."""
 
     def begin_round(self: Barriers) -> None:
-        if self._asked and not self._confirming:
-            self._confirming, self._asked = self._asked, []
+        if self._requested and not self._confirming:
+            self._confirming, self._requested = self._asked, []
             self._index = self._raft.commit_index
             self._round = self._replication.begin_round()
 
@@ -340,7 +340,7 @@ def changes_before_the_own_entry() -> Any:
     """Ongaro's correction of 2015 left out."""
 
     def may_append(self: voter_changes.VoterChanges) -> bool:
-        return self._membership.index <= self._raft.commit_index
+        return self._voter_sets.index <= self._raft.commit_index
 
     return patched(voter_changes.VoterChanges, "_may_append", may_append)
 
@@ -353,8 +353,8 @@ def voters_in_effect_when_committed() -> Any:
     def mutant(self: Applier, entry: LogEntry, caller: Caller | None) -> Any:
         raft = self._raft
         assert isinstance(raft, syncobj.HardenedSyncObj)
-        if entry.index > raft.membership.index:
-            appended(raft.membership, entry)
+        if entry.index > raft.voter_sets.index:
+            appended(raft.voter_sets, entry)
         return apply(self, entry, caller)
 
     @contextmanager

@@ -95,8 +95,8 @@ class Rules:
         """It leads: a majority of its voters has told it so, each from the directory that is meant."""
         core = member.core
         voted = self.truth.voters_of(member.node_id, core.term)
-        counted = [v for v in core.membership.voters if v.node_id in voted and self._is_directory_of(v)]
-        if len(counted) < core.membership.majority:
+        counted = [v for v in core.voter_sets.voters if v.node_id in voted and self._is_directory_of(v)]
+        if len(counted) < core.voter_sets.majority:
             self.truth.wrong(f"node {member.node_id} leads term {core.term} with the votes of {sorted(voted)}")
 
     def _is_directory_of(self, voter: Voter) -> bool:
@@ -123,7 +123,7 @@ class Rules:
         term = core.log.term_at(index)
         return any(
             sum(self._has_had(v, index, term) for v in voters) >= voters.majority
-            for _, voters in core.membership._history
+            for _, voters in core.voter_sets._history
         )
 
     def _has_had(self, voter: Voter, index: int, term: int | None) -> bool:
@@ -148,7 +148,7 @@ class Rules:
             self.truth.wrong(f"node {member.node_id} lets {runner.callers} callers wait, and does not lead")
         log = core.log.between(1, len(core.log))
         latest = next((e for e in reversed(log) if e.kind == EntryKind.VOTERS), None)
-        if latest is not None and core.membership.index != latest.index:
+        if latest is not None and core.voter_sets.index != latest.index:
             self.truth.wrong(f"node {member.node_id} does not go by the voters of entry {latest.index}")
 
     def _compare_sessions(self) -> None:

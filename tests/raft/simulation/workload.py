@@ -159,13 +159,13 @@ class Changer:
         """Three voters or more, no change of them under way, and each knows the others: a loss is noticed."""
         ids, core = {v.node_id for v in leader.raft.voters()}, leader.core
         members = [member.core for member in self._cluster.members() if member.node_id in ids]
-        settled = core.membership.index <= core.commit_index
+        settled = core.voter_sets.index <= core.commit_index
         return settled and len(members) == len(ids) >= 3 and all(ids <= self._known_to(member) for member in members)
 
     @staticmethod
     def _known_to(core: HardenedSyncObj) -> set[BrokerId]:
         """Voters whose disk this one would miss."""
-        named = {v.node_id for v in core.membership.voters if v.directory_id}
+        named = {v.node_id for v in core.voter_sets.voters if v.directory_id}
         return named | set(core.log.peers) | {core.me.id}
 
     async def until_replaced(self) -> None:
