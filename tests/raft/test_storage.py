@@ -162,7 +162,7 @@ def test_a_snapshot_older_than_the_journal() -> None:
     storage = start(machine)
     machine.run(storage.store.write(head_at(8), snapshot_file.encode(head_at(8), [], [])))
     storage.close()
-    assert "ends at entry 8, and the journal begins at 15" in str(refusal(machine))
+    assert "ends at entry 8, but the journal begins at 15" in str(refusal(machine))
 
 
 def test_what_was_being_written_is_removed() -> None:

@@ -292,7 +292,7 @@ def reads_before_the_own_entry() -> Any:
 
     def begin_round(self: Barriers) -> None:
         if self._requested and not self._confirming:
-            self._confirming, self._requested = self._asked, []
+            self._confirming, self._requested = self._requested, []
             self._index = self._raft.commit_index
             self._round = self._replication.begin_round()
 
