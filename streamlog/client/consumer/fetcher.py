@@ -200,9 +200,9 @@ class Fetcher:
             by_topic: dict[str, list[PartitionReader]] = {}
             for reader in self.readers.values():
                 known = self._metadata.partition_count(reader.partition.topic) is not None
-                asked = reader.asked_generation == reader.generation
-                if reader.error is None and not asked and (reader.start is not None or not known):
-                    reader.asked_generation = reader.generation
+                looked_up = reader.lookup_generation == reader.generation
+                if reader.error is None and not looked_up and (reader.start is not None or not known):
+                    reader.lookup_generation = reader.generation
                     by_topic.setdefault(reader.partition.topic, []).append(reader)
             for topic, readers in by_topic.items():
                 spawn(self._locate(topic, readers))
@@ -211,19 +211,19 @@ class Fetcher:
         """Find the positions of those that have none; start to read the others. Repeats until all are found. A reader
         that was sought meanwhile, as its generation shows, ignores the result.
         """
-        asked = {reader.partition: (reader, reader.generation) for reader in readers}
+        wanted = {reader.partition: (reader, reader.generation) for reader in readers}
 
         def current() -> list[PartitionReader]:
             return [
                 reader
-                for partition, (reader, generation) in asked.items()
+                for partition, (reader, generation) in wanted.items()
                 if reader.generation == generation and reader.error is None and self.readers.get(partition) is reader
             ]
 
         ends: dict[TopicPartition, OffsetAndTimestamp] = {}
 
         def on_found(partition: TopicPartition, found: OffsetAndTimestamp) -> None:
-            reader, generation = asked[partition]
+            reader, generation = wanted[partition]
             if reader.generation == generation and self.readers.get(partition) is reader:
                 reader.seek((ends[partition] if found.offset == NO_OFFSET else found).offset, None)
                 self.wake()

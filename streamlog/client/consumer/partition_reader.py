@@ -61,7 +61,7 @@ class PartitionReader:
         self.error: StreamlogError | None = None  # raised until it is sought, or assigned again
         self.retrying = False  # in spite of its error
         self.generation = 0  # counts seeks: results of requests made before a seek are ignored after it
-        self.asked_generation = -1  # as of the last lookup of its position
+        self.lookup_generation = -1  # as of the last lookup of its position
         self.correlation = 0  # of the fetch under way
         self.link: ReaderLink | None = None
         self.leader: Leader | None = None  # as of the last request

@@ -39,7 +39,7 @@ _LEAVE_S: Final = 5.0
 """After it the coordinator learns of the leave by the end of the stream, or by the session timeout."""
 _UNKNOWN_TOPIC_RETRY_S: Final = 1.0
 
-# An offset, with what is to be kept with it; or the offset alone.
+# An offset, with its metadata; or only the offset.
 ToCommit: TypeAlias = Mapping[Partition, OffsetAndMetadata | int]
 BeforeRevoke: TypeAlias = Callable[[Iterable[TopicPartition]], Coroutine[Any, Any, None]]
 
@@ -57,7 +57,7 @@ class ConsumerGroup:
         serving_epoch: int = 0,
     ) -> None:
         """`activity`: how often the user has polled, and whether a poll is waiting now. `before_revoke`: awaited before
-        partitions are given up, raises nothing; None: the automatic commit. `serving_epoch`: broker epoch of the node
+        partitions are revoked, raises nothing; None: the automatic commit. `serving_epoch`: broker epoch of the node
         that is the member on behalf of a client; 0: the consumer is.
         """
         config = reader.config
@@ -326,7 +326,7 @@ class ConsumerGroup:
         try:
             await self._rebalancing.settle()
         except BaseException:
-            reader.interrupted = True  # the next poll goes on with what was not done
+            reader.interrupted = True  # the next poll continues
             raise
         if self.membership.owned != owned:
             self._committed = {one: at for one, at in self._committed.items() if one in self.membership.owned}
