@@ -12,7 +12,7 @@ from streamlog.api.service import stream_handlers, unary_handlers
 from streamlog.cli.main import main
 from streamlog.ports import system
 from streamlog.ports.grpc_adapter.network import GrpcNetwork
-from tests.client.fake_cluster import FakeCluster
+from tests.client.fake_admin import FakeAdmin
 
 USAGE: Final = 2
 
@@ -29,7 +29,7 @@ class ServedCluster:
     """Between commands its state is the test's to change."""
 
     def __init__(self) -> None:
-        self.cluster = FakeCluster()
+        self.cluster = FakeAdmin()
         self.crashes: list[Exception] = []
         self.address = ""
         self._up = threading.Event()

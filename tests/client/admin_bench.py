@@ -14,7 +14,7 @@ from streamlog.sim import Process, SimLoop, SimWorkers, run
 from streamlog.sim.clock import SimClock
 from streamlog.sim.fabric import Fabric
 from streamlog.sim.network import SimNetwork
-from tests.client.fake_cluster import FakeCluster
+from tests.client.fake_admin import FakeAdmin
 
 NODES: Final = ("node1:9092", "node2:9092")
 TOTAL_S: Final = 20
@@ -30,7 +30,7 @@ class _Ports(Struct, frozen=True, kw_only=True):
 
 class Bench:
     def __init__(self, loop: SimLoop, seed: int) -> None:
-        self.cluster = FakeCluster()
+        self.cluster = FakeAdmin()
         self.clock = SimClock(loop)
         self.client = Process("client")
         self._fabric = Fabric(loop, random.Random(seed))

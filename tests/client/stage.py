@@ -48,3 +48,7 @@ def play(story: Story, *, seeds: int = 3, until_s: float = 400) -> None:
 
         order = Order.SHUFFLE if seed % 2 else Order.FIFO
         run(main, seed=seed, order=order, jitter_s=TIMER_JITTER_S, until_s=until_s)
+
+
+def lines(count: int) -> list[bytes]:
+    return [b"line %d" % number for number in range(count)]

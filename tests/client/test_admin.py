@@ -24,7 +24,7 @@ from streamlog.errors import (
 )
 from streamlog.model import Offset, PartitionId, TopicId, TopicPartition
 from tests.client.admin_bench import Bench, play
-from tests.client.fake_cluster import CLUSTER_ID, entry
+from tests.client.fake_admin import CLUSTER_ID, entry
 
 T0 = TopicPartition("t", PartitionId(0))
 T1 = TopicPartition("t", PartitionId(1))

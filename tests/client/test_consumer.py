@@ -23,8 +23,7 @@ from streamlog.records import BatchFields, EndTransactionMarker, encode_batch, e
 from tests.storage.batches import batch, poison
 
 from .fake_broker import FakeCluster, FakeLog
-from .stage import Stage, play
-from .test_producer import lines
+from .stage import Stage, lines, play
 
 
 def fill(cluster: FakeCluster, log: FakeLog, values: list[bytes], batch: int = 10) -> None:

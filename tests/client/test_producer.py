@@ -16,11 +16,7 @@ from streamlog.errors import (
     UnknownTopicOrPartitionError,
 )
 
-from .stage import Stage, play
-
-
-def lines(count: int) -> list[bytes]:
-    return [b"line %d" % number for number in range(count)]
+from .stage import Stage, lines, play
 
 
 def test_a_record_is_acknowledged_with_its_place() -> None:

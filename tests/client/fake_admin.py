@@ -1,6 +1,6 @@
-"""A cluster in memory behind the Admin and Cluster services: the controller's own decisions, without quorum and nodes.
+"""The Admin and Cluster services over a cluster in memory: the controller's real decisions, without quorum and nodes.
 
-What no decision makes (log directories, digests, the values of configs) is put there by the test.
+Tests set what no decision produces: log directories, digests, the values of configs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.metadata.rig import Rig
 CLUSTER_ID = "cluster-of-tests"
 
 
-class FakeCluster:
+class FakeAdmin:
     """Nodes 1, 2, 3 of it are up from the start."""
 
     def __init__(self) -> None:
