@@ -335,7 +335,7 @@ class Fetcher:
             self._on_out_of_range(reader, error)
         elif isinstance(error, DamagedFileError) and reader.batches:
             # The batches before the damage are intact: they are taken first, then the fetch is retried.
-            self._loop.call_later(self._backoff.delay_s(1), self._again, reader, reader.generation)
+            self._loop.call_later(self._backoff.delay_s(1), self._retry, reader, reader.generation)
         elif not error.retriable and error.details.get("retriable") is not True:
             self.fail(reader, error)
         elif isinstance(error, CorruptMessageError) and reader.failures >= _CORRUPT_READS_MAX:
@@ -343,12 +343,12 @@ class Fetcher:
         else:
             reader.failures += 1
             generation = reader.generation
-            self._loop.call_later(self._backoff.delay_s(reader.failures), self._again, reader, generation)
+            self._loop.call_later(self._backoff.delay_s(reader.failures), self._retry, reader, generation)
             if isinstance(error, NotLeaderError):
                 self._metadata.learn_leader(reader.partition, error)
             self._metadata.refresh()
 
-    def _again(self, reader: PartitionReader, generation: int) -> None:
+    def _retry(self, reader: PartitionReader, generation: int) -> None:
         if reader.generation == generation and reader.link is None:
             self._route(reader)
 
@@ -356,7 +356,7 @@ class Fetcher:
         if reader.batches:
             # What was fetched before is still valid: it is taken first, then the fetch is retried.
             reader.fetch_offset, reader.fetch_epoch = reader.batches[-1].next_offset, reader.fetch_epoch
-            self._loop.call_later(self._backoff.delay_s(1), self._again, reader, reader.generation)
+            self._loop.call_later(self._backoff.delay_s(1), self._retry, reader, reader.generation)
             return
         self._reset(reader, OffsetOutOfRangeError(error.message, **error.details))
 
