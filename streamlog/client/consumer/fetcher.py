@@ -230,13 +230,13 @@ class Fetcher:
                 self._route(reader)
 
         while current():
-            places = {reader.partition: reader.start for reader in current() if reader.start is not None}
-            timed = [partition for partition, place in places.items() if isinstance(place, AtTime)]
+            specs = {reader.partition: reader.start for reader in current() if reader.start is not None}
+            timed = [partition for partition, spec in specs.items() if isinstance(spec, AtTime)]
             try:
                 await self._metadata.look_up([topic], timeout_s=_LOCATE_S)
                 # The ends are looked up first: a record of that time that arrives between the two lookups is not lost.
                 ends |= await self._finder.find(dict.fromkeys(timed, Bound.LATEST), timeout_s=_LOCATE_S)
-                await self._finder.find(places, timeout_s=_LOCATE_S, on_found=on_found)
+                await self._finder.find(specs, timeout_s=_LOCATE_S, on_found=on_found)
             except StreamlogError as error:
                 if not error.retriable or isinstance(error, UnknownTopicOrPartitionError):
                     for reader in current():
