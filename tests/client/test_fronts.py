@@ -18,7 +18,7 @@ from streamlog.client import (
     Producer,
     RecordFuture,
 )
-from streamlog.errors import ClientClosedError, RequestTimedOutError, UnknownTopicOrPartitionError
+from streamlog.errors import ClientClosedError, InvalidConfigError, RequestTimedOutError, UnknownTopicOrPartitionError
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -46,6 +46,18 @@ async def test_asynchronous(streamlog_cluster: Any, codec: str) -> None:
         assert [found[place.partition, place.offset] for place in places] == lines(1000)
         ends = await consumer.end_offsets([("t", number) for number in range(3)])
         assert sum(ends.values()) == 6000
+
+
+def test_a_commit_without_a_group_in_a_loop(streamlog_cluster: Any) -> None:
+    servers = streamlog_cluster.bootstrap_servers
+    streamlog_cluster.create_topic("t")
+    with Producer(bootstrap_servers=servers) as producer:
+        producer.send_many("t", lines(10)).result(30)
+    with Consumer(bootstrap_servers=servers) as consumer:
+        consumer.assign_topics(["t"], start=EARLIEST)
+        next(iter(consumer))
+        with pytest.raises(InvalidConfigError, match=r"set group\.id"):
+            consumer.commit()
 
 
 def test_synchronous(streamlog_cluster: Any) -> None:
