@@ -1,20 +1,23 @@
 """What clients call: the services of streamlog.v1, over the node's parts.
 
-    Batches    clients that know leaders: record batches straight to and from the replica that leads
-    Records    clients that know nothing: any node serves every partition, by the Batches of whoever leads it
-    Admin      asked anywhere; decided by the active controller, or answered from the image, or by the nodes concerned
-    Cluster    release, features, limits
+    Batches        clients that know leaders: record batches directly to and from partition leaders
+    Records        clients without metadata: any node serves every partition, through the Batches of its leader
+    Groups         membership and offsets of consumer groups, at the group's coordinator
+    Transactions   ends of transactions, at the coordinator; any node forwards
+    Admin          any node; decided by the active controller, or served from the image, or by the nodes concerned
+    Cluster        release, features, limits
 
-A handler owns the state of its own call and nothing else, so nothing here is durable, and a call that ends, by
-whatever end, leaves nothing behind. What it reads of the cluster it reads from the metadata image as of that moment;
-what it reads of a partition it asks of the `LeaderReplica`, and finds out by its watchers that the leadership is over.
+A handler owns the state of its own call and nothing else: nothing here is durable, and nothing remains of a call,
+however it ends. Cluster state is read from the current metadata image; partition state from the `LeaderReplica`, whose
+watchers are notified when the leadership ends.
 
     request --api.service: bounds, protobuf--> handler --api.convert: every field--> values
             --> broker, controller, image --> values --api.convert--> response
 
-One error of a part of a request stands beside that part; one of the whole ends the call (streamlog.api.errors).
+An error of one part of a request is returned with that part; an error of the whole request ends the call
+(streamlog.api.errors).
 
-    records, batches, groups, transactions, admin    a package each: `service` has the methods, the rest by subject
-    common                                           what they share: bounds, paging, forwarding
-    all_services                                     all of them, made of the node's parts
+    records, batches, groups, transactions, admin    a package each: `service` lists the methods, the rest is by subject
+    common                                           shared: bounds, paging, forwarding
+    all_services                                     constructs all of them from the node's parts
 """

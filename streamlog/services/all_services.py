@@ -1,4 +1,4 @@
-"""All services of a node for clients, made of the node's parts."""
+"""Constructs all services of a node for clients."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ from streamlog.services.transactions.service import TransactionsService
 
 
 class NodeParts(Struct, frozen=True, kw_only=True):
-    """What a node gives to its services."""
+    """What a node passes to its services."""
 
     node_id: BrokerId
     release: str  # such as `0.1.0`
@@ -95,12 +95,12 @@ class NodeParts(Struct, frozen=True, kw_only=True):
     transactions: TransactionCoordinator
     local_markers: LocalMarkers
     internal_topics: InternalTopics
-    clock_skews: Callable[[], Mapping[BrokerId, int]] = dict  # how far nodes' clocks are ahead, in ms
+    clock_skews: Callable[[], Mapping[BrokerId, int]] = dict  # by how much nodes' clocks are ahead, in ms
     peers: Peers  # closed by the node, after its services
 
 
 def all_services(parts: NodeParts) -> list[Service]:
-    """For `Network.listen`, by way of streamlog.api.service."""
+    """For `Network.listen`, through streamlog.api.service."""
     node = parts.configs.node
     slots = CallSlots(node[MAX_CONCURRENT_CALLS])
     queued = QueuedBytes(node[QUEUED_MAX_REQUEST_BYTES])
@@ -131,7 +131,7 @@ def all_services(parts: NodeParts) -> list[Service]:
         Service(records_pb2.DESCRIPTOR.services_by_name["Records"], clock, bounded(records.methods(request_bytes_max))),
         Service(groups_pb2.DESCRIPTOR.services_by_name["Groups"], clock, bounded(groups.methods())),
         Service(transactions_pb2.DESCRIPTOR.services_by_name["Transactions"], clock, bounded(transactions.methods())),
-        # Not bounded: what clients have begun waits for these.
+        # Not bounded: transactions that clients have begun wait for these calls.
         Service(coordination_pb2.DESCRIPTOR.services_by_name["Coordination"], clock, coordination.methods()),
     ]
 

@@ -169,7 +169,7 @@ def test_reset_delete_and_what_is_refused(cluster: InProcessCluster, tmp_path: P
     assert group(cluster, "delete", "x") == "Deleted group x.\n"
     gone = asked(cluster, "describe", "x")
     assert gone.exit_code == 1
-    assert "there is no group 'x': list the groups with 'streamlogctl group list'" in gone.stderr
+    assert "group 'x' does not exist: list the groups with 'streamlogctl group list'" in gone.stderr
 
 
 def test_what_is_said_of_a_group_that_has_members(cluster: InProcessCluster, tmp_path: Path) -> None:

@@ -340,7 +340,7 @@ def test_what_is_refused() -> None:
             await client.join(credits=9)
             await client.until(lambda: len(client.got) == 2)
             await client.send(acks={0: 1})
-            with pytest.raises(StreamlogError, match="offset 1 of t-0 was not sent yet"):
+            with pytest.raises(StreamlogError, match="offset 1 of t-0 is acknowledged, but only"):
                 await client.until(lambda: False)
         async with consuming(stage) as client:
             await client.join(group="g2", offset_reset=pb.OFFSET_RESET_NONE, credits=1)

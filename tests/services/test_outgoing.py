@@ -28,7 +28,7 @@ def in_virtual_time(story: Coroutine[Any, Any, None]) -> None:
 def test_a_grant_is_a_part_of_what_is_free() -> None:
     async def story() -> None:
         budget = OutgoingBytes(16 * MIB)
-        sizes = [await budget.reader(copies=1).room(100 * MIB) for _ in range(12)]
+        sizes = [await budget.reader(copies=1).reserve(100 * MIB) for _ in range(12)]
         assert sizes[:2] == [4 * MIB, 3 * MIB]
         assert sizes == sorted(sizes, reverse=True)
         assert budget.used_bytes == sum(sizes) < budget.limit
@@ -41,12 +41,12 @@ def test_readers_beyond_the_bound_wait_in_line_and_get_the_same() -> None:
         budget = OutgoingBytes(4 * MESSAGE_BYTES_MIN)
         holding = [budget.reader(copies=1) for _ in range(4)]
         for reader in holding:
-            await reader.room(MESSAGE_BYTES_MIN)
+            await reader.reserve(MESSAGE_BYTES_MIN)
         order: list[int] = []
 
         async def wait(number: int) -> None:
             reader = budget.reader(copies=1)
-            assert await reader.room(MIB) == MESSAGE_BYTES_MIN
+            assert await reader.reserve(MIB) == MESSAGE_BYTES_MIN
             order.append(number)
             await asyncio.sleep(0.01)
             reader.sent()
@@ -66,9 +66,9 @@ def test_one_who_waits_no_longer_leaves_the_line() -> None:
     async def story() -> None:
         budget = OutgoingBytes(MESSAGE_BYTES_MIN)
         first, second, third = (budget.reader(copies=1) for _ in range(3))
-        await first.room(MIB)
-        gone = asyncio.ensure_future(second.room(MIB))
-        last = asyncio.ensure_future(third.room(MIB))
+        await first.reserve(MIB)
+        gone = asyncio.ensure_future(second.reserve(MIB))
+        last = asyncio.ensure_future(third.reserve(MIB))
         await asyncio.sleep(0)
         gone.cancel()
         first.release()  # before the one that is cancelled has noticed it
@@ -84,8 +84,8 @@ def test_a_grant_that_comes_with_the_cancellation_is_given_back() -> None:
     async def story() -> None:
         budget = OutgoingBytes(MESSAGE_BYTES_MIN)
         first, second = budget.reader(copies=1), budget.reader(copies=1)
-        await first.room(MIB)
-        gone = asyncio.ensure_future(second.room(MIB))
+        await first.reserve(MIB)
+        gone = asyncio.ensure_future(second.reserve(MIB))
         await asyncio.sleep(0)
         first.release()
         gone.cancel()
@@ -99,11 +99,11 @@ def test_what_is_larger_than_the_bound_fits_alone() -> None:
     async def story() -> None:
         budget = OutgoingBytes(100)
         one, other = budget.reader(copies=1), budget.reader(copies=1)
-        assert await one.room(1_000, 1_000) == 1_000
+        assert await one.reserve(1_000, 1_000) == 1_000
         assert one.try_keep(2_000)
         one.release()
-        await other.room(10, 10)
-        await one.room(10, 10)
+        await other.reserve(10, 10)
+        await one.reserve(10, 10)
         assert not one.try_keep(2_000)
 
     in_virtual_time(story())
@@ -114,7 +114,7 @@ def test_messages_grow_while_they_are_taken_promptly() -> None:
         reader = OutgoingBytes(64 * MIB).reader()
         sizes = []
         for wait_s in (0, 0, 0, 0, 3, 0):
-            sizes.append(await reader.next_room(MIB))
+            sizes.append(await reader.reserve_next(MIB))
             await asyncio.sleep(wait_s)
             reader.sent()
         assert [size // KIB for size in sizes] == [128, 256, 512, 1024, 1024, 128]
@@ -130,7 +130,7 @@ def test_readers_that_do_not_read_are_ended_when_others_wait_and_not_before() ->
         async def stuck(name: str) -> None:
             try:
                 async with budget.reader(copies=1) as reader:
-                    await reader.room(MESSAGE_BYTES_MIN)
+                    await reader.reserve(MESSAGE_BYTES_MIN)
                     await asyncio.Event().wait()
             except ThrottledError as error:
                 ends.append(f"{name} {error.details['field']}")
@@ -139,7 +139,7 @@ def test_readers_that_do_not_read_are_ended_when_others_wait_and_not_before() ->
         await asyncio.sleep(60)
         assert ends == []  # nobody else wants anything
         reader = budget.reader(copies=1)
-        assert await reader.room(MESSAGE_BYTES_MIN) == MESSAGE_BYTES_MIN
+        assert await reader.reserve(MESSAGE_BYTES_MIN) == MESSAGE_BYTES_MIN
         assert len(ends) == 1  # no more than it takes
         assert ends[0].endswith("queued.max.response.bytes")
         assert budget.throttled_count == 1

@@ -2,7 +2,7 @@
 
 service                                            the methods
 configs, groups, nodes, transactions, voters       by subject
-reads                                              what is answered from the image or by the nodes concerned
-controller_commands                                what the active controller decides
+reads                                              lists and descriptions from the image
+controller_commands                                commands for the active controller
 cluster                                            release, features, limits
 """

@@ -1,4 +1,4 @@
-"""Cluster.Describe: what this node is, can do and takes."""
+"""Cluster.Describe: this node's release, features and limits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from streamlog.model import BrokerId
 from streamlog.ports import Probe
 
 _CLIENT_VERSION_LENGTH_MAX: Final = 200
-# By name; each has the one level so far.
+# By name; each has one level so far.
 _FEATURES: Final = ("batches", "idempotence", "legacy-batches", "records", "watch-metadata")
 _METADATA_VERSION: Final = "metadata.version"
 

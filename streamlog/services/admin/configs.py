@@ -1,7 +1,7 @@
-"""DescribeConfigs: which values hold, and where each comes from.
+"""DescribeConfigs: effective values, and where each comes from.
 
-What the cluster has set is in the image of every node. What stands in a node's own file, that node alone can tell: the
-configs of another one are asked of it. A topic is described over the settings of the node that answers.
+Dynamic configs are in the image of every node. A node's file is known to that node alone, so the configs of another
+node are requested from it. A topic is described over the settings of the node that serves the call.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class ConfigDescriptions:
             used += description.ByteSize()
             if used > PAGE_BYTES:
                 raise InvalidRequestError(
-                    f"the configs of {len(resources)} resources are more than one answer holds: ask for {index or 1} "
-                    "at a time, or for some configs by name",
+                    f"the configs of {len(resources)} resources exceed {PAGE_BYTES} bytes: request {index or 1} at a "
+                    "time, or some configs by name",
                     field="resources",
                     limit=index or 1,
                 )
@@ -64,7 +64,7 @@ class ConfigDescriptions:
             return convert.not_described(resource, error)
 
     def _of_all_nodes(self) -> list[Effective]:
-        """Only what is set for all nodes: the rest differs from node to node."""
+        """Only configs that are set for all nodes: the rest differs from node to node."""
         wide = Source.DYNAMIC_DEFAULT_BROKER_CONFIG
         layer = Layer(wide, dict(self._view.image.config(ALL_BROKERS).items()))
         return [value for value in node_config((layer,)) if value.source is wide]

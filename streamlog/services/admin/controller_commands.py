@@ -1,10 +1,10 @@
-"""Commands of operators, decided by the active controller wherever it is.
+"""Commands of operators, decided by the active controller.
 
-    this node is the active controller --> submit --> committed and applied here --> answer
-    it is not, and a client asks       --> passed on to the controller; applied here too --> answer
-    it is not, and a node passed it on --> NOT_CONTROLLER: the node that asks finds the controller, calls go round never
+    this node is the active controller --> submit --> committed and applied here --> response
+    it is not, call of a client        --> forwarded to the controller --> applied here too --> response
+    it is not, call of another node    --> NOT_CONTROLLER: that node looks for the controller, so calls never loop
 
-So what is changed holds on the node that was asked when the answer comes.
+So a change is in effect on the node that served the call when the response arrives.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ControllerDispatch:
         answer: Callable[[Any], Response],
         call: Call,
     ) -> Response:
-        """`command` is what `request` says to the Admin's `method`; `answer` makes its response of the decision's."""
+        """`command` is the command of Admin's `method` with this `request`; `answer` converts its result."""
 
         async def submit() -> Response:
             return answer(await self._controller.submit(command))
@@ -50,8 +50,8 @@ class ControllerDispatch:
         response_type: type[Response],
         call: Call,
     ) -> Response:
-        """`work` done here; where it raises NotControllerError, `method` called at the active controller.
-        StreamlogError, RpcError.
+        """Run `work` here; if it raises NotControllerError, call `method` at the active controller. StreamlogError,
+        RpcError.
         """
         try:
             return await work()

@@ -1,7 +1,7 @@
-"""What operators ask of groups: each coordinator answers for its own.
+"""Groups for operators: each coordinator serves its own.
 
-The node that is asked by a client asks the coordinators, all at once, with the same call; they answer for themselves. A
-coordinator that cannot be asked has its error in its rows, and the others are answered.
+The node that serves the client sends the same call to the coordinators, in parallel, and they respond for themselves. A
+coordinator that cannot be reached has errors in its rows; the other rows are complete.
 """
 
 from __future__ import annotations
@@ -45,13 +45,16 @@ class GroupQueries:
     # -- lists
 
     async def list_groups(self, request: pb.ListGroupsRequest, call: Call) -> pb.ListGroupsResponse:
-        """A token is the last name of the page before."""
+        """The page token is the last name of the previous page."""
         if len(request.page_token) > _TOKEN_LENGTH_MAX:
-            raise InvalidRequestError("page_token is none that a response has given", field="page_token")
+            raise InvalidRequestError(
+                "page_token is invalid: pass next_page_token of the previous response unchanged, or leave it empty",
+                field="page_token",
+            )
         states, size = convert.states(request), page_size(request.page_size, default=GROUPS_PER_PAGE)
         answers = [] if is_forwarded(call) else await self._lists_of_others(request, call)
         listings = [*self._own_listings(), *(listing for answer in answers for listing in answer.groups)]
-        # Beyond the end of a page that another node has cut off, its groups are not known yet.
+        # Beyond the end of another node's page, its groups are unknown.
         known_end = min((answer.next_page_token for answer in answers if answer.next_page_token), default=None)
         wanted = [
             listing
@@ -99,7 +102,7 @@ class GroupQueries:
         )
         if response.ByteSize() > PAGE_BYTES and len(response.groups) > 1:
             raise InvalidRequestError(
-                f"these {len(response.groups)} groups are more than one answer holds: name fewer",
+                f"the descriptions of {len(response.groups)} groups exceed {PAGE_BYTES} bytes: request fewer at a time",
                 field="groups",
                 limit=PAGE_BYTES,
             )
@@ -108,7 +111,7 @@ class GroupQueries:
     async def _own_description(self, name: str) -> pb.GroupDescription:
         group = await self._coordinator.describe(name)
         if group is None:
-            raise GroupIdNotFoundError(f"there is no group {name!r}", group=name)
+            raise GroupIdNotFoundError(f"group {name!r} does not exist", group=name)
         topics = self._view.image.topics
         wanted = sorted({p.topic_id for mine in (*group.targets.values(), group.owners) for p in mine})
         names = {topic_id: topics[topic_id].name for topic_id in wanted if topic_id in topics}
@@ -142,10 +145,10 @@ class GroupQueries:
         )
         return convert.deleted_offsets(command, errors)
 
-    # -- who answers
+    # -- routing
 
     def _is_own(self, group: str, call: Call) -> bool:
-        """This node answers, if only that it is not the coordinator: a call that was passed on goes no further."""
+        """Serve it here, even if this node is not the coordinator any more: a forwarded call is not forwarded again."""
         return is_forwarded(call) or self._coordinator.coordinator_of(group) == self._me
 
     async def _ask(

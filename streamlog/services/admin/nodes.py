@@ -1,7 +1,7 @@
-"""What only the nodes themselves can tell: their disks, and the bytes of their replicas.
+"""What only the nodes themselves know: their disks, and the bytes of their replicas.
 
-The node that is asked by a client asks the nodes concerned, all at once, with the same call; they answer for
-themselves. A node that cannot be asked has its error in its row, and the others are answered.
+The node that serves the client sends the same call to the nodes concerned, in parallel, and they respond for
+themselves. A node that cannot be reached has an error in its row; the other rows are complete.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _DESCRIBE_LOG_DIRS: Final = "/streamlog.v1.Admin/DescribeLogDirs"
 _DIGEST_REPLICAS: Final = "/streamlog.v1.Admin/DigestReplicas"
 _REPAIR_REPLICAS: Final = "/streamlog.v1.Admin/RepairReplicas"
 _AT_ONCE: Final = 16
-"""Nodes that are asked at the same time: each answers with up to 1 MiB."""
+"""Concurrent calls: each response has up to 1 MiB."""
 
 
 class Disks(Protocol):
@@ -47,7 +47,7 @@ class Disks(Protocol):
         start_offset: Offset | None = None,
         end_offset: Offset | None = None,
     ) -> LogDigest:
-        """An empty range: what is known of the replica alone."""
+        """With an empty range: only the replica's offsets."""
         ...
 
     async def repair(
@@ -173,7 +173,7 @@ class NodeQueries:
     # -- repairs
 
     async def repair_replicas(self, request: pb.RepairReplicasRequest, call: Call) -> pb.RepairReplicasResponse:
-        """One replica after the other: what one has repaired another may need."""
+        """One replica after the other: one may be repaired from another that was repaired before."""
         at = TopicPartition(topic_name(request.topic), partition_id(request.partition))
         topic = self._view.image.topic_named(at.topic)
         if topic is None:
@@ -216,7 +216,7 @@ class NodeQueries:
 
 
 def _common_range(query: DigestQuery, facts: Sequence[pb.ReplicaDigest]) -> tuple[Offset, Offset]:
-    """What every replica that answers has and knows to be committed; the first error where none does."""
+    """The range that every replica that responded has and knows to be committed; the first error if none responded."""
     known = [one for one in facts if not one.HasField("error")]
     if not known:
         raise from_message(facts[0].error) if facts else BrokerNotAvailableError("the partition has no replicas")
@@ -229,7 +229,7 @@ def _bounded(nodes: Sequence[pb.NodeLogDirs]) -> pb.DescribeLogDirsResponse:
     response = pb.DescribeLogDirsResponse(nodes=nodes)
     if response.ByteSize() > PAGE_BYTES:
         raise InvalidRequestError(
-            f"the replicas of {len(nodes)} nodes are more than one answer holds: name fewer nodes or topics",
+            f"the replicas of {len(nodes)} nodes exceed {PAGE_BYTES} bytes: request fewer nodes or topics",
             field="node_ids",
             limit=PAGE_BYTES,
         )

@@ -1,4 +1,4 @@
-"""What operators ask of the cluster and this node's image answers."""
+"""Lists and descriptions for operators, from this node's image."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _is_users(entry: TopicEntry) -> bool:
 
 
 def _with_configs(entries: Iterable[TopicEntry], image: MetadataImage) -> Iterator[TopicEntry]:
-    """The same, with the bytes of the configs that are told of each."""
+    """The same, with the bytes of each topic's configs."""
     for entry in entries:
         values = image.config(ConfigTarget(ConfigTargetType.TOPIC, entry.name))
         size = sum(len(name) + len(value.encode()) + 8 for name, value in values.items())

@@ -1,11 +1,11 @@
-"""The Admin service: which of its methods is answered by whom.
+"""The Admin service: which of its methods is served where.
 
-decided by the active controller     create, delete, alter, elect, reassign, drain, unregister, metadata version
+by the active controller             create, delete, alter, elect, reassign, drain, unregister, metadata version
 by the leader of the quorum          voters (the same node)
-from this node's image               lists and descriptions, the progress of a drain: once it holds all that anybody
-                                     was told before, whichever node told it
+from this node's image               lists and descriptions, the progress of a drain; once the image has every change
+                                     that any node had acknowledged before the call
 by the nodes concerned               log directories, digests, configs of another node
-by the groups' coordinators          groups
+by the coordinators                  groups, transactions
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from streamlog.services.common.forwarding import timeout_of
 
 
 class ControllerCalls:
-    """Requests that are commands."""
+    """Requests that are commands of the active controller."""
 
-    def __init__(self, deciding: ControllerDispatch, view: MetadataView) -> None:
-        self._decide = deciding.decide
+    def __init__(self, dispatch: ControllerDispatch, view: MetadataView) -> None:
+        self._decide = dispatch.decide
         self._view = view
 
     async def create_topics(self, request: pb.CreateTopicsRequest, call: Call) -> pb.CreateTopicsResponse:
@@ -106,7 +106,7 @@ class ControllerCalls:
 
 
 class AdminService(Struct, frozen=True, kw_only=True):
-    """The parts that serve it."""
+    """Its parts."""
 
     link: ControllerAccess
     commands: ControllerCalls
@@ -118,8 +118,8 @@ class AdminService(Struct, frozen=True, kw_only=True):
     transactions: TransactionQueries
 
     def _fresh(self, read: UnaryMethod[Request, Response]) -> UnaryMethod[Request, Response]:
-        """`read`, from an image that is not behind what anybody was told: of one client's calls, each may meet another
-        node.
+        """`read`, from an image with every change acknowledged before: the calls of one client may be served by
+        different nodes.
         """
 
         async def caught_up(request: Request, call: Call) -> Response:

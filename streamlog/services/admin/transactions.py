@@ -1,8 +1,8 @@
-"""What operators ask of transactions: coordinators answer for their ids, leaders for what is open in their partitions.
+"""Transactions for operators: coordinators serve their ids, leaders the open transactions of their partitions.
 
-The node that is asked by a client asks the others with the same call; they answer for themselves. A transaction hangs
-when it is open in a partition, and no coordinator has it open there: then nobody will write its marker. To say so, all
-coordinators must have answered.
+The node that serves the client sends the same call to the others, and they respond for themselves. A transaction is
+hanging if it is open in a partition, and no coordinator has it open there, so its marker will never be written. That is
+only certain if all coordinators have responded.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _AT_ONCE: Final = 64
 IDS_PER_PAGE: Final = 1_000
 WAIT_MS: Final = 10_000
 MARGIN_MS: Final = 60_000
-"""Beyond the longest time-out, before a transaction is thought to hang."""
+"""Beyond the longest timeout, before a transaction counts as hanging."""
 
 
 class OpenPartitions(Partitions, Leaderships, Protocol):
@@ -74,7 +74,7 @@ class TransactionQueries:
     # -- lists
 
     async def list_transactions(self, request: pb.ListTransactionsRequest, call: Call) -> pb.ListTransactionsResponse:
-        """A token is the last id of the page before."""
+        """The page token is the last id of the previous page."""
         states, size = convert.states(request), page_size(request.page_size, default=IDS_PER_PAGE)
         producer_ids = frozenset(request.producer_ids)
 
@@ -89,7 +89,7 @@ class TransactionQueries:
         answers = [] if is_forwarded(call) else await call_each(self._others(), ask, at_once=_AT_ONCE)
         own = [convert.listing(name, value, self._me) for name, value in self._coordinator.own_transactions()]
         rows = [*own, *(row for answer in answers for row in answer.transactions)]
-        # Beyond the end of a page that another node has cut off, its ids are not known yet.
+        # Beyond the end of another node's page, its ids are unknown.
         known_end = min((answer.next_page_token for answer in answers if answer.next_page_token), default=None)
         wanted = [
             row
@@ -147,18 +147,23 @@ class TransactionQueries:
         """UnknownTopicOrPartitionError, LeaderNotAvailableError."""
         partitions = self._view.image.require_topic(partition.topic).partitions
         if partition.partition >= len(partitions):
-            raise UnknownTopicOrPartitionError(f"there is no partition {partition}", field="partition")
+            raise UnknownTopicOrPartitionError(
+                f"partition {partition} does not exist: topic {partition.topic!r} has {len(partitions)} partitions",
+                field="partition",
+            )
         leader = partitions[partition.partition].leader
         if leader == NO_BROKER:
-            raise LeaderNotAvailableError(f"{partition} has no leader now")
+            raise LeaderNotAvailableError(f"{partition} has no leader at present: retry later")
         return leader
 
     async def _end_hanging(self, partition: TopicPartition, producer_id: ProducerId) -> None:
-        """InvalidTransactionStateError where nothing of this producer is open."""
+        """InvalidTransactionStateError if the producer has no transaction open there."""
         replica = self._partitions.leader(partition.topic, None, partition.partition)
         found = next((one for one in open_transactions(replica.log) if one.producer_id == producer_id), None)
         if found is None:
-            raise InvalidTransactionStateError(f"producer {producer_id} has no transaction open in {partition}")
+            raise InvalidTransactionStateError(
+                f"producer {producer_id} has no transaction open in {partition}: it may have ended meanwhile"
+            )
         marker = EndTransactionMarker(commit=False, coordinator_epoch=max(0, found.coordinator_epoch))
         one = PartitionMarker(
             partition=partition,
@@ -170,7 +175,7 @@ class TransactionQueries:
         if outcome.error is not None:
             raise outcome.error
 
-    # -- what is open in partitions
+    # -- open transactions in partitions
 
     async def find_hanging(
         self, request: pb.FindHangingTransactionsRequest, call: Call
@@ -220,7 +225,7 @@ class TransactionQueries:
     async def _judge(
         self, rows: list[pb.OpenTransaction], response: pb.FindHangingTransactionsResponse, call: Call
     ) -> None:
-        """Say of each whose it is, and whether that one will end it."""
+        """Set the transactional id of each, and whether its coordinator will end it."""
         if not rows or self._view.image.topic_named(TRANSACTIONS_TOPIC) is None:
             for row in rows:
                 row.hanging = not response.errors

@@ -1,4 +1,4 @@
-"""Voters of the metadata quorum come and go: carried out by its leader, which is the active controller."""
+"""Adds and removes voters of the metadata quorum: done by its leader, which is the active controller."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from streamlog.services.common.collaborators import QuorumVoters
 
 class VoterCommands:
     def __init__(
-        self, deciding: ControllerDispatch, quorum: QuorumVoters, view: MetadataView, network: Network
+        self, dispatch: ControllerDispatch, quorum: QuorumVoters, view: MetadataView, network: Network
     ) -> None:
-        self._deciding = deciding
+        self._dispatch = dispatch
         self._quorum = quorum
         self._view = view
         self._network = network
@@ -35,7 +35,7 @@ class VoterCommands:
                 await self._quorum.replace_voter(change.replaced, voter)
             return pb.AddVoterResponse(voters=self._voters())
 
-        return await self._deciding.at_controller("AddVoter", work, request, pb.AddVoterResponse, call)
+        return await self._dispatch.at_controller("AddVoter", work, request, pb.AddVoterResponse, call)
 
     async def remove(self, request: pb.RemoveVoterRequest, call: Call) -> pb.RemoveVoterResponse:
         node = cluster.remove_voter(request)
@@ -44,33 +44,35 @@ class VoterCommands:
             await self._quorum.remove_voter(node)
             return pb.RemoveVoterResponse(voters=self._voters())
 
-        return await self._deciding.at_controller("RemoveVoter", work, request, pb.RemoveVoterResponse, call)
+        return await self._dispatch.at_controller("RemoveVoter", work, request, pb.RemoveVoterResponse, call)
 
     def _address(self, change: cluster.VoterChange) -> str:
-        """BrokerNotAvailableError where the node is not there to catch up."""
+        """BrokerNotAvailableError if the address is unknown."""
         address = change.address or self._view.address_of(change.node_id)
         if address is None:
             raise BrokerNotAvailableError(
-                f"node {change.node_id} is not alive: start it, or give its address", node=change.node_id
+                f"node {change.node_id} is not registered as running, so its address is unknown: start it, or set "
+                "address",
+                node=change.node_id,
             )
         return address
 
     async def _check_follows_the_log(self, voter: Voter) -> None:
-        """InvalidRequestError for a node that was started as an observer: it would be waited for in vain. One that does
-        not answer may be on its way.
+        """InvalidRequestError for a node that was started as an observer: it would never catch up. A node that does not
+        respond may still be starting.
         """
         try:
             found = await identify(self._network, voter.address, timeout_s=PROBE_TIMEOUT_S)
         except (RpcError, StreamlogError):
             return
         if found.node_id != voter.node_id:
-            reason = f"node {found.node_id} answers at {voter.address}, not node {voter.node_id}"
+            reason = f"{voter.address} is the address of node {found.node_id}, not of node {voter.node_id}"
             raise InvalidRequestError(reason, field="address", node=found.node_id)
         if not found.runs_as_voter:
             own = f"{voter.node_id}@{voter.address}"
             raise InvalidRequestError(
-                f"node {voter.node_id} runs as an observer of the metadata: put {own} into its "
-                "controller.quorum.voters, restart it, and give it the vote then",
+                f"node {voter.node_id} runs as an observer of the metadata quorum, not as a voter: add {own} to its "
+                "controller.quorum.voters, restart it, and add the voter again",
                 field="node_id",
                 node=voter.node_id,
             )

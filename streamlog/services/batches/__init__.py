@@ -2,9 +2,9 @@
 
 service                             the methods
 produce, produce_stream             batches in
-transaction_verification            the coordinator's consent before the first batch of a transaction
+transaction_verification            adds the partition to the transaction before its first batch is appended
 fetch, fetch_stream                 batches out; partition_fetch: one partition of either
-partition_leader, offsets           the leader of a partition as requests name it; offsets by time and epoch
+partition_leader, offsets           the leader of a partition as requests name it; offsets by timestamp and epoch
 producer_ids                        InitProducerId
 metadata, watch_metadata            the metadata image for clients, once and as a stream
 """

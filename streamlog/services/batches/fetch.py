@@ -1,13 +1,13 @@
-"""Fetch: a read of some partitions, which waits for data if need be (long poll).
+"""Fetch: reads some partitions, waiting for data if necessary (long poll).
 
-    read all --enough, an error, or no wait asked for--> answer
-             --too little--> drop it, watch them; when one moves, read that one --enough, or the time is over--> read
-                             all again --> answer
+    read all --enough bytes, an error, or wait_ms_max is 0--> respond
+             --too little--> drop the bytes, watch the partitions; when one advances, read that one
+                             --enough bytes, or timeout--> read all again --> respond
 
-A poll that waits costs nothing: it is woken by the partitions that it waits for, and holds no records, only how many
-bytes there were (as Kafka's DelayedFetch). Answers are filled in the order of the request. A response is bounded; its
-first batch comes whole, however large, or nobody could ever read it. What is read counts as outgoing
-(`services.outgoing`) until gRPC has let go of the response.
+A waiting poll is cheap: its partitions wake it, and it holds no records, only how many bytes there were (as Kafka's
+DelayedFetch). Responses are filled in the order of the request, and bounded; the first batch is returned whole,
+whatever its size, or it could never be read. What is read counts against `queued.max.response.bytes`
+(`services.common.outgoing`) until gRPC has released the response.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from streamlog.services.batches.partition_leader import PartitionLeaders, within
 from streamlog.services.common.outgoing import MESSAGE_BYTES_MIN, OutgoingBytes, Reader
 
 ROOM_WAIT_MS: Final = 10_000
-"""How long a fetch waits at most until the node may hold its answer."""
+"""How long a fetch waits at most for free response bytes of the node."""
 
 
 class FetchHandler:
@@ -48,7 +48,7 @@ class FetchHandler:
         self._outgoing = outgoing
 
     async def fetch(self, request: pb.FetchRequest, call: Call) -> bytes:
-        """A FetchResponse. ThrottledError where the node holds too much for others for too long."""
+        """An encoded FetchResponse. ThrottledError if other clients hold the node's response bytes for too long."""
         wanted = fetch_request(request)
         room = min(wanted.settings.response_bytes_max, self._configs.node[FETCH_MAX_BYTES])
         reader = self._outgoing.reader()
@@ -78,31 +78,31 @@ class FetchHandler:
             async with asyncio.timeout(within(ROOM_WAIT_MS, call)):
                 await poll.read(parts)
         except TimeoutError:
-            raise self._outgoing.error("the answer to a fetch has waited for too long") from None
+            raise self._outgoing.error("a fetch has waited too long for free response bytes") from None
 
 
 class _Part:
     """One partition of the poll."""
 
-    __slots__ = ("answer", "fetch", "has_news", "readable_bytes", "replica")
+    __slots__ = ("answer", "fetch", "is_woken", "readable_bytes", "replica")
 
     def __init__(self, fetch: PartitionFetch) -> None:
         self.fetch = fetch
         self.replica: LeaderReplica | None = None
-        self.answer: Fetched | None = None  # with something to tell; while the poll waits none has one
-        self.readable_bytes = 0  # that the last look found; 1: there is something to read or to tell
-        self.has_news = False  # to be read again
+        self.answer: Fetched | None = None  # batches, an error or a divergence; None while the poll waits
+        self.readable_bytes = 0  # as of the last read; 1: something is readable, or there is an error or divergence
+        self.is_woken = False  # to be read again
 
 
 class _Watch:
     """A `ReplicaWatcher` of one partition, while its poll waits."""
 
-    __slots__ = ("_news", "_part", "_woken")
+    __slots__ = ("_part", "_wake", "_woken")
 
-    def __init__(self, part: _Part, woken: list[_Part], news: asyncio.Event) -> None:
+    def __init__(self, part: _Part, woken: list[_Part], wake: asyncio.Event) -> None:
         self._part = part
         self._woken = woken
-        self._news = news
+        self._wake = wake
 
     def on_appended(self, appended: Appended) -> None:
         """Not readable yet."""
@@ -114,10 +114,10 @@ class _Watch:
         self.wake()
 
     def wake(self) -> None:
-        if not self._part.has_news:
-            self._part.has_news = True
+        if not self._part.is_woken:
+            self._part.is_woken = True
             self._woken.append(self._part)
-            self._news.set()
+            self._wake.set()
 
 
 class _Poll:
@@ -126,32 +126,32 @@ class _Poll:
         self._settings = settings
         self._reader = reader
         self._room_max = room
-        self._room = room  # bytes that the response may still take
+        self._room = room  # bytes left in the response
         self._read_bytes = 0
-        self._must_tell = False  # an error, a divergence
+        self._must_respond = False  # an error, a divergence
 
     @property
     def is_enough(self) -> bool:
-        return self._must_tell or self._read_bytes >= self._settings.bytes_min
+        return self._must_respond or self._read_bytes >= self._settings.bytes_min
 
     def drop(self, parts: Sequence[_Part]) -> None:
-        """What was read, but not how much it was."""
+        """Release what was read; `readable_bytes` stay."""
         for part in parts:
             part.answer = None
         self._reader.release()
 
     async def read(self, parts: Sequence[_Part]) -> None:
-        """From the beginning. Waits until the node has room for the answer."""
+        """All of `parts`, from the start. Waits until the node has free bytes for the response."""
         least = MESSAGE_BYTES_MIN
         while True:
-            self._room = await self._reader.room(self._room_max, least)
-            self._read_bytes, self._must_tell = 0, False
+            self._room = await self._reader.reserve(self._room_max, least)
+            self._read_bytes, self._must_respond = 0, False
             for part in parts:
                 part.answer, part.readable_bytes = None, 0
             await self._read_all(parts)
             if self._reader.try_keep(self._read_bytes):
                 return
-            least = self._read_bytes  # a first batch that is larger than what was granted: again, when there is room
+            least = self._read_bytes  # a first batch larger than the grant: again, once that many bytes are free
             self.drop(parts)
 
     async def _read_all(self, parts: Sequence[_Part]) -> None:
@@ -163,18 +163,18 @@ class _Poll:
             except StreamlogError as error:
                 part.answer = not_fetched(part.fetch, error)
                 part.readable_bytes = 1
-                self._must_tell = True
+                self._must_respond = True
             if part.answer is not None:
                 self._room -= PARTITION_OVERHEAD + len(part.fetch.ref.topic)
 
     async def _read(self, part: _Part) -> Fetched | None:
-        """None where there is nothing to tell."""
+        """None: nothing to return."""
         fetch = part.fetch
         replica = part.replica = self._leaders.leader(fetch.ref)
         answer = diverging(fetch, replica)
         if answer is not None:
             part.readable_bytes = 1
-            self._must_tell = True
+            self._must_respond = True
             return answer
         size_max = min(fetch.bytes_max, self._room)
         batches = await read_batches(replica, fetch.fetch_offset, fetch.end_offset, size_max, self._settings)
@@ -186,25 +186,25 @@ class _Poll:
         return fetched(fetch, replica, batches)
 
     async def wait(self, parts: Sequence[_Part], until: float) -> None:
-        """Until there is enough to be read, as far as can be seen without reading all of it, or the time is over."""
-        news = asyncio.Event()
+        """Until enough bytes are readable, estimated without reading all partitions, or until the timeout."""
+        wake = asyncio.Event()
         woken: list[_Part] = []
         watches: list[tuple[LeaderReplica, _Watch]] = []
         found_bytes = sum(part.readable_bytes for part in parts)
         try:
             async with asyncio.timeout_at(until):
                 for part in parts:
-                    self._watch(part, _Watch(part, woken, news), watches)
+                    self._watch(part, _Watch(part, woken, wake), watches)
                 while found_bytes < self._settings.bytes_min:
-                    await news.wait()
-                    news.clear()
+                    await wake.wait()
+                    wake.clear()
                     for part in woken:
-                        part.has_news = False
+                        part.is_woken = False
                         if not part.readable_bytes:
-                            found_bytes += await self._look(part)
+                            found_bytes += await self._read_again(part)
                     woken.clear()
         except TimeoutError:
-            pass  # what there is is the answer
+            pass  # respond with what there is
         finally:
             for replica, watch in watches:
                 replica.unwatch(watch)
@@ -215,7 +215,7 @@ class _Poll:
             return
         try:
             replica.watch(watch)
-        except StreamlogError:  # it has ended since it was read: reading again tells why
+        except StreamlogError:  # the leadership has ended since: reading again returns why
             watch.wake()
             return
         watches.append((replica, watch))
@@ -223,9 +223,9 @@ class _Poll:
         if is_behind and not part.readable_bytes:
             watch.wake()
 
-    async def _look(self, part: _Part) -> int:
-        """How much one partition that has moved adds to what there is to be read; all that is wanted for what has to
-        be told at once. What is read for that is not kept.
+    async def _read_again(self, part: _Part) -> int:
+        """How many readable bytes a woken partition adds; `bytes_min` for an error or a divergence, which end the wait.
+        The bytes are not kept.
         """
         enough, fetch, replica = self._settings.bytes_min, part.fetch, part.replica
         try:
@@ -245,14 +245,15 @@ class _Poll:
         return part.readable_bytes
 
     def answers(self, parts: Sequence[_Part]) -> list[Fetched]:
-        """Those with something to tell; of an empty answer all, as far as they fit: they tell the high watermarks."""
-        told = [part.answer for part in parts if part.answer is not None]
-        if told:
-            return told
+        """Partitions with batches, errors or divergences; if there are none, all that fit, with their high "
+        "watermarks."""
+        found = [part.answer for part in parts if part.answer is not None]
+        if found:
+            return found
         for part in parts:
             self._room -= PARTITION_OVERHEAD + len(part.fetch.ref.topic)
-            if self._room < 0 and told:
+            if self._room < 0 and found:
                 break
             if part.replica is not None:
-                told.append(fetched(part.fetch, part.replica, NOTHING))
-        return told
+                found.append(fetched(part.fetch, part.replica, NOTHING))
+        return found

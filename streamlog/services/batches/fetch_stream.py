@@ -1,14 +1,14 @@
-"""FetchStream: batches pushed as they come, to a client that reads.
+"""FetchStream: batches pushed as they become readable, as fast as the client reads.
 
-    reader: add, remove, settings ------------------> cursors, one a partition
-    a cursor's partition moves (ReplicaWatcher) ----> the cursor is due
-    writer: due cursors in turn, to 1 MiB a message -> send, which waits while the client does not read
+    reader: add, remove, settings ----------------------> cursors, one for each partition
+    a cursor's partition advances (ReplicaWatcher) -----> the cursor is due
+    writer: due cursors in turn, up to 1 MiB a message -> send, which waits while the client does not read
 
-A cursor is due once, however much has happened to it: what a slow reader costs is its place in the queue. Cursors take
-turns, so one partition with much to read does not keep the others waiting.
+A cursor is queued at most once, however much has happened to its partition, so a slow client costs no memory. Cursors
+take turns, so a partition with much to read does not delay the others.
 
-A message is read once the node has room for it (`services.outgoing`), and the next one when gRPC has taken it: a stream
-that nobody reads holds one message, and a small one, since messages grow while they are taken.
+A message is read once the node has free response bytes for it (`services.common.outgoing`), and the next one when gRPC
+has taken it: a stream that is not read holds one small message, since messages grow only while they are taken.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class FetchStreams:
         responses: Responses[pb.FetchStreamResponse],
         call: Call,
     ) -> None:
-        """ThrottledError for a stream that is not read while others wait for room."""
+        """ThrottledError for a stream that is not read while others wait for free bytes."""
         async with self._outgoing.reader() as reader:
             await self.serve(requests, responses, reader)
 
@@ -64,7 +64,7 @@ class FetchStreams:
         responses: Responses[pb.FetchStreamResponse],
         reader: Reader,
     ) -> None:
-        """On the account of `reader`."""
+        """With the bytes of `reader`."""
         stream = _Stream(self._leaders, self._view, self._configs, reader)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -78,16 +78,16 @@ class FetchStreams:
 class _Cursor:
     """One partition on the stream; a `ReplicaWatcher` of its leader."""
 
-    __slots__ = ("error", "fetch", "is_due", "offset", "removed", "replica", "stream", "told_start")
+    __slots__ = ("error", "fetch", "is_due", "offset", "removed", "replica", "sent_log_start", "stream")
 
     def __init__(self, stream: _Stream, fetch: PartitionFetch, replica: LeaderReplica) -> None:
         self.stream = stream
         self.fetch = fetch
         self.replica = replica
         self.offset = fetch.fetch_offset  # the next one to send
-        self.told_start = Offset(-1)  # log start that the client was told last
-        self.error: StreamlogError | None = None  # why nothing more comes
-        self.is_due = False  # stands in the queue
+        self.sent_log_start = Offset(-1)  # log start that was sent last
+        self.error: StreamlogError | None = None  # why the leadership ended
+        self.is_due = False  # is in the queue
         self.removed = False
 
     def on_appended(self, appended: Appended) -> None:
@@ -109,14 +109,14 @@ class _Stream:
         self._view = view
         self._configs = configs
         self._reader = reader
-        self._least = 0  # bytes that the next message has to have room for: of a batch that did not fit
-        self._settings: FetchSettings | None = None  # None: the first message has not come
+        self._least = 0  # bytes that the next message needs: of a batch that did not fit
+        self._settings: FetchSettings | None = None  # None: no message received yet
         self._cursors: dict[TopicPartition, _Cursor] = {}
         self._due: deque[_Cursor] = deque()
-        self._told: deque[Fetched] = deque()  # errors and divergences to be sent before anything else
-        self._news = asyncio.Event()
+        self._urgent: deque[Fetched] = deque()  # errors and divergences, sent before anything else
+        self._wake = asyncio.Event()
 
-    # -- what the client asks for
+    # -- what the client requests
 
     async def read(self, requests: Requests[pb.FetchStreamRequest]) -> None:
         while (message := await requests.recv()) is not None:
@@ -129,7 +129,8 @@ class _Stream:
                 self._add(fetch)
             if len(self._cursors) > PARTITIONS_PER_REQUEST_MAX:
                 raise InvalidRequestError(
-                    f"{len(self._cursors)} partitions on one stream, {PARTITIONS_PER_REQUEST_MAX} are allowed",
+                    f"{len(self._cursors)} partitions on one stream, at most {PARTITIONS_PER_REQUEST_MAX} are allowed: "
+                    "open another stream for the rest",
                     field="add",
                     limit=PARTITIONS_PER_REQUEST_MAX,
                 )
@@ -140,13 +141,13 @@ class _Stream:
             self._remove(replica.partition)
             left = diverging(fetch, replica)
             if left is not None:
-                self._tell(left)
+                self._enqueue(left)
                 return
             cursor = _Cursor(self, fetch, replica)
             replica.watch(cursor)
         except StreamlogError as error:
             self._remove(self._partition(fetch.ref))
-            self._tell(not_fetched(fetch, error))
+            self._enqueue(not_fetched(fetch, error))
             return
         self._cursors[replica.partition] = cursor
         self.due(cursor)
@@ -164,30 +165,30 @@ class _Stream:
             name = "" if topic is None else topic.name
         return TopicPartition(name, PartitionId(ref.partition)) if name else None
 
-    def _tell(self, answer: Fetched) -> None:
-        self._told.append(answer)
-        self._news.set()
+    def _enqueue(self, answer: Fetched) -> None:
+        self._urgent.append(answer)
+        self._wake.set()
 
     def due(self, cursor: _Cursor) -> None:
         cursor.is_due = True
         self._due.append(cursor)
-        self._news.set()
+        self._wake.set()
 
     # -- what it gets
 
     async def write(self, responses: Responses[pb.FetchStreamResponse]) -> None:
         while True:
-            await self._news.wait()
-            self._news.clear()
-            while self._told or self._due:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._urgent or self._due:
                 await self._write_some(responses)
 
     async def _write_some(self, responses: Responses[pb.FetchStreamResponse]) -> None:
         settings, reader = self._settings, self._reader
-        assert settings is not None  # cursors come with it
+        assert settings is not None  # set before the first cursor
         least, self._least = max(self._least, MESSAGE_BYTES_MIN), 0
         wanted = max(least, min(settings.response_bytes_max, self._configs.node[FETCH_MAX_BYTES]))
-        room = await reader.next_room(wanted, least)
+        room = await reader.reserve_next(wanted, least)
         try:
             message = encode(await self._collect(settings, room))
             if message:
@@ -198,13 +199,13 @@ class _Stream:
             reader.release()
 
     async def _collect(self, settings: FetchSettings, room: int) -> list[Fetched]:
-        """What one message holds. A cursor with more to read goes to the end of the queue."""
+        """The content of one message. A cursor with more to read goes to the end of the queue."""
         partitions: list[Fetched] = []
-        while self._told and room > 0:
-            told = self._told.popleft()
-            room -= told.size_bytes + 8
-            partitions.append(told)
-        turns = len(self._due)  # each of them once: what is due again has its turn in the next message
+        while self._urgent and room > 0:
+            urgent = self._urgent.popleft()
+            room -= urgent.size_bytes + 8
+            partitions.append(urgent)
+        turns = len(self._due)  # each of them once: a cursor that is due again has its turn in the next message
         while turns and room > 0 and self._due:
             turns -= 1
             cursor = self._due.popleft()
@@ -215,12 +216,12 @@ class _Stream:
             if answer is not None:
                 room -= answer.size_bytes + PARTITION_OVERHEAD
                 partitions.append(answer)
-            if self._due and self._due[0] is cursor:  # what it has does not fit any more
+            if self._due and self._due[0] is cursor:  # its batches do not fit any more
                 break
         return partitions
 
     async def _advance(self, cursor: _Cursor, settings: FetchSettings, room: int, *, is_first: bool) -> Fetched | None:
-        """The next news of one partition; None: there is none, or it does not fit any more."""
+        """The next batches, log start or error of one partition; None: nothing new, or it does not fit any more."""
         fetch, replica = cursor.fetch, cursor.replica
         try:
             if cursor.error is not None:
@@ -232,7 +233,7 @@ class _Stream:
                 return None
             self._remove(replica.partition)
             return not_fetched(fetch, error)
-        if cursor.removed:  # while the disk was waited for
+        if cursor.removed:  # during the read
             return None
         data = batches.data
         if data and batches.size_bytes > room and not (is_first and self._reader.try_keep(batches.size_bytes)):
@@ -241,9 +242,9 @@ class _Stream:
             cursor.is_due = True
             return None
         start = replica.log_start_offset
-        if not data and start == cursor.told_start:
+        if not data and start == cursor.sent_log_start:
             return None
-        cursor.told_start = start
+        cursor.sent_log_start = start
         if data:
             cursor.offset = next_offset_after(data)
             if fetch.end_offset is not None and cursor.offset >= fetch.end_offset:

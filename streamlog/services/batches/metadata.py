@@ -1,4 +1,4 @@
-"""Metadata: nodes, topics, partitions and their leaders, as this node knows them."""
+"""Metadata: nodes, topics, partitions and their leaders, from this node's image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ListOffsets and OffsetForLeaderEpoch: places in partitions that this node leads."""
+"""ListOffsets and OffsetForLeaderEpoch: offsets in partitions that this node leads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streamlog.model import IsolationLevel, LeaderEpoch, Offset
 from streamlog.services.batches.partition_leader import PartitionLeaders, within
 
 WAIT_MS: Final = 5_000
-"""A new leader tells the end once its high watermark has caught up (KIP-207); a client that hears nothing asks on."""
+"""A new leader returns the end once its high watermark has caught up (KIP-207); after this time the client retries."""
 
 
 class OffsetsHandler:
@@ -36,7 +36,10 @@ class OffsetsHandler:
         except StreamlogError as error:
             return convert.found_offset(query, error=error)
         except TimeoutError:
-            late = LeaderNotAvailableError("the partition's new leader does not know yet where its log ends")
+            late = LeaderNotAvailableError(
+                f"partition {query.ref.partition} of topic {query.ref.topic!r}: the new leader's high watermark has "
+                "not caught up yet (KIP-207): retry"
+            )
             return convert.found_offset(query, error=late)
         return convert.found_offset(
             query, found.offset, timestamp_ms=found.timestamp_ms, leader_epoch=found.leader_epoch

@@ -1,4 +1,4 @@
-"""One partition read for a client: what a fetch, however it is made, answers of it."""
+"""One partition read for a client: shared by Fetch and FetchStream."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from streamlog.errors import DamagedFileError, MessageTooLargeError, StreamlogEr
 from streamlog.model import NO_LEADER_EPOCH, IsolationLevel, LeaderEpoch, Offset, ProducerId
 from streamlog.records.header import HEADER_SIZE, LOG_OVERHEAD
 
-# What a partition takes in a message beside its batches and its name: ids, offsets, tags.
+# Bytes of a partition in a message beside its batches and its name: ids, offsets, tags.
 PARTITION_OVERHEAD: Final = 96
-# What an aborted transaction takes in a message: tag and length, producer id, offset.
+# Bytes of an aborted transaction in a message: tag and length, producer id, offset.
 _ABORTED_BYTES: Final = 24
-# What a message may have beside the batches of one partition, where these alone fill it.
+# Upper bound of the rest of a message that holds the batches of one partition.
 _MESSAGE_OVERHEAD: Final = 1_024
 _PREFIX: Final = struct.Struct(">qi")
 _LAST_OFFSET_DELTA: Final = struct.Struct(">i")
@@ -27,32 +27,32 @@ _LAST_OFFSET_DELTA_POSITION: Final = 23
 
 
 def diverging(fetch: PartitionFetch, replica: LeaderReplica) -> Fetched | None:
-    """The answer to a client whose history is not this log's; None where it is.
+    """The response to a client that has read records that are not in this log (KIP-320); None if it has not.
 
-    UnknownLeaderEpochError for one that has read what a later leader wrote: another node leads by now, and that its
-    records are not in this log says nothing of them.
+    UnknownLeaderEpochError if it has read records of a later leader epoch: another node leads by now, so this log
+    cannot say whether they are committed.
     """
     if fetch.last_fetched_epoch == NO_LEADER_EPOCH:
         return None
     if fetch.last_fetched_epoch > replica.leader_epoch:
         raise UnknownLeaderEpochError(
-            f"{replica.partition}: records of leader epoch {fetch.last_fetched_epoch} were read, and "
-            f"{replica.leader_epoch} is known here: another node leads",
+            f"{replica.partition}: last_fetched_epoch is {fetch.last_fetched_epoch}, but this node leads in epoch "
+            f"{replica.leader_epoch}: another node leads by now, refresh the metadata",
             field="last_fetched_epoch",
             limit=replica.leader_epoch,
         )
     end = replica.divergence(fetch.last_fetched_epoch, fetch.fetch_offset)
     if end is None:
         return None
-    told = epoch_end(LeaderEpoch(end.epoch), Offset(end.end_offset))
+    common_end = epoch_end(LeaderEpoch(end.epoch), Offset(end.end_offset))
     return Fetched(
-        convert.diverged(fetch, told, high_watermark=replica.high_watermark, log_start=replica.log_start_offset)
+        convert.diverged(fetch, common_end, high_watermark=replica.high_watermark, log_start=replica.log_start_offset)
     )
 
 
 class FetchedBatches(NamedTuple):
-    """Whole batches, and for a reader of committed records the aborted transactions that it must leave out of them:
-    producer and first offset, by rising offset.
+    """Whole batches, and for READ_COMMITTED the aborted transactions that have records in them: producer and first
+    offset, by rising offset.
     """
 
     data: bytes
@@ -60,7 +60,7 @@ class FetchedBatches(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """What it takes in a message."""
+        """Bytes in a message."""
         return len(self.data) + _ABORTED_BYTES * len(self.aborted)
 
 
@@ -85,9 +85,9 @@ def not_fetched(fetch: PartitionFetch, error: StreamlogError) -> Fetched:
 async def read_batches(
     replica: LeaderReplica, offset: Offset, end: Offset | None, size_max: int, settings: FetchSettings
 ) -> FetchedBatches:
-    """From `offset` on, below what this reader may see, to the first batch that reaches `end` (None: no end); at most
-    `size_max` bytes, aborted transactions among them, but for the first batch. MessageTooLargeError where that is more
-    than the reader's gRPC client takes; OffsetOutOfRangeError, StorageError, what ended the leadership.
+    """From `offset` up to the readable end, or to the first batch that reaches `end` (None: no end). At most `size_max`
+    bytes, aborted transactions included, except for the first batch. MessageTooLargeError if that is larger than the
+    client's gRPC message limit; OffsetOutOfRangeError, StorageError, or the error that ended the leadership.
     """
     isolation = settings.isolation_level
     data = replica.try_read(offset, size_max, isolation, at_least_one=True)
@@ -95,8 +95,8 @@ async def read_batches(
         data = await replica.read(offset, size_max, isolation, at_least_one=True)
     if len(data) > settings.receive_bytes_max - _MESSAGE_OVERHEAD and len(data) > size_max:
         raise MessageTooLargeError(
-            f"{replica.partition}: the batch at offset {offset} has {len(data)} bytes, more than the client takes in a "
-            "message: raise receive_bytes_max, and the limit of the gRPC client with it",
+            f"{replica.partition}: the batch at offset {offset} has {len(data)} bytes, more than receive_bytes_max: "
+            "raise it, and the message limit of the gRPC client with it",
             field="receive_bytes_max",
             limit=settings.receive_bytes_max,
             size_bytes=len(data),
@@ -124,7 +124,7 @@ def _with_aborted(replica: LeaderReplica, offset: Offset, data: bytes) -> Fetche
 
 
 def _first_batches(data: bytes, size_max: int) -> bytes:
-    """Whole ones, of at most that many bytes together; one at least."""
+    """Whole batches of at most `size_max` bytes together, at least one."""
     end = 0
     while end < len(data):
         following = end + LOG_OVERHEAD + _PREFIX.unpack_from(data, end)[1]
@@ -135,7 +135,7 @@ def _first_batches(data: bytes, size_max: int) -> bytes:
 
 
 def batches_to(data: bytes, end: Offset) -> bytes:
-    """Whole ones, to the first that reaches `end`: also where a cleaner took the record before it."""
+    """Whole batches, up to the first that reaches `end`; also if the cleaner removed the record before `end`."""
     position = 0
     while position < len(data):
         base_offset, length = _PREFIX.unpack_from(data, position)
@@ -147,7 +147,7 @@ def batches_to(data: bytes, end: Offset) -> bytes:
 
 
 def next_offset_after(batches: bytes) -> Offset:
-    """One past the last offset of whole batches, of which there is one at least: a look at each one's length."""
+    """One past the last offset of whole batches, at least one: reads only their lengths."""
     position, end = 0, len(batches)
     while True:
         base_offset, length = _PREFIX.unpack_from(batches, position)

@@ -1,4 +1,4 @@
-"""The leader of a partition as a request names it, with what the client believes of it checked."""
+"""The leader of a partition as a request names it, with the client's leader epoch checked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streamlog.model import NO_LEADER_EPOCH
 from streamlog.services.common.collaborators import Partitions
 from streamlog.services.common.topics import explained
 
-# What is kept of a call's time to bring the answer back: an answer in time says more than a deadline that is over.
+# Reserved of a call's deadline for the way back: a response says more than DEADLINE_EXCEEDED.
 _MARGIN_S: Final = 0.1
 _MARGIN_SHARE: Final = 0.1
 
@@ -35,17 +35,17 @@ class PartitionLeaders:
         return replica
 
     def writable(self, ref: PartitionRef) -> LeaderReplica:
-        """As `leader`; InvalidTopicError for the cluster's own topics, which clients do not write."""
+        """As `leader`; InvalidTopicError for internal topics, which clients must not write."""
         replica = self.leader(ref)
         if replica.partition.topic in INTERNAL_TOPICS:
             raise InvalidTopicError(
-                f"topic {replica.partition.topic!r} is the cluster's own: clients do not write to it", field="topic"
+                f"topic {replica.partition.topic!r} is internal: only the cluster writes to it", field="topic"
             )
         return replica
 
 
 def within(timeout_ms: int, call: Call) -> float:
-    """Seconds: the time-out that a request asks for, but not beyond the call's own deadline."""
+    """The timeout of a request in seconds, at most up to the call's deadline."""
     remaining = call.remaining_s()
     if remaining is None:
         return timeout_ms / 1000

@@ -1,4 +1,4 @@
-"""InitProducerId: an id for an idempotent producer, from any node; for a transactional one, from its coordinator."""
+"""InitProducerId: ids of idempotent producers, from any node; of transactional producers, from their coordinator."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ class InitProducerId:
         if producer_id == NO_PRODUCER_ID or epoch == PRODUCER_EPOCH_MAX:
             producer_id, epoch = await self._producer_ids.next(), ProducerEpoch(0)
         else:
-            epoch = ProducerEpoch(epoch + 1)  # sequences begin anew under it, on every partition
+            epoch = ProducerEpoch(epoch + 1)  # sequences restart at 0 in it, on every partition
         return _response(TransactionalProducer(producer_id=producer_id, producer_epoch=epoch))
 
     async def _init_transactional(
         self, wanted: InitProducerIdRequest, request: pb.InitProducerIdRequest, call: Call
     ) -> pb.InitProducerIdResponse:
-        """The first one that asks makes `__transaction_state`."""
+        """The first call creates `__transaction_state`."""
         if self._view.image.topic_named(TRANSACTIONS_TOPIC) is None:
             await self._internal_topics.create_internal_topic(TRANSACTIONS_TOPIC)
         coordinator = self._coordinator.coordinator_of(wanted.transactional_id)

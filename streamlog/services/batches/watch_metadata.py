@@ -1,10 +1,10 @@
-"""WatchMetadata: the picture, and then what changes.
+"""WatchMetadata: the initial state, then changes.
 
-    first picture, in pages --complete--> changes that came meanwhile --> changes as they come
+    initial state, in pages --complete--> changes made meanwhile --> changes as they are applied
 
-While a client does not read, changes are not queued but marked: which topics and partitions differ from what it was
-told. What it is told then is their state at that moment, so the memory of a slow watcher is bounded by the cluster and
-not by time. Changes of a moment, such as the fail-over of a node, come as one message.
+While a client does not read, changes are not queued but marked: which topics and partitions differ from what was sent.
+Their state is taken when they are sent, so the memory of a slow client is bounded by the size of the cluster, not by
+time. Changes that are applied together, such as the failover of a node, are one message.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class WatchMetadata:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(watch.follow_controller())
-                await self._send_picture(watch, query, responses)
+                await self._send_initial(watch, query, responses)
                 await watch.send_changes(responses)
         finally:
             watch.stop()
 
-    async def _send_picture(
+    async def _send_initial(
         self, watch: _Watch, query: MetadataQuery, responses: Responses[pb.WatchMetadataResponse]
     ) -> None:
         image, begin = watch.image, BEGINNING
@@ -72,23 +72,23 @@ class WatchMetadata:
 
 
 class _Watch:
-    """What one client has been told, and what it has not."""
+    """What was sent to one client, and what has changed since."""
 
     def __init__(self, view: MetadataView, query: MetadataQuery) -> None:
         self._view = view
         self._names = None if query.all_topics else frozenset(query.topics)
-        self.image = view.image  # as the client knows it, but for what is marked
-        self._told_nodes: list[bytes] = []
-        self._told_controller: int | None = None  # None: nothing was told
+        self.image = view.image  # as the client knows it, except for what is marked
+        self._sent_nodes: list[bytes] = []
+        self._sent_controller: int | None = None  # None: never sent
         # Topic -> partitions that differ; None: all, and the topic itself. In the order of the first change.
         self._topics: dict[TopicId, dict[PartitionId, None] | None] = {}
         self._removed: dict[TopicId, None] = {}
         self._changed = False
-        self._news = asyncio.Event()
+        self._wake = asyncio.Event()
         self._stop: Callable[[], None] | None = view.listen(self._on_image)
 
     def stop(self) -> None:
-        """And refer to itself no more: it goes with the call."""
+        """No reference cycle is left, so the memory is freed with the call."""
         stop, self._stop = self._stop, None
         if stop is not None:
             stop()
@@ -96,7 +96,7 @@ class _Watch:
     async def follow_controller(self) -> None:
         while True:
             await self._view.wait_for_controller_change()
-            self._tell()
+            self._notify()
 
     # -- what is marked
 
@@ -110,7 +110,7 @@ class _Watch:
             for broker_id, broker in delta.changed_brokers():
                 if _is_live(before.brokers.get(broker_id)) != _is_live(broker):
                     self._mark_replicas(broker_id, before, image)
-        self._tell()
+        self._notify()
 
     def _mark_everything(self, before: MetadataImage, image: MetadataImage) -> None:
         for topic_id in [*before.topics, *image.topics]:
@@ -118,7 +118,7 @@ class _Watch:
             self._mark_topic(topic_id, range(len(topic.partitions)), before, image)
 
     def _mark_replicas(self, broker_id: BrokerId, before: MetadataImage, image: MetadataImage) -> None:
-        """A partition tells which of its replicas are offline, and that has changed without a record of its own."""
+        """The message of a partition has its offline replicas, which change without a record of the partition."""
         for topic_id, index in image.roles.partitions(Role.REPLICA, broker_id):
             self._mark_topic(topic_id, [index], before, image)
 
@@ -131,7 +131,7 @@ class _Watch:
             return
         if new is None:
             known = self._topics.pop(topic_id, {})
-            if old is not None and known is not None:  # else the client has never heard of it
+            if old is not None and known is not None:  # otherwise it was never sent
                 self._removed[topic_id] = None
             return
         if old is None:
@@ -141,23 +141,23 @@ class _Watch:
         if marked is not None:
             marked.update(dict.fromkeys(map(PartitionId, indexes)))
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._changed = True
-        self._news.set()
+        self._wake.set()
 
-    # -- what is told
+    # -- what is sent
 
     async def send_changes(self, responses: Responses[pb.WatchMetadataResponse]) -> None:
         while True:
-            await self._news.wait()
-            self._news.clear()
+            await self._wake.wait()
+            self._wake.clear()
             if self._changed:
                 self._changed = False
                 for message in self._messages():
                     await responses.send(message)
 
     def _messages(self) -> Iterator[pb.WatchMetadataResponse]:
-        """All that is marked, of one image; marked anew from here on."""
+        """Everything that is marked, from one image; the marks are cleared."""
         image, topics, removed = self.image, self._topics, self._removed
         self._topics, self._removed = {}, {}
         message = pb.WatchMetadataResponse(metadata_version=image.index, removed_topic_ids=list(removed))
@@ -176,14 +176,14 @@ class _Watch:
     def set_nodes(self, message: pb.WatchMetadataResponse, image: MetadataImage) -> None:
         nodes = convert.live_nodes(image)
         texts = [node.SerializeToString(deterministic=True) for node in nodes]
-        if texts != self._told_nodes or message.cluster_id:
-            self._told_nodes = texts
+        if texts != self._sent_nodes or message.cluster_id:
+            self._sent_nodes = texts
             message.nodes.nodes.extend(nodes)
             message.nodes.SetInParent()
         controller = self._view.controller
         number = NO_BROKER if controller is None else controller
-        if number != self._told_controller:
-            self._told_controller = message.controller = number
+        if number != self._sent_controller:
+            self._sent_controller = message.controller = number
 
 
 def _is_live(broker: Broker | None) -> bool:
@@ -191,7 +191,7 @@ def _is_live(broker: Broker | None) -> bool:
 
 
 def _runs(image: MetadataImage, topics: dict[TopicId, dict[PartitionId, None] | None]) -> Iterator[tuple[Topic, range]]:
-    """Topics with their changed partitions as ranges; a topic stands in several pieces where there are gaps."""
+    """Topics with their changed partitions as ranges; a topic has several entries if there are gaps."""
     for topic_id, marked in topics.items():
         topic = image.topics.get(topic_id)
         if topic is None:

@@ -19,7 +19,7 @@ Answer = TypeVar("Answer")
 
 
 class CallSlots:
-    """`max.concurrent.calls`, of all client services of a node together; a stream is one call while it lasts."""
+    """`max.concurrent.calls`, of all client services of a node together; a stream is one call until it ends."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -41,7 +41,8 @@ class CallSlots:
         async def serve(request: Input, call: Call) -> Answer:
             if self._running >= self._limit:
                 raise ThrottledError(
-                    f"this node serves {self._limit} calls and streams already (max.concurrent.calls)",
+                    f"this node already serves {self._limit} concurrent calls and streams (max.concurrent.calls): "
+                    "retry later, or use another node",
                     field="max.concurrent.calls",
                     limit=self._limit,
                 )

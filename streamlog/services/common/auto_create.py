@@ -1,4 +1,4 @@
-"""Topics that come into being when somebody names them: `auto.create.topics.enable`, which is off by default."""
+"""Topics that are created on first use: `auto.create.topics.enable`, off by default."""
 
 from __future__ import annotations
 
@@ -21,15 +21,13 @@ class AutoCreate:
         configs: NodeConfigs,
         create: Callable[[pb.CreateTopicsRequest, Call], Awaitable[pb.CreateTopicsResponse]],
     ) -> None:
-        """`create`: Admin.CreateTopics, which is done and applied here when it answers."""
+        """`create`: Admin.CreateTopics, which returns once the topics are in this node's image."""
         self._view = view
         self._configs = configs
         self._create = create
 
     async def missing(self, names: Iterable[str], call: Call) -> Mapping[str, StreamlogError]:
-        """Create those that are not there, where the node's settings allow it; the errors of those that could not
-        be.
-        """
+        """Create the topics that do not exist, if the settings allow it. Returns the errors of those that failed."""
         if not self._configs.node[AUTO_CREATE_TOPICS_ENABLE]:
             return {}
         image = self._view.image
@@ -39,10 +37,10 @@ class AutoCreate:
         request = pb.CreateTopicsRequest(topics=[pb.NewTopic(name=name) for name in wanted])
         response = await self._create(request, call)
         errors = {row.name: from_message(row.error) for row in response.results if row.HasField("error")}
-        # Somebody else was quicker.
+        # A concurrent request created it first.
         return {name: error for name, error in errors.items() if not isinstance(error, TopicAlreadyExistsError)}
 
     async def ensure(self, name: str, call: Call) -> None:
-        """As `missing`, for one topic that is about to be written to. StreamlogError."""
+        """As `missing`, for one topic. StreamlogError."""
         for error in (await self.missing((name,), call)).values():
             raise error

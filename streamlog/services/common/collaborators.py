@@ -1,4 +1,4 @@
-"""What the services need of the other parts of a node. Whoever wires the node gives them these."""
+"""What the services need of the other parts of a node, as Protocols. The node passes the implementations."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class ControllerAccess(Protocol):
     """The way to the active controller: streamlog.controller.ControllerLink."""
 
     async def forward(self, method: str, request: bytes, timeout_s: float) -> bytes:
-        """The active controller's answer to this call of streamlog.v1.Admin, which holds here as well when it comes.
+        """The active controller's response to this call of streamlog.v1.Admin, once its changes are applied here too.
         StreamlogError.
         """
         ...
 
     async def catch_up(self, timeout_s: float) -> None:
-        """Until this node's image holds all that anybody had been told before, or the time is over."""
+        """Until this node's image has every change acknowledged before the call, or the timeout."""
         ...
 
 
@@ -45,11 +45,11 @@ class QuorumVoters(Protocol):
     def voters(self) -> VoterSet: ...
 
     def held(self) -> Mapping[BrokerId, RaftIndex]:
-        """Up to where each voter holds the quorum's log; empty where this node does not lead it."""
+        """Index up to which each voter has the quorum's log; empty unless this node leads the quorum."""
         ...
 
     def without_vote(self) -> Collection[BrokerId]:
-        """Voters that lost their disks, and with them their votes, as far as this node has seen it."""
+        """Voters that lost their disks, and with them their votes, as far as this node knows."""
         ...
 
     async def add_voter(self, voter: Voter) -> RaftIndex: ...
@@ -60,10 +60,10 @@ class QuorumVoters(Protocol):
 
 
 class InternalTopics(Protocol):
-    """Topics that the cluster makes for itself when they are first needed: streamlog.controller.ControllerLink."""
+    """Internal topics, created when they are first needed: streamlog.controller.ControllerLink."""
 
     async def create_internal_topic(self, name: str) -> TopicId:
-        """The topic's id; it may be there already. StreamlogError."""
+        """The topic's id; it may exist already. StreamlogError."""
         ...
 
 
@@ -81,5 +81,5 @@ class ProducerIdSequence(Protocol):
     """Ids for idempotent producers: streamlog.broker.producer_id_allocator."""
 
     async def next(self) -> ProducerId:
-        """One that nobody has had. StreamlogError."""
+        """An id that no producer had before. StreamlogError."""
         ...

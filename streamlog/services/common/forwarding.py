@@ -1,6 +1,6 @@
-"""Calls that this node makes of another one for a client.
+"""Calls to other nodes on behalf of a client.
 
-They carry a mark, and whoever gets a marked call answers for itself or refuses: calls never go round.
+They carry a mark in their metadata. A node serves a marked call itself or refuses it, so calls are forwarded only once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from streamlog.ports import Channel, Network, RpcError
 
 MARK: Final[Mapping[str, str]] = {FORWARDED: "1"}
 TIMEOUT_S: Final = 30.0
-"""Of a call whose caller waits for ever. Kafka's request.timeout.ms."""
+"""Of a call without a deadline. Kafka's request.timeout.ms."""
 
 
 def is_forwarded(call: Call) -> bool:
@@ -32,7 +32,7 @@ def timeout_of(call: Call) -> float:
 
 
 class Peers:
-    """Channels to the other nodes, one each, made when first needed. A node that moves gets another one."""
+    """Channels to the other nodes, one each, opened on first use. A node whose address changes gets a new one."""
 
     def __init__(self, view: MetadataView, network: Network) -> None:
         self._view = view
@@ -42,21 +42,19 @@ class Peers:
     async def call(
         self, node: BrokerId, method: str, request: Request, response_type: type[Response], timeout_s: float
     ) -> Response:
-        """The node's answer, or its StreamlogError; BrokerNotAvailableError where it is not alive or does not
-        answer.
-        """
+        """The node's response, or its StreamlogError; BrokerNotAvailableError if it is not running or unreachable."""
         channel = await self.channel(node)
         try:
             data = await channel.unary(method, request.SerializeToString(), timeout_s=timeout_s, metadata=MARK)
         except RpcError as error:
-            raise _told(error, node) from None
+            raise _as_streamlog_error(error, node) from None
         return response_type.FromString(data)
 
     async def channel(self, node: BrokerId) -> Channel:
         """BrokerNotAvailableError."""
         address = self._view.address_of(node)
         if address is None:
-            raise BrokerNotAvailableError(f"node {node} is not alive, or not registered", node=node)
+            raise BrokerNotAvailableError(f"node {node} is not running, or not registered", node=node)
         known = self._channels.get(node)
         if known is not None and known[0] == address:
             return known[1]
@@ -72,8 +70,8 @@ class Peers:
             await channel.close()
 
 
-def _told(error: RpcError, node: BrokerId) -> StreamlogError:
+def _as_streamlog_error(error: RpcError, node: BrokerId) -> StreamlogError:
     own = from_rpc(error)
     if isinstance(own, StreamlogError):
         return own
-    return BrokerNotAvailableError(f"node {node} did not answer: {error}", node=node)
+    return BrokerNotAvailableError(f"node {node} did not respond: {error}", node=node)

@@ -1,4 +1,4 @@
-"""Ask several at once, and have the answers in order."""
+"""Concurrent calls, with the results in order."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ Item = TypeVar("Item")
 Row = TypeVar("Row")
 
 
-async def call_each(items: Sequence[Item], ask: Callable[[Item], Awaitable[Row]], *, at_once: int) -> list[Row]:
-    """The answers in the order of the items; no more than `at_once` are asked at the same time."""
-    turns = asyncio.Semaphore(at_once)
+async def call_each(items: Sequence[Item], call: Callable[[Item], Awaitable[Row]], *, at_once: int) -> list[Row]:
+    """The results in the order of the items, from at most `at_once` concurrent calls."""
+    slots = asyncio.Semaphore(at_once)
 
-    async def in_turn(item: Item) -> Row:
-        async with turns:
-            return await ask(item)
+    async def run(item: Item) -> Row:
+        async with slots:
+            return await call(item)
 
     async with asyncio.TaskGroup() as tasks:
-        asked = [tasks.create_task(in_turn(item)) for item in items]
-    return [task.result() for task in asked]
+        calls = [tasks.create_task(run(item)) for item in items]
+    return [task.result() for task in calls]

@@ -1,17 +1,20 @@
-"""How many bytes a node holds for all its readers together: `queued.max.response.bytes`.
+"""How many bytes of responses a node holds for all its clients together: `queued.max.response.bytes`.
 
-    reader --room(wanted)--> granted: min(wanted, a quarter of what is free), at least MESSAGE_BYTES_MIN --sent--> free
+A reader is the sending side of one call: a client that reads records.
+
+    reader --reserve(wanted)--> granted: min(wanted, a quarter of the free bytes), at least MESSAGE_BYTES_MIN --sent-->
+    free
                   |
-                  '-- too little is free: waits in line; readers that do not take what they were sent are ended
+                  '-- too few bytes are free: waits in a queue; readers whose clients do not read are ended
 
-A reader holds one grant at a time, while its message is made and until the transport has taken all of it; so those who
-wait hold nothing, and are served in order, each the same: the max-min fair share. A grant is at most a part of what is
-still free (Choudhury and Hahne's dynamic thresholds for a shared buffer, 1998), which leaves room for who comes later.
+A reader holds one grant at a time, from before its message is read until the transport has taken all of it. So waiting
+readers hold nothing, and are served in order, with equal shares: max-min fairness. A grant is at most a fraction of the
+free bytes (Choudhury and Hahne's dynamic thresholds for a shared buffer, 1998), which leaves some for later readers.
 
-A message is in memory more than once: as what was read, as the message, as gRPC's copy. A reader counts all of that.
+A message is in memory more than once: as the bytes read, as the message, as gRPC's copy. A reader counts all of these.
 
 Readers that hold a grant for STUCK_S while others have waited for PATIENCE_S are ended with ThrottledError, the oldest
-grant first, until those who wait have room. A reader that reads is never among them.
+grant first, until there are enough free bytes for those that wait. A client that reads is never ended.
 """
 
 from __future__ import annotations
@@ -25,15 +28,15 @@ from typing import Final, Self
 from streamlog.errors import ThrottledError
 
 MESSAGE_BYTES_MIN: Final = 64 << 10
-"""What a message may have at least, however many readers there are."""
+"""The least that a message gets, however many readers there are."""
 FIRST_BYTES: Final = 128 << 10
-"""What the first message of a stream may have: it is not known yet whether anybody reads."""
+"""Limit of the first message of a stream, when it is not known yet whether the client reads."""
 MESSAGE_BYTES_MAX: Final = 4 << 20
-"""What a message of a stream may grow to: a larger one costs memory and saves nothing."""
+"""Limit to which the messages of a stream grow: larger ones cost memory and gain nothing."""
 PATIENCE_S: Final = 1.0
 STUCK_S: Final = 5.0
 PROMPT_S: Final = 1.0
-"""A message that was taken within so long lets the next one be larger."""
+"""A message that was taken within this time lets the next one be larger."""
 FETCH_COPIES: Final = 2  # of a byte of batches: in the message, and in gRPC's buffer
 SUBSCRIBE_COPIES: Final = 6  # the fetched message and its view, records, the message, its bytes, gRPC's buffer
 
@@ -46,7 +49,7 @@ class OutgoingBytes:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used_bytes = 0
-        self.throttled_count = 0  # readers that were ended, or waited in vain, since the node's start
+        self.throttled_count = 0  # readers that were ended, or timed out waiting, since the node's start
         self._granted: dict[Reader, None] = {}  # by the age of their grants
         self._waiting: deque[_Waiter] = deque()
         self._timer: asyncio.TimerHandle | None = None
@@ -61,23 +64,23 @@ class OutgoingBytes:
     def error(self, why: str) -> ThrottledError:
         self.throttled_count += 1
         return ThrottledError(
-            f"{why}: this node holds {self.used_bytes} bytes for its readers, {self.limit} may be "
-            "(queued.max.response.bytes)",
+            f"{why}: this node holds {self.used_bytes} of at most {self.limit} bytes of responses "
+            "(queued.max.response.bytes); retry later",
             field="queued.max.response.bytes",
             limit=self.limit,
         )
 
-    # What readers use.
+    # -- called by readers
 
     def try_grant(self, reader: Reader, wanted: int, least: int) -> int | None:
-        """Bytes, which `reader` holds now; None where it has to wait."""
+        """Bytes that `reader` holds now; None if it has to wait."""
         free = self.limit - self.used_bytes
         if self._waiting or (free < least and self.used_bytes):
             return None
         return self._grant(reader, wanted, least)
 
     async def grant(self, reader: Reader, wanted: int, least: int) -> int:
-        """As soon as there is room and it is its turn."""
+        """Once enough bytes are free and it is the reader's turn."""
         waiter = _Waiter(reader, wanted, least)
         self._waiting.append(waiter)
         self._arm()
@@ -85,7 +88,7 @@ class OutgoingBytes:
             return await waiter.granted
         except asyncio.CancelledError:
             if not waiter.granted.cancelled():
-                self.free(reader, waiter.granted.result())  # it came at the same moment
+                self.free(reader, waiter.granted.result())  # granted and cancelled at the same time
             self._serve()
             raise
 
@@ -120,13 +123,13 @@ class OutgoingBytes:
             self._waiting.popleft()
             waiter.granted.set_result(self._grant(waiter.reader, waiter.wanted, waiter.least))
 
-    # Those who do not read.
+    # -- clients that do not read
 
     def _arm(self) -> None:
         if self._timer is None and self._waiting:
-            self._timer = asyncio.get_running_loop().call_later(PATIENCE_S, self._relieve)
+            self._timer = asyncio.get_running_loop().call_later(PATIENCE_S, self._end_stuck_readers)
 
-    def _relieve(self) -> None:
+    def _end_stuck_readers(self) -> None:
         self._timer = None
         now = asyncio.get_running_loop().time()
         missing = sum(waiter.least for waiter in self._waiting) - max(0, self.limit - self.used_bytes)
@@ -149,7 +152,7 @@ class _Waiter:
 
 
 class Reader:
-    """One call's. `async with` around the work that is ended with ThrottledError when its message is not taken."""
+    """Of one call. `async with` around the work that is ended with ThrottledError when the client does not read."""
 
     __slots__ = ("_budget", "_cancelling", "_copies", "_ended", "_size", "_task", "granted_at", "held_bytes", "on_end")
 
@@ -162,7 +165,7 @@ class Reader:
         self._ended = False
         self.granted_at = 0.0
         self.held_bytes = 0  # with all copies
-        self.on_end: Callable[[], object] | None = None  # in the place of the block
+        self.on_end: Callable[[], object] | None = None  # called instead of cancelling the block
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.current_task()
@@ -180,10 +183,10 @@ class Reader:
             and task.uncancel() <= self._cancelling
             and isinstance(error, asyncio.CancelledError)
         ):
-            raise self._budget.error("what was sent to this reader is not read") from None
+            raise self._budget.error("the client does not read its responses") from None
 
     def end(self) -> bool:
-        """False where that has been done, or cannot be."""
+        """False if it is ended already, or cannot be."""
         if self._ended:
             return False
         if self._task is not None:
@@ -194,8 +197,8 @@ class Reader:
             self.on_end()
         return self._ended
 
-    async def room(self, wanted: int, least: int = MESSAGE_BYTES_MIN) -> int:
-        """How many bytes the next message may have: `wanted` at most, and `least` at least if that is wanted."""
+    async def reserve(self, wanted: int, least: int = MESSAGE_BYTES_MIN) -> int:
+        """How many bytes the next message may have: at most `wanted`, at least the smaller of `wanted` and `least`."""
         least = min(wanted, least) * self._copies
         wanted *= self._copies
         granted = self._budget.try_grant(self, wanted, least)
@@ -204,12 +207,12 @@ class Reader:
         self.held_bytes = granted
         return granted // self._copies
 
-    async def next_room(self, wanted: int, least: int = MESSAGE_BYTES_MIN) -> int:
-        """As `room`, of a stream: the size grows while its messages are taken promptly."""
-        return await self.room(min(wanted, max(self._size, least)), least)
+    async def reserve_next(self, wanted: int, least: int = MESSAGE_BYTES_MIN) -> int:
+        """As `reserve`, for a stream: the size grows while its messages are taken promptly."""
+        return await self.reserve(min(wanted, max(self._size, least)), least)
 
     def try_keep(self, size: int) -> bool:
-        """Of what was granted so much is used. False where that is more, and there is no room for it."""
+        """Change the grant to `size`, which is used. False if that is more than the grant and not free."""
         if not size:
             self.release()
             return True
@@ -235,7 +238,7 @@ class Reader:
             self._budget.free(self, size)
 
     def close(self) -> None:
-        """The call is over."""
+        """The call has ended."""
         self.on_end = None
         self.release()
         self._budget.forget(self)

@@ -1,6 +1,6 @@
-"""Calls that a node makes for a client, of itself: of its own methods, without a connection.
+"""Calls to methods of this node on behalf of a client, without a connection.
 
-What another node coordinates these pass on, so whoever asks here gets the cluster's answer.
+The methods forward what another node coordinates, so the result is the cluster's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from streamlog.ports import CallInfo, Clock
 
 
 class OwnNode:
-    """As streamlog.client.transactions.transaction_manager.Nodes wants it."""
+    """Implements streamlog.client.transactions.transaction_manager.Nodes."""
 
     def __init__(self, methods: Mapping[str, UnaryMethod[Any, Any]], clock: Clock) -> None:
         """`methods`: by full name, such as `streamlog.v1.Transactions/EndTransaction`."""
@@ -24,7 +24,7 @@ class OwnNode:
         self._clock = clock
 
     async def ask(self, call: UnaryCall[Response], request: Message, *, address: str, timeout_s: float) -> Response:
-        """As `ask_any`: who has that address is asked by the method itself."""
+        """As `ask_any`: the method itself forwards to the node that has to serve it."""
         return await self.ask_any(call, request, timeout_s=timeout_s)
 
     async def ask_any(self, call: UnaryCall[Response], request: Message, *, timeout_s: float) -> Response:
@@ -34,5 +34,5 @@ class OwnNode:
             async with asyncio.timeout(timeout_s):
                 answer: Response = await self._methods[call.method](request, Call(info, self._clock))
         except TimeoutError:
-            raise RequestTimedOutError(f"{call.method} was not answered in time") from None
+            raise RequestTimedOutError(f"{call.method} got no response within {timeout_s:g} s") from None
         return answer

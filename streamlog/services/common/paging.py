@@ -1,10 +1,10 @@
-"""Pages of long answers: which part of which topics comes next.
+"""Pages of long responses: which part of which topics comes next.
 
-A page token says where the next page begins: the topic by name and id, and the partition. It holds no state of the
-node, so any node takes it, and a topic that comes or goes between two pages moves nobody else's place.
+A page token is the start of the next page: the topic by name and id, and the partition. It refers to no state of the
+node, so any node accepts it, and topics that are created or deleted between two pages do not shift the others.
 
-A page ends at the number of entries that was asked for, or before its message could pass 1 MiB: stock clients refuse
-what is larger than 4 MiB, and nobody knows beforehand how long names are.
+A page ends at the requested number of entries, or before its message could exceed 1 MiB: gRPC clients refuse more than
+4 MiB by default, and the lengths of names vary.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from streamlog.model import TopicId
 PAGE_BYTES: Final = 1 << 20
 PAGE_ENTRIES_MAX: Final = 10_000
 _TOKEN_LENGTH_MAX: Final = 512
-# Of a message: ids, counts and tags of a topic and of a partition; and of one replica in the six lists of a partition.
+# Upper bounds in a message: ids, counts and tags of a topic and of a partition; one replica in the six lists of a
+# partition.
 _TOPIC_BYTES: Final = 64
 _PARTITION_BYTES: Final = 64
 _REPLICA_BYTES: Final = 30
 
 
 class PageStart(NamedTuple):
-    """In the order of the answer: by name, then by id (of topics that are asked for by an unknown id: no name)."""
+    """Ordered as the response: by name, then by id (topics that are requested by an unknown id have no name)."""
 
     name: str
     topic_id: bytes
@@ -42,17 +43,17 @@ BEGINNING: Final = PageStart("", b"", 0)
 
 
 class TopicEntry(Struct, frozen=True):
-    """One topic of an answer. Either `topic` or `error` is there."""
+    """One topic of a response. Has either `topic` or `error`."""
 
-    name: str  # empty: asked for by an id that is not known
-    topic_id: bytes  # empty: asked for by a name that is not known
+    name: str  # empty: requested by an unknown id
+    topic_id: bytes  # empty: requested by an unknown name
     topic: Topic | None = None
     error: StreamlogError | None = None
-    extra_bytes: int = 0  # of what else is told of the topic
+    extra_bytes: int = 0  # of what else the message has about the topic
 
 
 class TopicPart(NamedTuple):
-    """What of an entry stands on the page."""
+    """The part of an entry that is on the page."""
 
     entry: TopicEntry
     partitions: range
@@ -63,7 +64,7 @@ def page_size(asked: int, *, default: int) -> int:
 
 
 def parse_token(token: str) -> PageStart:
-    """InvalidRequestError where no node has made it."""
+    """InvalidRequestError if it is not one that a node has returned."""
     partition, _, rest = token.partition(":")
     topic_id, _, name = rest.partition(":")
     if not token:
@@ -73,17 +74,20 @@ def parse_token(token: str) -> PageStart:
             return PageStart(name, bytes.fromhex(topic_id), int(partition))
         except ValueError:
             pass
-    raise InvalidRequestError("page_token is none that a response has given", field="page_token")
+    raise InvalidRequestError(
+        "page_token is invalid: pass next_page_token of the previous response unchanged, or leave it empty",
+        field="page_token",
+    )
 
 
 def to_token(place: PageStart | None) -> str:
-    """Empty: there is no further page."""
+    """Empty: no further page."""
     return "" if place is None else f"{place.partition}:{place.topic_id.hex()}:{place.name}"
 
 
 def take(entries: Iterable[TopicEntry], begin: PageStart, count_max: int) -> tuple[list[TopicPart], PageStart | None]:
-    """The parts of one page, and where the next one begins. `entries` by rising name and id. Each counts its
-    partitions, and one at least.
+    """The parts of one page, and the start of the next one. `entries` by rising name and id. An entry counts as many as
+    it has partitions, and at least one.
     """
     parts: list[TopicPart] = []
     room, bytes_left = count_max, PAGE_BYTES
@@ -105,7 +109,7 @@ def take(entries: Iterable[TopicEntry], begin: PageStart, count_max: int) -> tup
 
 
 def _fitting(topic: Topic | None, first: int, room: int, bytes_left: int) -> tuple[int, int]:
-    """One past the last partition that fits, the first one always does; and their bytes at most."""
+    """One past the last partition that fits, and an upper bound of their bytes. The first one always fits."""
     if topic is None or first >= len(topic.partitions):
         return first, 0
     stop, used = first, 0
@@ -118,15 +122,15 @@ def _fitting(topic: Topic | None, first: int, room: int, bytes_left: int) -> tup
 
 
 def partition_bytes(partition: Partition) -> int:
-    """Not less than its message has."""
+    """Upper bound of its message."""
     return _PARTITION_BYTES + _REPLICA_BYTES * len(partition.replicas)
 
 
 class TopicNames:
-    """All topics by rising name: sorted when topics have come or gone, not for every page."""
+    """All topics by rising name: sorted when topics were created or deleted, not for every page."""
 
     def __init__(self) -> None:
-        self._ids: SortedMap[str, TopicId] | None = None  # of which image the rest was made
+        self._ids: SortedMap[str, TopicId] | None = None  # of the image that `_topics` was made from
         self._topics: Sequence[tuple[str, TopicId]] = ()
 
     def of(self, image: MetadataImage) -> Sequence[tuple[str, TopicId]]:

@@ -1,4 +1,4 @@
-"""Topics as requests name them: found in the image, or refused by an error that says what to do."""
+"""Topics as requests name them: looked up in the image, or an error that says what to do."""
 
 from __future__ import annotations
 
@@ -27,12 +27,16 @@ def find_topic(image: MetadataImage, ref: PartitionRef) -> Topic:
         return topic
     topic = image.require_topic_id(ref.topic_id)
     if ref.topic and ref.topic != topic.name:
-        raise UnknownTopicIdError(f"the topic of this id is {topic.name!r}, not {ref.topic!r}", field="topic_id")
+        raise UnknownTopicIdError(
+            f"topic_id is the id of topic {topic.name!r}, not of {ref.topic!r}, which may have been deleted and "
+            "created again: refresh the metadata",
+            field="topic_id",
+        )
     return topic
 
 
 def explained(error: StreamlogError, image: MetadataImage, ref: PartitionRef) -> StreamlogError:
-    """The error of a partition that is not served here, in the words of somebody who has looked for its topic."""
+    """The error of a partition that this node does not serve, more precise if the topic or partition does not exist."""
     if not isinstance(error, UnknownTopicOrPartitionError | UnknownTopicIdError):
         return error
     try:
@@ -51,7 +55,7 @@ def all_entries(image: MetadataImage, names: TopicNames) -> Iterator[TopicEntry]
 def entries_of(
     image: MetadataImage, query: MetadataQuery, *, missing: Callable[[str], StreamlogError] = unknown_topic
 ) -> list[TopicEntry]:
-    """The topics that are named, each once, by rising name and id; an error where there is none."""
+    """The topics that the query names, each once, by rising name and id; an error for those that do not exist."""
     found = [_named(image, name, missing) for name in query.topics]
     known = {entry.topic_id for entry in found}
     for topic_id in query.topic_ids:
@@ -59,7 +63,9 @@ def entries_of(
         if topic is not None and topic_id not in known:
             found.append(TopicEntry(topic.name, topic_id, topic))
         elif topic is None:
-            error = UnknownTopicIdError("no topic has this id (it may have been deleted)", field="topic_id")
+            error = UnknownTopicIdError(
+                f"no topic has the id {topic_id.hex()}; it may have been deleted", field="topic_id"
+            )
             found.append(TopicEntry("", topic_id, error=error))
     return sorted(found, key=lambda entry: (entry.name, entry.topic_id))
 

@@ -1,12 +1,12 @@
 """Groups.GroupMembership: one member of a group, on a stream of its own.
 
-    first request --> joins the coordinator's table of members on streams
-    requests      --> decided one after another, each answered
-    hint          --> a response without an answer: "there is news, send a heartbeat"
-    end by the client, after it left -> nothing;  any other end -> the member is put out, or away if it is static
+    first request --> the member is registered for notifications at the coordinator
+    requests      --> decided one after another, one response each
+    notification  --> a response without a heartbeat: "send a heartbeat now"
+    end by the client, after it left -> nothing;  any other end -> the member is removed; a static one left temporarily
 
-The hint carries no news itself, so there is one way only in which a member learns of its partitions, and a hint that is
-lost or late costs time and nothing else.
+The notification has no content, so heartbeats are the only way in which a member gets its assignment, and a lost or
+late notification costs only time.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Memberships:
         member = _Member(self._coordinator, self._response, call.info.peer)
         try:
             async with asyncio.TaskGroup() as tasks:
-                hinting = tasks.create_task(member.send_hints(responses))
+                notifying = tasks.create_task(member.send_notifications(responses))
                 await member.serve(requests, responses)
-                hinting.cancel()
+                notifying.cancel()
         finally:
             await member.end()
 
@@ -65,12 +65,12 @@ class _Member:
         self._coordinator = coordinator
         self._response = response
         self._peer = peer
-        self._key: tuple[str, str] | None = None  # group and member; None: no request has come
-        self._epoch = JOIN  # as it was told last; below 0: it has left
-        self._joining = False  # a heartbeat that joins may have been decided, and is not answered
+        self._key: tuple[str, str] | None = None  # group and member; None: no request received yet
+        self._epoch = JOIN  # of the last response; below 0: it has left
+        self._joining = False  # a heartbeat that joins may have been decided, and has no response yet
         self._stop_watching: Callable[[], None] | None = None
-        self._hinted = asyncio.Event()
-        self._sending = asyncio.Lock()  # one message at a time: answers and hints
+        self._notified = asyncio.Event()
+        self._sending = asyncio.Lock()  # one message at a time: responses and notifications
 
     async def serve(
         self, requests: Requests[pb.GroupMembershipRequest], responses: Responses[pb.GroupMembershipResponse]
@@ -79,34 +79,38 @@ class _Member:
             with inside("heartbeat"):
                 command = convert.heartbeat(request.heartbeat, self._peer)
             key = (command.group, command.member_id)
-            if self._key not in (None, key):
-                raise InvalidRequestError("a stream is of one member: open another one", field="member_id")
+            if self._key is not None and self._key != key:
+                raise InvalidRequestError(
+                    f"this stream is of member {self._key[1]!r} of group {self._key[0]!r}: open another stream for "
+                    "each further member",
+                    field="member_id",
+                )
             self._key = key
-            self._hinted.clear()
-            async with self._sending:  # a hint that comes before the answer goes out after it
+            self._notified.clear()
+            async with self._sending:  # a notification before the response is sent after it
                 self._watch(command.group, command.member_id)
                 self._joining = command.epoch == JOIN
                 try:
                     answer = await self._coordinator.heartbeat(command)
                 except StreamlogError:
-                    self._joining = False  # refused: whoever has this id is not this one
+                    self._joining = False  # refused: another member has this id
                     raise
                 self._epoch, self._joining = answer.epoch, False
                 await responses.send(pb.GroupMembershipResponse(heartbeat=self._response(answer)))
             if self._epoch <= 0:
                 self._unwatch()
 
-    async def send_hints(self, responses: Responses[pb.GroupMembershipResponse]) -> None:
+    async def send_notifications(self, responses: Responses[pb.GroupMembershipResponse]) -> None:
         while True:
-            await self._hinted.wait()
-            self._hinted.clear()
+            await self._notified.wait()
+            self._notified.clear()
             async with self._sending:
                 await responses.send(pb.GroupMembershipResponse())
 
     def _watch(self, group: str, member_id: str) -> None:
-        """Before a heartbeat is decided: what others decide until its answer is replicated is news too."""
+        """Before a heartbeat is decided: changes between the decision and the response need a notification too."""
         self._unwatch()
-        self._stop_watching = self._coordinator.watch_member(group, member_id, self._hinted.set)
+        self._stop_watching = self._coordinator.watch_member(group, member_id, self._notified.set)
 
     def _unwatch(self) -> None:
         stop, self._stop_watching = self._stop_watching, None
@@ -114,7 +118,7 @@ class _Member:
             stop()
 
     async def end(self) -> None:
-        """The stream is over. Who has not left is put out; if that cannot be done, the session does it."""
+        """The stream has ended. A member that has not left is removed; if that fails, its session times out."""
         self._unwatch()
         if self._key is None or not (self._joining or self._epoch > 0):
             return
@@ -122,7 +126,7 @@ class _Member:
         try:
             if self._joining and self._coordinator.is_watched(group, member_id):
                 return  # it has joined on another stream since
-            # Whoever has not been told of its joining has an epoch that nobody here knows.
+            # A member that got no response to its join has an epoch that this node does not know.
             epoch = None if self._joining else self._epoch
             await self._coordinator.remove_member(
                 RemoveMember(group=group, member_id=member_id, epoch=epoch, may_return=True)

@@ -1,7 +1,7 @@
-"""The Groups service: who coordinates, membership, offsets.
+"""The Groups service: coordinators, membership, offsets.
 
-Only the coordinator answers; any other node says who that is. Programs without a client library need not know: they use
-Records.Consume.
+Only the coordinator serves a group; other nodes name it in their error. Programs without a client library use
+Records.Consume instead.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class GroupsService:
         self._memberships = Memberships(coordinator, view)
 
     async def find_coordinator(self, request: pb.FindCoordinatorRequest, call: Call) -> pb.FindCoordinatorResponse:
-        """The first one that asks makes `__consumer_offsets`."""
+        """The first call creates `__consumer_offsets`."""
         names = each(
             request.groups,
             "groups",
@@ -54,7 +54,7 @@ class GroupsService:
         return response
 
     async def _until_known(self, call: Call) -> None:
-        """This node may hear of the new topic a moment later; rows say so where it takes longer."""
+        """This node may apply the new topic a moment later; if it takes too long, the rows have errors."""
         try:
             async with asyncio.timeout(within(APPLY_WAIT_MS, call)):
                 await self._view.wait_until(lambda image: image.topic_named(OFFSETS_TOPIC) is not None)
@@ -66,7 +66,9 @@ class GroupsService:
             leader = self._coordinator.coordinator_of(row.group)
             broker = self._view.image.brokers.get(leader)
             if broker is None:
-                raise CoordinatorNotAvailableError(f"node {leader}, which coordinates it, is not registered")
+                raise CoordinatorNotAvailableError(
+                    f"node {leader}, the coordinator of group {row.group!r}, is not registered: retry later"
+                )
             row.node.CopyFrom(node(broker))
         except StreamlogError as error:
             row.error.CopyFrom(to_message(error))

@@ -1,16 +1,16 @@
 """Consume: a member of a group without a client library. The node is the member, on behalf of the client's stream.
 
     first message --> ConsumeMember: the Python client's reader and group on this node's ports; any node serves it
-    records       --> as many as there are credits for
-    revoked       --> nothing more is sent; given up when all that was sent is acknowledged, released, or time is over
-    acknowledged  --> committed, one commit at a time, and told
-    stream ends   --> what is acknowledged is committed, the member leaves
+    records       --> as many as there are credits
+    revoked       --> nothing more is sent; given up once all sent records are acknowledged or released, or on timeout
+    acknowledged  --> committed, one commit at a time, and confirmed by `committed`
+    stream ends   --> acknowledged records are committed, the member leaves
 
-What is only sent is never committed (`sent_records`). Who commits in transactions of its own acknowledges nothing: each
-response says who the member is, for the offsets in the transaction. A client that has records and says nothing for its
-processing timeout loses its partitions, as one does that does not give them up in that time; both are told by `lost`.
+Records that are only sent are never committed (`sent_records`). A client that commits offsets in transactions does not
+acknowledge: each response has the member id and epoch for these. A client that has records and sends nothing for its
+processing timeout loses its partitions, as does one that does not give them up in that time; it gets `lost`.
 
-A node that dies takes its members along: their clients join again elsewhere, and go on from what was acknowledged.
+When a node fails, so do its members: their clients join again at other nodes, and continue after the last commit.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from streamlog.services.records.sent_records import SentRecords
 from streamlog.services.records.subscribed_partition import STATUS_OVERHEAD, record_size
 
 _END_S: Final = 5.0
-"""For the last commit and the leave, when the client has gone."""
+"""For the last commit and the leave, when the client has disconnected."""
 _HEARTBEAT_MS: Final = 3_000
 _FETCH_BYTES: Final = 4 << 20
 """Fetched ahead of the credits."""
@@ -75,7 +75,7 @@ class ConsumeHandler:
         return 0 if broker is None else broker.epoch
 
     def _servers(self) -> str:
-        """This node first: it knows its cluster best."""
+        """This node first."""
         known = self._view.image.brokers.values()
         ordered = sorted(
             (one.broker_id for one in known if not one.fenced), key=lambda one: (one != self._node_id, one)
@@ -165,7 +165,7 @@ class ConsumeMember:
         return self._reader.fetcher.readers.get(partition)
 
     def take_skipped(self) -> list[CorruptBatchError]:
-        """Those since the last time."""
+        """Those since the last call."""
         taken, self._skipped[:] = self._skipped[:], []
         return taken
 
@@ -209,16 +209,16 @@ class _Stream:
         self._responses = responses
         self._backoff = backoff
         self._credits = 0
-        self._granted = False  # the credits of the first message are no acknowledgements
+        self._granted = False  # the first credits are not acknowledgements
         self._sent = SentRecords()
-        self._left: tuple[ConsumerBatch, Iterator[Fields]] | None = None  # of a batch, for want of credits
+        self._left: tuple[ConsumerBatch, Iterator[Fields]] | None = None  # rest of a batch, which waits for credits
         self._revoked: dict[TopicPartition, None] = {}
         self._released: dict[TopicPartition, None] = {}
         self._acknowledged = asyncio.Event()
-        self._progress = asyncio.Event()  # something was acknowledged, released, committed; or the client has gone
+        self._progress = asyncio.Event()  # something was acknowledged, released, committed; or the client disconnected
         self._committing = asyncio.Lock()
         self._sending = asyncio.Lock()
-        self._has_gone = False
+        self._is_disconnected = False
 
     async def serve(self, member: ConsumeMember, up: ConsumeUp, requests: Requests[pb.ConsumeRequest]) -> None:
         self._member = member
@@ -232,11 +232,11 @@ class _Stream:
                 for task in others:
                     task.cancel()
         finally:
-            self._has_gone = True
+            self._is_disconnected = True
             self._progress.set()
             await member.close(_END_S)
 
-    # -- up
+    # -- requests
 
     async def _receive(self, requests: Requests[pb.ConsumeRequest]) -> None:
         while (request := await requests.recv()) is not None:
@@ -251,7 +251,8 @@ class _Stream:
         self._credits += up.credits
         if self._credits > convert.CREDITS_MAX:
             raise InvalidRequestError(
-                f"{self._credits} credits are granted, {convert.CREDITS_MAX} are the most",
+                f"{self._credits} unused credits, more than {convert.CREDITS_MAX}: grant credits as records are "
+                "processed",
                 field="credits",
                 limit=convert.CREDITS_MAX,
             )
@@ -262,10 +263,10 @@ class _Stream:
         self._progress.set()
         self._member.wake()
 
-    # -- down
+    # -- responses
 
     async def _send(self, response: pb.ConsumeResponse) -> None:
-        if self._has_gone:
+        if self._is_disconnected:
             return
         async with self._sending:
             if self._member.member_id is not None and self._member.member_epoch is not None:
@@ -276,7 +277,7 @@ class _Stream:
     async def _send_records(self) -> None:
         while True:
             for skipped in self._member.take_skipped():
-                await self._tell_skipped(skipped)
+                await self._report_skipped(skipped)
             if self._left is None:
                 batch = await self._member.next_batch(lambda: self._credits > 0)
                 if batch is not None:
@@ -287,7 +288,7 @@ class _Stream:
                 await self._member.next_batch(lambda: False)
 
     async def _send_some(self, batch: ConsumerBatch, fields: Iterator[Fields]) -> None:
-        """As much of it as there is room and credit for."""
+        """As many records as fit the message and the credits."""
         partition = TopicPartition(batch.topic, batch.partition)
         some: list[Fields] = []
         size = STATUS_OVERHEAD
@@ -309,8 +310,8 @@ class _Stream:
         self._member.idle = False
         await self._send(pb.ConsumeResponse(records=self._records(partition, batch, some)))
 
-    async def _tell_skipped(self, skipped: CorruptBatchError) -> None:
-        """The place behind it is committed, unless something before it is still to be acknowledged."""
+    async def _report_skipped(self, skipped: CorruptBatchError) -> None:
+        """The offset after it is committed, unless records before it are unacknowledged."""
         partition = TopicPartition(skipped.topic, PartitionId(skipped.partition))
         following = Offset(skipped.next_offset or 0)
         if self._member.reader(partition) is None:
@@ -319,7 +320,7 @@ class _Stream:
         self._acknowledged.set()
         reader = self._member.reader(partition)
         end = following if reader is None else reader.high_watermark
-        news = partition_status(
+        status = partition_status(
             partition,
             leader_epoch=LeaderEpoch(0),
             position=following,
@@ -328,12 +329,12 @@ class _Stream:
             readable_end=end,
             skipped=[skipped],
         )
-        await self._send(pb.ConsumeResponse(records=news))
+        await self._send(pb.ConsumeResponse(records=status))
 
     def _records(self, partition: TopicPartition, batch: ConsumerBatch, some: Sequence[Fields]) -> pb.PartitionRecords:
         reader = self._member.reader(partition)
         end = Offset(0) if reader is None else reader.high_watermark
-        news = partition_status(
+        status = partition_status(
             partition,
             leader_epoch=LeaderEpoch(max(0, batch.header.leader_epoch)),
             position=Offset(some[-1][0] + 1),
@@ -341,8 +342,8 @@ class _Stream:
             log_start=Offset(0) if reader is None else reader.log_start,
             readable_end=end,
         )
-        news.records.extend(received_record(each, batch.timestamp_type) for each in some)
-        return news
+        status.records.extend(received_record(each, batch.timestamp_type) for each in some)
+        return status
 
     # -- assignment
 
@@ -350,13 +351,13 @@ class _Stream:
         await self._send(pb.ConsumeResponse(assigned=_partitions(partitions)))
 
     async def give_up(self, given_up: Iterable[TopicPartition]) -> None:
-        """Until the client has done with these, and what it has acknowledged is committed."""
+        """Until the client is done with these, and its acknowledgements are committed."""
         partitions = list(given_up)
         self._drop(partitions)
         self._revoked.update(dict.fromkeys(partitions))
-        if not self._has_gone:
+        if not self._is_disconnected:
             await self._send(pb.ConsumeResponse(revoked=_partitions(partitions)))
-        while not self._has_gone and not self._is_done(partitions):
+        while not self._is_disconnected and not self._is_done(partitions):
             self._progress.clear()
             await self._progress.wait()
         await self._commit()
@@ -365,7 +366,7 @@ class _Stream:
         return self._sent.is_done([one for one in partitions if one not in self._released])
 
     def _drop(self, partitions: Iterable[TopicPartition]) -> None:
-        """What was not sent yet is not sent any more."""
+        """Discard records that were not sent yet."""
         if self._left is not None and TopicPartition(self._left[0].topic, self._left[0].partition) in set(partitions):
             self._left = None
 
@@ -399,7 +400,7 @@ class _Stream:
                 self._acknowledged.set()
 
     async def _commit(self) -> bool:
-        """What is acknowledged by now. False: it is worth trying again."""
+        """Commit what is acknowledged. False: failed, to be retried."""
         async with self._committing:
             taken = self._sent.take()
             if not taken:
@@ -407,14 +408,14 @@ class _Stream:
             try:
                 await self._member.commit({one: OffsetAndMetadata(*at) for one, at in taken.items()})
             except StreamlogError as error:
-                # Of a member that was put out `lost` tells; of a topic that was deleted there is nothing to commit.
+                # A removed member gets `lost`; there is nothing to commit for a deleted topic.
                 if error.retriable and self._member.member_id is not None:
                     self._sent.put_back(taken)
                     return False
                 return True
         for one, (offset, _) in taken.items():
-            told = pb.ConsumeCommitted(topic=one.topic, partition=one.partition, offset=offset)
-            await self._send(pb.ConsumeResponse(committed=told))
+            committed = pb.ConsumeCommitted(topic=one.topic, partition=one.partition, offset=offset)
+            await self._send(pb.ConsumeResponse(committed=committed))
         return True
 
 

@@ -1,10 +1,9 @@
-"""The batches of many partitions from whoever leads them, for Subscribe: one fetch stream for each leading node.
+"""Batches of many partitions from their leaders, for Subscribe: one fetch stream for each node that leads.
 
-A feed is a FetchStream, to another node over the network, or to this one without a hop. It hands on what comes to one
-receiver, and reads no further while that is busy; so a slow reader is felt by the leaders as a stream that is not read.
-A message counts as outgoing (`services.outgoing`) until the receiver has passed on all that is in it: on the account of
-the feed's reader, whichever node it came from.
-Whatever ends a feed is told to the receiver once, and the feed is over.
+A feed is a FetchStream, to another node over the network, or to this node in process. It passes messages to one
+receiver, and reads no further until the receiver is done with one; so to the leader a slow client is a stream that is
+not read. A message counts against `queued.max.response.bytes` (`services.common.outgoing`), as bytes of the feed's
+reader, until the receiver has passed on all of it. The receiver is notified once of the end of a feed.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class _Exchange(Protocol):
 
 class FeedReceiver(Protocol):
     async def on_fetched(self, answer: list[Fetched]) -> None:
-        """Until all of it has been passed on."""
+        """Returns once all of it has been passed on."""
         ...
 
     def on_feed_lost(self, leader: BrokerId, error: StreamlogError) -> None: ...
@@ -51,7 +50,7 @@ class FeedSource:
         self._peers = peers
 
     def open(self, leader: BrokerId, reader: Reader) -> AbstractAsyncContextManager[_Exchange]:
-        """Leaving the block ends it. StreamlogError."""
+        """Leaving the block ends the stream. StreamlogError."""
         return self._here(reader) if leader == self._me else self._there(leader, reader)
 
     @asynccontextmanager
@@ -83,13 +82,13 @@ class FeedSource:
             if others is not None:
                 raise
             clear_tracebacks(group)
-        # The feed is told that the stream is over, and asks again.
+        # `close` ends the feed's `recv`; its partitions are placed again.
         finally:
             pipe.close()
 
 
 class Feed:
-    """One node's. `run` it; `add` partitions at any time."""
+    """Of one node. `run` it; `add` partitions at any time."""
 
     def __init__(
         self, leader: BrokerId, source: FeedSource, settings: pb.FetchSettings, receiver: FeedReceiver, reader: Reader
@@ -100,12 +99,12 @@ class Feed:
         self._receiver = receiver
         self._reader = reader
         self._wanted: list[pb.FetchPartition] = []
-        self._news = asyncio.Event()
+        self._wake = asyncio.Event()
 
     def add(self, part: pb.FetchPartition) -> None:
-        """Read it from here on; one that is read already is read from its new offset."""
+        """Start to read it; one that is read already continues at its new offset."""
         self._wanted.append(part)
-        self._news.set()
+        self._wake.set()
 
     async def run(self) -> None:
         try:
@@ -114,7 +113,7 @@ class Feed:
                 while (answer := await exchange.recv()) is not None:
                     await self._receiver.on_fetched(answer)
                 sending.cancel()
-            trouble: StreamlogError = BrokerNotAvailableError(f"node {self._leader} has ended the stream")
+            trouble: StreamlogError = BrokerNotAvailableError(f"node {self._leader} ended the fetch stream")
         except StreamlogError as error:
             trouble = error
             clear_tracebacks(error)
@@ -125,7 +124,7 @@ class Feed:
             ours, others = group.split(StreamlogError)
             if others is not None or ours is None:
                 raise
-            trouble = BrokerNotAvailableError(f"the stream to node {self._leader} broke: {ours.exceptions[0]}")
+            trouble = BrokerNotAvailableError(f"the fetch stream to node {self._leader} failed: {ours.exceptions[0]}")
             clear_tracebacks(group)
             del ours, others
         finally:
@@ -135,8 +134,8 @@ class Feed:
     async def _send(self, exchange: _Exchange) -> None:
         settings: pb.FetchSettings | None = self._settings
         while True:
-            await self._news.wait()
-            self._news.clear()
+            await self._wake.wait()
+            self._wake.clear()
             while self._wanted:
                 parts, self._wanted = self._wanted[:_ADD_MAX], self._wanted[_ADD_MAX:]
                 await exchange.send(pb.FetchStreamRequest(settings=settings, add=parts))
@@ -144,7 +143,7 @@ class Feed:
 
 
 class _Counted:
-    """The stream to another node. What came of it is counted until the next is asked for."""
+    """The stream to another node. A message is counted until the next one is requested."""
 
     def __init__(self, stream: calls.CallStream[list[Fetched]], reader: Reader) -> None:
         self._stream = stream
@@ -158,12 +157,13 @@ class _Counted:
         answer = await self._stream.recv()
         if answer is not None:
             size = sum(len(got.batches) for got in answer)
-            await self._reader.room(size, size)
+            await self._reader.reserve(size, size)
         return answer
 
 
 class _Pipe:
-    """Both directions between a feed and a handler of this process. A message is taken once the next is asked for."""
+    """Both directions between a feed and a handler in this process. A message is taken once the next one is "
+    "requested."""
 
     def __init__(self) -> None:
         self.up: asyncio.Queue[pb.FetchStreamRequest] = asyncio.Queue()  # bounded by the partitions of a call
@@ -175,7 +175,7 @@ class _Pipe:
         self.up.put_nowait(request)
 
     async def recv(self) -> list[Fetched] | None:
-        """None when the handler has ended, after all that it had sent."""
+        """None once the handler has ended, after all that it sent."""
         if self._has_one:
             self.taken.release()
         answer = await self.down.get()

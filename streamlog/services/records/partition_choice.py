@@ -1,8 +1,7 @@
-"""Which partition a record goes to, for clients that leave it to the node (SEMANTICS 12).
+"""The partitioners of Publish: which partition a record goes to (SEMANTICS 12).
 
-With a producer token the choice depends on the token and the records alone, so that a repetition chooses the same. The
-token carries for every topic that it has met how many partitions there were; only the very first request to a topic
-finds that out by itself.
+With a producer token the choice depends only on the token and the records, so a retry chooses the same partitions. The
+token has the partition count of each topic, as of the first request that wrote to it.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from streamlog.errors import InvalidRecordError, UnknownTopicOrPartitionError
 def choose(
     records: Sequence[NewRecord], partitioner: RecordPartitioner, count: int, seed: int, batch_bytes: int
 ) -> list[int]:
-    """The partition of each, from 0 to count - 1. `seed` decides where nothing else does.
+    """The partition of each, from 0 to count - 1. `seed` is the start of round robin, sticky and random choices.
 
-    UnknownTopicOrPartitionError for one that the record names and that is not there; InvalidRecordError for a key that
-    is no integer, where it should be one.
+    UnknownTopicOrPartitionError if a record names a partition that does not exist; InvalidRecordError if a key has to
+    be an integer and is not.
     """
     sticky = _Sticky(count, seed, batch_bytes)
     chosen = []
@@ -30,7 +29,7 @@ def choose(
         if record.partition is not None:
             if record.partition >= count:
                 raise UnknownTopicOrPartitionError(
-                    f"record {index}: there is no partition {record.partition}, the topic has {count}",
+                    f"record {index}: partition {record.partition} does not exist, the topic has {count} partitions",
                     field=f"records[{index}].partition",
                     limit=count,
                 )
@@ -70,7 +69,7 @@ def _integer(key: bytes, index: int) -> int:
     digits = text[1:] if text[:1] in (b"+", b"-") else text
     if not digits.isdigit() or len(digits) > 20:
         raise InvalidRecordError(
-            f"record {index}: the key {key[:32]!r} is no decimal integer, which PARTITIONER_INTEGER_MODULO needs",
+            f"record {index}: the key {key[:32]!r} is not a decimal integer, which PARTITIONER_INTEGER_MODULO requires",
             field=f"records[{index}].key",
         )
     return int(text)

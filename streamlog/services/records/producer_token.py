@@ -1,8 +1,8 @@
-"""The token that makes a repeated Publish exact: who writes, where each partition's sequence stands, and how many
-partitions each topic had.
+"""The token that makes retries of Publish idempotent: producer id and epoch, the next sequence of each partition, and
+the partition count of each topic.
 
     byte  0  version           u8      1
-          1  CRC-32C           u32     of all that follows, so that a token that was cut or changed is refused
+          1  CRC-32C           u32     of the rest: truncated or changed tokens are refused
           5  producer id       i64  \\
          13  producer epoch    i16   |
          15  partitions        u32   |
@@ -13,9 +13,9 @@ partitions each topic had.
              topic id          16 B  |  for each topic
              partitions        u32  /
 
-Big-endian. A request begins at the sequences of its token and places its records on partitions by the token and
-nothing else; so the same records with the same token make the same batches, and the leaders find those that they have
-already (SEMANTICS 6). Nobody keeps the token but the client: any node goes on where another one died.
+Big-endian. A request begins at the sequences of its token and chooses partitions by the token alone; so the same
+records with the same token make the same batches, and leaders recognize those that they have already (SEMANTICS 6).
+Only the client keeps the token, so it can retry at any other node.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class ProducerToken(Struct, frozen=True, kw_only=True):
         return self.sequences.get(partition, 0)
 
     def after(self, topic_id: TopicId, count: int, written: Mapping[PartitionId, int]) -> ProducerToken:
-        """Once so many records have gone to each partition of a topic, which has `count` of them.
+        """The token after `written` records to each partition of a topic with `count` partitions.
 
-        InvalidRequestError where there are too many partitions for a token.
+        InvalidRequestError if there are too many partitions for a token.
         """
         sequences = dict(self.sequences)
         for index, records in written.items():
@@ -67,8 +67,8 @@ class ProducerToken(Struct, frozen=True, kw_only=True):
         )
         if token.size_bytes > TOKEN_BYTES_MAX:
             raise InvalidRequestError(
-                f"one producer writes to {len(sequences)} partitions of {len(token.counts)} topics, more than a "
-                f"producer_token of {TOKEN_BYTES_MAX} bytes holds: use one producer for each topic",
+                f"this producer writes to {len(sequences)} partitions of {len(token.counts)} topics, more than a "
+                f"producer_token of {TOKEN_BYTES_MAX} bytes can hold: use a producer for each topic",
                 field="producer_token",
                 limit=TOKEN_BYTES_MAX,
             )
@@ -88,10 +88,11 @@ class ProducerToken(Struct, frozen=True, kw_only=True):
 
 
 def decode_token(data: bytes) -> ProducerToken:
-    """InvalidRequestError where no node has made it."""
+    """InvalidRequestError if it is not one that a node has returned."""
     if len(data) > TOKEN_BYTES_MAX:
         raise InvalidRequestError(
-            f"a producer_token has at most {TOKEN_BYTES_MAX} bytes, not {len(data)}",
+            f"producer_token has {len(data)} bytes, more than {TOKEN_BYTES_MAX}: pass that of the previous response "
+            "unchanged",
             field="producer_token",
             limit=TOKEN_BYTES_MAX,
         )
@@ -111,4 +112,6 @@ def decode_token(data: bytes) -> ProducerToken:
                 },
                 counts={TopicId(topic_id): count for topic_id, count in _TOPIC.iter_unpack(data[middle:])},
             )
-    raise InvalidRequestError("this producer_token is none that a response has given", field="producer_token")
+    raise InvalidRequestError(
+        "producer_token is invalid: pass that of the previous response unchanged", field="producer_token"
+    )

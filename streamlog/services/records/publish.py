@@ -1,10 +1,10 @@
 """Publish: records of clients that know neither batches nor leaders, served by any node.
 
-    request --check everything--> placed on partitions --> batches --> written (`routed_writes`) --> results
+    request --validated--> assigned to partitions --> batches --> written (`routed_writes`) --> results
 
-A producer token gives each batch its sequence. What is made of a request depends on the token and the request alone
-(`choosing`), so a repetition makes the same batches, and what is in the log already is found there. Hence with a token
-a call succeeds as a whole, or it fails and can be repeated; without one each record has its own result.
+A producer token gives each batch its sequence. The batches depend only on the token and the request
+(`partition_choice`), so a retry makes the same ones, and leaders recognize those that are in the log. Hence with a
+token a call succeeds as a whole, or fails and can be retried; without one each record has its own result.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from streamlog.services.records.partition_choice import choose
 from streamlog.services.records.producer_token import SEQUENCES, ProducerToken, decode_token
 from streamlog.services.records.routed_writes import BatchWrite, RoutedWriter, WriteResult
 
-# Of one record, beside its bytes: what a batch may need for it at most.
+# Upper bound of a batch's bytes for one record, beside key, value and headers.
 _RECORD_OVERHEAD: Final = HEADER_SIZE + 64
-# Keyless records stay on a partition until they make a batch of this size. Kafka's producers have 16 KiB, as they wait
-# for records to come; here they are all there, and to write a batch costs the same, whatever its size.
+# Records without a key stay on one partition up to a batch of this size. Kafka's producers use 16 KiB, as they wait for
+# records; here all records are present, and the cost of writing a batch hardly depends on its size.
 STICKY_BYTES: Final = 262_144
 _CODECS: Final = {
     "none": Codec.NONE,
@@ -53,14 +53,14 @@ _CODECS: Final = {
 
 
 class PlacedBatch(Struct, frozen=True):
-    """A batch to be written, and which records of the request it holds."""
+    """A batch to write, and the records of the request that it holds."""
 
     write: BatchWrite
     rows: Sequence[int]
 
 
 class PreparedPublish(Struct, frozen=True, kw_only=True):
-    """A request of which all is known but whether it can be written."""
+    """A valid request, as batches."""
 
     records: Sequence[NewRecord]
     partitions: Sequence[int]  # of each record
@@ -70,7 +70,7 @@ class PreparedPublish(Struct, frozen=True, kw_only=True):
 
 
 class Preparation:
-    """Requests made into batches."""
+    """Validates requests and makes batches of them."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Preparation:
         self._clock = clock
         self._random = random
         self._workers = workers
-        self._round_robin = random.getrandbits(16)  # where the next request begins
+        self._round_robin = random.getrandbits(16)  # the next request's first partition
 
     async def prepare(
         self,
@@ -98,7 +98,7 @@ class Preparation:
         call: Call,
         transactional_id: str = "",
     ) -> PreparedPublish:
-        """InvalidRequestError and the like for what is wrong with the request; nothing has been written then."""
+        """InvalidRequestError and others for an invalid request; nothing has been written then."""
         topic = await self._topic(convert.user_topic(topic_name), call)
         records = convert.new_records(messages, self._clock.wall_ms())
         config = self._configs.topic(topic.name)
@@ -126,7 +126,7 @@ class Preparation:
         return topic
 
     def _check(self, records: Sequence[NewRecord], topic: str) -> None:
-        """What a leader would refuse, before anything is written. Leaders check again."""
+        """Refuse what a leader would refuse, before anything is written. Leaders check again."""
         config, now_ms = self._configs.topic(topic), self._clock.wall_ms()
         size_max = config[topic_settings.MAX_MESSAGE_BYTES]
         compacted = "compact" in config[topic_settings.CLEANUP_POLICY]
@@ -136,19 +136,20 @@ class Preparation:
         for index, record in enumerate(records):
             if record.size_bytes + _RECORD_OVERHEAD > size_max:
                 raise MessageTooLargeError(
-                    f"record {index} has {record.size_bytes} bytes; a batch of topic {topic} has at most {size_max} "
-                    "(max.message.bytes)",
+                    f"record {index} has {record.size_bytes} bytes, too many for topic {topic}, whose batches have at "
+                    f"most {size_max} (max.message.bytes): make the record smaller, or raise the topic's limit",
                     field=f"records[{index}]",
                     limit=size_max,
                 )
             if compacted and record.key is None:
                 raise InvalidRecordError(
-                    f"record {index} has no key, which topic {topic} needs: it is compacted",
+                    f"record {index} has no key: topic {topic} is compacted (cleanup.policy), so each record needs one",
                     field=f"records[{index}].key",
                 )
             if checks_time and not earliest <= record.timestamp_ms <= latest:
                 raise InvalidTimestampError(
-                    f"record {index}: topic {topic} does not take the time {record.timestamp_ms} now",
+                    f"record {index} has the timestamp {record.timestamp_ms}, topic {topic} accepts {earliest} to "
+                    f"{latest} (message.timestamp.before.max.ms, message.timestamp.after.max.ms)",
                     field=f"records[{index}].timestamp_ms",
                     limit=latest if record.timestamp_ms > latest else earliest,
                 )
@@ -171,7 +172,7 @@ class Preparation:
         token: ProducerToken | None,
         transactional_id: str,
     ) -> list[PlacedBatch]:
-        """By partition, in the order in which each is met first; within it in the order of the records."""
+        """By partition, in the order of their first records; within a partition in the order of the records."""
         rows_of: dict[int, list[int]] = {}
         for row, partition in enumerate(partitions):
             rows_of.setdefault(partition, []).append(row)
@@ -202,7 +203,7 @@ class Preparation:
 def _split(
     records: Sequence[NewRecord], rows: Sequence[int], size_max: int
 ) -> Iterator[tuple[BatchBuilder, Sequence[int]]]:
-    """As many of the records at a time as a batch holds, one at least."""
+    """Batches of as many records as fit, at least one each."""
     builder, first = BatchBuilder(size_max), 0
     for place, row in enumerate(rows):
         record = records[row]
@@ -245,7 +246,7 @@ class PublishHandler:
 async def write_all(
     writer: RoutedWriter, prepared: PreparedPublish, deadline: float
 ) -> list[WriteResult | StreamlogError]:
-    """Of each batch. Partitions at the same time, the batches of one after the other."""
+    """The outcome of each batch. Partitions are written concurrently, the batches of one partition in order."""
     outcomes: dict[int, WriteResult | StreamlogError] = {}
 
     async def one_partition(numbers: Sequence[int]) -> None:
@@ -269,7 +270,7 @@ async def write_all(
 
 
 def check_outcomes(outcomes: Sequence[WriteResult | StreamlogError], *, whole: bool) -> None:
-    """The first error where nothing was written, or where `whole` asks for all or nothing."""
+    """Raise the first error if no batch was written; with `whole`, if any was not."""
     errors = [outcome for outcome in outcomes if isinstance(outcome, StreamlogError)]
     if errors and (whole or len(errors) == len(outcomes)):
         raise errors[0]

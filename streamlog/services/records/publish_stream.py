@@ -1,14 +1,14 @@
 """PublishStream: Publish, pipelined.
 
-    reader: request -> batches -> their places in the lines of their partitions      (IN_FLIGHT requests at once)
-    writer: answers in the order of the requests
+    reader: request -> batches -> the write queues of their partitions      (IN_FLIGHT requests at a time)
+    writer: responses in the order of the requests
 
-Every stream writes with a producer id: the client's, by its token, or one of its own for as long as it lasts. So a
-leader that moves while requests are in flight costs neither a record nor the order. Within one request nothing is
-half done: what cannot be written at all is told in its results before anything is written, and the stream goes on;
-what fails afterwards ends the stream, and with a token all that was not answered is sent again on another one.
+Every stream writes with a producer id: the client's, from its token, or one of the stream. So records are neither lost
+nor reordered when a leader moves while requests are in flight. A request that is invalid is refused in its results
+before any of it is written, and the stream continues. A later failure ends the stream; with a token the client sends
+all requests without a response again on another stream.
 
-A stream that writes in transactions is another matter: publish_transactions.
+Transactional streams: publish_transactions.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class PublishStreams:
             self._clock,
             token,
             call,
-            tells_token=bool(first.producer_token),
+            returns_token=bool(first.producer_token),
         )
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(stream.answers.send_all(responses))
@@ -79,20 +79,20 @@ class _Stream:
     def __init__(
         self,
         preparation: Preparation,
-        lines: WriteQueues,
+        queues: WriteQueues,
         clock: Clock,
         token: ProducerToken,
         call: Call,
         *,
-        tells_token: bool,
+        returns_token: bool,
     ) -> None:
         self.answers = ResponseQueue()
         self._preparation = preparation
-        self._lines = lines
+        self._queues = queues
         self._clock = clock
         self._token = token  # after all requests so far
         self._call = call
-        self._tells_token = tells_token
+        self._returns_token = returns_token
         self._topic = ""
         self._options = convert.publish_options(pb.PublishOptions())
 
@@ -101,7 +101,7 @@ class _Stream:
     ) -> None:
         request: pb.PublishStreamRequest | None = first
         while request is not None:
-            await self.answers.wait_until_room()
+            await self.answers.wait_until_free()
             self._take_defaults(request, is_first=request is first)
             await self._begin(request, self._options, tasks)
             request = await requests.recv()
@@ -113,7 +113,7 @@ class _Stream:
             self._options = convert.publish_options(request.options)
         self._topic = request.topic or self._topic
         if not self._topic:
-            raise InvalidRequestError("the first request names the topic", field="topic")
+            raise InvalidRequestError("topic is required in the first request of a stream", field="topic")
 
     async def _begin(self, request: pb.PublishStreamRequest, options: PublishOptions, tasks: asyncio.TaskGroup) -> None:
         try:
@@ -126,8 +126,8 @@ class _Stream:
         assert prepared.token is not None
         self._token = prepared.token
         deadline = self._clock.monotonic() + options.timeout_ms / 1000
-        places = [self._lines.join(placed.write) for placed in prepared.batches]
-        writes = [tasks.create_task(self._lines.write(place, prepared.acks, deadline)) for place in places]
+        queued = [self._queues.join(placed.write) for placed in prepared.batches]
+        writes = [tasks.create_task(self._queues.write(one, prepared.acks, deadline)) for one in queued]
         self.answers.add(tasks.create_task(self._answer_of(prepared, writes)))
 
     async def _answer_of(
@@ -135,14 +135,14 @@ class _Stream:
     ) -> pb.PublishStreamResponse:
         outcomes = [await write for write in writes]
         return pb.PublishStreamResponse(
-            results=results_of(prepared, outcomes), producer_token=self._told(prepared.token)
+            results=results_of(prepared, outcomes), producer_token=self._returned(prepared.token)
         )
 
     def _refusal(self, request: pb.PublishStreamRequest, error: StreamlogError) -> pb.PublishStreamResponse:
-        """Nothing of it was written, and the sequences are where they were."""
+        """Nothing was written, and the sequences are unchanged."""
         return pb.PublishStreamResponse(
-            results=convert.none_published(request.records, error), producer_token=self._told(self._token)
+            results=convert.none_published(request.records, error), producer_token=self._returned(self._token)
         )
 
-    def _told(self, token: ProducerToken | None) -> bytes:
-        return token.encode() if self._tells_token and token is not None else b""
+    def _returned(self, token: ProducerToken | None) -> bytes:
+        return token.encode() if self._returns_token and token is not None else b""

@@ -1,17 +1,17 @@
 """PublishStream with transactions: the node is the transactional producer, on behalf of the client's stream.
 
-    first request --init, or what a former stream has left is ended--> ready
-    ready --a record, an offset--> open --end: commit--> all of it settled --> decided --> outcome, ready
-                                      '-- refused --> failed --end--> aborted, and the answer says why --> ready
-    stream breaks, or ends with a transaction open --> aborted
+    first request --InitProducerId, or end of the transaction that a previous stream left--> ready
+    ready --record or offset--> open --end: commit--> all writes completed --> decided --> outcome, ready
+                                   '-- refused --> failed --end--> aborted, with the error in the response --> ready
+    stream disconnected, or ended with a transaction open --> aborted
 
-The states and the calls of coordinators are those of the Python client (streamlog.client.transactions), asked of this
-node itself; so any node serves any transactional id. Requests are pipelined within a transaction; behind an `end` the
-next request waits, since every transaction has an epoch of its own.
+States and calls to coordinators are those of the Python client (streamlog.client.transactions), served by this node
+itself; so any node serves any transactional id. Requests are pipelined within a transaction; after an `end` the next
+request waits, since every transaction has an epoch of its own.
 
-The token of a response names the transaction that is open. After a break another stream that begins with it, at
-whatever node, asks for the abort of this very transaction: by the answer it was committed before, or never will be. A
-stream that begins without it fences whoever has the id.
+The token of a response identifies the open transaction. After a disconnect another stream that begins with it, at any
+node, aborts this very transaction; the result is whether it was committed before. A stream that begins without a token
+fences earlier producers with the id.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ from streamlog.services.records.stream_order import QueuedWrite, ResponseQueue, 
 T = TypeVar("T")
 
 _ATTEMPT_S: Final = 10.0
-"""For one answer of a coordinator, which may wait for the end of the transaction before."""
+"""For one response of a coordinator, which may wait for the end of the previous transaction."""
 _LEAVE_S: Final = 5.0
-"""For the abort of what is open when the client has gone."""
+"""For the abort of the open transaction when the client has disconnected."""
 _COMMITTED: Final = pb.TRANSACTION_OUTCOME_COMMITTED
 _ABORTED: Final = pb.TRANSACTION_OUTCOME_ABORTED
 
@@ -87,7 +87,7 @@ class TransactionalStream:
         self._former = decode_token(first.producer_token) if first.producer_token else None
         self._topic = ""
         self._answers = ResponseQueue()
-        self._lines = WriteQueues(means.writer)
+        self._queues = WriteQueues(means.writer)
         self._going: dict[asyncio.Task[Any], None] = {}  # what is being written of the open transaction
         writer = convert_transactions.writer(first.transactional)
         self._transactional_id = writer.transactional_id
@@ -126,10 +126,10 @@ class TransactionalStream:
         finally:
             await self._leave()
 
-    # -- beginning and end of the stream
+    # -- start and end of the stream
 
     async def _start(self) -> pb.TransactionOutcome.ValueType:
-        """What became of the transaction that the token names. ProducerFencedError, UnknownProducerIdError."""
+        """The outcome of the transaction that the token identifies. ProducerFencedError, UnknownProducerIdError."""
         if self._former is None:
             await self._transactions.begin()
             return pb.TRANSACTION_OUTCOME_UNSPECIFIED
@@ -137,31 +137,31 @@ class TransactionalStream:
         return _COMMITTED if await self._transactions.take_over(former) else _ABORTED
 
     async def _leave(self) -> None:
-        """Nothing stays open. Should this be in vain, the next stream or the time-out ends it."""
+        """Abort the open transaction. If that fails, the next stream or the timeout does."""
         try:
             async with asyncio.timeout(_LEAVE_S):
                 if self._transactions.state is TransactionPhase.COMMITTING:
-                    await self._transactions.commit()  # it was asked for, and may be decided already
+                    await self._transactions.commit()  # requested, and perhaps decided already
                 elif self._transactions.state in (TransactionPhase.OPEN, TransactionPhase.FAILED):
                     await self._transactions.abort()
         except (StreamlogError, TimeoutError):
             return
 
     def _on_state(self, state: TransactionPhase, identity: ProducerIdAndEpoch) -> None:
-        """Sequences begin at 0 with every transaction."""
+        """Sequences restart at 0 with every transaction."""
         if identity != (self._token.producer_id, self._token.producer_epoch):
             self._token = _token_of(identity)
-            self._lines.clear()
+            self._queues.clear()
 
     # -- one request
 
     async def _take(
         self, request: pb.PublishStreamRequest, answer: pb.PublishStreamResponse, tasks: asyncio.TaskGroup
     ) -> None:
-        """InvalidRequestError and the like, ProducerFencedError, OutcomeUnknownError: the stream ends."""
+        """InvalidRequestError and others, ProducerFencedError and OutcomeUnknownError end the stream."""
         end, offsets = convert_transactions.end(request), convert_transactions.offsets(request)
         self._take_defaults(request)
-        await self._answers.wait_until_room()
+        await self._answers.wait_until_free()
         if (request.records or offsets) and self._transactions.state is TransactionPhase.READY:
             await self._transactions.begin()
         sent = await self._begin_records(request, answer, tasks) if request.records else None
@@ -178,7 +178,7 @@ class TransactionalStream:
         convert_transactions.check_acks(self._options)
         self._topic = request.topic or self._topic
         if request.records and not self._topic:
-            raise InvalidRequestError("the first request with records names the topic", field="topic")
+            raise InvalidRequestError("topic is required in the first request with records", field="topic")
 
     async def _begin_records(
         self, request: pb.PublishStreamRequest, answer: pb.PublishStreamResponse, tasks: asyncio.TaskGroup
@@ -199,12 +199,12 @@ class TransactionalStream:
         self._token = prepared.token
         self._transactions.touch()
         deadline = self._means.clock.monotonic() + self._options.timeout_ms / 1000
-        places = [self._lines.join(placed.write) for placed in prepared.batches]
-        return _Sent(prepared, [self._go(tasks, self._outcome_of(place, deadline)) for place in places])
+        queued = [self._queues.join(placed.write) for placed in prepared.batches]
+        return _Sent(prepared, [self._go(tasks, self._outcome_of(one, deadline)) for one in queued])
 
-    async def _outcome_of(self, place: QueuedWrite, deadline: float) -> WriteResult | StreamlogError:
+    async def _outcome_of(self, queued: QueuedWrite, deadline: float) -> WriteResult | StreamlogError:
         try:
-            return await self._lines.write(place, Acks.ALL, deadline)
+            return await self._queues.write(queued, Acks.ALL, deadline)
         except StreamlogError as error:
             self._transactions.on_failure(error)
             return error
@@ -222,7 +222,7 @@ class TransactionalStream:
             return error
         return None
 
-    # -- what is under way
+    # -- writes in flight
 
     def _go(self, tasks: asyncio.TaskGroup, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = tasks.create_task(work)
@@ -231,12 +231,12 @@ class TransactionalStream:
         return task
 
     async def _settle(self) -> None:
-        """All of the open transaction is written, or refused."""
+        """Until all of the open transaction is written or refused."""
         while self._going:
             await asyncio.wait(self._going)
 
     def _drop(self) -> None:
-        """What is late of it has the epoch of a transaction that is over."""
+        """Give up the writes in flight: late ones are fenced by the epoch of the ended transaction."""
         for task in self._going:
             task.cancel()
 
@@ -252,14 +252,14 @@ class TransactionalStream:
             answer.outcome = _ABORTED
         except RequestTimedOutError as error:
             raise OutcomeUnknownError(
-                f"how the transaction of {self._transactional_id!r} has ended is not known; a stream that begins with"
-                f" the last producer_token is told: {error}"
+                f"the outcome of the transaction of {self._transactional_id!r} is unknown; open a stream with the last "
+                f"producer_token to find out: {error}"
             ) from error
 
     async def _commit(self, answer: pb.PublishStreamResponse) -> bool:
-        """False: it is to be aborted."""
+        """False: it has to be aborted."""
         if self._transactions.state is TransactionPhase.READY:
-            return True  # nothing was in it
+            return True  # it is empty
         try:
             await self._transactions.commit()
         except TransactionAbortableError as error:
@@ -278,8 +278,8 @@ class _Sent(Struct, frozen=True):
 async def _complete(
     answer: pb.PublishStreamResponse, sent: _Sent | None, commits: Sequence[asyncio.Task[StreamlogError | None]]
 ) -> pb.PublishStreamResponse:
-    """When all is written, or given up."""
-    dropped = InvalidTransactionStateError("the transaction was aborted")
+    """Once everything is written or given up."""
+    dropped = InvalidTransactionStateError("the transaction was aborted before this record was written")
     if sent is not None:
         await asyncio.wait(sent.writes)
         outcomes = [dropped if write.cancelled() else write.result() for write in sent.writes]

@@ -76,7 +76,7 @@ class WriteResult(NamedTuple):
     log_append_time_ms: int  # NO_TIMESTAMP: the records keep their own
 
 
-_NOWHERE: Final = WriteResult(NO_OFFSET, NO_TIMESTAMP)
+_OFFSET_UNKNOWN: Final = WriteResult(NO_OFFSET, NO_TIMESTAMP)
 
 
 class RoutedWriter:
@@ -113,7 +113,7 @@ class RoutedWriter:
                 return await self._attempt(write, acks, deadline, placed)
             except OutOfOrderSequenceError as error:
                 if _is_duplicate(write, error):
-                    return _NOWHERE
+                    return _OFFSET_UNKNOWN
                 failure: StreamlogError = error  # an earlier batch is still in flight, or lost
             except StreamlogError as error:
                 uncertain = uncertain or isinstance(error, _UNCERTAIN)

@@ -1,8 +1,8 @@
-"""What was sent to a member of Consume, and what of it is acknowledged: so much may be committed. Pure.
+"""The records sent on a Consume stream, and which of them are acknowledged and may be committed. Pure.
 
-sent:  record, record, record ...  in the order of the stream, whatever the partition
-acknowledged by offset             a partition up to there
-acknowledged by credit             so many of the oldest ones
+sent:  record, record, record ...  in the order of the stream, across partitions
+acknowledged by offset             a partition up to that offset
+acknowledged by credit             the oldest records, one for each credit
 
 committable <= acknowledged <= sent     in each partition
 """
@@ -19,14 +19,14 @@ from streamlog.model import NO_LEADER_EPOCH, LeaderEpoch, Offset, TopicPartition
 
 
 class _Partition(Struct):
-    sent: Offset  # one past the last record that was sent
-    acknowledged: Offset  # the next offset to read of whoever comes next
-    epoch: LeaderEpoch  # of the last record that was sent
+    sent: Offset  # one past the last sent record
+    acknowledged: Offset  # the offset at which the next member starts
+    epoch: LeaderEpoch  # of the last sent record
     is_new: bool = False  # there is an acknowledgement that was not taken yet
 
 
 class _InFlight(Struct):
-    partition: TopicPartition | None  # None: it was the member's once
+    partition: TopicPartition | None  # None: no longer assigned to the member
     offsets: deque[Offset]  # not empty
 
 
@@ -35,11 +35,11 @@ class SentRecords:
 
     def __init__(self) -> None:
         self._partitions: dict[TopicPartition, _Partition] = {}
-        self._once_sent: dict[TopicPartition, Offset] = {}  # one past the last record that ever was
+        self._once_sent: dict[TopicPartition, Offset] = {}  # one past the last record ever sent
         self._in_flight: deque[_InFlight] = deque()  # where credits acknowledge: in the order of the stream
 
     def add(self, partition: TopicPartition, offsets: Sequence[Offset], epoch: LeaderEpoch, *, in_order: bool) -> None:
-        """These, at least one, are sent now. `in_order`: credits will acknowledge them."""
+        """At least one record is sent now. `in_order`: credits will acknowledge them."""
         following = Offset(offsets[-1] + 1)
         known = self._partitions.get(partition)
         if known is None:
@@ -51,13 +51,13 @@ class SentRecords:
             self._in_flight.append(_InFlight(partition, deque(offsets)))
 
     def acknowledge(self, partition: TopicPartition, last: Offset) -> None:
-        """InvalidRequestError beyond what was ever sent. What was sent when the partition was this member's before does
-        not count: it is sent again.
+        """InvalidRequestError for an offset that was never sent. Records that were sent during an earlier assignment of
+        the partition do not count: they are sent again.
         """
         following = self._once_sent.get(partition)
         if following is not None and last >= following:
             raise InvalidRequestError(
-                f"offset {last} of {partition} was not sent yet, {following} comes next",
+                f"offset {last} of {partition} is acknowledged, but only records below {following} were sent",
                 field="acknowledgements",
                 limit=following - 1,
             )
@@ -66,7 +66,7 @@ class SentRecords:
             known.acknowledged, known.is_new = Offset(last + 1), True
 
     def skip(self, partition: TopicPartition, following: Offset) -> None:
-        """Nothing up to there will be sent. It counts as acknowledged where all that was sent is."""
+        """Nothing below `following` will be sent. It counts as acknowledged if everything sent so far is."""
         known = self._partitions.get(partition)
         if known is None:
             self._partitions[partition] = _Partition(following, following, NO_LEADER_EPOCH, is_new=True)
@@ -75,7 +75,7 @@ class SentRecords:
             known.epoch, known.is_new = NO_LEADER_EPOCH, True
 
     def acknowledge_oldest(self, count: int) -> None:
-        """By credits. Those beyond what was sent are for what is to come."""
+        """By credits. Those beyond the sent records do not acknowledge."""
         while count and self._in_flight:
             oldest = self._in_flight[0]
             taken = min(count, len(oldest.offsets))
@@ -87,18 +87,18 @@ class SentRecords:
                 self.acknowledge(oldest.partition, last)
 
     def is_done(self, partitions: Iterable[TopicPartition]) -> bool:
-        """All that was sent of these is acknowledged."""
+        """All records sent of these are acknowledged."""
         known = [self._partitions[one] for one in partitions if one in self._partitions]
         return all(one.acknowledged == one.sent for one in known)
 
     @property
     def is_idle(self) -> bool:
-        """The client has nothing to process."""
+        """The client has no unacknowledged records."""
         return self.is_done(self._partitions)
 
     def take(self) -> dict[TopicPartition, tuple[Offset, LeaderEpoch | None]]:
-        """What is acknowledged and was not taken yet, to be committed; with the epoch of the record before, where it is
-        known.
+        """Acknowledged offsets that were not taken yet, to be committed; with the epoch of the last record before each,
+        if known.
         """
         found: dict[TopicPartition, tuple[Offset, LeaderEpoch | None]] = {}
         for partition, one in self._partitions.items():
@@ -109,13 +109,13 @@ class SentRecords:
         return found
 
     def put_back(self, partitions: Iterable[TopicPartition]) -> None:
-        """They could not be committed."""
+        """The commit failed."""
         for one in partitions:
             if one in self._partitions:
                 self._partitions[one].is_new = True
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """They are the member's no more. Credits for what is in flight count all the same."""
+        """They are no longer assigned. Credits still count for their records in flight."""
         gone = dict.fromkeys(partitions)
         for one in gone:
             self._partitions.pop(one, None)

@@ -13,7 +13,7 @@ from streamlog.services.records.publish import PublishHandler
 from streamlog.services.records.publish_stream import PublishStreams
 from streamlog.services.records.subscribe import SubscribeHandler
 
-# Batches of the records must fit a message to another node, with all that goes with them.
+# Batches of the records, with the rest of the message, must fit the message limit of another node.
 ROOM_BYTES: Final = 1 << 20
 
 

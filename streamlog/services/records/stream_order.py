@@ -1,7 +1,7 @@
-"""What streams of records have in common: lines of batches to partitions, and answers in the order of the requests.
+"""The order of batches and responses, for both kinds of PublishStream.
 
-request --IN_FLIGHT at once--> batches --> each in the line of its partition
-                            '--> its answer, when all of them are written --> sent when those before it are
+request --IN_FLIGHT at a time--> batches --> each in the write queue of its partition
+                              '--> its response, once all of them are written --> sent after the previous ones
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ IN_FLIGHT: Final = 5
 
 
 class QueuedWrite(Struct, frozen=True):
-    """Of one batch, in the line of its partition."""
+    """One batch in the queue of its partition."""
 
     write: BatchWrite
-    before: asyncio.Future[None] | None  # done when the batch before has its place in the log; None: there is none
+    previous: asyncio.Future[None] | None  # done once the previous batch is appended; None: there is none
     own: asyncio.Future[None]
 
 
 class WriteQueues:
-    """Of one producer: a batch takes its place in the log when the one before it in its partition has its own."""
+    """Of one producer: a batch is appended once the previous one of its partition is."""
 
     def __init__(self, writer: RoutedWriter) -> None:
         self._writer = writer
@@ -38,43 +38,43 @@ class WriteQueues:
     def join(self, write: BatchWrite) -> QueuedWrite:
         """In the order of the batches; `write` it."""
         key = (write.topic_id, write.partition)
-        before, own = self._last.get(key), asyncio.get_running_loop().create_future()
+        previous, own = self._last.get(key), asyncio.get_running_loop().create_future()
         self._last[key] = own
-        return QueuedWrite(write, before, own)
+        return QueuedWrite(write, previous, own)
 
-    async def write(self, place: QueuedWrite, acks: Acks, deadline: float) -> WriteResult:
-        """What `RoutedWriter.write` raises."""
-        before, own = place.before, place.own
+    async def write(self, queued: QueuedWrite, acks: Acks, deadline: float) -> WriteResult:
+        """Raises what `RoutedWriter.write` does."""
+        previous, own = queued.previous, queued.own
 
-        def placed() -> None:
-            # A leader that has never heard of a producer takes whatever sequence comes first. So the others wait until
-            # the first one is acknowledged, and every leader to come has heard of it.
-            if before is not None and not own.done():
+        def on_appended() -> None:
+            # A leader accepts any first sequence of a producer that it does not know. So the next batches wait until
+            # the first one is acknowledged, and every later leader knows the producer.
+            if previous is not None and not own.done():
                 own.set_result(None)
 
         try:
-            if before is not None:
-                await asyncio.wait([before])
-            return await self._writer.write(place.write, acks, deadline, placed)
+            if previous is not None:
+                await asyncio.wait([previous])
+            return await self._writer.write(queued.write, acks, deadline, on_appended)
         finally:
             if not own.done():
-                own.set_result(None)  # who is behind a batch that has failed is refused by its sequence
+                own.set_result(None)  # batches behind a failed one are refused by their sequence
 
     def clear(self) -> None:
-        """Sequences begin anew: nothing is on its way, and no leader has heard of what comes."""
+        """Sequences restart at 0: nothing is in flight, and no leader knows the new epoch."""
         self._last.clear()
 
 
 class ResponseQueue:
-    """One a request, bounded by the room."""
+    """Responses in the order of the requests, at most IN_FLIGHT."""
 
     def __init__(self) -> None:
-        self._room = asyncio.Semaphore(IN_FLIGHT)
+        self._free = asyncio.Semaphore(IN_FLIGHT)
         self._waiting: asyncio.Queue[asyncio.Future[pb.PublishStreamResponse] | None] = asyncio.Queue()
 
-    async def wait_until_room(self) -> None:
-        """Before a request is begun; `add` its answer."""
-        await self._room.acquire()
+    async def wait_until_free(self) -> None:
+        """Before a request is processed; `add` its response afterwards."""
+        await self._free.acquire()
 
     def add(self, answer: pb.PublishStreamResponse | asyncio.Future[pb.PublishStreamResponse]) -> None:
         """In the order of the requests."""
@@ -89,7 +89,7 @@ class ResponseQueue:
         self._waiting.put_nowait(None)
 
     async def send_all(self, responses: Responses[pb.PublishStreamResponse]) -> None:
-        """Until the last. What an answer raises ends it."""
+        """Until the last one. Raises what a response raises."""
         while (answer := await self._waiting.get()) is not None:
             await responses.send(await answer)
-            self._room.release()
+            self._free.release()

@@ -1,4 +1,4 @@
-"""streamlog.internal.v1.Coordination: what the nodes ask of each other for transactions."""
+"""streamlog.internal.v1.Coordination: calls between nodes for transactions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Markers: written by the leaders of the partitions, wherever these are. The coordinator's side is
+"""Transaction markers, written by the leaders of the partitions, on this node or others. The coordinator's side is
 streamlog.coordinator.marker_writer.
 """
 
@@ -22,8 +22,8 @@ from streamlog.transactions.markers import Grant, MarkerOutcome, PartitionMarker
 _WRITE: Final = "/streamlog.internal.v1.Coordination/WriteMarkers"
 _TAKE_BACK: Final = "/streamlog.internal.v1.Coordination/TakeBack"
 REPLICATION_S: Final = 1.0
-"""How long the markers of one request wait for their replicas. Those that are not confirmed then are asked for again,
-so that one partition that lags does not hold back all that wait behind this request.
+"""How long the markers of one request wait for their replication. Those that are not replicated by then are requested
+again, so one lagging partition does not delay those that wait for this request.
 """
 _TIMEOUT_S: Final = 5.0
 
@@ -47,13 +47,16 @@ class LocalMarkers:
                 return MarkerOutcome(ended=await self._replicated(one))
         except TimeoutError:
             return MarkerOutcome(
-                OutcomeUnknownError(f"the marker in {one.partition} has not reached all replicas in sync")
+                OutcomeUnknownError(
+                    f"the marker in {one.partition} was not replicated to all in-sync replicas within "
+                    f"{REPLICATION_S:g} s"
+                )
             )
         except StreamlogError as error:
             return MarkerOutcome(error)
 
     async def _replicated(self, one: PartitionMarker) -> bool:
-        """Whether it has ended something."""
+        """Whether it has ended an open transaction."""
         replica, marker = self._leader(one.partition), one.marker
         was_open = replica.markers.has_older_open(one.producer_id, one.producer_epoch)
         if one.partition.topic == OFFSETS_TOPIC:
@@ -79,7 +82,7 @@ class LocalMarkers:
 
 
 class MarkerLinks:
-    """coordinator.marker_writer.MarkerLink: this node's own partitions without a hop."""
+    """coordinator.marker_writer.MarkerLink: this node's own partitions without a network call."""
 
     def __init__(self, node_id: BrokerId, local: LocalMarkers, peers: Peers) -> None:
         self._me = node_id
@@ -93,7 +96,7 @@ class MarkerLinks:
         response = await self._peers.call(node, _WRITE, request, pb.WriteMarkersResponse, _TIMEOUT_S)
         results = convert.marker_outcomes(response)
         if len(results) != len(markers):
-            raise OutcomeUnknownError(f"node {node} answered {len(results)} of {len(markers)} markers")
+            raise OutcomeUnknownError(f"node {node} returned results of {len(results)} of {len(markers)} markers")
         return results
 
     async def take_back(self, node: BrokerId, grant: Grant) -> bool:

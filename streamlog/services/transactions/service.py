@@ -1,7 +1,7 @@
-"""The Transactions service: any node answers, and passes on what another one coordinates.
+"""The Transactions service: any node serves it, forwarding to the coordinator.
 
-Ending a transaction is its coordinator's; offsets inside of it are the group's coordinator's, which asks the
-transaction's before it writes them, as the leader of any other partition does.
+Transactions are ended by the transaction coordinator. Offsets are committed by the group coordinator, which first adds
+the group's partition of `__consumer_offsets` to the transaction, as the leader of any other partition does.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from streamlog.services.common.collaborators import InternalTopics
 from streamlog.services.common.forwarding import Peers, is_forwarded, timeout_of
 
 WAIT_MS: Final = 10_000
-"""For the end of the transaction before, at most."""
+"""For the end of the previous transaction, at most."""
 _METHOD: Final = "/streamlog.v1.Transactions/"
 
 
