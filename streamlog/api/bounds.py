@@ -1,13 +1,12 @@
-"""The numbers of a message, bounded to the types that they have here.
+"""Bounds of the unsigned numbers in a message.
 
 Protobuf's unsigned fields reach to 2^32-1 and 2^64-1. Ids, epochs, indexes and offsets are Kafka's int32 and int64: on
-disk, in memory and in the metadata log. A number beyond them is a bug of another program, or an attack: it is refused
-where the message is decoded, so that nothing behind has to think of it (`struct.error`, comparisons that are always
-true, a log that cannot be written). Signed fields are what they say; which of them may be negative, and which are
-int16, is checked by `convert`, field by field.
+disk, in memory and in the metadata log. A larger number is a bug of another program, or an attack: it is refused when
+the message is decoded, so that no later code has to handle it (`struct.error`, comparisons that are always true, a log
+that cannot be written). For signed fields `convert` checks which may be negative, and which are int16.
 
-Only messages that have unsigned fields, at any depth, are walked: which these are is found once for each type. What
-clients send has none but correlation ids, which are given back as they came.
+Only messages that have unsigned fields, at any depth, are walked; this is determined once for each type. The unsigned
+fields in requests of clients are correlation ids, which are returned unchanged.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ _LIMITS: Final = {
     FieldDescriptor.TYPE_FIXED64: INT64_MAX,
 }
 OPAQUE: Final = frozenset({"correlation_id", "crc", "origin"})
-"""Names of fields that nobody here calculates with."""
+"""Names of fields whose values are only returned or compared."""
 
 
 def check_bounds(message: Message) -> None:
-    """InvalidRequestError for a number that none of ours can be."""
+    """InvalidRequestError for a number out of bounds."""
     check = _check_of(message.DESCRIPTOR)
     if check is not None:
         check(message, "")
@@ -45,7 +44,7 @@ def _check_of(descriptor: Descriptor) -> Callable[[Any, str], None] | None:
 
 
 def _is_bounded(descriptor: Descriptor, above: frozenset[str]) -> bool:
-    """Whether a message of this type can have a field with a limit; `above`: types that are being looked at."""
+    """Whether a message of this type can have a field with a limit; `above`: types that are being examined."""
     if descriptor.full_name in above:
         return False
     for field in descriptor.fields:
@@ -58,7 +57,7 @@ def _is_bounded(descriptor: Descriptor, above: frozenset[str]) -> bool:
 
 
 def _is_map(field: FieldDescriptor) -> bool:
-    """None of ours has numbers in it that are bounded."""
+    """Maps in our messages have no bounded numbers."""
     return field.message_type is not None and field.message_type.GetOptions().map_entry
 
 

@@ -6,9 +6,9 @@
     async with stream(channel, "streamlog.v1.Batches/ProduceStream", pb.ProduceStreamResponse) as calls:
         await calls.send(message); answer = await calls.recv()
 
-Whoever calls sees StreamlogError alone. What a node raised comes back as its own class. What no node said (nobody
-listens, the connection broke, the time was up) becomes NetworkError or RequestTimedOutError, and for both the outcome
-is unknown: the request may have been carried out.
+Callers get StreamlogError only. An error that a node raised has its own class. Errors of the transport (connection
+refused or lost, deadline exceeded) are NetworkError or RequestTimedOutError; for both the outcome is unknown: the
+request may have been carried out.
 """
 
 from __future__ import annotations
@@ -40,16 +40,18 @@ _BROKEN: Final = frozenset({Status.UNAVAILABLE, Status.CANCELLED})
 
 
 def call_error(error: RpcError, method: str) -> StreamlogError:
-    """What a failed call means to whoever made it."""
-    told = from_rpc(error)
-    if isinstance(told, StreamlogError):
-        return told
+    """The error of a failed call, for its caller."""
+    raised = from_rpc(error)
+    if isinstance(raised, StreamlogError):
+        return raised
     if error.status in _BROKEN:
-        return NetworkError(f"{method}: {error.message or 'the connection broke'}")
+        return NetworkError(f"{method}: {error.message or 'the connection was lost'}")
     if error.status is Status.DEADLINE_EXCEEDED:
-        return RequestTimedOutError(f"{method} was not answered in time")
+        return RequestTimedOutError(f"{method} got no response within its timeout")
     if error.status is Status.UNIMPLEMENTED:
-        return UnsupportedVersionError(f"the node does not know {method}: it is of another release, or no streamlog")
+        return UnsupportedVersionError(
+            f"the server does not implement {method}: it runs another release, or it is not a streamlog node"
+        )
     return UnknownServerError(f"{method}: {error}", code=error.status.name)
 
 
@@ -85,20 +87,20 @@ class CallStream(Generic[Answer]):
     """The calling end of a stream."""
 
     def __init__(self, stream: Stream, method: str, decode: Callable[[bytes], Answer]) -> None:
-        """`decode`: DecodeError or CorruptMessageError for what is none of its answers."""
+        """`decode`: raises DecodeError or CorruptMessageError for invalid responses."""
         self._stream = stream
         self._method = method
         self._decode = decode
 
     async def send(self, request: Message) -> None:
-        """Waits while the node does not read. StreamlogError once the call is over."""
+        """Waits while the node does not read. StreamlogError once the call has ended."""
         try:
             await self._stream.send(request.SerializeToString())
         except RpcError as error:
             raise call_error(error, self._method) from error
 
     async def recv(self) -> Answer | None:
-        """None when the node has ended the call. StreamlogError when it failed."""
+        """None once the node has ended the call. StreamlogError if it failed."""
         try:
             data = await self._stream.recv()
         except RpcError as error:
@@ -112,7 +114,7 @@ class CallStream(Generic[Answer]):
 def stream(
     channel: Channel, method: str, response_type: type[Response], *, metadata: Mapping[str, str] | None = None
 ) -> AbstractAsyncContextManager[CallStream[Response]]:
-    """Leaving the block ends the call. StreamlogError where it cannot be made."""
+    """Leaving the block ends the call. StreamlogError if it cannot be made."""
     return decoded_stream(channel, method, response_type.FromString, metadata=metadata)
 
 
@@ -120,7 +122,7 @@ def stream(
 async def decoded_stream(
     channel: Channel, method: str, decode: Callable[[bytes], Answer], *, metadata: Mapping[str, str] | None = None
 ) -> AsyncIterator[CallStream[Answer]]:
-    """As `stream`, of messages that `decode` reads; DecodeError or CorruptMessageError for what is none."""
+    """As `stream`, with `decode` for responses; it raises DecodeError or CorruptMessageError for invalid ones."""
     try:
         async with channel.stream(f"/{method}", metadata=metadata) as calls:
             yield CallStream(calls, method, decode)
@@ -132,4 +134,6 @@ def _decoded(decode: Callable[[bytes], Answer], data: bytes, method: str) -> Ans
     try:
         return decode(data)
     except (DecodeError, CorruptMessageError):
-        raise UnsupportedVersionError(f"{method}: the answer is not understood: the node is no streamlog") from None
+        raise UnsupportedVersionError(
+            f"{method}: the response cannot be parsed; the server may not be a streamlog node"
+        ) from None

@@ -1,16 +1,16 @@
-"""The error tree over gRPC: status and google.rpc.Status of a whole call, StreamlogError of one part of an answer.
+"""The error tree over gRPC: status and google.rpc.Status of a whole call, StreamlogError of one part of a response.
 
     StreamlogError --to_rpc--> status, message, details_bin --gRPC--> RpcError --from_rpc--> the same class
     StreamlogError --to_message--> streamlog.v1.StreamlogError --------------> --from_message--> the same class
 
-The details of a call are ErrorInfo (reason: our code, domain `streamlog`, metadata), BadRequest where a field of the
-request is at fault, and RetryInfo where the same request may succeed later. A client of any language that knows
-google.rpc finds its way by these; one that does not has status and message.
+The details of a call are ErrorInfo (reason: the error's code, domain `streamlog`, metadata), BadRequest if a field of
+the request is invalid, and RetryInfo if the same request may succeed later. Clients of any language can use these
+through google.rpc; others have status and message.
 
-All of it travels in HTTP/2 trailers, of which peers take 8 KiB by default and drop the call beyond. So everything is
-cut to a length: an error must not be lost because it quotes what was wrong with a request.
+All of it is sent in HTTP/2 trailers, which peers limit to 8 KiB by default; beyond that they drop the call. So every
+text is cut off at a length: an error must not be lost because it quotes the request.
 
-A client may be older than the node: a code that it does not know becomes UnknownServerError.
+A client may be older than the node: it maps an unknown code to UnknownServerError.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from streamlog.ports import RpcError
 
 DOMAIN: Final = "streamlog"
 
-# Bytes of UTF-8. The message stands in the trailers twice, once percent-encoded (three times as long at worst) and in
-# BadRequest a third time: 6 x 800 + 16 x (32 + 96) < 8 KiB.
+# Bytes of UTF-8. The trailers have the message twice, once percent-encoded (up to three times as long), and BadRequest
+# a third time: 6 x 800 + 16 x (32 + 96) < 8 KiB.
 MESSAGE_BYTES_MAX: Final = 800
 DETAILS_MAX: Final = 16
 DETAIL_NAME_BYTES_MAX: Final = 32
 DETAIL_BYTES_MAX: Final = 96
 
-# When a client that asks again should do so, unless the error says otherwise. Kafka's retry.backoff.ms.
+# After which time a client should retry, unless the error says otherwise. Kafka's retry.backoff.ms.
 RETRY_MS: Final = 100
 RETRY_DETAIL: Final = "retry_after_ms"
 
 _ELLIPSIS: Final = "…"
 _INTEGER: Final = re.compile(r"0|-?[1-9][0-9]{0,18}")
-# Details that are names, whatever they look like. All others that look like an integer are one.
+# Details that are text, even if they look like an integer. All others that look like an integer are integers.
 _NAMES: Final = frozenset({"address", "code", "field", "path", "reason", "topic"})
 
 
 def to_rpc(error: StreamlogError) -> RpcError:
-    """The end of a call that failed with this error."""
+    """The status of a call that failed with this error."""
     message = _cut(error.message, MESSAGE_BYTES_MAX)
     code = grpc_status(error)
     status = RpcStatus(code=code.value, message=message)
@@ -67,7 +67,7 @@ def to_rpc(error: StreamlogError) -> RpcError:
 
 
 def from_rpc(error: RpcError) -> StreamlogError | RpcError:
-    """The error that the other side raised; `error` itself where it is gRPC's own, or another server's."""
+    """The error that the server raised; `error` itself if it is gRPC's own, or another server's."""
     status = RpcStatus()
     try:
         status.ParseFromString(error.details_bin)
@@ -81,7 +81,7 @@ def from_rpc(error: RpcError) -> StreamlogError | RpcError:
 
 
 def to_message(error: StreamlogError) -> pb.StreamlogError:
-    """The error of one part of an answer."""
+    """The error of one part of a response."""
     return pb.StreamlogError(
         code=error.code,
         message=_cut(error.message, MESSAGE_BYTES_MAX),
@@ -121,7 +121,7 @@ def _retry_ms(error: StreamlogError) -> int:
 
 
 def _cut(text: str, bytes_max: int) -> str:
-    """Not more than so many bytes of UTF-8, whole characters. What UTF-8 cannot say (names of files) becomes `?`."""
+    """At most `bytes_max` bytes of UTF-8, whole characters. Surrogates (in names of files) become `?`."""
     data = text.encode("utf-8", "replace")
     if len(data) <= bytes_max:
         return data.decode()
@@ -129,7 +129,7 @@ def _cut(text: str, bytes_max: int) -> str:
 
 
 def cut(message: str) -> str:
-    """As long as a message may be."""
+    """Cut off at the limit of a message."""
     return _cut(message, MESSAGE_BYTES_MAX)
 
 

@@ -1,11 +1,11 @@
-"""What a fetch answers, as bytes: FetchResponse and FetchStreamResponse, which are the same on the wire.
+"""Encodes and decodes FetchResponse and FetchStreamResponse, which are the same on the wire.
 
     Fetched ... --encode--> message --decode--> Fetched ...
 
-On the way out the batches are copied once, by the join. On the way in they are views of the message where they are at
-least half of it, so that who keeps them keeps no more than twice as much; less is copied. The rest of a partition is a
-message of generated code without its batches, which stand last (field 15), as the library would write them. A message
-of another program may have them anywhere.
+Encoding copies the batches once, in the join. Decoded batches are views of the message if they are at least half of it,
+so that keeping them keeps at most twice as many bytes; otherwise they are copied. The rest of a partition is a
+generated message without its batches, which are last (field 15), as the library writes them. Messages of other programs
+may have them anywhere.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _BATCHES: Final = tag(pb.FetchedPartition.BATCHES_FIELD_NUMBER, LENGTH_DELIMITED
 
 
 class Fetched(NamedTuple):
-    """One partition of an answer."""
+    """One partition of a response."""
 
-    part: pb.FetchedPartition  # all but its batches
+    part: pb.FetchedPartition  # without its batches
     batches: Buffer = b""
 
     @property
@@ -46,7 +46,7 @@ def encode(answer: Iterable[Fetched]) -> bytes:
 
 
 def decode(data: bytes) -> list[Fetched]:
-    """CorruptMessageError for what is no such message."""
+    """CorruptMessageError if it is not a valid message."""
     found: list[Fetched] = []
     view, position = memoryview(data), 0
     while position < len(data):
@@ -79,4 +79,4 @@ def _parsed(data: memoryview) -> pb.FetchedPartition:
     try:
         return pb.FetchedPartition.FromString(bytes(data))
     except DecodeError:
-        raise CorruptMessageError("no partition of a fetch") from None
+        raise CorruptMessageError("a FetchedPartition cannot be parsed") from None

@@ -1,8 +1,8 @@
-"""`grpc.health.v1`: which services of this node can serve now, for load balancers and orchestrators.
+"""`grpc.health.v1`: which services of this node can serve, for load balancers and orchestrators.
 
-Each service begins as NOT_SERVING; the node says when that changes, and only then. The server as a whole (the empty
-name) serves when every service does. Once the node stops, nothing serves any more, whatever is said afterwards: whoever
-watches is told before the listener closes.
+Each service starts as NOT_SERVING; only the node changes that. The server as a whole (the empty name) is SERVING while
+every service is. Once the node stops, all are permanently NOT_SERVING; watching clients are notified before the
+listener closes.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ class Health:
     """Owned by the node; read by any number of calls."""
 
     def __init__(self, services: Iterable[str]) -> None:
-        """`services`: full names of all that are served, but this one."""
+        """`services`: full names of all served services but this one."""
         self._serving = dict.fromkeys(sorted(services), False)
         self._stopped = False
         self._changed = asyncio.Event()  # replaced with each change
 
     def set_serving(self, service: str, serving: bool) -> None:
-        """InvariantError where there is no such service."""
+        """InvariantError for an unknown service."""
         if service not in self._serving:
-            raise InvariantError(f"health of {service!r}, which is not served here")
+            raise InvariantError(f"health of {service!r}, which this node does not serve")
         if not self._stopped and self._serving[service] != serving:
             self._serving[service] = serving
-            self._tell()
+            self._notify()
 
     def stop(self) -> None:
-        """Nothing serves from here on, for ever."""
+        """All services are NOT_SERVING from now on, permanently."""
         self._stopped = True
         self._serving = dict.fromkeys(self._serving, False)
-        self._tell()
+        self._notify()
 
     def is_serving(self, service: str) -> bool | None:
-        """None where there is no such service. OVERALL: all of them."""
+        """None for an unknown service. OVERALL: all of them."""
         if service == OVERALL:
             return not self._stopped and all(self._serving.values())
         return self._serving.get(service)
@@ -64,14 +64,14 @@ class Health:
             ],
         )
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
 
     async def _check(self, request: pb.HealthCheckRequest, call: Call) -> pb.HealthCheckResponse:
         status = self._status(request.service)
         if status == _STATUS.SERVICE_UNKNOWN:
-            raise RpcError(Status.NOT_FOUND, f"there is no service {request.service!r}")
+            raise RpcError(Status.NOT_FOUND, f"service {request.service!r} does not exist")
         return pb.HealthCheckResponse(status=status)
 
     async def _list(self, request: pb.HealthListRequest, call: Call) -> pb.HealthListResponse:
@@ -83,15 +83,15 @@ class Health:
     async def _watch(
         self, request: pb.HealthCheckRequest, responses: Responses[pb.HealthCheckResponse], call: Call
     ) -> None:
-        """Tells the status now and whenever it is another one. What changes there and back meanwhile is not told."""
-        told: int | None = None
+        """Sends the status now and after each change. Changes that are reversed before they are sent are skipped."""
+        sent: int | None = None
         while True:
             changed = self._changed
             status = self._status(request.service)
-            if status != told:
+            if status != sent:
                 await responses.send(pb.HealthCheckResponse(status=status))
-                told = status
-                continue  # it may have changed while the caller was being told
+                sent = status
+                continue  # it may have changed during the send
             await changed.wait()
 
     def _status(self, service: str) -> int:

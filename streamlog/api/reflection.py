@@ -1,11 +1,11 @@
-"""`grpc.reflection.v1`: a server tells its own proto files, so that grpcurl and its like work without them.
+"""`grpc.reflection.v1`: returns the server's own proto files, so that grpcurl and other tools work without them.
 
-What can be asked for is what is served: the files of the services, and all that these import; beside them google.rpc's
-error details, which tools need to show an error. Nothing else of the process's protobuf pool is told.
+Returned are the files of the served services and their imports, and google.rpc's error details, which tools need to
+show errors. Nothing else of the process's protobuf pool is exposed.
 
-v1 and v1alpha are the same protocol under two names. Tools ask for v1 and fall back, older ones know only v1alpha; so
-both are served, by one implementation. The Python package has the messages of v1alpha alone: the file of v1 is made of
-it by changing the names.
+v1 and v1alpha are the same protocol under two names. Tools try v1 and fall back, older ones know only v1alpha; so both
+are served, by one implementation. The Python package has only the messages of v1alpha: the file of v1 is made from it
+by changing the names.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _REQUEST_BYTES_MAX: Final = 4_096
 
 
 class Reflection:
-    """What is served does not change, so all answers are made at the start."""
+    """The served methods do not change, so all responses are made at the start."""
 
     def __init__(self, services: Iterable[Service]) -> None:
-        """Of all services that are served with it; reflection itself is added."""
+        """`services`: all served services but reflection, which is added."""
         served = list(services)
         files = [service.file for service in served]
         self._files: dict[str, bytes] = {}  # by name, serialized
@@ -94,7 +94,7 @@ class Reflection:
                     response.list_services_response.service.add(name=name)
             case _:
                 response.error_response.error_code = Status.INVALID_ARGUMENT.value
-                response.error_response.error_message = "the request asks for nothing that is known here"
+                response.error_response.error_message = "unknown kind of request"
 
     def _give_file(self, name: str, asked: str, response: pb.ServerReflectionResponse) -> None:
         data = self._files.get(name)
@@ -104,7 +104,7 @@ class Reflection:
             response.file_descriptor_response.file_descriptor_proto.append(data)
 
     def _give_extensions(self, message: str, response: pb.ServerReflectionResponse) -> None:
-        """There are none (proto3 has no extensions but those of options)."""
+        """There are none (proto3 has only extensions of options)."""
         if message in self._messages:
             response.all_extension_numbers_response.base_type_name = message
         else:
@@ -141,7 +141,7 @@ def _renamed_to_v1(file: FileDescriptor) -> FileDescriptorProto:
     old, new = f".{V1ALPHA}.", f".{V1}."
     for message in renamed.message_type:
         for field in message.field:
-            if field.type_name:  # set to nothing it would still be set
+            if field.type_name:  # setting an empty name would make the field present
                 field.type_name = field.type_name.replace(old, new)
     for service in renamed.service:
         for method in service.method:

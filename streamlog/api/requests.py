@@ -1,6 +1,6 @@
-"""What clients ask of the batch tier, as values: checked, clamped, defaults filled in.
+"""Requests of the Batches service as values: validated, clamped, with defaults filled in.
 
-Made by streamlog.api.convert and by nothing else, so whoever holds one need not check it again.
+Only streamlog.api.convert makes them, so they need no further checks.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from streamlog.model import (
 class MetadataQuery(Struct, frozen=True, kw_only=True):
     """Topics by name and id, each once; or all topics."""
 
-    topics: tuple[str, ...]  # names that a topic can have
+    topics: tuple[str, ...]  # valid names
     topic_ids: tuple[TopicId, ...]
     all_topics: bool  # then the two above are empty
 
 
 class PartitionRef(Struct, frozen=True, kw_only=True):
-    """A partition as the client named it. At least one of `topic` and `topic_id` is there."""
+    """A partition as the client named it. At least one of `topic` and `topic_id` is set."""
 
-    topic: str  # a name that a topic can have, or empty: by id
+    topic: str  # a valid name; empty: by id
     topic_id: TopicId | None  # None: by name
-    partition: PartitionId  # >= 0; perhaps not one of the topic's
-    leader_epoch: LeaderEpoch = NO_LEADER_EPOCH  # that the client knows of; NO_LEADER_EPOCH: not to be checked
+    partition: PartitionId  # >= 0; may not exist
+    leader_epoch: LeaderEpoch = NO_LEADER_EPOCH  # that the client knows; NO_LEADER_EPOCH: not checked
 
 
 class PartitionAppend(Struct, frozen=True, kw_only=True):
     ref: PartitionRef
     correlation_id: int
-    batches: bytes  # not checked: whoever appends them does
+    batches: bytes  # not validated: the append does
 
 
 class ProduceRequest(Struct, frozen=True, kw_only=True):
@@ -69,9 +69,9 @@ class PartitionFetch(Struct, frozen=True, kw_only=True):
     ref: PartitionRef
     correlation_id: int
     fetch_offset: Offset  # >= 0
-    last_fetched_epoch: LeaderEpoch  # NO_LEADER_EPOCH: not to be checked
+    last_fetched_epoch: LeaderEpoch  # NO_LEADER_EPOCH: not checked
     bytes_max: int  # >= 1
-    end_offset: Offset | None  # one past the last one wanted, > fetch_offset; None: no end
+    end_offset: Offset | None  # one past the last offset to read, > fetch_offset; None: no end
 
 
 class FetchRequest(Struct, frozen=True, kw_only=True):
@@ -82,7 +82,7 @@ class FetchRequest(Struct, frozen=True, kw_only=True):
 class FetchChange(Struct, frozen=True, kw_only=True):
     """A message of a fetch stream."""
 
-    settings: FetchSettings | None  # None: as before
+    settings: FetchSettings | None  # None: unchanged
     add: tuple[PartitionFetch, ...]
     remove: tuple[PartitionRef, ...]
 
@@ -95,7 +95,7 @@ class OffsetPlace(enum.Enum):
 
 class OffsetQuery(Struct, frozen=True, kw_only=True):
     ref: PartitionRef
-    place: OffsetPlace | int  # int: the first record of this time (ms since 1970, >= 0) or later
+    place: OffsetPlace | int  # int: the first record with this timestamp (ms since 1970, >= 0) or a later one
 
 
 class ListOffsetsRequest(Struct, frozen=True, kw_only=True):
@@ -105,7 +105,7 @@ class ListOffsetsRequest(Struct, frozen=True, kw_only=True):
 
 class EpochQuery(Struct, frozen=True, kw_only=True):
     ref: PartitionRef
-    leader_epoch: LeaderEpoch  # whose end is asked for, >= 0
+    leader_epoch: LeaderEpoch  # whose end offset is wanted, >= 0
 
 
 class InitProducerIdRequest(Struct, frozen=True, kw_only=True):
@@ -113,8 +113,8 @@ class InitProducerIdRequest(Struct, frozen=True, kw_only=True):
     transaction_timeout_ms: int  # >= 1
     producer_id: ProducerId = NO_PRODUCER_ID  # both or none
     producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH
-    two_phase: bool = False  # an outside coordinator ends its transactions: they have no time-out
-    keep_prepared: bool = False  # with `two_phase` alone
+    two_phase: bool = False  # an external coordinator ends its transactions: they do not time out
+    keep_prepared: bool = False  # only with `two_phase`
 
 
 PRODUCE_TIMEOUT_MS: Final = 30_000  # Kafka's request.timeout.ms
@@ -123,7 +123,7 @@ FETCH_WAIT_MS: Final = 500  # Kafka's fetch.max.wait.ms
 FETCH_WAIT_MS_MAX: Final = 60_000
 PARTITION_BYTES: Final = 1 << 20  # Kafka's max.partition.fetch.bytes
 RESPONSE_BYTES: Final = 1 << 20
-RECEIVE_BYTES: Final = 4 << 20  # what stock gRPC clients accept
+RECEIVE_BYTES: Final = 4 << 20  # gRPC's default limit
 RECEIVE_BYTES_MAX: Final = 64 << 20
 PARTITIONS_PER_REQUEST_MAX: Final = 10_000
 TRANSACTION_TIMEOUT_MS: Final = 60_000  # Kafka's transaction.timeout.ms

@@ -5,17 +5,19 @@
         ...
     ])
 
-Three shapes: `unary`, `downstream` (one request, a stream of responses) and `duplex` (streams both ways). A service is
-checked against its descriptor when it is made: every method of the proto file, with its messages and its shape, and no
-other. So a method that is forgotten fails at start and not when somebody calls it.
+Three kinds: `unary`, `downstream` (one request, a stream of responses) and `duplex` (streams both ways). A service is
+checked against its descriptor when it is constructed: it has every method of the proto file, with its messages and
+kind, and no other. So a missing method fails at start, not when it is called.
 
-What holds for all methods is done here, once:
+Common to all methods:
 
-- A request above the method's bound is refused before it is parsed (parsing may take thirty times its bytes).
-  What is no message, text that is not UTF-8, and numbers that none of ours can be (`bounds`) are INVALID_REQUEST.
-- Work that has not begun when its deadline is over is dropped. Cancellation is the port's: it cancels the handler.
-- A StreamlogError ends the call with its status and google.rpc.Status (streamlog.api.errors); one that comes out of a
-  TaskGroup too. An RpcError ends it as it is. Anything else is a bug, and the port's owner is told.
+- A request above the method's limit is refused before it is parsed (parsing may take thirty times its bytes).
+Unparsable
+  messages, text that is not UTF-8, and numbers out of bounds (`bounds`) are INVALID_REQUEST.
+- A call whose deadline passed before it begins is dropped. The port handles cancellation: it cancels the handler.
+- A StreamlogError, also one from a TaskGroup, ends the call with its status and google.rpc.Status
+(streamlog.api.errors).
+  An RpcError ends it unchanged. Anything else is a bug, and raised to the port's owner.
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ from streamlog.api.errors import to_rpc
 from streamlog.errors import InvalidRequestError, InvariantError, RequestTooLargeError, Status, StreamlogError
 from streamlog.ports import CallInfo, Clock, RpcError, Stream, StreamHandler, UnaryHandler
 
-# Of one request, in bytes, where its method does not say otherwise. Parsed, 1 MiB of the smallest submessages takes
-# some 30 MiB of memory for as long as the call runs.
+# Default limit of a request, in bytes. Parsed, 1 MiB of the smallest submessages takes some 30 MiB of memory until the
+# call ends.
 REQUEST_BYTES_MAX: Final = 1 << 20
 
 Request = TypeVar("Request", bound=Message)
@@ -43,23 +45,23 @@ Answer = TypeVar("Answer")
 
 
 class Call(Struct, frozen=True):
-    """What a method may know of the call that it answers."""
+    """What a method may know about its call."""
 
     info: CallInfo
     clock: Clock
 
     def remaining_s(self) -> float | None:
-        """Seconds until the caller gives up, not below 0; None: never."""
+        """Seconds until the deadline, not below 0; None: no deadline."""
         return None if self.info.deadline is None else max(0.0, self.info.deadline - self.clock.monotonic())
 
     def check_deadline(self) -> None:
-        """RpcError where the caller has given up."""
+        """RpcError once the deadline has passed."""
         if self.remaining_s() == 0:
-            raise RpcError(Status.DEADLINE_EXCEEDED, "the deadline was over before the work began")
+            raise RpcError(Status.DEADLINE_EXCEEDED, "the deadline passed before the call began")
 
 
 class Requests(Generic[Request]):
-    """What the caller sends."""
+    """Received from the caller."""
 
     def __init__(self, stream: Stream, request_type: type[Request], bytes_max: int) -> None:
         self._stream = stream
@@ -67,28 +69,28 @@ class Requests(Generic[Request]):
         self._bytes_max = bytes_max
 
     async def recv(self) -> Request | None:
-        """The next one; None when the caller has sent its last. InvalidRequestError, RequestTooLargeError, RpcError."""
+        """The next one; None after the last one. InvalidRequestError, RequestTooLargeError, RpcError."""
         data = await self._stream.recv()
         return None if data is None else parse(self._type, data, self._bytes_max)
 
 
 class Responses(Generic[Response]):
-    """What goes down to the caller."""
+    """Sent to the caller."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
 
     async def send(self, message: Response) -> None:
-        """Waits while the caller does not read. RpcError once it has gone."""
+        """Waits while the caller does not read. RpcError once it has disconnected."""
         await self.send_encoded(message.SerializeToString())
 
     async def send_encoded(self, data: bytes) -> None:
-        """As `send`, of a message that is bytes already."""
+        """As `send`, of an encoded message."""
         await self._stream.send(data)
 
 
 UnaryMethod: TypeAlias = Callable[[Request, Call], Awaitable[Response]]
-EncodedMethod: TypeAlias = Callable[[Request, Call], Awaitable[bytes]]  # its response is bytes already
+EncodedMethod: TypeAlias = Callable[[Request, Call], Awaitable[bytes]]  # returns an encoded response
 DownstreamMethod: TypeAlias = Callable[[Request, Responses[Response], Call], Awaitable[None]]
 DuplexMethod: TypeAlias = Callable[[Requests[Request], Responses[Response], Call], Awaitable[None]]
 
@@ -151,7 +153,7 @@ def downstream(
     async def serve(stream: Stream, call: Call) -> None:
         request = await Requests(stream, request_type, request_bytes_max).recv()
         if request is None:
-            raise InvalidRequestError("the call ended before its request came", field="request")
+            raise InvalidRequestError("the call ended without a request", field="request")
         await handler(request, Responses(stream), call)
 
     return Method(
@@ -195,8 +197,8 @@ class Service:
     def __init__(
         self, descriptor: ServiceDescriptor, clock: Clock, methods: Iterable[Method], *, name: str | None = None
     ) -> None:
-        """InvariantError where the methods are not those of the proto file. `name`: under which it is served, where
-        that is not the descriptor's.
+        """InvariantError if the methods are not those of the proto file. `name`: under which it is served, if not the
+        descriptor's.
         """
         self.name = name or descriptor.full_name
         self.file: FileDescriptor = descriptor.file  # the proto file that declares it
@@ -210,7 +212,8 @@ class Service:
         differing = sorted(declared.keys() ^ self._methods.keys())
         differing += sorted(name for name in both if not self._methods[name].matches(declared[name]))
         if differing:
-            raise InvariantError(f"{descriptor.full_name} is not served as it is declared: {', '.join(differing)}")
+            names = ", ".join(differing)
+            raise InvariantError(f"methods of {descriptor.full_name} differ from its proto file: {names}")
 
     def unary(self) -> Mapping[str, UnaryHandler]:
         """Full name of the method -> handler."""
@@ -244,21 +247,26 @@ def parse(message_type: type[Request], data: bytes, bytes_max: int) -> Request:
     """RequestTooLargeError, InvalidRequestError."""
     if len(data) > bytes_max:
         raise RequestTooLargeError(
-            f"a request of {len(data)} bytes: this method takes {bytes_max} at most", field="request", limit=bytes_max
+            f"the request has {len(data)} bytes, this method accepts at most {bytes_max}",
+            field="request",
+            limit=bytes_max,
         )
     message = message_type()
     try:
         message.ParseFromString(data)
     except DecodeError:
         raise InvalidRequestError(
-            f"the request is no {message_type.DESCRIPTOR.full_name}, or holds text that is not UTF-8", field="request"
+            f"the request cannot be parsed as {message_type.DESCRIPTOR.full_name}, or has text that is not UTF-8",
+            field="request",
         ) from None
     check_bounds(message)
     return message
 
 
 def _answer_of(group: ExceptionGroup[Exception]) -> RpcError | None:
-    """How a call ends whose TaskGroup failed: by the first error, if all of them are answers; None: by a bug."""
+    """The status of a call whose TaskGroup failed: of the first error if all are StreamlogError or RpcError; None: a
+    bug.
+    """
     _, bugs = group.split((StreamlogError, RpcError))
     if bugs is not None:
         return None

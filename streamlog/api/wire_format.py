@@ -1,8 +1,8 @@
-"""Protobuf's own bytes, as far as we write and read them by hand: around record batches.
+"""The protobuf wire format, as far as it is written and read by hand: around record batches.
 
-Protobuf's library copies a field of bytes into a message, out of it again, and once more where the message becomes part
-of another. For messages that are mostly record batches that is most of their price, so the frame around the batches is
-ours (`fetched`, `broker.replica_wire`); all else goes by generated code.
+The protobuf library copies a bytes field into a message, out of it again, and once more when the message becomes part
+of another one. For messages that are mostly record batches that is most of their cost, so the fields around the batches
+are encoded here (`fetched`, `broker.replica_wire`); everything else uses generated code.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _FIXED_BYTES: Final = {_FIXED_64: 8, _FIXED_32: 4}
 
 
 def tag(field_number: int, wire_type: int) -> int:
-    """What stands before a field."""
+    """The tag of a field."""
     return field_number << 3 | wire_type
 
 
 def varint(number: int) -> bytes:
-    """Of a number that is not negative."""
+    """Of a non-negative number."""
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)
@@ -38,7 +38,7 @@ def varint(number: int) -> bytes:
 
 
 def read_varint(data: Buffer, position: int, end: int) -> tuple[int, int]:
-    """The number at `position`, and the position after it. CorruptMessageError where there is none before `end`."""
+    """The number at `position`, and the position after it. CorruptMessageError if it does not end before `end`."""
     number = shift = 0
     for at in range(position, min(end, position + _VARINT_BYTES_MAX)):
         byte = data[at]
@@ -46,14 +46,14 @@ def read_varint(data: Buffer, position: int, end: int) -> tuple[int, int]:
         if byte < 0x80:
             return number, at + 1
         shift += 7
-    raise CorruptMessageError("a number is cut off", position=position)
+    raise CorruptMessageError("a varint is truncated, or longer than 10 bytes", position=position)
 
 
 def skip(data: Buffer, position: int, end: int, what: int) -> int:
     """The position after the field whose tag, `what`, was just read. CorruptMessageError."""
     field_number, wire_type = what >> 3, what & 7
     if not 0 < field_number <= _FIELD_NUMBER_MAX:
-        raise CorruptMessageError(f"there is no field {field_number}", position=position)
+        raise CorruptMessageError(f"invalid field number {field_number}", position=position)
     if wire_type == VARINT:
         return read_varint(data, position, end)[1]
     if wire_type == LENGTH_DELIMITED:
@@ -61,7 +61,7 @@ def skip(data: Buffer, position: int, end: int, what: int) -> int:
     elif wire_type in _FIXED_BYTES:
         size = _FIXED_BYTES[wire_type]
     else:
-        raise CorruptMessageError(f"there is no wire type {wire_type}", position=position)
+        raise CorruptMessageError(f"invalid wire type {wire_type}", position=position)
     if size > end - position:
-        raise CorruptMessageError("a field is cut off", position=position)
+        raise CorruptMessageError("a field is truncated", position=position)
     return position + size

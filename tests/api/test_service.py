@@ -216,7 +216,7 @@ def test_a_service_that_is_not_what_its_proto_file_says_is_not_made() -> None:
         [downstream("Describe", request, response, unsuitable)],
     ]
     for methods in wrong:
-        with pytest.raises(InvariantError, match="is not served as it is declared"):
+        with pytest.raises(InvariantError, match="differ from its proto file"):
             Service(descriptor, FixedClock(), methods)
 
 

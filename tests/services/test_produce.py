@@ -218,7 +218,7 @@ def test_a_partition_twice_in_one_call_and_none_are_refused() -> None:
         await cluster.start()
         await cluster.create()
         part = pb.PartitionBatches(topic="t", batches=batch([b"a"]))
-        for parts, complaint in (([part, part], "stands twice"), ([], "has 0 entries")):
+        for parts, complaint in (([part, part], "twice: each may occur once"), ([], "has 0 entries")):
             with pytest.raises(StreamlogError, match=complaint):
                 await cluster.call(BATCHES + "Produce", pb.ProduceRequest(partitions=parts), pb.ProduceResponse)
 

@@ -22,15 +22,15 @@ ADDRESS_LENGTH_MAX: Final = 255
 
 
 class VoterChange(Struct, frozen=True, kw_only=True):
-    """A node that is to vote."""
+    """A voter to add."""
 
     node_id: BrokerId
     address: str  # empty: that of its registration
-    replaced: BrokerId | None  # whose place it takes; None: nobody's
+    replaced: BrokerId | None  # the voter that it replaces; None: none
 
 
 def described(image: MetadataImage, *, controller: BrokerId | None) -> pb.DescribeClusterResponse:
-    """What the image tells; the quorum is for others to add."""
+    """From the image; `set_quorum` adds the quorum."""
     short = {
         key for broker_id in image.brokers for key in image.roles.partitions_without(Role.REPLICA, Role.ISR, broker_id)
     }
@@ -92,13 +92,13 @@ def remove_voter(message: pb.RemoveVoterRequest) -> BrokerId:
 
 
 def metadata_level(message: pb.UpdateMetadataVersionRequest, image: MetadataImage) -> MetadataVersion:
-    """InvalidRequestError. 0: the highest level that all registered nodes understand."""
+    """InvalidRequestError. 0: the highest level that all registered nodes support."""
     highest = min([METADATA_VERSION_MAX, *(broker.metadata_version_max for broker in image.brokers.values())])
     return MetadataVersion(at_least(message.level, 0, "level") or highest)
 
 
 def set_clock_skews(response: pb.DescribeClusterResponse, skews: Mapping[BrokerId, int]) -> None:
-    """As far as the node that answers knows them."""
+    """As far as this node knows them."""
     for row in response.nodes:
         if (skew := skews.get(BrokerId(row.node.node_id))) is not None:
             row.clock_skew_ms = skew

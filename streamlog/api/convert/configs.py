@@ -57,7 +57,9 @@ def alter_configs(message: pb.AlterConfigsRequest) -> AlterConfigs:
     count = sum(len(alteration.changes) for alteration in message.alterations)
     if count > CHANGES_PER_REQUEST_MAX:
         raise InvalidRequestError(
-            f"{count} changes of configs in one request", field="alterations", limit=CHANGES_PER_REQUEST_MAX
+            f"the request has {count} changes, but may have at most {CHANGES_PER_REQUEST_MAX}",
+            field="alterations",
+            limit=CHANGES_PER_REQUEST_MAX,
         )
     resources = each(message.alterations, "alterations", _alteration, count_min=1, count_max=RESOURCES_PER_REQUEST_MAX)
     return AlterConfigs(resources=resources, validate_only=message.validate_only)
@@ -88,7 +90,7 @@ def altered(results: Iterable[ConfigResult]) -> pb.AlterConfigsResponse:
 
 
 def config_resource(message: pb.ConfigResource) -> ConfigTarget:
-    """InvalidRequestError. Whether it exists is for others to say."""
+    """InvalidRequestError. Existence is not checked."""
     return ConfigTarget(
         enum_value(message.type, _TYPES, pb.ConfigResourceType, "type"),
         text(message.name, "name", length_max=_RESOURCE_NAME_LENGTH_MAX),
@@ -102,7 +104,7 @@ def resource_message(resource: ConfigTarget) -> pb.ConfigResource:
 
 
 def describe_configs(message: pb.DescribeConfigsRequest) -> tuple[tuple[ConfigTarget, ...], frozenset[str]]:
-    """Whose configs, and which ones (empty: all). InvalidRequestError."""
+    """The resources, and the names of configs (empty: all). InvalidRequestError."""
     resources = each(message.resources, "resources", config_resource, count_min=1, count_max=RESOURCES_PER_REQUEST_MAX)
     distinct([(one.type.name, one.name) for one in resources], "resources")
     names = each(message.names, "names", lambda name: config_name(name, ""), count_max=CHANGES_PER_REQUEST_MAX)

@@ -1,4 +1,4 @@
-"""Consume: what a client that joins asks for, and what it sends up later."""
+"""Consume: the requests of a client, to join and later."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from streamlog.model import INT32_MAX, IsolationLevel, Offset, TopicPartition
 
 CREDITS_MAX: Final = 1_000_000
 RESPONSE_BYTES_MAX: Final = 3 << 20
-"""Below what stock clients take in a message."""
+"""Below gRPC's default message limit."""
 
 _RESETS: Final[Mapping[int, str]] = {
     pb.OFFSET_RESET_NONE: "none",
@@ -47,17 +47,17 @@ class ConsumeJoin(Struct, frozen=True, kw_only=True):
 
 
 class ConsumeUp(Struct, frozen=True, kw_only=True):
-    """What a client sends after it has joined."""
+    """A request of a client, without its join."""
 
     credits: int
-    acknowledged: tuple[tuple[TopicPartition, Offset], ...]  # the last one that was processed
+    acknowledged: tuple[tuple[TopicPartition, Offset], ...]  # offset of the last processed record
     released: tuple[TopicPartition, ...]
 
 
 def join(message: pb.ConsumeRequest) -> ConsumeJoin:
     """InvalidRequestError, InvalidGroupIdError, InvalidTopicError."""
     if not message.HasField("join"):
-        raise InvalidRequestError("the first message of a stream joins a group", field="join")
+        raise InvalidRequestError("join is required in the first request of a stream", field="join")
     with inside("join"):
         return _join(message.join)
 
@@ -65,7 +65,7 @@ def join(message: pb.ConsumeRequest) -> ConsumeJoin:
 def _join(wanted: pb.ConsumeJoin) -> ConsumeJoin:
     topics = each(wanted.topics, "topics", lambda name: topic_name(name, ""), count_max=groups.TOPICS_MAX)
     if not topics and not wanted.pattern:
-        raise InvalidRequestError("name topics, or a pattern, or both", field="topics")
+        raise InvalidRequestError("a join needs topics, a pattern, or both", field="topics")
     return ConsumeJoin(
         group=groups.group_id(wanted.group),
         topics=topics,
@@ -94,13 +94,18 @@ def _join(wanted: pb.ConsumeJoin) -> ConsumeJoin:
 def up(message: pb.ConsumeRequest, *, by_credit: bool, first: bool) -> ConsumeUp:
     """InvalidRequestError, InvalidTopicError."""
     if not first and message.HasField("join"):
-        raise InvalidRequestError("a stream is one member: open another one", field="join")
+        raise InvalidRequestError(
+            "join is allowed in the first request of a stream only: open another stream for another member",
+            field="join",
+        )
     if at_least(message.credits, 0, "credits") > CREDITS_MAX:
         raise InvalidRequestError(
-            f"{CREDITS_MAX} credits at a time, not {message.credits}", field="credits", limit=CREDITS_MAX
+            f"credits is {message.credits}, but must be at most {CREDITS_MAX}", field="credits", limit=CREDITS_MAX
         )
     if by_credit and message.acknowledgements:
-        raise InvalidRequestError("the member acknowledges by credits", field="acknowledgements")
+        raise InvalidRequestError(
+            "acknowledgements are not allowed with CONSUME_MODE_BY_CREDIT", field="acknowledgements"
+        )
     limit = groups.PARTITIONS_MAX
     return ConsumeUp(
         credits=message.credits,

@@ -36,9 +36,9 @@ from streamlog.model import (
 )
 
 CLOCK_MS_MAX = 2**53
-"""Of a time, or a difference of two: what is beyond is no clock's."""
+"""Of a time, or of the difference of two: larger values are not from a clock."""
 MEMBERS_MAX = 1_000
-"""Of one proposed ISR. No partition has as many replicas."""
+"""Of one proposed ISR; more than a partition may have replicas."""
 
 
 def to_register(command: RegisterBroker) -> pb.RegisterRequest:
@@ -57,7 +57,7 @@ def to_register(command: RegisterBroker) -> pb.RegisterRequest:
 
 
 def register(message: pb.RegisterRequest) -> RegisterBroker:
-    """Values are the controller's to check. InvalidRequestError."""
+    """The controller checks the values. InvalidRequestError."""
     return RegisterBroker(
         cluster_id=message.cluster_id,
         broker_id=BrokerId(message.node_id),
@@ -97,7 +97,7 @@ def heartbeat(message: pb.HeartbeatRequest) -> BrokerHeartbeat:
 
 
 def _clock_report(message: pb.HeartbeatRequest) -> ClockReport | None:
-    """None for what cannot be: a node must not lapse for its clock."""
+    """None for an invalid value: a node must not lose its session because of its clock."""
     if not message.HasField("clock_offset_ms") or abs(message.clock_offset_ms) > CLOCK_MS_MAX:
         return None
     return ClockReport(base=message.clock_base, offset_ms=message.clock_offset_ms)
@@ -168,7 +168,7 @@ def to_isr_results(results: Sequence[IsrResult], image: MetadataImage) -> pb.Alt
 
 
 def isr_results(message: pb.AlterPartitionResponse) -> tuple[IsrResult, ...]:
-    """The partitions are as clients see them: whoever is fenced counts as offline, and the last leader is not told."""
+    """The partitions as clients see them: replicas on fenced nodes are offline, and the last leader is missing."""
     return each(message.results, "results", _result, count_max=PARTITIONS_PER_REQUEST_MAX)
 
 

@@ -53,7 +53,7 @@ def fetch_request(message: pb.FetchRequest) -> FetchRequest:
 
 
 def fetch_change(message: pb.FetchStreamRequest, *, first: bool) -> FetchChange:
-    """InvalidRequestError, InvalidTopicError. The first message of a stream has settings, if only the defaults."""
+    """InvalidRequestError, InvalidTopicError. The first message of a stream always has settings, by default."""
     settings = None
     if first or message.HasField("settings"):
         with inside("settings"):
@@ -108,7 +108,7 @@ def fetched(
     log_start: Offset,
     aborted: Iterable[tuple[ProducerId, Offset]] = (),
 ) -> pb.FetchedPartition:
-    """All but the batches. `aborted`: producer and first offset of the transactions to be skipped, by rising offset."""
+    """Without the batches. `aborted`: producer and first offset of the transactions to skip, by rising offset."""
     result = pb.FetchedPartition(
         correlation_id=fetch.correlation_id,
         high_watermark=high_watermark,
@@ -124,7 +124,7 @@ def fetched(
 def diverged(
     fetch: PartitionFetch, end: pb.EpochEnd, *, high_watermark: Offset, log_start: Offset
 ) -> pb.FetchedPartition:
-    """The client has read what is not in this log."""
+    """The client has read records that are not in this log."""
     result = fetched(fetch, high_watermark=high_watermark, last_stable_offset=high_watermark, log_start=log_start)
     result.diverging_epoch.CopyFrom(end)
     return result

@@ -29,7 +29,7 @@ class EnumNames(Protocol):
 
 @contextmanager
 def inside(path: str) -> Iterator[None]:
-    """Errors that come out of the block name their field under `path`."""
+    """Errors raised in the block name their field under `path`."""
     try:
         yield
     except StreamlogError as error:
@@ -39,11 +39,11 @@ def inside(path: str) -> Iterator[None]:
 def each(
     items: Sequence[Item], field: str, convert: Callable[[Item], Value], *, count_max: int, count_min: int = 0
 ) -> tuple[Value, ...]:
-    """All items, converted. InvalidRequestError where they are too many or too few."""
+    """All items, converted. InvalidRequestError if they are too many or too few."""
     count = len(items)
     if not count_min <= count <= count_max:
         raise InvalidRequestError(
-            f"{field} has {count} entries, {count_min} to {count_max} are allowed",
+            f"{field} has {count} entries, but {count_min} to {count_max} are allowed",
             field=field,
             limit=count_max if count > count_max else count_min,
         )
@@ -57,41 +57,41 @@ def each(
 
 
 def distinct(keys: Sequence[object], field: str) -> None:
-    """InvalidRequestError where one of them stands twice."""
+    """InvalidRequestError for a duplicate."""
     seen = set()
     for index, key in enumerate(keys):
         if key in seen:
-            raise InvalidRequestError(f"{key} stands twice in {field}", field=f"{field}[{index}]")
+            raise InvalidRequestError(f"{field} has {key} twice: each may occur once", field=f"{field}[{index}]")
         seen.add(key)
 
 
 def enum_value(
     number: int, values: Mapping[int, Value], names: EnumNames, field: str, default: Value | None = None
 ) -> Value:
-    """What `number` stands for. InvalidRequestError for a number that this release does not know, and for UNSPECIFIED
-    where there is no default.
+    """The value of `number`. InvalidRequestError for a number that this release does not know, and for UNSPECIFIED
+    without a default.
     """
     value = values.get(number) if number else default
     if value is None:
         allowed = ", ".join(names.Name(known) for known in sorted(values))
         given = names.Name(number) if number in names.values() else number
-        raise InvalidRequestError(f"{field} is {given}, it can be {allowed}", field=field, limit=allowed)
+        raise InvalidRequestError(f"{field} is {given}, but must be one of {allowed}", field=field, limit=allowed)
     return value
 
 
 def at_least(number: int, low: int, field: str) -> int:
     if number < low:
-        raise InvalidRequestError(f"{field} is {number}, it is at least {low}", field=field, limit=low)
+        raise InvalidRequestError(f"{field} is {number}, but must be at least {low}", field=field, limit=low)
     return number
 
 
 def amount(number: int, field: str, *, default: int, high: int) -> int:
-    """0: the default. A negative one is refused, one above `high` lowered."""
+    """0: the default. A negative number is refused, one above `high` is lowered to it."""
     return min(at_least(number, 0, field) or default, high)
 
 
 def topic_name(name: str, field: str = "topic") -> str:
-    """InvalidTopicError unless a topic can have this name. The cluster's own may be named, too."""
+    """InvalidTopicError for an invalid name. Internal topics are allowed."""
     try:
         check_name(name, strict=False, internal=True)
     except InvalidTopicError as error:
@@ -102,7 +102,9 @@ def topic_name(name: str, field: str = "topic") -> str:
 def topic_id(data: bytes, field: str = "topic_id") -> TopicId:
     if len(data) != TOPIC_ID_BYTES:
         raise InvalidRequestError(
-            f"a topic's id has {TOPIC_ID_BYTES} bytes, this one has {len(data)}", field=field, limit=TOPIC_ID_BYTES
+            f"{field or 'a topic id'} has {len(data)} bytes, but must have {TOPIC_ID_BYTES}",
+            field=field,
+            limit=TOPIC_ID_BYTES,
         )
     return TopicId(data)
 
@@ -119,21 +121,23 @@ def producer_epoch(number: int, field: str = "producer_epoch") -> ProducerEpoch:
     """int16 in every batch."""
     if at_least(number, 0, field) > PRODUCER_EPOCH_MAX:
         raise InvalidRequestError(
-            f"{field} is {number}, it is at most {PRODUCER_EPOCH_MAX}", field=field, limit=PRODUCER_EPOCH_MAX
+            f"{field} is {number}, but must be at most {PRODUCER_EPOCH_MAX}", field=field, limit=PRODUCER_EPOCH_MAX
         )
     return ProducerEpoch(number)
 
 
 def text(value: str, field: str, *, length_max: int) -> str:
-    """A name of something: of bounded length, without control characters. InvalidRequestError."""
+    """A name: of bounded length, without control characters. InvalidRequestError."""
     return without_controls(bounded(value, field, length_max=length_max), field)
 
 
 def bounded(value: str, field: str, *, length_max: int) -> str:
-    """Text that others check further. InvalidRequestError."""
+    """Text of bounded length. InvalidRequestError."""
     if len(value) > length_max:
         raise InvalidRequestError(
-            f"{length_max} characters are allowed here at most, not {len(value)}", field=field, limit=length_max
+            f"{field or 'an entry'} has {len(value)} characters, but may have at most {length_max}",
+            field=field,
+            limit=length_max,
         )
     return value
 
@@ -144,7 +148,7 @@ def without_controls(value: str, field: str, error: type[StreamlogError] = Inval
     if at is not None:
         raise error(
             f"character {at + 1} of {field or 'an entry'} is the control character U+{ord(value[at]):04X}: "
-            "ids and names hold none",
+            "ids and names must not have any",
             field=field,
             limit="no control characters",
         )

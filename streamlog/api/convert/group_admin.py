@@ -1,4 +1,4 @@
-"""What operators ask of groups, and are told."""
+"""Groups for operators: requests and responses."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def states(message: pb.ListGroupsRequest) -> frozenset[pb.GroupState.ValueType]:
 
 
 def groups(names: Iterable[str]) -> tuple[str, ...]:
-    """Of a request about several. InvalidRequestError, InvalidGroupIdError."""
+    """The groups of a request. InvalidRequestError, InvalidGroupIdError."""
     wanted = each(list(names), "groups", lambda name: group_id(name, ""), count_min=1, count_max=GROUPS_PER_REQUEST_MAX)
     distinct(wanted, "groups")
     return wanted

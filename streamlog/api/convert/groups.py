@@ -45,7 +45,7 @@ def group_id(name: str, field: str = "group") -> str:
     """InvalidGroupIdError."""
     if not 0 < len(name) <= GROUP_LENGTH_MAX:
         raise InvalidGroupIdError(
-            f"a group's name has 1 to {GROUP_LENGTH_MAX} characters, this one has {len(name)}",
+            f"the group's name has {len(name)} characters, but must have 1 to {GROUP_LENGTH_MAX}",
             field=field,
             limit=GROUP_LENGTH_MAX,
         )
@@ -56,7 +56,7 @@ def group_id(name: str, field: str = "group") -> str:
 
 
 def heartbeat(message: pb.GroupHeartbeatRequest, host: str) -> MemberHeartbeat:
-    """`host`: where the call comes from. InvalidRequestError, InvalidGroupIdError, InvalidTopicError."""
+    """`host`: of the caller. InvalidRequestError, InvalidGroupIdError, InvalidTopicError."""
     subscription = None
     if message.HasField("subscription"):
         with inside("subscription"):
@@ -80,14 +80,14 @@ def heartbeat(message: pb.GroupHeartbeatRequest, host: str) -> MemberHeartbeat:
 
 def member_id(value: str, field: str = "member_id") -> str:
     if not value:
-        raise InvalidRequestError("a member chooses an id of its own, such as a UUID", field=field)
+        raise InvalidRequestError(f"{field} is required: each member chooses a unique one, such as a UUID", field=field)
     return text(value, field, length_max=MEMBER_ID_LENGTH_MAX)
 
 
 def _subscription(message: pb.GroupSubscription) -> MemberSubscription:
     topics = each(message.topics, "topics", lambda name: topic_name(name, ""), count_max=TOPICS_MAX)
     if not topics and not message.pattern:
-        raise InvalidRequestError("name topics, or a pattern, or both", field="topics")
+        raise InvalidRequestError("a subscription needs topics, a pattern, or both", field="topics")
     return MemberSubscription(
         topics=tuple(sorted(set(topics))),
         pattern=text(message.pattern, "pattern", length_max=PATTERN_LENGTH_MAX),
@@ -142,7 +142,7 @@ def commit_request(message: pb.CommitOffsetsRequest) -> CommitOffsets:
 
 
 class _OfMember(Protocol):
-    """A request that may say which member asks."""
+    """A request that may have a member."""
 
     @property
     def member(self) -> pb.GroupMember: ...

@@ -1,4 +1,4 @@
-"""Which topics a client asks to be told of: Metadata, WatchMetadata, DescribeTopics."""
+"""The topics of a request: Metadata, WatchMetadata, DescribeTopics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def metadata_query(message: pb.MetadataRequest) -> MetadataQuery:
     """InvalidRequestError, InvalidTopicError."""
     query = _query(message.topics, message.topic_ids, PARTITIONS_PER_REQUEST_MAX, all_topics=message.all_topics)
     if query.all_topics and (query.topics or query.topic_ids):
-        raise InvalidRequestError("all topics are asked for, and some as well", field="all_topics")
+        raise InvalidRequestError("all_topics excludes topics and topic_ids: leave those empty", field="all_topics")
     return query
 
 

@@ -1,4 +1,4 @@
-"""Offsets by place or time, and the ends of leader epochs."""
+"""Offsets by bound or timestamp, and end offsets of leader epochs."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _place(message: pb.OffsetQuery) -> OffsetPlace | int:
         case "max_timestamp" if message.max_timestamp:
             return OffsetPlace.MAX_TIMESTAMP
         case _:
-            raise InvalidRequestError("say which offset: one of bound, timestamp_ms, max_timestamp", field="place")
+            raise InvalidRequestError("set one of bound, timestamp_ms and max_timestamp", field="place")
 
 
 def found_offset(
@@ -75,7 +75,7 @@ def found_offset(
     leader_epoch: LeaderEpoch = NO_LEADER_EPOCH,
     error: StreamlogError | None = None,
 ) -> pb.FoundOffset:
-    """NO_OFFSET without an error: no record is of that time or later."""
+    """NO_OFFSET without an error: no record has that timestamp or a later one."""
     found = pb.FoundOffset(offset=offset, timestamp_ms=timestamp_ms, leader_epoch=leader_epoch)
     set_partition(found, query.ref)
     if error is not None:

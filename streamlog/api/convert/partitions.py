@@ -1,4 +1,4 @@
-"""How a request names a partition, and an answer names it back; the enums that both tiers share."""
+"""How requests and responses name a partition; the enums that both tiers share."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ISOLATION_LEVELS: Final[Mapping[int, IsolationLevel]] = {
 
 
 class NamesPartition(Protocol):
-    """What all messages that name a partition have in common."""
+    """A message that names a partition."""
 
     @property
     def topic(self) -> str: ...
@@ -47,7 +47,7 @@ class NamesPartition(Protocol):
 
 
 class KnowsEpoch(Protocol):
-    """What all messages that tell the leader epoch that the client knows of have in common."""
+    """A message with the leader epoch that the client knows."""
 
     @property
     def leader_epoch(self) -> int: ...
@@ -70,7 +70,7 @@ def known_epoch(message: KnowsEpoch) -> LeaderEpoch:
 
 def partition_ref(message: NamesPartition, epoch: LeaderEpoch = NO_LEADER_EPOCH) -> PartitionRef:
     if not (message.topic or message.topic_id):
-        raise InvalidRequestError("the topic is missing: give its name or its id", field="topic")
+        raise InvalidRequestError("topic or topic_id is required", field="topic")
     return PartitionRef(
         topic=topic_name(message.topic) if message.topic else "",
         topic_id=topic_id(message.topic_id) if message.topic_id else None,
@@ -80,7 +80,7 @@ def partition_ref(message: NamesPartition, epoch: LeaderEpoch = NO_LEADER_EPOCH)
 
 
 def partition_key(ref: PartitionRef) -> tuple[str, int]:
-    """Equal for partitions that are named alike. One that is named by name and again by id, who serves it finds."""
+    """Equal for partitions that are named alike. A duplicate by name and id is found when it is served."""
     return (ref.topic or (ref.topic_id or b"").hex(), ref.partition)
 
 

@@ -1,4 +1,4 @@
-"""Leaders and replicas on the move: elections, reassignments, drains. streamlog/v1/admin.proto to the controller's
+"""Placement of leaders and replicas: elections, reassignments, drains. streamlog/v1/admin.proto to the controller's
 commands, and its results back.
 """
 
@@ -35,7 +35,7 @@ _ELECTION_TYPES: Final[Mapping[int, RequestedElection]] = {
 class DrainAction(enum.Enum):
     START = 1
     CANCEL = 2
-    SHOW = 3  # how far it is, which needs no command
+    SHOW = 3  # the progress; not a command
 
 
 _DRAIN_ACTIONS: Final[Mapping[int, DrainAction]] = {
@@ -50,7 +50,7 @@ def elect_leaders(message: pb.ElectLeadersRequest) -> ElectLeaders:
     partitions = topic_partitions(message.partitions, "partitions")
     kind = enum_value(message.type, _ELECTION_TYPES, pb.ElectionType, "type", RequestedElection.PREFERRED)
     if message.dry_run and kind is not RequestedElection.UNCLEAN:
-        raise InvalidRequestError("a dry run is of an unclean election only", field="dry_run")
+        raise InvalidRequestError("dry_run requires ELECTION_TYPE_UNCLEAN", field="dry_run")
     named = tuple((at.topic, at.partition) for at in partitions) or None
     return ElectLeaders(type=kind, partitions=named, dry_run=message.dry_run)
 

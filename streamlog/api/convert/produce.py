@@ -1,4 +1,4 @@
-"""Produce and InitProducerId. Batches are handed on as they came: the log checks them."""
+"""Produce and InitProducerId. Batches are passed on unchanged: the log validates them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def produce_request(message: pb.ProduceRequest) -> ProduceRequest:
 
 
 def produce_stream_request(message: pb.ProduceStreamRequest) -> ProduceRequest:
-    """InvalidRequestError, InvalidTopicError. A partition may stand in it several times."""
+    """InvalidRequestError, InvalidTopicError. A partition may occur several times."""
     return _produce(message)
 
 
@@ -65,7 +65,7 @@ def _produce(message: pb.ProduceRequest | pb.ProduceStreamRequest) -> ProduceReq
 
 def _append(message: pb.PartitionBatches) -> PartitionAppend:
     if not message.batches:
-        raise InvalidRequestError("there are no batches for this partition", field="batches")
+        raise InvalidRequestError("batches is required for each partition", field="batches")
     epoch = known_epoch(message)
     return PartitionAppend(
         ref=partition_ref(message, epoch), correlation_id=message.correlation_id, batches=message.batches
@@ -80,7 +80,7 @@ def appended(
     log_append_time_ms: int = NO_TIMESTAMP,
     log_start: Offset,
 ) -> pb.ProduceResult:
-    """`base_offset` is NO_OFFSET with acks=0 alone."""
+    """`base_offset` is NO_OFFSET only with acks=0."""
     result = pb.ProduceResult(
         leader_epoch=leader_epoch,
         correlation_id=append.correlation_id,
@@ -107,7 +107,7 @@ def init_producer_id_request(message: pb.InitProducerIdRequest) -> InitProducerI
     """InvalidRequestError."""
     has_id, has_epoch = message.HasField("producer_id"), message.HasField("producer_epoch")
     if has_id != has_epoch:
-        raise InvalidRequestError("producer_id and producer_epoch come together", field="producer_epoch")
+        raise InvalidRequestError("set both producer_id and producer_epoch, or neither", field="producer_epoch")
     producer_id, epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
     if has_id:
         producer_id = ProducerId(at_least(message.producer_id, 0, "producer_id"))
@@ -127,7 +127,7 @@ def init_producer_id_request(message: pb.InitProducerIdRequest) -> InitProducerI
 def _keep_prepared(message: pb.InitProducerIdRequest) -> bool:
     if message.keep_prepared_transaction and not message.enable_two_phase_commit:
         raise InvalidRequestError(
-            "only a transaction of an outside coordinator is kept: set enable_two_phase_commit",
+            "keep_prepared_transaction requires enable_two_phase_commit",
             field="keep_prepared_transaction",
         )
     return message.keep_prepared_transaction

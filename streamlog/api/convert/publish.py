@@ -1,6 +1,6 @@
-"""Publish and PublishStream: records of clients that know no batches.
+"""Publish and PublishStream: records of clients that do not encode batches.
 
-All that can be wrong with a request is found before anything is written: a call that is refused has changed nothing.
+A request is validated completely before any of it is written: a refused call has changed nothing.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _PARTITIONERS: Final[Mapping[int, RecordPartitioner]] = {
     pb.PARTITIONER_RANDOM: RecordPartitioner.RANDOM,
     pb.PARTITIONER_INTEGER_MODULO: RecordPartitioner.INTEGER_MODULO,
 }
-# By Kafka's names for the codecs, which are those of the records' library too.
+# By Kafka's names for the codecs.
 _COMPRESSIONS: Final[Mapping[int, str]] = {
     common_pb2.COMPRESSION_NONE: "none",
     common_pb2.COMPRESSION_GZIP: "gzip",
@@ -58,7 +58,7 @@ class PublishOptions(Struct, frozen=True, kw_only=True):
 
 
 class NewRecord(Struct, frozen=True):
-    """What a client wants to be written."""
+    """A record to write."""
 
     key: bytes | None
     value: bytes | None
@@ -69,16 +69,16 @@ class NewRecord(Struct, frozen=True):
     @property
     def size_bytes(self) -> int:
         size = len(self.key or b"") + len(self.value or b"")
-        if self.headers:  # most have none, and to sum up nothing takes longer than all else here
+        if self.headers:  # most records have none, and summing nothing takes longer than the rest
             size += sum(len(key.encode()) + len(value or b"") for key, value in self.headers)
         return size
 
 
 def user_topic(name: str) -> str:
-    """InvalidTopicError for what no topic can be called, and for the cluster's own, which clients do not write."""
+    """InvalidTopicError for an invalid name, and for internal topics, which clients must not write."""
     topic_name(name)
     if name in INTERNAL_TOPICS:
-        raise InvalidTopicError(f"topic {name!r} is the cluster's own: clients do not write to it", field="topic")
+        raise InvalidTopicError(f"topic {name!r} is internal: only the cluster writes to it", field="topic")
     return name
 
 
@@ -100,10 +100,10 @@ def publish_options(message: pb.PublishOptions) -> PublishOptions:
 
 
 def new_records(messages: Sequence[pb.PublishRecord], now_ms: int) -> list[NewRecord]:
-    """InvalidRequestError. `now_ms`: for records without a time."""
+    """InvalidRequestError. `now_ms`: for records without a timestamp."""
     if not 1 <= len(messages) <= RECORDS_PER_REQUEST_MAX:
         raise InvalidRequestError(
-            f"{len(messages)} records in one request, 1 to {RECORDS_PER_REQUEST_MAX} are allowed",
+            f"the request has {len(messages)} records, but 1 to {RECORDS_PER_REQUEST_MAX} are allowed",
             field="records",
             limit=RECORDS_PER_REQUEST_MAX,
         )
@@ -114,9 +114,9 @@ def _new_record(message: pb.PublishRecord, index: int, now_ms: int) -> NewRecord
     timestamp_ms = message.timestamp_ms if message.HasField("timestamp_ms") else now_ms
     partition = message.partition if message.HasField("partition") else None
     if timestamp_ms < 0:
-        raise _refused(index, "timestamp_ms", f"the time {timestamp_ms} is before 1970", 0)
+        raise _refused(index, "timestamp_ms", f"timestamp_ms is {timestamp_ms}, but must not be negative", 0)
     if partition is not None and partition < 0:
-        raise _refused(index, "partition", f"{partition} is no partition: they count from 0", 0)
+        raise _refused(index, "partition", f"partition is {partition}, but must not be negative", 0)
     return NewRecord(
         message.key if message.HasField("key") else None,
         message.value if message.HasField("value") else None,
@@ -129,9 +129,12 @@ def _new_record(message: pb.PublishRecord, index: int, now_ms: int) -> NewRecord
 def _headers(message: pb.PublishRecord, index: int) -> tuple[tuple[str, bytes | None], ...]:
     headers = tuple((header.key, header.value if header.HasField("value") else None) for header in message.headers)
     if len(headers) > HEADERS_MAX:
-        raise _refused(index, "headers", f"{len(headers)} headers", HEADERS_MAX)
+        raise _refused(
+            index, "headers", f"it has {len(headers)} headers, but at most {HEADERS_MAX} are allowed", HEADERS_MAX
+        )
     if max(len(key.encode()) for key, _ in headers) > HEADER_KEY_BYTES_MAX:
-        raise _refused(index, "headers", "a header's key is too long", HEADER_KEY_BYTES_MAX)
+        reason = f"the key of a header has more than {HEADER_KEY_BYTES_MAX} bytes"
+        raise _refused(index, "headers", reason, HEADER_KEY_BYTES_MAX)
     return headers
 
 
@@ -144,15 +147,15 @@ def published(partition: int, offset: Offset, timestamp_ms: int) -> pb.PublishRe
 
 
 def not_published(partition: int, timestamp_ms: int, error: StreamlogError, *, briefly: bool) -> pb.PublishResult:
-    """`briefly`: code and kind alone, where a record before this one has told the whole story."""
-    told = to_message(error)
+    """`briefly`: only code and `retriable`, if a previous record of the request has the whole error."""
+    message = to_message(error)
     if briefly:
-        told = common_pb2.StreamlogError(code=told.code, retriable=told.retriable)
-    return pb.PublishResult(partition=partition, offset=NO_OFFSET, timestamp_ms=timestamp_ms, error=told)
+        message = common_pb2.StreamlogError(code=message.code, retriable=message.retriable)
+    return pb.PublishResult(partition=partition, offset=NO_OFFSET, timestamp_ms=timestamp_ms, error=message)
 
 
 def none_published(messages: Sequence[pb.PublishRecord], error: StreamlogError) -> list[pb.PublishResult]:
-    """Of records that were refused together."""
+    """The results of a refused request."""
     return [
         not_published(record.partition, record.timestamp_ms, error, briefly=place > 0)
         for place, record in enumerate(messages)
@@ -160,15 +163,17 @@ def none_published(messages: Sequence[pb.PublishRecord], error: StreamlogError) 
 
 
 def check_in_stream(message: pb.PublishStreamRequest, *, is_first: bool, is_transactional: bool) -> None:
-    """What only the first request of a stream may say, and what only a transactional stream knows.
-    InvalidRequestError.
-    """
+    """Fields that only the first request of a stream, or only a transactional stream, may have. InvalidRequestError."""
     if message.producer_token and not is_first:
-        raise InvalidRequestError("a stream has its producer_token from its first request", field="producer_token")
+        raise InvalidRequestError(
+            "producer_token is allowed in the first request of a stream only", field="producer_token"
+        )
     if message.HasField("transactional") and not is_first:
-        raise InvalidRequestError("a stream is made transactional by its first request", field="transactional")
+        raise InvalidRequestError(
+            "transactional is allowed in the first request of a stream only", field="transactional"
+        )
     if not is_transactional and (message.offsets or message.end):
         raise InvalidRequestError(
-            "this stream has no transactions: its first request says `transactional`",
+            "this stream is not transactional: set transactional in its first request",
             field="offsets" if message.offsets else "end",
         )

@@ -1,4 +1,4 @@
-"""What the requests of a transactional PublishStream say beside their records."""
+"""The fields of a transactional PublishStream beside its records."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def writer(message: pb.TransactionalWriter) -> TransactionalWriter:
 
 
 def offsets(message: pb.PublishStreamRequest) -> tuple[CommitOffsets, ...]:
-    """One of each group. InvalidRequestError, InvalidGroupIdError, InvalidTopicError."""
+    """One for each group. InvalidRequestError, InvalidGroupIdError, InvalidTopicError."""
     found = each(message.offsets, "offsets", _offsets, count_max=GROUPS_MAX)
     distinct([one.group for one in found], "offsets")
     return found
@@ -68,4 +68,4 @@ def end(message: pb.PublishStreamRequest) -> EndRequest:
 def check_acks(options: PublishOptions) -> None:
     """InvalidRequestError."""
     if options.acks is not Acks.ALL:
-        raise InvalidRequestError("what is written in a transaction has ACKS_ALL", field="options.acks")
+        raise InvalidRequestError("a transactional stream requires ACKS_ALL", field="options.acks")

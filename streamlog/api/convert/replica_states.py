@@ -54,7 +54,7 @@ def to_response(broker_epoch: BrokerEpoch, states: Mapping[PartitionKey, Replica
 def response(
     broker_id: BrokerId, message: pb.DescribeReplicasResponse, asked: Sequence[PartitionKey]
 ) -> dict[PartitionKey, ReplicaState]:
-    """Only of what was asked for. InvalidRequestError where the node says what cannot be."""
+    """Only of the requested replicas. InvalidRequestError for an invalid response."""
     wanted = frozenset(asked)
     epoch = BrokerEpoch(_bounded(message.broker_epoch, "broker_epoch", INT64_MAX))
     rows = each(message.replicas, "replicas", lambda row: _state(broker_id, epoch, row), count_max=len(asked))

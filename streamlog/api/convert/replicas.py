@@ -1,4 +1,4 @@
-"""Log directories and digests of replicas: what is asked, and what nodes answer."""
+"""Log directories and digests of replicas: requests and responses."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def set_log_dir(
 def set_scrub(
     row: pb.LogDir, *, started_ms: int, ended_ms: int, read_bytes: int, total_bytes: int, damaged_ranges: int
 ) -> None:
-    """-1: it has not begun, it has not ended."""
+    """-1: not started, not ended."""
     if started_ms < 0:
         return
     row.scrub.started_ms = started_ms
@@ -78,7 +78,7 @@ def not_described(node: BrokerId, error: StreamlogError) -> pb.NodeLogDirs:
 
 
 class DigestQuery(Struct, frozen=True, kw_only=True):
-    """start <= end where both are there."""
+    """start <= end if both are set."""
 
     topic: str
     partition: PartitionId
@@ -92,7 +92,7 @@ def digest_query(message: pb.DigestReplicasRequest) -> DigestQuery:
     end = at_least(message.end_offset, 0, "end_offset") if message.HasField("end_offset") else None
     if start is not None and end is not None and end < start:
         raise InvalidRequestError(
-            f"the range ends at {end}, before it begins at {start}", field="end_offset", limit=start
+            f"end_offset is {end}, but must be at least start_offset, which is {start}", field="end_offset", limit=start
         )
     return DigestQuery(
         topic=topic_name(message.topic),

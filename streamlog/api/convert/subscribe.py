@@ -1,4 +1,4 @@
-"""Subscribe: where clients want to read, and the records that go to them."""
+"""Subscribe: the partitions and positions of a request, and the records of a response."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ Position = OffsetPosition | TimestampPosition | OffsetPlace
 
 class TopicSubscription(Struct, frozen=True, kw_only=True):
     topic: str
-    partitions: tuple[PartitionId, ...]  # empty: all, also those that are added
+    partitions: tuple[PartitionId, ...]  # empty: all, and those that are added later
     start: Position
-    end: OffsetPosition | TimestampPosition | OffsetPlace | None  # None: never; of the places only LATEST
+    end: OffsetPosition | TimestampPosition | OffsetPlace | None  # None: no end; of OffsetPlace only LATEST
 
 
 class SubscribeQuery(Struct, frozen=True, kw_only=True):
@@ -138,14 +138,15 @@ def _end(message: pb.EndPosition) -> Position | None:
 
 def _check_distinct(subscriptions: tuple[TopicSubscription, ...]) -> None:
     seen: set[tuple[str, int]] = set()
-    named: set[str] = set()  # topics of which some partitions are asked for
-    whole: set[str] = set()  # of which all are
+    named: set[str] = set()  # topics of which some partitions are requested
+    whole: set[str] = set()  # topics of which all are
     for index, one in enumerate(subscriptions):
         keys = {(one.topic, partition) for partition in one.partitions}
         clash = one.topic in whole or (one.topic in named if not keys else bool(seen & keys))
         if clash or len(keys) < len(one.partitions):
             raise InvalidRequestError(
-                f"a partition of topic {one.topic} stands twice in one request", field=f"subscriptions[{index}]"
+                f"the request has a partition of topic {one.topic!r} twice: each may occur once",
+                field=f"subscriptions[{index}]",
             )
         seen |= keys
         (named if keys else whole).add(one.topic)
@@ -153,10 +154,10 @@ def _check_distinct(subscriptions: tuple[TopicSubscription, ...]) -> None:
 
 
 def check_count(count: int) -> None:
-    """InvalidRequestError where a call would read too many partitions."""
+    """InvalidRequestError for too many partitions."""
     if count > PARTITIONS_PER_REQUEST_MAX:
         raise InvalidRequestError(
-            f"more than {PARTITIONS_PER_REQUEST_MAX} partitions in one call",
+            f"the call reads more than {PARTITIONS_PER_REQUEST_MAX} partitions: use several calls",
             field="subscriptions",
             limit=PARTITIONS_PER_REQUEST_MAX,
         )
@@ -174,7 +175,7 @@ def received_record(fields: Fields, kind: TimestampType) -> pb.ReceivedRecord:
         offset=offset, timestamp_ms=timestamp_ms, key=key, value=value, timestamp_type=_TIMESTAMP_TYPES[kind]
     )
     for name, content in headers:
-        # The log may hold what is no UTF-8; a message cannot.
+        # The log may have keys that are not UTF-8; a message cannot.
         record.headers.add(key=name.encode("utf-8", "replace").decode(), value=content)
     return record
 
@@ -192,7 +193,7 @@ def partition_status(
     skipped: Iterable[CorruptBatchError] = (),
 ) -> pb.PartitionRecords:
     """Without records: a heartbeat."""
-    news = pb.PartitionRecords(
+    status = pb.PartitionRecords(
         topic=partition.topic,
         partition=partition.partition,
         leader_epoch=leader_epoch,
@@ -203,7 +204,7 @@ def partition_status(
         end_reached=end_reached,
     )
     if error is not None:
-        news.error.CopyFrom(to_message(error))
+        status.error.CopyFrom(to_message(error))
     for one in skipped:
-        news.skipped_batches.add(offset=one.offset, next_offset=one.next_offset or 0, reason=cut(one.reason))
-    return news
+        status.skipped_batches.add(offset=one.offset, next_offset=one.next_offset or 0, reason=cut(one.reason))
+    return status

@@ -26,12 +26,12 @@ from streamlog.metadata.topics.deletion import DeleteTopics, DeletionResult
 from streamlog.metadata.topics.growth import CreatePartitions, GrowthResult, GrowTopic
 from streamlog.model import BrokerId, TopicId
 
-# Each of a request's topics has at least one partition, so more of them than partitions cannot be made.
+# Each topic of a request has at least one partition, so there cannot be more topics than partitions.
 TOPICS_PER_REQUEST_MAX: Final = PARTITIONS_PER_REQUEST_MAX
 # Of one topic. There are some 30 topic configs.
 CONFIGS_MAX: Final = 200
 CONFIG_NAME_LENGTH_MAX: Final = 200
-# Beyond what a name can be; the controller refuses what is not one.
+# Longer than any valid name; the controller refuses invalid names.
 _NAME_LENGTH_MAX: Final = 1_000
 
 
@@ -55,7 +55,9 @@ def _configs(configs: Mapping[str, str]) -> dict[str, str]:
     """By rising name: protobuf's maps have no order."""
     if len(configs) > CONFIGS_MAX:
         raise InvalidRequestError(
-            f"{len(configs)} configs are more than a topic has", field="configs", limit=CONFIGS_MAX
+            f"configs has {len(configs)} entries, but may have at most {CONFIGS_MAX}",
+            field="configs",
+            limit=CONFIGS_MAX,
         )
     return {config_name(name, "configs"): config_value(configs[name], "configs") for name in sorted(configs)}
 
@@ -102,7 +104,7 @@ def delete_topics(message: pb.DeleteTopicsRequest) -> DeleteTopics:
     names = each(message.topics, "topics", _listed_name, count_max=TOPICS_PER_REQUEST_MAX)
     ids = each(message.topic_ids, "topic_ids", _listed_id, count_max=TOPICS_PER_REQUEST_MAX - len(names))
     if not names and not ids:
-        raise InvalidRequestError("say which topics to delete", field="topics", limit=1)
+        raise InvalidRequestError("topics or topic_ids is required", field="topics", limit=1)
     return DeleteTopics(names=names, topic_ids=ids)
 
 
@@ -116,7 +118,7 @@ def deleted(results: Iterable[DeletionResult]) -> pb.DeleteTopicsResponse:
 
 
 def replicas(message: pb.ReplicaAssignment) -> Replicas:
-    """InvalidRequestError. Whether they can hold the partition is for the controller to say."""
+    """InvalidRequestError. The controller decides whether they can hold the partition."""
     return each(message.replicas, "replicas", _broker_id, count_min=1, count_max=REPLICATION_FACTOR_MAX)
 
 
@@ -139,7 +141,7 @@ def _broker_id(number: int) -> BrokerId:
 
 
 def _name(name: str, field: str = "name") -> str:
-    """The controller says of each topic by itself what is wrong with its name."""
+    """The controller validates the names, for each topic separately."""
     return bounded(name, field, length_max=_NAME_LENGTH_MAX)
 
 

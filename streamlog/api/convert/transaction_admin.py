@@ -1,4 +1,4 @@
-"""What operators ask of transactions, and are told."""
+"""Transactions for operators: requests and responses."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def not_described(name: str, error: StreamlogError) -> pb.TransactionDescription
 def abort_request(message: pb.AbortTransactionRequest) -> str | tuple[TopicPartition, ProducerId]:
     """InvalidRequestError, InvalidTopicError."""
     if message.HasField("partition") == bool(message.transactional_id):
-        raise InvalidRequestError("name a transactional id, or a partition and a producer id", field="transactional_id")
+        raise InvalidRequestError("set either transactional_id, or partition and producer_id", field="transactional_id")
     if message.transactional_id:
         return transactional_id(message.transactional_id)
     with inside("partition"):

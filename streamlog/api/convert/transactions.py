@@ -35,7 +35,7 @@ def transactional_id(value: str, field: str = "transactional_id") -> str:
     """InvalidRequestError."""
     if not 0 < len(value) <= TRANSACTIONAL_ID_LENGTH_MAX:
         raise InvalidRequestError(
-            f"a transactional id has 1 to {TRANSACTIONAL_ID_LENGTH_MAX} characters, this one has {len(value)}",
+            f"the transactional id has {len(value)} characters, but must have 1 to {TRANSACTIONAL_ID_LENGTH_MAX}",
             field=field,
             limit=TRANSACTIONAL_ID_LENGTH_MAX,
         )
@@ -68,7 +68,7 @@ def ended(answer: Ended, coordinator: common_pb2.Node | None) -> pb.EndTransacti
 
 
 def offsets_request(message: pb.CommitTransactionOffsetsRequest) -> tuple[AddPartitions, CommitOffsets]:
-    """Whose transaction, without a partition, and what is committed. InvalidRequestError, InvalidGroupIdError,
+    """The transaction, without a partition, and the offsets. InvalidRequestError, InvalidGroupIdError,
     InvalidTopicError.
     """
     offsets = each(message.offsets, "offsets", to_commit, count_min=1, count_max=PARTITIONS_MAX)
@@ -110,7 +110,7 @@ def add_request(message: internal_pb.AddPartitionsRequest) -> AddPartitions:
 
 
 def markers_request(markers: Sequence[PartitionMarker]) -> internal_pb.WriteMarkersRequest:
-    """Neighbours of one producer share a marker: results come in the same order."""
+    """Adjacent markers of one producer share a message; the results have the same order."""
     request = internal_pb.WriteMarkersRequest()
     for (producer_id, epoch, marker, opens_next), some in groupby(
         markers, lambda one: (one.producer_id, one.producer_epoch, one.marker, one.opens_next)
