@@ -255,7 +255,9 @@ def test_the_clusters_own_topics_may_be_read() -> None:
 
 
 def test_an_unknown_enum_value_is_refused_by_name() -> None:
-    with pytest.raises(InvalidRequestError, match=re.escape("acks is 99, but must be one of ACKS_NONE, ACKS_LEADER, ACKS_ALL")):
+    with pytest.raises(
+        InvalidRequestError, match=re.escape("acks is 99, but must be one of ACKS_NONE, ACKS_LEADER, ACKS_ALL")
+    ):
         produce.produce_request(producing(batch_for(), acks=99))
     with pytest.raises(InvalidRequestError, match="bound is OFFSET_BOUND_UNSPECIFIED"):
         offsets.list_offsets_request(listing(bound=0))

@@ -3,21 +3,21 @@
 isort:skip_file
 Followers and leaders. Between nodes only: refused to clients once TLS is on.
 
-A node that follows opens one stream to each node that leads one of its partitions, for all of them together. Up go
-positions, down come batches; both sides collect what is pending, to 1 MiB a message.
+A node opens one stream to each node that leads partitions which it follows, for all of them together. The follower sends
+positions, the leader batches; both put everything pending into one message, up to 1 MiB.
 
     follower                               leader
-    Hello                            ->                           who asks, once
-    Follow(slot, offset, epochs)     ->    checks epochs (KIP-101); then everything from that offset on, unasked
+    Hello                            ->                           identifies the follower, once
+    Follow(slot, offset, epochs)     ->    checks epochs (KIP-101); then sends everything from that offset on
                                      <-    Batches(slot, bytes, high watermark, log start)
-    Position(slot, log end offset)   ->    counts it: lag, ISR, high watermark
+    Position(slot, log end offset)   ->    updates lag, ISR, high watermark
                                      <-    Batches(slot, high watermark)        also without bytes
-                                     <-    Batches(slot, diverging_epoch | error)                the slot is over
+                                     <-    Batches(slot, diverging_epoch | error)                ends the slot
     Follow(another slot, ...)        ->                           after truncation, or under another leader epoch
 
-A slot is one partition followed under one leader epoch from one offset on. The follower numbers them and never uses a
-number twice on a stream; so what was sent before a truncation cannot be taken for what comes after it. A stream that
-breaks takes all its slots with it.
+A slot is one partition, followed in one leader epoch from one offset on. The follower numbers the slots and never reuses
+a number on a stream, so that batches sent before a truncation are distinguished from those after it. When a stream ends,
+so do all its slots.
 """
 
 from collections import abc as _abc
@@ -39,7 +39,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class FetchRangeRequest(_message.Message):
-    """What a replica lacks."""
+    """Requests a range of offsets."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -55,9 +55,9 @@ class FetchRangeRequest(_message.Message):
     start_offset: _builtins.int
     """First offset."""
     end_offset: _builtins.int
-    """One past the last. OFFSET_OUT_OF_RANGE where the replica does not know all of it to be committed."""
+    """One past the last. OFFSET_OUT_OF_RANGE unless the replica knows all of the range to be committed."""
     max_bytes: _builtins.int
-    """Of the answer, at most; but one batch comes whole."""
+    """Limit of the response; the first batch is returned whole."""
     def __init__(
         self,
         *,
@@ -77,13 +77,13 @@ Global___FetchRangeRequest: _TypeAlias = FetchRangeRequest  # noqa: Y015
 
 @_typing.final
 class FetchRangeResponse(_message.Message):
-    """Whole batches, each right behind the one before."""
+    """Whole batches, contiguous in the log."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     BATCHES_FIELD_NUMBER: _builtins.int
     batches: _builtins.bytes
-    """From the first one that has an offset in the range on. Empty: there is none in it, compaction has left a gap."""
+    """From the first one that has an offset in the range. Empty: none, compaction has removed them."""
     def __init__(
         self,
         *,
@@ -99,7 +99,7 @@ Global___FetchRangeResponse: _TypeAlias = FetchRangeResponse  # noqa: Y015
 
 @_typing.final
 class ReplicaHello(_message.Message):
-    """Who follows."""
+    """Identifies the follower."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -108,13 +108,13 @@ class ReplicaHello(_message.Message):
     BROKER_EPOCH_FIELD_NUMBER: _builtins.int
     LEADER_ID_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
-    """INCONSISTENT_CLUSTER_ID where it is another one."""
+    """INCONSISTENT_CLUSTER_ID if it is another one."""
     node_id: _builtins.int
     """`node.id` of the follower."""
     broker_epoch: _builtins.int
-    """Of its registration; holds for all that comes on this stream. A node that registers anew opens another stream."""
+    """Of its registration, for the whole stream. After another registration the node opens another stream."""
     leader_id: _builtins.int
-    """`node.id` of the leader that it means to speak to."""
+    """`node.id` of the leader that it expects."""
     def __init__(
         self,
         *,
@@ -133,7 +133,7 @@ Global___ReplicaHello: _TypeAlias = ReplicaHello  # noqa: Y015
 
 @_typing.final
 class Follow(_message.Message):
-    """From here on I follow this partition."""
+    """Starts to follow a partition."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -148,31 +148,31 @@ class Follow(_message.Message):
     CREDIT_BYTES_FIELD_NUMBER: _builtins.int
     HELD_FIELD_NUMBER: _builtins.int
     slot: _builtins.int
-    """Of the follower's choice, above all earlier ones of this stream."""
+    """Chosen by the follower, above all earlier ones of this stream."""
     topic_id: _builtins.bytes
     """Of the topic, 16 bytes."""
     partition: _builtins.int
     """Index of the partition."""
     leader_epoch: _builtins.int
-    """The leader epoch that the follower believes in. FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH where the leader's is another."""
+    """The leader epoch that the follower knows. FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH if the leader's is another."""
     fetch_offset: _builtins.int
-    """What is wanted: the follower's log end offset. OFFSET_OUT_OF_RANGE where the leader has not got it."""
+    """The follower's log end offset. OFFSET_OUT_OF_RANGE if it is not in the leader's log."""
     last_epoch: _builtins.int
-    """Leader epoch of the follower's last record; absent: its log is empty. The leader answers `diverging_epoch` where the
-    follower's log is not a beginning of its own.
+    """Leader epoch of the follower's last record; absent: its log is empty. The leader sends `diverging_epoch` if the
+    follower's log is not a prefix of its own.
     """
     log_end_offset: _builtins.int
-    """What counts of `fetch_offset` for the high watermark: see Position."""
+    """The part of `fetch_offset` that counts for the high watermark: see Position."""
     log_start: _builtins.int
     """First offset of the follower's log."""
     credit_bytes: _builtins.int
-    """How much the leader may send, in bytes since the slot began. Absent: as much as there is. To throttle a replica that
-    catches up, the follower raises it from Position to Position.
+    """How many bytes the leader may send, counted from the start of the slot. Absent: no limit. A follower that throttles its
+    catch-up raises it with each Position.
     """
     @_builtins.property
     def held(self) -> _containers.RepeatedCompositeFieldContainer[Global___HeldBatch]:
-        """The last batches of the follower's log, rising, the last one at `fetch_offset`. The leader compares them with its own and
-        answers `differs_from`. Empty: nothing is compared.
+        """The last batches of the follower's log, in order, up to `fetch_offset`. The leader compares them with its own, and sends
+        `differs_from` if they differ. Empty: not compared.
         """
 
     def __init__(
@@ -222,10 +222,10 @@ class HeldBatch(_message.Message):
     leader_epoch: _builtins.int
     """Of the leader that appended it."""
     crc: _builtins.int
-    """The CRC that stands in it."""
+    """The CRC in its header."""
     origin: _builtins.int
     """CRC-32C of producer id (int64), producer epoch (int16), base sequence (int32) and last offset delta (int32), big-endian:
-    what compaction never changes.
+    fields that compaction never changes.
     """
     def __init__(
         self,
@@ -246,7 +246,7 @@ Global___HeldBatch: _TypeAlias = HeldBatch  # noqa: Y015
 
 @_typing.final
 class Position(_message.Message):
-    """What the follower has got."""
+    """How far the follower has replicated."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -255,15 +255,13 @@ class Position(_message.Message):
     LOG_START_FIELD_NUMBER: _builtins.int
     CREDIT_BYTES_FIELD_NUMBER: _builtins.int
     slot: _builtins.int
-    """Which partition."""
+    """Slot of the partition."""
     log_end_offset: _builtins.int
-    """One past the last offset that counts: on stable storage where the flush policy asks for it, else written. Never falls
-    within a slot.
-    """
+    """The follower's ackable end: synced if the flush policy requires it, otherwise written. Never decreases within a slot."""
     log_start: _builtins.int
-    """First offset of the follower's log. Absent: the same as before."""
+    """First offset of the follower's log. Absent: unchanged."""
     credit_bytes: _builtins.int
-    """As in Follow. Absent: the same as before."""
+    """As in Follow. Absent: unchanged."""
     def __init__(
         self,
         *,
@@ -299,19 +297,19 @@ class ReplicateRequest(_message.Message):
     UNFOLLOW_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___ReplicaHello:
-        """In the first message and no other."""
+        """In the first message only, and required there."""
 
     @_builtins.property
     def follow(self) -> _containers.RepeatedCompositeFieldContainer[Global___Follow]:
-        """Begin to follow."""
+        """Partitions to follow."""
 
     @_builtins.property
     def positions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Position]:
-        """What has been got."""
+        """New positions."""
 
     @_builtins.property
     def unfollow(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Slots that the follower is done with: nothing more is to come of them."""
+        """Slots to end."""
 
     def __init__(
         self,
@@ -338,7 +336,7 @@ class ReplicaEpochEnd(_message.Message):
     LEADER_EPOCH_FIELD_NUMBER: _builtins.int
     END_OFFSET_FIELD_NUMBER: _builtins.int
     leader_epoch: _builtins.int
-    """The largest epoch that the leader has and that is not above the follower's last one; -1: none."""
+    """The largest epoch in the leader's log that is not above the follower's last one; -1: none."""
     end_offset: _builtins.int
     """One past its last offset."""
     def __init__(
@@ -357,7 +355,7 @@ Global___ReplicaEpochEnd: _TypeAlias = ReplicaEpochEnd  # noqa: Y015
 
 @_typing.final
 class ReplicaBatches(_message.Message):
-    """News of one slot."""
+    """Batches of one slot, or its end."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -370,26 +368,26 @@ class ReplicaBatches(_message.Message):
     HAS_GAPS_FIELD_NUMBER: _builtins.int
     BATCHES_FIELD_NUMBER: _builtins.int
     slot: _builtins.int
-    """Which one."""
+    """Slot of the partition."""
     high_watermark: _builtins.int
-    """Of the leader. Never falls within a slot."""
+    """Of the leader. Never decreases within a slot."""
     log_start: _builtins.int
     """Of the leader."""
     differs_from: _builtins.int
-    """From this offset on the follower's log is not the leader's, though epochs and end may be: truncate to it, and follow again
-    under another slot. This slot is over.
+    """Ends the slot: from this offset on the follower's log differs from the leader's, although the epochs may be the same.
+    Truncate to it, and follow again with another slot.
     """
     has_gaps: _builtins.bool
-    """In the first news of a slot: compaction has been at the leader's log, and offsets may be missing between batches."""
+    """In the first message of a slot: the leader's log was compacted, so offsets may be missing between batches."""
     batches: _builtins.bytes
-    """Whole record batches as they stand in the leader's log, each right behind the one before. May be empty."""
+    """Whole record batches, contiguous in the leader's log. May be empty."""
     @_builtins.property
     def diverging_epoch(self) -> Global___ReplicaEpochEnd:
-        """Truncate to what both have (SEMANTICS 2) and follow again under another slot. This slot is over."""
+        """Ends the slot: truncate to the common end (SEMANTICS 2), and follow again with another slot."""
 
     @_builtins.property
     def error(self) -> _common_pb2.StreamlogError:
-        """This slot is over. Code by name, such as NOT_LEADER, or OFFSET_OUT_OF_RANGE with `log_start` and `log_end`."""
+        """Ends the slot. Such as NOT_LEADER, or OFFSET_OUT_OF_RANGE with `log_start` and `log_end`."""
 
     def __init__(
         self,
@@ -422,7 +420,7 @@ class ReplicateResponse(_message.Message):
     PARTITIONS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReplicaBatches]:
-        """A slot may stand here several times, in order."""
+        """A slot may occur several times, in order."""
 
     def __init__(
         self,
@@ -439,14 +437,14 @@ Global___ReplicateResponse: _TypeAlias = ReplicateResponse  # noqa: Y015
 
 @_typing.final
 class DescribeReplicasRequest(_message.Message):
-    """Which replicas of the node are meant."""
+    """Describes replicas of the node."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     CLUSTER_ID_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
-    """INCONSISTENT_CLUSTER_ID where it is another one."""
+    """INCONSISTENT_CLUSTER_ID if it is another one."""
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[_controller_pb2.PartitionKey]:
         """Distinct partitions, at most 2,000."""
@@ -493,7 +491,7 @@ Global___EpochStart: _TypeAlias = EpochStart  # noqa: Y015
 
 @_typing.final
 class ReplicaState(_message.Message):
-    """How far one replica reaches."""
+    """Offsets and epochs of one replica."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -509,14 +507,14 @@ class ReplicaState(_message.Message):
     log_end: _builtins.int
     """One past its last offset."""
     last_epoch: _builtins.int
-    """Leader epoch of its last record. Absent: it has had none."""
+    """Leader epoch of its last record. Absent: no records."""
     durable: _builtins.bool
-    """Each append is synced before it counts: an unclean stop has lost nothing that was acknowledged."""
+    """Each append is synced before it is acknowledged: an unclean stop has lost no acknowledged record."""
     damaged: _builtins.bool
     """Its log lacks records that it had: it cannot lead."""
     @_builtins.property
     def partition(self) -> _controller_pb2.PartitionKey:
-        """Which one."""
+        """The partition."""
 
     @_builtins.property
     def epochs(self) -> _containers.RepeatedCompositeFieldContainer[Global___EpochStart]:
@@ -545,17 +543,17 @@ Global___ReplicaState: _TypeAlias = ReplicaState  # noqa: Y015
 
 @_typing.final
 class DescribeReplicasResponse(_message.Message):
-    """Answers a DescribeReplicasRequest."""
+    """Response to a DescribeReplicasRequest."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     BROKER_EPOCH_FIELD_NUMBER: _builtins.int
     REPLICAS_FIELD_NUMBER: _builtins.int
     broker_epoch: _builtins.int
-    """Of the node's registration; what it says holds for that one. 0: it is not registered."""
+    """Of the node's registration, to which the states belong. 0: it is not registered."""
     @_builtins.property
     def replicas(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReplicaState]:
-        """Of the partitions asked for those that the node has a log of."""
+        """Of the requested partitions, those of which the node has a log."""
 
     def __init__(
         self,

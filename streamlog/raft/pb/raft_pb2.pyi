@@ -37,7 +37,7 @@ class Entry(_message.Message):
     index: _builtins.int
     term: _builtins.int
     data: _builtins.bytes
-    """One byte that tells the kind (streamlog/raft/protocol/entries.py), then the payload."""
+    """One byte for the kind (streamlog/raft/protocol/entries.py), then the payload."""
     def __init__(
         self,
         *,
@@ -55,7 +55,7 @@ Global___Entry: _TypeAlias = Entry  # noqa: Y015
 
 @_typing.final
 class Hello(_message.Message):
-    """Who speaks on this stream. The first message in both directions."""
+    """Identifies the sender. The first message in both directions."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -83,7 +83,7 @@ Global___Hello: _TypeAlias = Hello  # noqa: Y015
 
 @_typing.final
 class PreVoteRequest(_message.Message):
-    """Would you vote for me? Changes nothing at either side."""
+    """Asks whether a vote would be granted. Changes no state."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -96,7 +96,7 @@ class PreVoteRequest(_message.Message):
     last_index: _builtins.int
     last_term: _builtins.int
     named: _builtins.bool
-    """The voters that the sender goes by name its directory. False: they are from the settings, which know none."""
+    """The voters in effect at the sender include its directory id. False: they are from the settings, which have none."""
     def __init__(
         self,
         *,
@@ -209,7 +209,7 @@ class AppendRequest(_message.Message):
     prev_index: _builtins.int
     prev_term: _builtins.int
     next_within_ms: _builtins.int
-    """The leader will be heard again after so long at most, even when there is nothing to send."""
+    """The leader sends its next message within this time, even if there are no entries."""
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___Entry]: ...
     def __init__(
@@ -242,7 +242,7 @@ class AppendReply(_message.Message):
     term: _builtins.int
     round: _builtins.int
     matched: _builtins.bool
-    """True: the follower holds durably all that the leader has below next_index. False: send from next_index on."""
+    """True: the follower has all of the leader's entries below next_index on stable storage. False: send from next_index on."""
     next_index: _builtins.int
     def __init__(
         self,
@@ -337,7 +337,7 @@ Global___SnapshotReply: _TypeAlias = SnapshotReply  # noqa: Y015
 
 @_typing.final
 class TimeoutNow(_message.Message):
-    """Campaign now: the leader hands over."""
+    """Start an election now: the leader transfers its leadership."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -358,8 +358,8 @@ Global___TimeoutNow: _TypeAlias = TimeoutNow  # noqa: Y015
 
 @_typing.final
 class VotersNotice(_message.Message):
-    """The voters that the sender goes by: sent when the stream is up and whenever they change. A node that lags behind learns
-    from its own voters which newer ones may lead.
+    """The voters in effect at the sender: sent when the stream is established and whenever they change. A node that lags behind
+    learns from voters that it knows which newer ones may lead.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -589,7 +589,7 @@ Global___SnapshotHead: _TypeAlias = SnapshotHead  # noqa: Y015
 
 @_typing.final
 class Session(_message.Message):
-    """What is remembered of one client, to apply a retried command once."""
+    """The latest commands of one client, to apply a retried command once."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -621,7 +621,7 @@ class Session(_message.Message):
     ANSWERS_FIELD_NUMBER: _builtins.int
     client_id: _builtins.str
     forgotten_end: _builtins.int
-    """Sequences below this that are not among the answers are forgotten."""
+    """Sequences below this that are not among the answers are unknown."""
     @_builtins.property
     def answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Session.Answer]: ...
     def __init__(
@@ -742,8 +742,8 @@ class WatchResponse(_message.Message):
         applied_index: _builtins.int
         """All up to here is applied at the voter; at least the index of the last command."""
         quorum_silence_ms: _builtins.int
-        """How long ago the voter heard from the quorum: at the leader, from a majority; elsewhere, from the leader. Absent: the
-        voter is of an older release, which does not say.
+        """Time since the voter last received a message of the quorum: at the leader, from a majority; elsewhere, from the leader.
+        Absent: the voter runs an older release.
         """
         @_builtins.property
         def commands(self) -> _containers.RepeatedCompositeFieldContainer[Global___WatchResponse.Commands.Command]: ...
@@ -771,7 +771,7 @@ class WatchResponse(_message.Message):
     def commands(self) -> Global___WatchResponse.Commands: ...
     @_builtins.property
     def voters(self) -> Global___VoterSet:
-        """Those in effect: first of all, and whenever they have changed."""
+        """The voters in effect: in the first message, and after each change."""
 
     def __init__(
         self,
