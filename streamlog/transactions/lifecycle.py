@@ -39,7 +39,14 @@ from streamlog.errors import (
     ProducerFencedError,
     UnknownProducerIdError,
 )
-from streamlog.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerEpoch, ProducerId, TopicPartition
+from streamlog.model import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    PRODUCER_EPOCH_MAX,
+    ProducerEpoch,
+    ProducerId,
+    TopicPartition,
+)
 from streamlog.transactions.records import (
     NO_TIME,
     PREPARED,
@@ -51,7 +58,7 @@ from streamlog.transactions.records import (
 
 R_co = TypeVar("R_co", covariant=True)
 
-EPOCH_MAX: Final = 32_766
+TRANSACTION_EPOCH_MAX: Final = PRODUCER_EPOCH_MAX - 1
 """The last epoch of a producer id; the one above is reserved for fencing. Then another producer id is used."""
 AHEAD_MS: Final = 1_000
 """How long a transaction that was opened in advance stays open unused."""
@@ -292,7 +299,7 @@ def left_ms(value: TransactionValue, now_ms: int) -> int | None:
 
 def needs_fresh_id(value: TransactionValue | None) -> bool:
     """Whether the next epoch needs another producer id."""
-    return value is None or value.producer_epoch >= EPOCH_MAX
+    return value is None or value.producer_epoch >= TRANSACTION_EPOCH_MAX
 
 
 def known(transactional_id: str, value: TransactionValue | None) -> TransactionValue:
@@ -314,7 +321,7 @@ def _check_claim(command: InitProducer, before: TransactionValue) -> None:
         return
     if command.producer_id == before.producer_id and command.producer_epoch == before.producer_epoch:
         return
-    if command.producer_id == before.previous_producer_id and command.producer_epoch >= EPOCH_MAX:
+    if command.producer_id == before.previous_producer_id and command.producer_epoch >= TRANSACTION_EPOCH_MAX:
         return
     raise _fenced(command.transactional_id, command.producer_epoch, before)
 
@@ -399,7 +406,7 @@ def marker_of(value: TransactionValue) -> tuple[ProducerId, ProducerEpoch]:
     refused. With exhausted epochs it is the one reserved for fencing.
     """
     if value.previous_producer_id != NO_PRODUCER_ID and value.producer_epoch == 0:
-        return value.previous_producer_id, ProducerEpoch(EPOCH_MAX + 1)
+        return value.previous_producer_id, ProducerEpoch(TRANSACTION_EPOCH_MAX + 1)
     return value.producer_id, value.producer_epoch
 
 

@@ -10,37 +10,15 @@ from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
-from streamlog.api.pb import (
-    admin_pb2,
-    batches_pb2,
-    cluster_pb2,
-    controller_pb2,
-    coordination_pb2,
-    groups_pb2,
-    identification_pb2,
-    records_pb2,
-    replication_pb2,
-    transactions_pb2,
-)
+from streamlog.node.served_methods import CLIENT_FILES, NODE_FILES
 from streamlog.raft.pb import raft_pb2
 
-FILES: tuple[FileDescriptor, ...] = tuple(
-    module.DESCRIPTOR
-    for module in (
-        admin_pb2,
-        batches_pb2,
-        cluster_pb2,
-        groups_pb2,
-        records_pb2,
-        transactions_pb2,
-        controller_pb2,
-        coordination_pb2,
-        identification_pb2,
-        replication_pb2,
-        raft_pb2,
-        health_pb2,
-        reflection_pb2,
-    )
+FILES: tuple[FileDescriptor, ...] = (
+    *CLIENT_FILES,
+    *NODE_FILES,
+    raft_pb2.DESCRIPTOR,
+    health_pb2.DESCRIPTOR,
+    reflection_pb2.DESCRIPTOR,
 )
 
 

@@ -19,18 +19,6 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescri
 from google.protobuf.message import Message
 from msgspec import Struct
 
-from streamlog.api.pb import (
-    admin_pb2,
-    batches_pb2,
-    cluster_pb2,
-    controller_pb2,
-    coordination_pb2,
-    groups_pb2,
-    identification_pb2,
-    records_pb2,
-    replication_pb2,
-    transactions_pb2,
-)
 from streamlog.broker.replica_wire import FollowerHello, encode_request
 from streamlog.broker.replica_wire import Request as Replicate
 from streamlog.broker.table.replicas import Replicas
@@ -38,25 +26,14 @@ from streamlog.errors import Status
 from streamlog.metadata.records import Partition
 from streamlog.model import BrokerEpoch, BrokerId, Offset, PartitionId
 from streamlog.node import Node
+from streamlog.node.served_methods import CLIENT_FILES, NODE_FILES
 from streamlog.ports import Channel, RpcError
 from streamlog.storage.files.checkpoints import EpochEntry
 
 from .calls import Calls, until_done
 from .kit import Nodes, tell
 
-FILES: Final = (
-    admin_pb2,
-    batches_pb2,
-    cluster_pb2,
-    controller_pb2,
-    coordination_pb2,
-    groups_pb2,
-    identification_pb2,
-    records_pb2,
-    replication_pb2,
-    transactions_pb2,
-)
-SERVICES: Final = [service for file in FILES for service in file.DESCRIPTOR.services_by_name.values()]
+SERVICES: Final = [service for file in (*CLIENT_FILES, *NODE_FILES) for service in file.services_by_name.values()]
 F = FieldDescriptor
 EXTREMES: Final = {
     **dict.fromkeys((F.TYPE_INT32, F.TYPE_SINT32, F.TYPE_SFIXED32), (-(2**31), -2, -1, 2**15, 40_000, 2**31 - 1)),

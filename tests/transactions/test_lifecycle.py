@@ -19,7 +19,7 @@ from streamlog.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, PartitionId, Prod
 from streamlog.transactions import lifecycle
 from streamlog.transactions.codec import decode, encode
 from streamlog.transactions.lifecycle import (
-    EPOCH_MAX,
+    TRANSACTION_EPOCH_MAX,
     AddPartitions,
     Ended,
     EndTransaction,
@@ -293,7 +293,7 @@ def test_none_is_opened_ahead_for_an_outside_coordinator_nor_under_the_last_epoc
     assert coordinator.value is not None
     assert not coordinator.value.has_next
     coordinator.complete()
-    for epoch in (EPOCH_MAX - 1, EPOCH_MAX):
+    for epoch in (TRANSACTION_EPOCH_MAX - 1, TRANSACTION_EPOCH_MAX):
         producer = coordinator.init()
         coordinator.value = replace(coordinator.value, producer_epoch=ProducerEpoch(epoch))
         producer = replace(producer, producer_epoch=ProducerEpoch(epoch))
@@ -346,14 +346,14 @@ def test_who_is_not_known_and_who_is_ahead(coordinator: Coordinator) -> None:
 def test_epochs_that_are_used_up_give_way_to_another_producer_id(coordinator: Coordinator) -> None:
     producer = coordinator.init()
     assert coordinator.value is not None
-    coordinator.value = replace(coordinator.value, producer_epoch=ProducerEpoch(EPOCH_MAX))
-    producer = replace(producer, producer_epoch=ProducerEpoch(EPOCH_MAX))
+    coordinator.value = replace(coordinator.value, producer_epoch=ProducerEpoch(TRANSACTION_EPOCH_MAX))
+    producer = replace(producer, producer_epoch=ProducerEpoch(TRANSACTION_EPOCH_MAX))
     coordinator.add(producer, T_0)
     assert lifecycle.needs_fresh_id(coordinator.value)
     ended = coordinator.end(producer)
     assert ended.producer.producer_epoch == 0
     assert ended.producer.producer_id != producer.producer_id
-    assert lifecycle.marker_of(coordinator.value) == (producer.producer_id, EPOCH_MAX + 1)
+    assert lifecycle.marker_of(coordinator.value) == (producer.producer_id, TRANSACTION_EPOCH_MAX + 1)
     assert coordinator.end(producer).producer == ended.producer
     coordinator.complete()
     coordinator.add(ended.producer, T_0)

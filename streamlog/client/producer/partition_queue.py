@@ -35,9 +35,8 @@ from streamlog.client.connection.metadata import Leader
 from streamlog.client.producer.producer_batch import ProducerBatch
 from streamlog.client.producer.wire_batch import ProducerIdAndEpoch, Slice, WireBatch
 from streamlog.errors import StreamlogError
-from streamlog.model import INT32_MAX, NO_SEQUENCE, ProducerEpoch, TopicPartition
+from streamlog.model import INT32_MAX, NO_SEQUENCE, PRODUCER_EPOCH_MAX, ProducerEpoch, TopicPartition
 
-EPOCH_MAX: Final = 32_767
 # uvloop counts whole milliseconds, so its timers fire up to one early.
 TIMER_EARLY_S: Final = 1.5e-3
 
@@ -256,7 +255,7 @@ class PartitionQueue:
         """The leader's state differs: all unsettled batches get new sequences, from 0, once nothing is in flight."""
         if self.identity is None:
             return
-        if self.identity.epoch < EPOCH_MAX:
+        if self.identity.epoch < PRODUCER_EPOCH_MAX:
             self._next_identity = self.identity._replace(epoch=ProducerEpoch(self.identity.epoch + 1))
         else:
             self.identity = None
