@@ -64,10 +64,12 @@ TIMER_MS_MAX: Final = 24 * 3_600_000
 """Longest timer; it is set again when due: wall clocks are corrected, and loops do not take timers of weeks."""
 
 
-class ProducerIdAllocator(Protocol):
-    """streamlog.broker.producer_ids."""
+class ProducerIdSequence(Protocol):
+    """Ids of producers: streamlog.broker.producer_id_allocator."""
 
-    async def next(self) -> ProducerId: ...
+    async def next(self) -> ProducerId:
+        """An id that no producer had before. StreamlogError."""
+        ...
 
 
 class PreparedEnd(Struct, frozen=True, kw_only=True):
@@ -103,7 +105,7 @@ class TransactionShard:
         self,
         replica: LeaderReplica,
         markers: MarkerQueue,
-        producer_ids: ProducerIdAllocator,
+        producer_ids: ProducerIdSequence,
         expiration_ms: Callable[[], int],
         spawn: Callable[[Coroutine[object, object, None]], object],
         clock: Clock,

@@ -13,7 +13,7 @@ from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.config import group_settings
 from streamlog.coordinator.marker_writer import MarkerLink, MarkerWriter
 from streamlog.coordinator.shards import Leaderships, Shards
-from streamlog.coordinator.transaction_shard import ProducerIdAllocator, TransactionShard
+from streamlog.coordinator.transaction_shard import ProducerIdSequence, TransactionShard
 from streamlog.errors import InvalidRequestError
 from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.view import MetadataView
@@ -33,7 +33,7 @@ class TransactionCoordinator:
         replicas: Leaderships,
         view: MetadataView,
         configs: NodeConfigs,
-        producer_ids: ProducerIdAllocator,
+        producer_ids: ProducerIdSequence,
         link: MarkerLink,
         ports: Ports,
     ) -> None:

@@ -25,6 +25,7 @@ from streamlog.config.node_settings import (
     SOCKET_REQUEST_MAX_BYTES,
 )
 from streamlog.coordinator.groups import GroupCoordinator
+from streamlog.coordinator.transaction_shard import ProducerIdSequence
 from streamlog.coordinator.transactions import TransactionCoordinator
 from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.view import MetadataView
@@ -56,7 +57,6 @@ from streamlog.services.common.collaborators import (
     CommandSubmitter,
     ControllerAccess,
     InternalTopics,
-    ProducerIdSequence,
     QuorumVoters,
 )
 from streamlog.services.common.forwarding import Peers

@@ -8,11 +8,12 @@ from streamlog.api.convert.produce import init_producer_id_request
 from streamlog.api.pb import batches_pb2 as pb
 from streamlog.api.requests import InitProducerIdRequest
 from streamlog.api.service import Call
+from streamlog.coordinator.transaction_shard import ProducerIdSequence
 from streamlog.coordinator.transactions import TRANSACTIONS_TOPIC, TransactionCoordinator
 from streamlog.metadata.view import MetadataView
 from streamlog.model import NO_PRODUCER_ID, PRODUCER_EPOCH_MAX, BrokerId, ProducerEpoch
 from streamlog.services.batches.partition_leader import within
-from streamlog.services.common.collaborators import InternalTopics, ProducerIdSequence
+from streamlog.services.common.collaborators import InternalTopics
 from streamlog.services.common.forwarding import Peers, is_forwarded, timeout_of
 from streamlog.services.records.producer_token import ProducerToken
 from streamlog.transactions.lifecycle import InitProducer, TransactionalProducer

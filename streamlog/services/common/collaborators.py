@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.metadata.controller import Command
-from streamlog.model import BrokerId, PartitionId, ProducerId, RaftIndex, TopicId
+from streamlog.model import BrokerId, PartitionId, RaftIndex, TopicId
 from streamlog.raft.port import Leadership
 from streamlog.raft.voters import Voter, VoterSet
 
@@ -74,12 +74,4 @@ class Partitions(Protocol):
         """Empty `topic`: by id; no `topic_id`: by name. UnknownTopicOrPartitionError, UnknownTopicIdError,
         NotLeaderError, LeaderNotAvailableError, StorageError.
         """
-        ...
-
-
-class ProducerIdSequence(Protocol):
-    """Ids for idempotent producers: streamlog.broker.producer_id_allocator."""
-
-    async def next(self) -> ProducerId:
-        """An id that no producer had before. StreamlogError."""
         ...

@@ -20,10 +20,10 @@ from streamlog.api.convert import publish as convert
 from streamlog.api.convert.publish import PublishOptions
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.api.service import Call, Requests, Responses
+from streamlog.coordinator.transaction_shard import ProducerIdSequence
 from streamlog.errors import InvalidRequestError, InvalidTopicError, StreamlogError
 from streamlog.model import ProducerEpoch
 from streamlog.ports import Clock
-from streamlog.services.common.collaborators import ProducerIdSequence
 from streamlog.services.records.producer_token import ProducerToken, decode_token
 from streamlog.services.records.publish import Preparation, PreparedPublish, results_of
 from streamlog.services.records.publish_transactions import TransactionalStream
