@@ -205,13 +205,15 @@ def _records(
         },
         ports.clock,
     )
-    means = TransactionalStreams(
+    transactional_streams = TransactionalStreams(
         preparation=preparation, writer=writer, own_node=own_node, clock=ports.clock, backoff=backoff
     )
     feeds = FeedSource(parts.node_id, batches.fetch_streams, peers)
     return RecordsService(
         publish=PublishHandler(preparation, writer, ports.clock),
-        publish_streams=PublishStreams(preparation, writer, parts.producer_ids, ports.clock, means.stream),
+        publish_streams=PublishStreams(
+            preparation, writer, parts.producer_ids, ports.clock, transactional_streams.stream
+        ),
         subscribe=SubscribeHandler(
             parts.node_id,
             view,

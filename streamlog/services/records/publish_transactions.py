@@ -80,14 +80,14 @@ class TransactionalStreams(Struct, frozen=True, kw_only=True):
 
 
 class TransactionalStream:
-    def __init__(self, means: TransactionalStreams, first: pb.PublishStreamRequest, call: Call) -> None:
-        self._means = means
+    def __init__(self, streams: TransactionalStreams, first: pb.PublishStreamRequest, call: Call) -> None:
+        self._streams = streams
         self._call = call
         self._options = convert.publish_options(first.options)
         self._former = decode_token(first.producer_token) if first.producer_token else None
         self._topic = ""
         self._answers = ResponseQueue()
-        self._queues = WriteQueues(means.writer)
+        self._queues = WriteQueues(streams.writer)
         self._going: dict[asyncio.Task[Any], None] = {}  # what is being written of the open transaction
         writer = convert_transactions.writer(first.transactional)
         self._transactional_id = writer.transactional_id
@@ -100,9 +100,9 @@ class TransactionalStream:
                 call_timeout_s=self._options.timeout_ms / 1000,
                 attempt_s=_ATTEMPT_S,
             ),
-            means.own_node,
-            means.clock,
-            means.backoff,
+            streams.own_node,
+            streams.clock,
+            streams.backoff,
             settle=self._settle,
             drop=lambda _: self._drop(),
             on_state=self._on_state,
@@ -186,7 +186,7 @@ class TransactionalStream:
         """None: all of them are refused."""
         try:
             self._transactions.check_open()
-            prepared = await self._means.preparation.prepare(
+            prepared = await self._streams.preparation.prepare(
                 self._topic, request.records, self._options, self._token, self._call, self._transactional_id
             )
         except (InvalidRequestError, InvalidTopicError):
@@ -198,7 +198,7 @@ class TransactionalStream:
         assert prepared.token is not None
         self._token = prepared.token
         self._transactions.touch()
-        deadline = self._means.clock.monotonic() + self._options.timeout_ms / 1000
+        deadline = self._streams.clock.monotonic() + self._options.timeout_ms / 1000
         queued = [self._queues.join(placed.write) for placed in prepared.batches]
         return _Sent(prepared, [self._go(tasks, self._outcome_of(one, deadline)) for one in queued])
 
