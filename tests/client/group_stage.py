@@ -13,7 +13,7 @@ from streamlog.groups.placement import partition_of
 from streamlog.model import BrokerId, TopicPartition
 from streamlog.ports import Ports
 from tests.node.calls import leader_of
-from tests.node.kit import Nodes, tell
+from tests.node.kit import Nodes, run_story
 
 OFFSETS = "__consumer_offsets"
 
@@ -179,4 +179,4 @@ def perform(
             reader.host.crash()
 
     for seed in range(first_seed, first_seed + seeds):
-        tell(prepared, voters=nodes, seed=seed)
+        run_story(prepared, voters=nodes, seed=seed)

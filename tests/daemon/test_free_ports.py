@@ -41,7 +41,7 @@ def test_no_other_process_is_given_it_though_nobody_listens() -> None:
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() == [str(other)]
 
 
-@pytest.mark.skipif(not EPHEMERAL.exists(), reason="only Linux tells its ephemeral ports there")
+@pytest.mark.skipif(not EPHEMERAL.exists(), reason="only Linux has its ephemeral ports there")
 def test_none_is_one_that_the_kernel_gives_to_connections() -> None:
     first = int(EPHEMERAL.read_text().split()[0])
     if first < 32_768:

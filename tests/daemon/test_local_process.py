@@ -31,7 +31,7 @@ ctypes.CDLL(None).pthread_exit(None)
 
 @pytest.fixture
 def child() -> Iterator[subprocess.Popen[bytes]]:
-    """Runs until it is told to stop."""
+    """Runs until it is stopped."""
     with subprocess.Popen([sys.executable, "-c", WAITS], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"up\n"

@@ -116,14 +116,14 @@ def test_lines_are_sentences_of_a_bounded_length(tmp_path: Path) -> None:
         lines("leading", partition="t-0", leader_epoch=4)
         lines("heartbeat_unanswered", reason="x\n" * VALUE_LENGTH_MAX)
         out.seek(0)
-        told = [line.rstrip("\n")[24:] for line in out]
-    assert told[:3] == [
+        written = [line.rstrip("\n")[24:] for line in out]
+    assert written[:3] == [
         "INFO  node 3: registered with broker epoch 17",
         "WARN  node 3: is fenced, epoch 17",
         "INFO  node 3: leading partition=t-0 leader_epoch=4",
     ]
-    assert len(told) == 4
-    assert len(told[3]) < VALUE_LENGTH_MAX + 60
+    assert len(written) == 4
+    assert len(written[3]) < VALUE_LENGTH_MAX + 60
 
 
 # Real processes.
@@ -150,7 +150,7 @@ def streamlogd(*arguments: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def until_told(process: subprocess.Popen[str], words: str) -> str:
+def wait_for_line(process: subprocess.Popen[str], words: str) -> str:
     assert process.stderr is not None
     seen = []
     for line in process.stderr:
@@ -164,18 +164,18 @@ def until_told(process: subprocess.Popen[str], words: str) -> str:
 def test_a_node_starts_refuses_a_twin_and_stops(tmp_path: Path) -> None:
     port = free_port()
     with streamlogd(one_node(tmp_path, port)) as node:
-        assert f"127.0.0.1:{port}" in until_told(node, "ready at")
+        assert f"127.0.0.1:{port}" in wait_for_line(node, "ready at")
         pid_file = tmp_path / "streamlogd-1.pid"
         assert pid_file.read_text() == f"{node.pid}\n"
         with streamlogd(one_node(tmp_path, free_port())) as twin:
-            assert "is in use by another process" in until_told(twin, "ERROR")
+            assert "is in use by another process" in wait_for_line(twin, "ERROR")
             assert twin.wait() == 1
         with streamlogd(one_node(tmp_path, port, data="other")) as twin:
-            assert f"cannot listen on 127.0.0.1:{port}" in until_told(twin, "ERROR")
+            assert f"cannot listen on 127.0.0.1:{port}" in wait_for_line(twin, "ERROR")
             assert twin.wait() == 1
         assert pid_file.exists()
         node.send_signal(signal.SIGTERM)
-        until_told(node, "clean stop: True")
+        wait_for_line(node, "clean stop: True")
         assert node.wait() == STOPPED
         assert not pid_file.exists()
 

@@ -12,7 +12,7 @@ import pytest
 
 from streamlog.daemon.http.loop_delay import LoopDelay
 from streamlog.metrics import Family, MetricKind
-from tests.node.kit import Nodes, tell
+from tests.node.kit import Nodes, run_story
 from tools import generate_dashboards as dashboards
 
 ROOT = Path(__file__).parent.parent.parent
@@ -31,7 +31,7 @@ def families() -> dict[str, Family]:
         await nodes.ready()
         found.extend(await nodes.node(1).metrics.collect())
 
-    tell(story, voters=1)
+    run_story(story, voters=1)
     return {family.name: family for family in [*found, *LoopDelay().families()]}
 
 

@@ -21,7 +21,7 @@ from streamlog.model import NO_BROKER, BrokerId, PartitionId, TopicId
 from streamlog.node import Node
 from streamlog.node.metrics.changes import MetadataChanges
 from tests.node.calls import Calls, leader_of, until_done
-from tests.node.kit import Nodes, tell
+from tests.node.kit import Nodes, run_story
 
 Page = dict[str, dict[tuple[str, ...], float | Histogram]]
 
@@ -42,7 +42,7 @@ def scrape(check: Callable[[Nodes, Calls], Coroutine[Any, Any, None]], *, voters
         await client.spawn(check(nodes, calls))
         await client.spawn(calls.close())
 
-    tell(story, voters=voters)
+    run_story(story, voters=voters)
 
 
 async def of(node: Node, *, per_partition: bool = True) -> Page:

@@ -72,13 +72,13 @@ class Calls:
 
 
 def leader_of(view: MetadataView, topic: str, partition: int = 0) -> BrokerId:
-    """NO_BROKER where there is none."""
+    """NO_BROKER if there is none."""
     image = view.image
     return image.require_topic(topic).partitions[PartitionId(partition)].leader
 
 
 async def until_done(work: Callable[[], Awaitable[T]], pause_s: float = 0.02) -> T:
-    """Ask again, as a client does, while the error says that it may help."""
+    """Retry, as a client does, while the error is retriable."""
     while True:
         try:
             return await work()

@@ -1,4 +1,4 @@
-"""Whole nodes on the hosts of a simulated world: what the tests of a node's life have in common."""
+"""Whole nodes on the hosts of a simulated world, for tests of starting, stopping and failing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def properties(node_id: int, voters: int, **more: str) -> Loaded:
-    """Of node `node_id` of a cluster whose voters are 1 to `voters`. Underscores in names stand for dots."""
+    """Settings of node `node_id` in a cluster with voters 1 to `voters`. Underscores in names stand for dots."""
     values = {
         "node.id": str(node_id),
         "listeners": f"PLAINTEXT://n{node_id}:{PORT}",
@@ -37,12 +37,12 @@ class Nodes:
     def __init__(self, world: World, voters: int) -> None:
         self.world = world
         self.voters = voters
-        self.told: list[tuple[float, str, str, dict[str, object]]] = []  # time, host, event, fields
+        self.recorded: list[tuple[float, str, str, dict[str, object]]] = []  # time, host, event, fields
         world.listeners.append(self._listen)
         world.on_crash = self._crashed
 
     def _listen(self, host: Host, event: str, fields: dict[str, object]) -> None:
-        self.told.append((self.world.loop.now, host.name, event, fields))
+        self.recorded.append((self.world.loop.now, host.name, event, fields))
 
     def _crashed(self, host: Host, error: Exception) -> None:
         self.node(int(host.name[1:])).fail(error)
@@ -76,16 +76,16 @@ class Nodes:
 
     async def until(self, condition: Callable[[], bool], within_s: float = 30.0) -> None:
         async with asyncio.timeout(within_s):
-            while not condition():  # noqa: ASYNC110  what a test looks at is no event of the node's; the time is virtual
+            while not condition():  # noqa: ASYNC110  the condition has no event; the time is virtual
                 await asyncio.sleep(0.005)
 
     def controller(self) -> BrokerId | None:
-        """Who decides, as most recently told."""
+        """The active controller."""
         active = [node for node in self.alive() if node.controller is not None and node.controller.is_active]
         return active[0].node_id if active else None
 
     async def stopped(self, node_id: int, within_s: float = 60.0) -> None:
-        """Tell it to stop, and wait for its end."""
+        """Stop it, and wait until it has stopped."""
         host = self.host(node_id)
         self.node(node_id).stop()
         assert host.task is not None
@@ -95,7 +95,7 @@ class Nodes:
         host.crash()
 
     async def as_node(self, node_id: int, work: Coroutine[Any, Any, T]) -> T:
-        """Do it as that node's process; OutcomeUnknownError when that dies meanwhile."""
+        """Run it in that node's process; OutcomeUnknownError if the process ends meanwhile."""
         host = self.host(node_id)
         assert host.process is not None
         death = asyncio.get_running_loop().create_future()
@@ -108,14 +108,14 @@ class Nodes:
         return task.result()
 
     def events(self, event: str) -> list[tuple[float, str, dict[str, object]]]:
-        return [(when, host, fields) for when, host, name, fields in self.told if name == event]
+        return [(when, host, fields) for when, host, name, fields in self.recorded if name == event]
 
 
 Story = Callable[[Nodes], Awaitable[None]]
 
 
-def tell(story: Story, *, voters: int = 3, seed: int = 1) -> Nodes:
-    """Run a story in a world of its own. Nothing is started yet."""
+def run_story(story: Story, *, voters: int = 3, seed: int = 1) -> Nodes:
+    """Run a story in a world of its own, in which no node is started yet."""
     kept: list[Nodes] = []
 
     async def main(loop: SimLoop) -> None:

@@ -31,7 +31,7 @@ from streamlog.ports import Channel, RpcError
 from streamlog.storage.files.checkpoints import EpochEntry
 
 from .calls import Calls, until_done
-from .kit import Nodes, tell
+from .kit import Nodes, run_story
 
 SERVICES: Final = [service for file in (*CLIENT_FILES, *NODE_FILES) for service in file.services_by_name.values()]
 F = FieldDescriptor
@@ -242,7 +242,7 @@ def test_every_number_of_every_request_at_its_ends(service: Any, monkeypatch: py
         await channel.close()
         await host.spawn(calls.close())
 
-    tell(story, voters=1)
+    run_story(story, voters=1)
 
 
 def test_the_walk_meets_every_service_and_hundreds_of_numbers() -> None:

@@ -15,7 +15,7 @@ from streamlog.model import BrokerId
 from streamlog.node import Node
 
 from .calls import Calls, R, until_done
-from .kit import Nodes, properties, tell
+from .kit import Nodes, properties, run_story
 
 
 @pytest.mark.parametrize("voters", [1, 3, 5])
@@ -30,10 +30,10 @@ def test_a_cluster_forms_without_a_format_step(voters: int) -> None:
         assert {broker.broker_id for broker in image.brokers.values() if broker.active} >= {BrokerId(1)}
         assert image.cluster_id in ids
 
-    tell(story, voters=voters)
+    run_story(story, voters=voters)
 
 
-def test_nobody_draws_an_id_before_a_majority_has_answered() -> None:
+def test_no_id_is_generated_before_a_majority_has_answered() -> None:
     async def story(nodes: Nodes) -> None:
         nodes.start(1)
         await asyncio.sleep(20)
@@ -45,10 +45,10 @@ def test_nobody_draws_an_id_before_a_majority_has_answered() -> None:
         await nodes.ready(2)
         assert nodes.node(2).cluster_id == nodes.node(1).cluster_id
 
-    tell(story)
+    run_story(story)
 
 
-def test_the_lowest_voter_with_an_empty_disk_is_told_the_id_that_there_is() -> None:
+def test_the_lowest_voter_with_an_empty_disk_learns_the_existing_id() -> None:
     async def story(nodes: Nodes) -> None:
         nodes.start()
         await nodes.ready()
@@ -59,13 +59,13 @@ def test_the_lowest_voter_with_an_empty_disk_is_told_the_id_that_there_is() -> N
         nodes.world.hosts["n1"].disk = nodes.world.host("spare").disk  # a new disk
         other.start(1)
         await asyncio.sleep(5)
-        assert not other.node(1).cluster_id  # alone it draws none
+        assert not other.node(1).cluster_id  # alone it generates none
         other.start(2, 3)
         await other.ready(2, 3)
         await other.until(lambda: {other.node(n).cluster_id for n in (1, 2, 3)} == {cluster_id})
         assert len(other.events("cluster_id_drawn")) == 0
 
-    tell(story)
+    run_story(story)
 
 
 def test_an_observer_joins_by_bootstrap_servers() -> None:
@@ -82,7 +82,7 @@ def test_an_observer_joins_by_bootstrap_servers() -> None:
         assert nodes.node(7).controller is None
         await nodes.until(lambda: nodes.node(1).view.address_of(BrokerId(7)) == "n7:9092")
 
-    tell(story)
+    run_story(story)
 
 
 def test_a_node_of_another_cluster_is_refused() -> None:
@@ -100,7 +100,7 @@ def test_a_node_of_another_cluster_is_refused() -> None:
         with pytest.raises(InconsistentClusterError):
             await task
 
-    tell(story)
+    run_story(story)
 
 
 def test_a_second_process_on_the_same_directories_is_refused() -> None:
@@ -111,11 +111,11 @@ def test_a_second_process_on_the_same_directories_is_refused() -> None:
         with pytest.raises(LogDirectoryLockedError):
             await nodes.as_node(1, twin.run())
 
-    tell(story)
+    run_story(story)
 
 
 def test_a_node_that_was_killed_comes_back_at_once() -> None:
-    """kill -9 and a start at the same moment: the session of its dead self has 3 s to go, and stands in no way."""
+    """kill -9 and a start at the same moment: the old session, which lasts 3 s more, does not delay it."""
 
     async def story(nodes: Nodes) -> None:
         nodes.start()
@@ -129,11 +129,11 @@ def test_a_node_that_was_killed_comes_back_at_once() -> None:
             assert nodes.world.loop.now - began < 1.5
             assert nodes.node(node_id).view.image.brokers[BrokerId(node_id)].epoch > epoch
 
-    tell(story)
+    run_story(story)
 
 
 def test_a_controller_that_was_killed_does_not_wait_for_its_own_session() -> None:
-    """Of one node alone it is the node itself that looks whether its dead self is gone."""
+    """A single node itself detects that its earlier process has ended."""
 
     async def story(nodes: Nodes) -> None:
         nodes.start()
@@ -145,10 +145,10 @@ def test_a_controller_that_was_killed_does_not_wait_for_its_own_session() -> Non
         await nodes.ready()
         assert nodes.world.loop.now - killed < 1.0
 
-    tell(story, voters=1)
+    run_story(story, voters=1)
 
 
-def test_a_node_that_stops_leaves_before_it_ends() -> None:
+def test_a_node_that_stops_shuts_down_controlled() -> None:
     async def story(nodes: Nodes) -> None:
         nodes.start()
         await nodes.ready()
@@ -165,10 +165,10 @@ def test_a_node_that_stops_leaves_before_it_ends() -> None:
         await nodes.ready(controller)
         await nodes.until(lambda: not survivor.view.image.brokers[controller].fenced)
 
-    tell(story)
+    run_story(story)
 
 
-def test_the_last_one_does_not_wait_for_ever() -> None:
+def test_the_last_node_does_not_wait_for_ever() -> None:
     async def story(nodes: Nodes) -> None:
         nodes.start()
         await nodes.ready()
@@ -180,7 +180,7 @@ def test_the_last_one_does_not_wait_for_ever() -> None:
         nodes.start()
         await nodes.ready()
 
-    tell(story)
+    run_story(story)
 
 
 def test_a_node_that_is_starting_can_be_stopped() -> None:
@@ -189,10 +189,10 @@ def test_a_node_that_is_starting_can_be_stopped() -> None:
         await asyncio.sleep(1)
         await nodes.stopped(2, within_s=2)
 
-    tell(story)
+    run_story(story)
 
 
-def test_silence_is_fenced_after_the_session() -> None:
+def test_a_silent_node_is_fenced_when_its_session_expires() -> None:
     async def story(nodes: Nodes) -> None:
         nodes.start()
         await nodes.ready()
@@ -205,11 +205,11 @@ def test_silence_is_fenced_after_the_session() -> None:
         nodes.host(silent).resume()
         await nodes.until(lambda: not nodes.node(witness).view.image.brokers[BrokerId(silent)].fenced)
 
-    tell(story)
+    run_story(story)
 
 
-def test_a_broker_becomes_a_voter_and_is_one_no_more() -> None:
-    """It follows the metadata all the time: before it is let in, as a voter, and after it was voted out."""
+def test_a_broker_becomes_a_voter_and_is_removed_again() -> None:
+    """It follows the metadata all the time: before it is added, as a voter, and after it was removed."""
 
     async def story(nodes: Nodes) -> None:
         nodes.start()
@@ -241,11 +241,11 @@ def test_a_broker_becomes_a_voter_and_is_one_no_more() -> None:
 
         await calls.close()
 
-    tell(story)
+    run_story(story)
 
 
-def test_a_leader_that_is_voted_out_freezes_no_observer_and_knows_the_next_controller() -> None:
-    """Observers follow any voter: those of the one that was voted out find another one, and host what comes after."""
+def test_a_removed_leader_freezes_no_observer_and_knows_the_next_controller() -> None:
+    """Observers follow any voter: those of a removed voter find another one, and host topics created later."""
 
     async def story(nodes: Nodes) -> None:
         nodes.start()
@@ -273,7 +273,7 @@ def test_a_leader_that_is_voted_out_freezes_no_observer_and_knows_the_next_contr
 
         await calls.close()
 
-    tell(story)
+    run_story(story)
 
 
 def _knows(view: MetadataView, topic: str) -> bool:

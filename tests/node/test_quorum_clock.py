@@ -1,4 +1,4 @@
-"""A node's wall clock against the quorum's: skew at every moment, wall time that is right, and what waits meanwhile."""
+"""A node's wall clock against the quorum's: skew at every moment, correct wall time, and no deletion meanwhile."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from streamlog.metadata.brokers.liveness import ClockAnswer
 from streamlog.node.quorum_clock import QuorumClock
 from tests.controller.test_clocks import HOUR_MS, LIMIT_MS, FakeClock
 
-NOW_MS = 1_100_000  # of a FakeClock that nobody has moved
+NOW_MS = 1_100_000  # of a FakeClock that was not moved
 
 
 class Bench:
     def __init__(self) -> None:
         self.own = FakeClock()
-        self.told: list[tuple[str, dict[str, Any]]] = []
+        self.events: list[tuple[str, dict[str, Any]]] = []
         self.clock = QuorumClock(
-            self.own, skew_max_ms=lambda: LIMIT_MS, probe=lambda event, /, **fields: self.told.append((event, fields))
+            self.own, skew_max_ms=lambda: LIMIT_MS, probe=lambda event, /, **fields: self.events.append((event, fields))
         )
 
     def beat(self, *, base_ahead_ms: int = 0, reference_ms: int | None = 0, trip_s: float = 0.0) -> None:
@@ -49,7 +49,7 @@ def test_near_enough() -> None:
     bench.beat(trip_s=0.5)
     assert (bench.clock.skew_ms, bench.clock.may_delete_by_time) == (LIMIT_MS - 1, True)
     assert bench.clock.wall_ms() == bench.own.wall_ms(), "its own, while it is near"
-    assert bench.told == []
+    assert bench.events == []
 
 
 def test_an_hour_ahead() -> None:
@@ -59,10 +59,10 @@ def test_an_hour_ahead() -> None:
     assert (bench.clock.skew_ms, bench.clock.may_delete_by_time) == (HOUR_MS, False)
     assert bench.clock.wall_ms() == NOW_MS, "what most nodes agree on"
     bench.beat()
-    assert bench.told == [("clock_skewed", {"skew_ms": HOUR_MS, "limit_ms": LIMIT_MS})], "once"
+    assert bench.events == [("clock_skewed", {"skew_ms": HOUR_MS, "limit_ms": LIMIT_MS})], "once"
     bench.own.ahead_ms = 0
     bench.beat()
-    assert [event for event, _ in bench.told] == ["clock_skewed", "clock_near"]
+    assert [event for event, _ in bench.events] == ["clock_skewed", "clock_near"]
 
 
 def test_it_is_the_controller_that_is_wrong() -> None:

@@ -1,4 +1,4 @@
-"""What a whole cluster is for: topics, records, and both again after a node has died."""
+"""A whole cluster: topics and records, also after a node has failed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from streamlog.model import NO_BROKER, BrokerId
 from streamlog.node import Node
 
 from .calls import Calls, leader_of, until_done
-from .kit import Nodes, tell
+from .kit import Nodes, run_story
 
 
 def test_three_nodes_keep_records_when_a_leader_is_killed() -> None:
@@ -38,17 +38,17 @@ def test_three_nodes_keep_records_when_a_leader_is_killed() -> None:
         await nodes.until(lambda: len(_isr(witness)) == 3)
         await host.spawn(calls.close())
 
-    tell(story)
+    run_story(story)
 
 
 def _isr(node: Node) -> tuple[BrokerId, ...]:
     return node.view.image.require_topic("t").partitions[0].isr
 
 
-def test_every_method_that_is_announced_is_served_once_the_node_is_ready() -> None:
+def test_every_listed_method_is_served_once_the_node_is_ready() -> None:
     async def story(nodes: Nodes) -> None:
         nodes.start()
         await nodes.ready()
         assert nodes.node(1).unserved() == []
 
-    tell(story, voters=1)
+    run_story(story, voters=1)

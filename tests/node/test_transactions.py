@@ -28,7 +28,7 @@ from streamlog.services.batches.transaction_verification import Verifier
 from streamlog.services.transactions.markers import LocalMarkers
 from streamlog.transactions.lifecycle import AddPartitions
 from tests.node.calls import Calls, until_done
-from tests.node.kit import Nodes, tell
+from tests.node.kit import Nodes, run_story
 from tests.storage.batches import batch
 
 SERVERS = "n1:9092,n2:9092,n3:9092"
@@ -45,7 +45,7 @@ class Scene:
         return AsyncProducer(bootstrap_servers=SERVERS, transactional_id=name, ports=self.ports, **settings)
 
     async def committed(self, topic: str = "out", quiet_s: float = 1.0) -> list[bytes]:
-        """All that a reader of committed records sees until it is told nothing new for a while."""
+        """Everything that a reader of committed records gets until no record arrives for a while."""
         return await self.read(topic, quiet_s, "read_committed")
 
     async def read(self, topic: str, quiet_s: float, isolation: str) -> list[bytes]:
@@ -90,7 +90,7 @@ def play(story: Callable[[Scene], Awaitable[None]], seed: int = 1, **static: str
 
         await host.spawn(work())
 
-    return tell(prepared, seed=seed)
+    return run_story(prepared, seed=seed)
 
 
 async def write(scene: Scene, producer: AsyncProducer, *values: bytes) -> None:
@@ -224,7 +224,7 @@ def test_the_coordinator_dies_between_the_decision_and_the_markers(seed: int) ->
             async with producer.transaction():
                 await write(scene, producer, b"1", b"2", b"3")
                 await producer.flush()
-                # Its markers reach nobody: the decision is all that is left of it.
+                # Its markers reach no leader: only the decision is left of it.
                 for other in (1, 2, 3):
                     scene.markers_of(other)._partitions = Nowhere()
             assert await scene.committed(quiet_s=0.5) == [b"0"]
@@ -241,7 +241,7 @@ def test_the_coordinator_dies_between_the_decision_and_the_markers(seed: int) ->
 
 class Nowhere:
     def leader(self, *_: object) -> Any:
-        raise StreamlogError("nobody leads it")
+        raise StreamlogError("no node leads it")
 
 
 def test_the_leader_of_a_partition_moves_while_the_transaction_is_open() -> None:
@@ -375,7 +375,7 @@ def test_operators_see_abort_and_find_what_hangs() -> None:
         async with AsyncAdmin(bootstrap_servers=SERVERS, ports=scene.ports) as admin:
             (listed,) = (await admin.list_transactions(states=[TransactionState.ONGOING])).transactions
             assert (listed.transactional_id, int(listed.coordinator)) == ("x", scene.coordinator_of())
-            known, unknown = await admin.describe_transactions(["x", "nobody"])
+            known, unknown = await admin.describe_transactions(["x", "unknown"])
             assert isinstance(unknown.error, UnknownProducerIdError)
             assert known.partitions == tuple(TopicPartition("out", PartitionId(n)) for n in range(2))
             found = await admin.find_hanging_transactions(["out"], open_for_ms=0, all_open=True)

@@ -5,7 +5,7 @@ own, nodes, programs that tests start. Of a hundred steps seventy go on at once,
 or five for up to 200 ms and less than one for up to a second, all of that times STREAMLOG_NOISE.
 
 A test that fails now and then on a busy machine has looked at something before it was so; here it fails more often
-than not. And so does a node that leans on an order which nobody promises.
+than not. And so does a node that leans on an order that is not guaranteed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def held_behind(step: Step) -> Step:
 
 
 def held_in_its_thread(off_loop: Step) -> Step:
-    """As by a slow device: whoever waits can be cancelled, the work cannot."""
+    """As by a slow device: the waiting task can be cancelled, the work cannot."""
 
     async def held(file: Any, pool: Any, work: Callable[[], Any]) -> Any:
         def slow_work() -> Any:
@@ -70,7 +70,7 @@ HELD: Final = (
     (posix_disk.PosixFileSystem, "sync_all", held_before),
     (system.ThreadWorkers, "run", held_before),
     (grpc_channel.GrpcChannel, "unary", held_before),
-    (grpc_server.Handlers, "_answer", held_behind),
+    (grpc_server.Handlers, "_serve_call", held_behind),
     (grpc_stream.ClientStream, "_read", held_behind),
     (grpc_stream.ServerStream, "_read", held_behind),
 )

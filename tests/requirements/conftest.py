@@ -22,7 +22,7 @@ _TIMEOUT_S = 60
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """A node hears of a change, and carries it out, a moment after the one that was asked has answered."""
+    """Other nodes apply a change a moment after the node that was called has answered."""
     deadline = time.monotonic() + _TIMEOUT_S
     while not condition():
         assert time.monotonic() < deadline

@@ -71,11 +71,11 @@ def test_one_port_and_any_node(
     name = topic(partitions=3)
     address = streamlog_cluster.address(asked)
     with grpc.insecure_channel(address) as channel:
-        told = unary(
+        answer = unary(
             channel, "Batches/Metadata", batches_pb2.MetadataRequest(topics=[name]), batches_pb2.MetadataResponse
         )
-        assert [node.node_id for node in told.nodes] == [1, 2, 3]
-        assert len({partition.leader for partition in told.topics[0].partitions}) == 3
+        assert [node.node_id for node in answer.nodes] == [1, 2, 3]
+        assert len({partition.leader for partition in answer.topics[0].partitions}) == 3
         records = [records_pb2.PublishRecord(value=b"%d" % number, partition=number) for number in range(3)]
         request = records_pb2.PublishRequest(topic=name, records=records)
         written = unary(channel, "Records/Publish", request, records_pb2.PublishResponse)
@@ -154,5 +154,5 @@ def test_a_raft_quorum_does_what_zookeeper_did(
         streamlog_cluster.start_node(gone)
     with grpc.insecure_channel(streamlog_cluster.address(gone)) as channel:
         request = admin_pb2.DescribeClusterRequest()
-        told = unary(channel, "Admin/DescribeCluster", request, admin_pb2.DescribeClusterResponse)
-    assert all(node.state == admin_pb2.NODE_STATE_ACTIVE for node in told.nodes)
+        answer = unary(channel, "Admin/DescribeCluster", request, admin_pb2.DescribeClusterResponse)
+    assert all(node.state == admin_pb2.NODE_STATE_ACTIVE for node in answer.nodes)

@@ -51,8 +51,8 @@ def test_pull_and_wait(streamlog_cluster: InProcessCluster, servers: str, ten: s
             )
             waiting = unary_call(channel, "Batches/Fetch").future(asked.SerializeToString(), timeout=30)
             producer.send(ten, b"11").result(30)
-            told = batches_pb2.FetchResponse.FromString(waiting.result())
-            assert told.partitions[0].high_watermark == 12
+            answer = batches_pb2.FetchResponse.FromString(waiting.result())
+            assert answer.partitions[0].high_watermark == 12
 
 
 def test_a_consumer_owns_its_offset(servers: str, ten: str) -> None:
@@ -122,8 +122,8 @@ def test_offsets_by_grpc(streamlog_cluster: InProcessCluster, ten: str) -> None:
         request = batches_pb2.ListOffsetsRequest(
             queries=[batches_pb2.OffsetQuery(topic=ten, **place) for place in places]  # type: ignore[arg-type]
         )
-        told = unary(channel, "Batches/ListOffsets", request, batches_pb2.ListOffsetsResponse)
-    assert [one.offset for one in told.offsets] == [0, 10, 7, -1]
+        answer = unary(channel, "Batches/ListOffsets", request, batches_pb2.ListOffsetsResponse)
+    assert [one.offset for one in answer.offsets] == [0, 10, 7, -1]
 
 
 def test_console_consumer(piped: Piped, ctl: Ctl, topic: Topic) -> None:

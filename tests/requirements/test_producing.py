@@ -48,8 +48,8 @@ def test_by_the_hash_of_the_key(servers: str, channel: grpc.Channel, piped: Pipe
         assert [one.result(30).partition for one in sent] == expected
     records = [records_pb2.PublishRecord(key=key.encode(), value=b"node " + key.encode()) for key in keys]
     request = records_pb2.PublishRequest(topic=name, records=records)
-    told = unary(channel, "Records/Publish", request, records_pb2.PublishResponse)
-    assert [one.partition for one in told.results] == expected
+    answer = unary(channel, "Records/Publish", request, records_pb2.PublishResponse)
+    assert [one.partition for one in answer.results] == expected
     piped("produce", name, *KEYED, stdin="".join(f"{key}:ctl {key}\n" for key in keys))
     found = where(piped, name)
     for who in ("client", "node", "ctl"):
@@ -88,8 +88,8 @@ def test_integer_keys(channel: grpc.Channel, servers: str, piped: Piped, topic: 
         records=[records_pb2.PublishRecord(key=b"%d" % number) for number in range(9)],
         options=records_pb2.PublishOptions(partitioner=records_pb2.PARTITIONER_INTEGER_MODULO),
     )
-    told = unary(channel, "Records/Publish", request, records_pb2.PublishResponse)
-    assert [one.partition for one in told.results] == [0, 1, 2] * 3
+    answer = unary(channel, "Records/Publish", request, records_pb2.PublishResponse)
+    assert [one.partition for one in answer.results] == [0, 1, 2] * 3
     again = topic(partitions=3)
     lines = "".join(f"{number}:{number}\n" for number in range(9))
     piped("produce", again, "--partitioner", "integer-modulo", *KEYED, stdin=lines)
@@ -149,16 +149,17 @@ def test_compression(
         assert consumer.poll(1, timeout_s=30)[0].value == value
     with grpc.insecure_channel(leader_of(streamlog_cluster.address(1), name)) as channel:
         at = batches_pb2.FetchPartition(topic=name)
-        told = unary(channel, "Batches/Fetch", batches_pb2.FetchRequest(partitions=[at]), batches_pb2.FetchResponse)
+        answer = unary(channel, "Batches/Fetch", batches_pb2.FetchRequest(partitions=[at]), batches_pb2.FetchResponse)
     stored = (directory / "node-1" / f"{name}-0" / f"{'0' * 20}.log").read_bytes()
-    assert told.partitions[0].batches == stored
+    assert answer.partitions[0].batches == stored
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 def test_acks(streamlog_cluster: InProcessCluster, servers: str, piped: Piped, topic: Topic, acks: str) -> None:
     """acks 0, 1, all"""
     name = topic(replication_factor=3)
-    with Producer(bootstrap_servers=servers) as producer:  # until its leader takes records: with 0, nobody is told
+    # Until its leader takes records: with acks=0 a refusal is not reported.
+    with Producer(bootstrap_servers=servers) as producer:
         producer.send(name, b"first").result(30)
     with Producer(bootstrap_servers=servers, acks=acks, enable_idempotence=acks == "all") as producer:
         offset = producer.send(name, b"client").result(30).offset
@@ -202,7 +203,7 @@ def test_retries(streamlog_cluster: InProcessCluster, servers: str, topic: Topic
             channel, "Batches/InitProducerId", batches_pb2.InitProducerIdRequest(), batches_pb2.InitProducerIdResponse
         )
 
-        produce(streamlog_cluster.address(1), name, batch([b"of nobody"]))
+        produce(streamlog_cluster.address(1), name, batch([b"without a producer"]))
 
         def send(sequence: int) -> batches_pb2.ProduceResult:
             one = batch([b"%d" % sequence], producer=(made.producer_id, made.producer_epoch, sequence))

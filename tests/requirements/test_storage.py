@@ -48,7 +48,7 @@ def read_all(servers: str, topic: str, count: int) -> list[ConsumerRecord]:
 
 
 def news(cluster: InProcessCluster, topic: str) -> Iterator[records_pb2.PartitionRecords]:
-    """What a reader at the end of partition 0 is told, ten times a second."""
+    """What a reader at the end of partition 0 gets, ten times a second."""
     part = records_pb2.SubscribePartitions(topic=topic, partitions=[0])
     request = records_pb2.SubscribeRequest(subscriptions=[part], heartbeat_interval_ms=100)
     with grpc.insecure_channel(cluster.address(1)) as channel:
@@ -178,8 +178,8 @@ def test_lookup(
     with grpc.insecure_channel(leader_of(streamlog_cluster.address(1), name)) as channel:
         query = batches_pb2.OffsetQuery(topic=name, timestamp_ms=10_042)
         request = batches_pb2.ListOffsetsRequest(queries=[query])
-        told = unary(channel, "Batches/ListOffsets", request, batches_pb2.ListOffsetsResponse)
-    assert told.offsets[0].offset == 42
+        answer = unary(channel, "Batches/ListOffsets", request, batches_pb2.ListOffsetsResponse)
+    assert answer.offsets[0].offset == 42
     properties = ("--property", "print.value=false", "--property", "print.offset=true")
     printed, _ = piped("consume", name, "--timestamp", "10180", "--max-messages", "1", *properties)
     assert printed == "Offset:180\n"
@@ -215,7 +215,7 @@ def test_compaction(streamlog_cluster: InProcessCluster, servers: str, topic: To
     with Producer(bootstrap_servers=servers, linger_ms=0) as producer:
         for number in range(6):
             producer.send(name, b"%d" % number + bytes(300_000), key=b"key %d" % (number % 2)).result(30)
-    # The reader is told of what comes after; meanwhile what every key had before is cleaned away.
+    # The reader gets what comes after; meanwhile the earlier values of each key are compacted away.
     for _ in news(streamlog_cluster, name):
         with Consumer(bootstrap_servers=servers) as consumer:
             consumer.assign([(name, 0)], start=EARLIEST)

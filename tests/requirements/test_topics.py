@@ -122,14 +122,14 @@ def test_deletion_may_be_forbidden(strict: InProcessCluster) -> None:
 def test_deleted_directories(tmp_path: Path) -> None:
     """Deleted directories are renamed `-delete`, then removed."""
     with InProcessCluster(tmp_path, nodes=1, settings={"log.segment.delete.delay.ms": "600000"}) as cluster:
-        cluster.create_topic("doomed")
+        cluster.create_topic("deleted")
         cluster.create_topic("soon-gone", configs={"file.delete.delay.ms": "0"})
         data = tmp_path / "node-1"
-        assert (data / "doomed-0").is_dir()
-        cluster.with_admin(lambda admin: admin.delete_topics(["doomed", "soon-gone"]))
-        until(lambda: not (data / "doomed-0").exists())
+        assert (data / "deleted-0").is_dir()
+        cluster.with_admin(lambda admin: admin.delete_topics(["deleted", "soon-gone"]))
+        until(lambda: not (data / "deleted-0").exists())
         until(lambda: not list(data.glob("soon-gone-0*")))
-        [renamed] = data.glob("doomed-0.*-delete")
+        [renamed] = data.glob("deleted-0.*-delete")
         assert (renamed / "00000000000000000000.log").exists()
 
 

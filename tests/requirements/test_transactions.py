@@ -114,8 +114,8 @@ def test_without_a_client_library(streamlog_cluster: InProcessCluster, servers: 
             if turn % 3 == 0:
                 down.ask(records_pb2.PublishStreamRequest(records=outputs, offsets=[offsets]))
                 assert down.ask(records_pb2.PublishStreamRequest(end=ABORT)).outcome == ABORTED
-            told = down.ask(records_pb2.PublishStreamRequest(records=outputs, offsets=[offsets], end=COMMIT))
-            assert told.outcome == COMMITTED, told
+            answer = down.ask(records_pb2.PublishStreamRequest(records=outputs, offsets=[offsets], end=COMMIT))
+            assert answer.outcome == COMMITTED, answer
             done += len(outputs)
             up.send(records_pb2.ConsumeRequest(credits=len(outputs)))
         with Consumer(bootstrap_servers=servers, group_id=source) as consumer:

@@ -10,7 +10,7 @@ import pytest
 from streamlog.api.pb import common_pb2
 from streamlog.api.pb import records_pb2 as pb
 from tests.node.calls import Calls, leader_of, until_done
-from tests.node.kit import Nodes, tell
+from tests.node.kit import Nodes, run_story
 
 COUNT = 60
 
@@ -77,4 +77,4 @@ def test_a_leader_is_killed_under_a_stream_and_a_subscription(seed: int) -> None
         assert await host.spawn(read_all(nodes, writer)) == expected
         await host.spawn(calls.close())
 
-    tell(story, seed=seed)
+    run_story(story, seed=seed)

@@ -122,7 +122,7 @@ def drop_buffers_beyond_the_limit(patch: Patch) -> None:
 
 def close_under_a_thread(patch: Patch) -> None:
     patch.setattr(PosixFile, "close", lambda self: os.close(self._descriptor))
-    patch.setattr(PosixFile, "_worked", lambda self: None)
+    patch.setattr(PosixFile, "_release", lambda self: None)
 
 
 def outlives(disk: PosixDisk) -> None:

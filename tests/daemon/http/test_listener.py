@@ -166,7 +166,7 @@ def test_what_prometheus_reads(accept: str) -> None:
 
 
 @pytest.mark.process
-def test_a_node_serves_them_where_it_is_told(tmp_path: Path) -> None:
+def test_a_node_serves_them_at_http_listeners(tmp_path: Path) -> None:
     """And goes on without where the address cannot be had."""
     cluster = LocalCluster(tmp_path / "cluster")
     cluster.create(1, 0, {})
