@@ -1,24 +1,25 @@
 """ControllerLink: a node's way to the active controller, which may be the node itself.
 
-Who it is, the view tells where the quorum has told it; else whoever is asked names it (NOT_CONTROLLER); else the voters
-are asked in turn. While there is none, or none can be reached, the link waits for news of it with a growing pause, and
-gives up when the call's time is over: QuorumUnavailableError. At a node without a vote, which the quorum tells nothing,
-the link tells the view: whoever answers is the controller until it refuses, or does not answer.
+The view names the controller if the quorum has named it; else a NOT_CONTROLLER answer does; else the voters are tried
+in turn. While no controller is reachable, the link waits for a change with growing pauses, and fails at the end of the
+call's timeout: QuorumUnavailableError. At a node without a vote, which the quorum does not notify, the link updates the
+view: a node that answers is the controller until it refuses or does not answer.
 
-What is repeated, and why it does no harm where the first attempt was carried out and its answer lost:
+Which calls are retried, and why that is safe if the first attempt was carried out and its response lost:
 
-    Register                one incarnation registers once
-    Heartbeat               says the same again
-    AlterPartition          is not repeated once it may have got there, but OutcomeUnknownError: whoever leads must tell
-                            refused from unknown
+    Register                an incarnation registers once
+    Heartbeat               idempotent
+    AlterPartition          not retried if it may have arrived, but OutcomeUnknownError: the partition's leader must
+                            distinguish refused from unknown
     ReportOfflineReplicas   they are offline already
-    AllocateProducerIds     a block of ids is never used
-    CreateInternalTopic     answered with the topic that is there
-    Suspect                 another look
-    ReadIndex               another read
+    AllocateProducerIds     one block of ids remains unused
+    CreateInternalTopic     returns the existing topic
+    Suspect                 probes again
+    ReadIndex               reads again
 
-    Forward                 only while it surely was not carried out: the controller said that it is none, or could not
-                            be reached by a call made just before. Else OutcomeUnknownError: the client must look.
+    Forward                 only if it certainly was not carried out: the node answered that it is not the controller,
+                            or was not reachable by a call made just before. Else OutcomeUnknownError: the client must
+                            check.
 """
 
 from __future__ import annotations
@@ -54,19 +55,19 @@ from streamlog.ports import Channel, Clock, Network, Random, RpcError
 from streamlog.raft.voters import Voter
 
 FORWARDED: Final = "streamlog-forwarded"
-"""Key of the call metadata of a client's call that another node has handed on: it is not handed on again."""
+"""Key in the call metadata of a client's call that another node has forwarded: it is not forwarded again."""
 SERVICE: Final = "/streamlog.internal.v1.Controller/"
 TIMEOUT_S: Final = 10.0
 ATTEMPT_S: Final = 1.5
-"""Of one attempt: a controller that was cut off must not take all of a call's time. A second look fits in."""
+"""Of one attempt: an isolated controller must not use up a call's timeout. Long enough for a probe."""
 PAUSE_S: Final = (0.02, 0.5)
 """Between two rounds of attempts: the first, doubled up to the longest."""
 REACH_S: Final = 0.5
 ASK_S: Final = 2.0
 LAG_S: Final = 5.0
-"""How long a question is held up by a controller that does not answer, and by this node that lags behind it."""
+"""How long a read waits for a controller that does not answer, and for this node while it lags behind."""
 ANSWER_S: Final = 0.5
-"""Of a client's time, for the answer's way back."""
+"""Of a client's timeout, reserved for the way of the response."""
 RESPONSE_BYTES_MAX: Final = 4 << 20
 
 _GONE: Final = (Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.CANCELLED)
@@ -76,7 +77,7 @@ T = TypeVar("T")
 
 
 class ControllerLink:
-    """One a node. `run` is not needed; `close` it at the end."""
+    """One per node. `close` it at the end."""
 
     def __init__(
         self,
@@ -89,7 +90,7 @@ class ControllerLink:
         clock: Clock,
         random: Random,
     ) -> None:
-        """`active`: this node's own, where it is a voter. `voters`: those in effect."""
+        """`active`: this node's own, if it is a voter. `voters`: those in effect."""
         self._node_id = node_id
         self._view = view
         self._active = active
@@ -98,7 +99,7 @@ class ControllerLink:
         self._clock = clock
         self._random = random
         self._channels: dict[str, Channel] = {}
-        self._hint: Voter | None = None  # who was named last
+        self._hint: Voter | None = None  # the controller named in the last NOT_CONTROLLER
         # Of the node's registration; None: it has none. Set by node.registration.
         self.broker_epoch: BrokerEpoch | None = None
 
@@ -107,7 +108,7 @@ class ControllerLink:
         for channel in channels.values():
             await channel.close()
 
-    # What a node asks for itself.
+    # The node's own calls.
 
     async def register(self, command: RegisterBroker, *, timeout_s: float = TIMEOUT_S) -> RegistrationResponse:
         """DuplicateBrokerIdError, InconsistentClusterError, UnsupportedVersionError, InvalidRequestError."""
@@ -134,7 +135,7 @@ class ControllerLink:
         self, proposals: Sequence[IsrProposal], *, timeout_s: float = TIMEOUT_S
     ) -> tuple[IsrResult, ...]:
         """One result for each, in their order; at most 2,000. StaleBrokerEpochError, InvalidRequestError,
-        QuorumUnavailableError: none was carried out; OutcomeUnknownError: perhaps they were.
+        QuorumUnavailableError: none was carried out; OutcomeUnknownError: they may have been.
         """
         command = AlterPartition(broker_id=self._node_id, broker_epoch=self._registered(), proposals=tuple(proposals))
 
@@ -149,7 +150,7 @@ class ControllerLink:
     async def report_offline_replicas(
         self, partitions: Sequence[PartitionKey], *, timeout_s: float = TIMEOUT_S
     ) -> None:
-        """These replicas are gone with their log directory; at most 2,000. StaleBrokerEpochError."""
+        """The log directory of these replicas has failed; at most 2,000. StaleBrokerEpochError."""
         command = ReportOfflineReplicas(
             broker_id=self._node_id, broker_epoch=self._registered(), partitions=tuple(partitions)
         )
@@ -157,7 +158,7 @@ class ControllerLink:
         await self._ask("ReportOfflineReplicas", request, _nothing, lambda active: active.submit(command), timeout_s)
 
     async def allocate_producer_ids(self, *, timeout_s: float = TIMEOUT_S) -> tuple[ProducerId, int]:
-        """Ids that nobody else gets, ever: the first, and how many. StaleBrokerEpochError."""
+        """A block of unique ids: the first, and how many. StaleBrokerEpochError."""
         command = AllocateProducerIds(broker_id=self._node_id, broker_epoch=self._registered())
 
         def decode(data: bytes) -> ProducerIdBlock:
@@ -169,7 +170,7 @@ class ControllerLink:
         return ids.first, ids.count
 
     async def create_internal_topic(self, name: str, *, timeout_s: float = TIMEOUT_S) -> TopicId:
-        """The topic's id; it may be there already. InvalidTopicError, InvalidReplicationFactorError."""
+        """The topic's id, also if it exists already. InvalidTopicError, InvalidReplicationFactorError."""
 
         def decode(data: bytes) -> TopicId:
             return TopicId(parse(pb.CreateInternalTopicResponse, data, RESPONSE_BYTES_MAX).topic_id)
@@ -180,7 +181,7 @@ class ControllerLink:
         )
 
     async def suspect(self, broker_id: BrokerId, broker_epoch: BrokerEpoch, *, timeout_s: float = TIMEOUT_S) -> None:
-        """A stream to the node broke and cannot be made again: let the controller take a second look at it."""
+        """A stream to the node broke and cannot be reopened: have the controller probe it."""
         request = pb.SuspectRequest(node_id=broker_id, broker_epoch=broker_epoch).SerializeToString()
         await self._ask("Suspect", request, _nothing, lambda active: active.suspect(broker_id, broker_epoch), timeout_s)
 
@@ -194,16 +195,16 @@ class ControllerLink:
         *,
         once: bool = False,
     ) -> T:
-        """`once`: not repeated where it may have been carried out."""
+        """`once`: not retried if it may have been carried out."""
         search = _Search(self, timeout_s)
         while True:
             try:
-                if self._active is not None and self._active.is_active and search.may_ask_here():
+                if self._active is not None and self._active.is_active and search.may_try_here():
                     async with asyncio.timeout(search.attempt_s()):
                         return await local(self._active)
                 where = await search.next()
                 data = await self._channel(where).unary(SERVICE + method, request, timeout_s=search.attempt_s())
-                self._met(where)
+                self._found(where)
                 return decode(data)
             except TimeoutError:
                 failure: StreamlogError | RpcError = OutcomeUnknownError(
@@ -213,18 +214,18 @@ class ControllerLink:
                 failure = from_rpc(error)
             except _AGAIN as error:
                 failure = error
-            if once and _may_have_been_done(failure):
+            if once and _may_be_carried_out(failure):
                 raise _unknown(method)
             await search.failed(failure)
 
-    # What clients ask.
+    # Calls of clients.
 
     async def forward(self, method: str, request: bytes, timeout_s: float) -> bytes:
-        """Have the active controller answer a client's call of streamlog.v1.Admin; its answer holds here as well when
-        this returns.
+        """Forward a client's call of streamlog.v1.Admin to the active controller; when this returns, the result is
+        applied here too.
 
-        The errors of the call; QuorumUnavailableError: not carried out; OutcomeUnknownError. They come a moment before
-        the time is over, when the client still listens.
+        The errors of the call; QuorumUnavailableError: not carried out; OutcomeUnknownError. They are raised shortly
+        before the timeout, so that they reach the client.
         """
         message = pb.ForwardRequest(method=method, request=request).SerializeToString()
         search = _Search(self, timeout_s - min(ANSWER_S, timeout_s / 10))
@@ -242,15 +243,15 @@ class ControllerLink:
                 if isinstance(cause, NotControllerError):
                     await search.failed(cause)
                     continue
-                raise _unknown(method) if _may_have_been_done(cause) else cause from None
+                raise _unknown(method) if _may_be_carried_out(cause) else cause from None
             answer = parse(pb.ForwardResponse, data, RESPONSE_BYTES_MAX)
             await self._wait_until_applied(RaftIndex(answer.applied_index), search.left_s())
             return answer.response
 
     async def catch_up(self, timeout_s: float) -> None:
-        """Until this node's image holds all that anybody had been told before the call, so that what is read from it is
-        not the past. Where the controller is not reached within ASK_S, or the node lags behind for LAG_S, it returns
-        all the same: better an older answer than none, just when an operator needs one.
+        """Wait until this node's image includes everything acknowledged before the call (a linearizable read). If the
+        controller is not reached within ASK_S, or the node lags behind for LAG_S, it returns anyway: a stale answer is
+        better than none when an operator needs one.
         """
         ask_s = min(ASK_S, timeout_s)
         deadline = self._clock.monotonic() + timeout_s
@@ -266,7 +267,7 @@ class ControllerLink:
         await self._wait_until_applied(index, min(LAG_S, max(0.0, deadline - self._clock.monotonic())))
 
     async def _wait_until_applied(self, index: RaftIndex, timeout_s: float) -> None:
-        """A node that lags behind for longer answers all the same: what was asked for is done."""
+        """A node that lags behind for longer answers anyway: the call was carried out."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._view.wait_until_applied(index)
@@ -276,29 +277,29 @@ class ControllerLink:
     # Finding it.
 
     def _candidates(self) -> list[str]:
-        """Who may be the controller, the likeliest first."""
+        """The addresses that may be the controller's, the most likely first."""
         known = (self._view.controller_address, *(voter.address for voter in self._voters_and_hint()))
         return list(dict.fromkeys(where for where in known if where))
 
     def _voters_and_hint(self) -> list[Voter]:
         return [*([] if self._hint is None else [self._hint]), *self._voters()]
 
-    def _met(self, where: str) -> None:
-        """The controller, at this address."""
-        if self._finds_out() and where != self._view.controller_address:
+    def _found(self, where: str) -> None:
+        """The controller answered at this address."""
+        if self._updates_view() and where != self._view.controller_address:
             for voter in self._voters_and_hint():
                 if voter.address == where:
                     self._view.set_controller(voter.node_id, where)
                     return
 
     def _missed(self, where: str | None) -> None:
-        """The controller, at this address: somebody else is there, or nobody."""
-        if self._finds_out() and where == self._view.controller_address:
+        """The controller did not answer at this address, or another node did."""
+        if self._updates_view() and where == self._view.controller_address:
             self._view.set_controller(None, None)
 
-    def _finds_out(self) -> bool:
-        """Whether who the controller is is known from whom this node meets. A voter knows it from the quorum, but one
-        that was voted out hears nothing of that any more.
+    def _updates_view(self) -> bool:
+        """Whether the link updates the view's controller. A voter learns it from the quorum, but a removed voter is no
+        longer notified.
         """
         return self._active is None or not self._active.knows_leader
 
@@ -321,7 +322,7 @@ class _Search:
         self._timeout_s = timeout_s
         self._deadline = link._clock.monotonic() + timeout_s
         self._tried: list[str] = []  # in this round
-        self._asked: str | None = None  # the last of them; None: this node's own controller
+        self._current: str | None = None  # the last of them; None: this node's own controller
         self._tried_here = False  # likewise
         self._pause_s = PAUSE_S[0]
         self._last: StreamlogError | RpcError | None = None
@@ -332,34 +333,34 @@ class _Search:
     def attempt_s(self) -> float:
         return min(ATTEMPT_S, self.left_s())
 
-    def may_ask_here(self) -> bool:
-        """This node's own controller: once a round, like any other. It may refuse without a wait."""
-        first, self._tried_here, self._asked = not self._tried_here, True, None
+    def may_try_here(self) -> bool:
+        """Whether to try this node's own controller: once a round, like any other."""
+        first, self._tried_here, self._current = not self._tried_here, True, None
         return first
 
     async def next(self) -> str:
-        """Whom to ask; after a pause where all have been. QuorumUnavailableError when the time is over."""
+        """The next address to try; pauses once all have been tried. QuorumUnavailableError on timeout."""
         while True:
             for where in self._link._candidates():
                 if where not in self._tried:
                     self._tried.append(where)
-                    self._asked = where
+                    self._current = where
                     return where
             await self._pause()
 
     async def failed(self, error: StreamlogError | RpcError) -> None:
-        """Raises the error where another attempt would not help."""
+        """Raises the error if another attempt would not help."""
         self._last = error
         if isinstance(error, RpcError):
             if error.status not in _GONE:
                 raise error
             if error.status is Status.UNAVAILABLE:
-                self._link._missed(self._asked)
+                self._link._missed(self._current)
             return
         if not isinstance(error, _AGAIN):
             raise error
         if isinstance(error, NotControllerError):
-            self._link._missed(self._asked)
+            self._link._missed(self._current)
             self._link._hint = _named(error)
         else:
             await self._pause()
@@ -384,7 +385,7 @@ class _Search:
 
 
 def _named(error: NotControllerError) -> Voter | None:
-    """Details of an error that came over the wire are text."""
+    """The details of an error from the wire are text."""
     leader, address = str(error.details.get("leader")), error.details.get("address")
     if not leader.isdecimal() or not isinstance(address, str):
         return None
@@ -392,18 +393,18 @@ def _named(error: NotControllerError) -> Voter | None:
 
 
 def _nothing(data: bytes) -> None:
-    """There is nothing in the answer."""
+    """The response is empty."""
 
 
-def _may_have_been_done(failure: StreamlogError | RpcError) -> bool:
+def _may_be_carried_out(failure: StreamlogError | RpcError) -> bool:
     return isinstance(failure, OutcomeUnknownError) or (isinstance(failure, RpcError) and failure.status in _GONE)
 
 
 def _unknown(method: str) -> StreamlogError:
     name = method.rpartition("/")[2]
     return OutcomeUnknownError(
-        f"the controller was lost before it answered: {name} may or may not have been carried out; look before you "
-        "repeat it"
+        f"the controller was lost before it answered: {name} may or may not have been carried out; check before you "
+        "retry"
     )
 
 

@@ -1,10 +1,10 @@
-"""The cluster's metadata: what the quorum has decided, and the controller's decisions. Pure: no clock, disk, network.
+"""The cluster's metadata and the controller's decisions. Pure: no clock, disk, network.
 
     command --decide(image)--> records --commit (streamlog.raft)--> replay --> the next image, on every node
 
-What is durable is the log of records, and snapshots that are records as well. An image is what they make, immutable
-and shared in part with the one before. Decisions read an image and write records; nothing else changes one. Only the
-active controller decides; every node replays.
+Durable is the log of records, and snapshots, which are records as well. An image is their result: immutable, sharing
+structure with its predecessor. Decisions read an image and write records; only replay of records makes a new image.
+Only the active controller decides; every node replays.
 
     records, features    the records and the values in them; metadata.version: which records may be in the log
     convert, pb/         records as protobuf (proto/streamlog/internal/v1/metadata.proto)

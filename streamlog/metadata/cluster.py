@@ -1,4 +1,4 @@
-"""The cluster as a whole: its first records, its feature level, blocks of producer ids, a change of controllers."""
+"""Cluster-wide decisions: bootstrap, feature level, blocks of producer ids, a change of the controller."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from streamlog.metadata.records import (
 )
 from streamlog.model import BrokerEpoch, BrokerId, ProducerId
 
-# Ids of one block: as many producers a node can name before it asks again. Kafka's PRODUCER_ID_BLOCK_SIZE.
+# Ids of one block: how many producers a node can serve before it requests another. Kafka's PRODUCER_ID_BLOCK_SIZE.
 PRODUCER_ID_BLOCK: Final = 1_000
 CLUSTER_ID_LENGTH_MAX: Final = 64
 
 
 class Bootstrap(Struct, frozen=True, kw_only=True):
-    """What the first leader of an empty quorum asks for. Later ones find that it has been done."""
+    """Submitted by the first leader of an empty quorum; does nothing if the cluster has an id."""
 
     cluster_id: str
     metadata_version: MetadataVersion = METADATA_VERSION_MAX
 
 
 class Bootstrapped(Struct, frozen=True, kw_only=True):
-    cluster_id: str  # the one that holds, whoever gave it
+    cluster_id: str  # the cluster's actual id
 
 
 class TakeOver(Struct, frozen=True, kw_only=True):
@@ -46,7 +46,7 @@ class TakeOver(Struct, frozen=True, kw_only=True):
 
 
 class UpdateMetadataVersion(Struct, frozen=True, kw_only=True):
-    """An operator raises the level once all nodes run the new release."""
+    """Sent by an operator once all nodes run the new release."""
 
     level: MetadataVersion
 
@@ -57,7 +57,7 @@ class AllocateProducerIds(Struct, frozen=True, kw_only=True):
 
 
 class ProducerIdBlock(Struct, frozen=True, kw_only=True):
-    """The ids in [first, first + count) are the node's to hand out, and nobody else's ever."""
+    """The ids in [first, first + count) belong to the node and are never allocated again."""
 
     first: ProducerId
     count: int
@@ -68,14 +68,16 @@ def bootstrap(command: Bootstrap, image: MetadataImage, context: ControllerConte
         return MetadataDecision(response=Bootstrapped(cluster_id=image.cluster_id))
     if not 0 < len(command.cluster_id) <= CLUSTER_ID_LENGTH_MAX:
         raise InvalidRequestError(
-            f"a cluster id has 1 to {CLUSTER_ID_LENGTH_MAX} characters", field="cluster_id", limit=CLUSTER_ID_LENGTH_MAX
+            f"a cluster id must have 1 to {CLUSTER_ID_LENGTH_MAX} characters",
+            field="cluster_id",
+            limit=CLUSTER_ID_LENGTH_MAX,
         )
     records = (MetadataVersionRecord(level=command.metadata_version), ClusterRecord(cluster_id=command.cluster_id))
     return MetadataDecision(response=Bootstrapped(cluster_id=command.cluster_id), records=records)
 
 
 def take_over(command: TakeOver, image: MetadataImage, context: ControllerContext) -> MetadataDecision[None]:
-    """Sessions start anew for all that are not fenced; what the predecessor left is settled."""
+    """Restart the sessions of all unfenced nodes; settle what the previous controller left."""
     sessions = [
         SetControllerTimer(BrokerSessionTimer(broker.broker_id), context.settings.session_timeout_ms)
         for broker in image.brokers.values()
@@ -88,8 +90,8 @@ def take_over(command: TakeOver, image: MetadataImage, context: ControllerContex
 def update_metadata_version(
     command: UpdateMetadataVersion, image: MetadataImage, context: ControllerContext
 ) -> MetadataDecision[MetadataVersion]:
-    """FeatureUpdateFailedError where the level would fall, or a registered node does not support it, dead or alive:
-    it would stop when it comes back. The answer is the level before.
+    """FeatureUpdateFailedError if the level would fall, or a registered node (active or not) does not support it: it
+    would stop when it returns. The response is the previous level.
     """
     before = image.metadata_version
     supported = min([METADATA_VERSION_MAX, *(broker.metadata_version_max for broker in image.brokers.values())])
@@ -100,7 +102,7 @@ def update_metadata_version(
     if command.level > supported:
         raise FeatureUpdateFailedError(
             f"metadata.version {command.level} is not supported by all nodes: {_behind(command.level, image)}; upgrade "
-            "them, or unregister those that will not come back",
+            "them, or unregister those that will not return",
             field="metadata.version",
             limit=supported,
         )

@@ -5,12 +5,12 @@
     command of a node, an operator, a timer  ------------------->  decide(command, image, context)
     encode_batch(records), propose to the quorum  <--------------  Decision(response, records, timers, then)
     committed and applied on every node  ----------------------->  replay(image, records, index)
-    set the timers; answer; go on as `then` says
+    set the timers; answer; continue as `then` says
 
-Only the quorum's leader decides, on an image in which all its earlier decisions are applied. A decision that was not
-committed has not happened: its response and its timers are dropped.
+Only the quorum's leader decides, on an image in which all its earlier decisions are applied. An uncommitted decision
+has no effect: its response and its timers are dropped.
 
-The table of commands and the functions that decide them is all there is here; each subject has a file.
+This module is the table of commands; the functions that decide them are in the packages beside it.
 """
 
 from __future__ import annotations
@@ -108,14 +108,14 @@ DECIDERS: Final[Mapping[type[Command], Callable[[Any, MetadataImage, ControllerC
 
 
 def decide(command: Command, image: MetadataImage, context: ControllerContext) -> MetadataDecision[Any]:
-    """The decision on one command. StreamlogError where it is refused as a whole; nothing changes then."""
+    """The decision on one command. StreamlogError if it is refused as a whole; nothing changes then."""
     decision = DECIDERS[type(command)](command, image, context)
     require_all_allowed(decision.records, image.metadata_version)
     return decision
 
 
 def command_for(timer: Timer) -> Command:
-    """What to decide when the timer is due."""
+    """The command to decide when the timer fires."""
     match timer:
         case BrokerSessionTimer(broker_id):
             return ExpireSession(broker_id=broker_id)

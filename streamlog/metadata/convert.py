@@ -1,11 +1,11 @@
-"""Protobuf to records and back: the only module here, beside the generated code, that sees protobuf.
+"""Protobuf to records and back: the only module here, beside the generated code, that imports protobuf.
 
-Bytes are a function of the records alone: no maps, no unknown fields, deterministic serialization. So equal images
-have equal snapshots, and a command is the same on every voter.
+The bytes depend only on the records: no maps, no unknown fields, deterministic serialization. So equal images have
+equal snapshots, and a command is the same on every voter.
 
-Reading is strict where an older node meets a newer log. A record that is not known, or a known one in a format version
-that is not, raises UnsupportedVersionError with the number and what to do; the node that applies the log stops on it.
-To skip what it does not know would let its image differ from the others' in silence.
+Decoding is strict, for an older node with a newer log. An unknown record, or a known one in an unknown format version,
+raises UnsupportedVersionError with the number and the remedy, and stops the node that applies the log. Skipping it
+would let the image silently differ from the other nodes'.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ _RESOURCE_TYPES: Final = frozenset(int(resource_type) for resource_type in Confi
 
 
 def encode_batch(records: Iterable[MetadataRecord]) -> bytes:
-    """The bytes of one command. InvalidRequestError where they are more than BATCH_BYTES_MAX."""
+    """The bytes of one command. InvalidRequestError if they exceed BATCH_BYTES_MAX."""
     data = _bytes(_batch(records))
     if len(data) > BATCH_BYTES_MAX:
         raise InvalidRequestError(
-            f"the request makes {len(data)} bytes of metadata, at most {BATCH_BYTES_MAX} go into one command: split it",
+            f"the request needs {len(data)} bytes of metadata, but a command has at most {BATCH_BYTES_MAX}: split it",
             field="request",
             limit=BATCH_BYTES_MAX,
         )
@@ -80,7 +80,7 @@ def encode_batch(records: Iterable[MetadataRecord]) -> bytes:
 def decode_batch(data: bytes) -> list[MetadataRecord]:
     """The records of one command.
 
-    CorruptMessageError where the bytes are no command; UnsupportedVersionError where they are one from a newer release.
+    CorruptMessageError if the bytes are no command; UnsupportedVersionError if they are from a newer release.
     """
     return _records(_parsed(pb.MetadataBatch(), data))
 
@@ -99,7 +99,7 @@ def encode_snapshot_tail(record_count: int) -> bytes:
 
 
 def decode_snapshot_chunk(data: bytes) -> tuple[int, int, MetadataVersion] | list[MetadataRecord] | int:
-    """Of a head (format, index, metadata.version); of a batch its records; of the tail the count of all records."""
+    """A head as (format, index, metadata.version); a batch as its records; the tail as the count of all records."""
     chunk = _parsed(pb.MetadataSnapshotChunk(), data)
     match chunk.WhichOneof("chunk"):
         case "head":
@@ -140,8 +140,8 @@ def _record(message: pb.MetadataRecord) -> MetadataRecord:
 
 def _from_a_newer_release(what: str) -> UnsupportedVersionError:
     return UnsupportedVersionError(
-        f"the metadata log holds {what}, written by a newer release of streamlog: install that release on this node, "
-        "then start it again; nothing is lost"
+        f"the metadata log contains {what}, written by a newer release of streamlog: install that release on this "
+        "node and restart it; nothing is lost"
     )
 
 
@@ -149,7 +149,7 @@ def _parsed(message: M, data: bytes) -> M:
     try:
         message.ParseFromString(data)
     except DecodeError as error:
-        raise CorruptMessageError(f"no metadata command or snapshot: {error}") from error
+        raise CorruptMessageError(f"not a metadata command or snapshot: {error}") from error
     return message
 
 
@@ -270,9 +270,7 @@ def _settled_partition(
     leader_epoch: LeaderEpoch,
     partition_epoch: PartitionEpoch,
 ) -> Partition:
-    """One object for equal ones: a cluster has many partitions and few states of them, and this is the way that
-    every partition of a snapshot takes.
-    """
+    """One object for equal ones: a cluster has many partitions in few distinct states."""
     return Partition(
         replicas=replicas,
         isr=replicas if isr == replicas else isr,

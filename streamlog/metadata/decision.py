@@ -1,17 +1,17 @@
-"""The shape of every decision of the controller, and what it may know beside the image.
+"""The shape of every decision of the controller, and its input besides the image.
 
-    decide(command, image, context) -> Decision(response, records, timers, then)
+    decide(command, image, context) -> MetadataDecision(response, records, timers, then)
 
-A decision function is pure: it reads an image, and nothing but the replay of its records ever changes one. The shell
-(the active controller's node) commits the records as one command of the quorum, and answers with the response once
-they are applied; a refusal is a StreamlogError, and changes nothing. Equal arguments give equal decisions.
+A decision function is pure: it reads an image, and only the replay of its records makes another. The shell (the active
+controller's node) commits the records as one command of the quorum and returns the response once they are applied; a
+refusal is a StreamlogError and changes nothing. Equal arguments give equal decisions.
 
-- An image to decide on is the one that all earlier decisions have been applied to. To decide further commands before
-  the first is committed, take `look_ahead` of its records; drop what was looked ahead when leadership is lost. Their
-  records may go into one command of the quorum. A registration ends the looking ahead: its epoch is its index.
-- A change may be larger than one command should be. `then` says how it goes on once these records are committed.
-  Whoever takes over in between loses nothing: every step is sound in itself, and `settle` finds what is left to do.
-- A timer belongs to the active controller and dies with it. When one is due, `command_for(timer)` is decided.
+- A command is decided on the image to which all earlier decisions have been applied. To decide further commands before
+  the first is committed, use `look_ahead` with its records; drop that image when leadership is lost. Their records may
+  share one command of the quorum. A registration cannot be applied ahead: its epoch is its index.
+- A change may be too large for one command. `then` says how to continue once these records are committed. A new
+  controller in between loses nothing: every step is valid by itself, and `settle` finds what is left to do.
+- A timer belongs to the active controller and ends with it. When one fires, `command_for(timer)` is decided.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from streamlog.model import BrokerId, RaftIndex
 
 R_co = TypeVar("R_co", covariant=True)
 
-# Records of one command, unless what was asked must be atomic. Some 30 to 60 ms of every voter's loop, which is well
-# below the election time-out.
+# Records of one command, unless the request must be atomic. About 30 to 60 ms of every voter's event loop, well below
+# the election timeout.
 BATCH_RECORDS: Final = 2_000
 
 
 class BrokerSessionTimer(Struct, frozen=True):
-    """Runs while a registered node need not be heard from; one for each broker id."""
+    """A node's session: restarted by each heartbeat; one per broker id."""
 
     broker_id: BrokerId
 
 
 class BalanceTimer(Struct, frozen=True):
-    """Until leaderships are next given back to the preferred replicas."""
+    """Until the next balancing of leaders to the preferred replicas."""
 
 
 Timer: TypeAlias = BrokerSessionTimer | BalanceTimer
@@ -49,7 +49,7 @@ Timer: TypeAlias = BrokerSessionTimer | BalanceTimer
 
 class SetControllerTimer(Struct, frozen=True):
     timer: Timer
-    after_ms: int | None  # from now on, in the place of what was set; None: stop it
+    after_ms: int | None  # from now on, replacing the current setting; None: stop it
 
 
 class Then(enum.Enum):
@@ -72,24 +72,24 @@ class RandomBits(Protocol):
 
 
 class ConfigRules(Protocol):
-    """What configs exist and which values they may have: `streamlog.config`, over the node's own settings."""
+    """Which configs exist and which values they may have: `streamlog.config`, over the node's own settings."""
 
     def changed_value(self, scope: Scope, name: str, operation: Operation, given: str, old: str | None) -> str | None:
-        """The canonical text to store, None for none. InvalidConfigError where the resource has no such config, or it
-        cannot be changed while running, or not to this value.
+        """The canonical text to store, None for none. InvalidConfigError if the resource has no such config, or it
+        cannot be changed at runtime, or not to this value.
         """
         ...
 
     def check_together(self, scope: Scope, values: Mapping[str, str]) -> None:
-        """InvalidConfigError where the resource cannot have these values side by side."""
+        """InvalidConfigError if the resource cannot have these values together."""
         ...
 
 
 class ControllerContext(Struct, frozen=True, kw_only=True):
-    """What the controller knows beside the image."""
+    """The controller's input besides the image."""
 
     settings: ControllerSettings
     configs: ConfigRules
-    random: RandomBits  # for topic ids alone
-    sessions: Collection[BrokerId]  # those whose SessionTimer runs
-    horizon: RaftIndex = RaftIndex(0)  # where the image was a session ago: a node that follows has got there
+    random: RandomBits  # for topic ids only
+    sessions: Collection[BrokerId]  # those whose BrokerSessionTimer runs
+    horizon: RaftIndex = RaftIndex(0)  # the index of a session timeout ago: a node that keeps up has applied it

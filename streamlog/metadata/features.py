@@ -1,9 +1,8 @@
-"""Feature levels: which records may stand in the log of which cluster.
+"""Feature levels: which records may be in the log of a cluster.
 
-`metadata.version` is a level that the whole cluster has agreed on, kept in the image. A record type is written only
-once the level has reached the one that brought it, and the level is raised only when every registered node supports
-it (streamlog.metadata.cluster). So an old node meets a new record only after an operator raised the level in spite of
-it, and then it stops: it cannot know what it would miss.
+`metadata.version` is the cluster's level, kept in the image. A record type is written only once the level has reached
+the one that introduced it, and the level is raised only when every registered node supports it
+(streamlog.metadata.cluster). So an old node finds a new record only if it was not registered then, and stops.
 
 To add a record type, or a format version of an old one: raise METADATA_VERSION_MAX, give the type its level here, and
 say in the list below what the level brings.
@@ -38,9 +37,9 @@ METADATA_VERSION_MIN: Final = MetadataVersion(1)
 METADATA_VERSION_MAX: Final = MetadataVersion(2)
 
 LAST_KNOWN_ELR: Final = MetadataVersion(2)
-"""The level from which on `last_known_elr` stands in records of partitions."""
+"""The level since which records of partitions have `last_known_elr`."""
 
-# The level that a record's type came with. 0: allowed in an empty log.
+# The level that introduced a record's type. 0: allowed in an empty log.
 LEVEL_OF_RECORD: Final[Mapping[type[MetadataRecord], MetadataVersion]] = {
     MetadataVersionRecord: MetadataVersion(0),
     ClusterRecord: MetadataVersion(1),
@@ -57,7 +56,7 @@ LEVEL_OF_RECORD: Final[Mapping[type[MetadataRecord], MetadataVersion]] = {
 
 
 def require_allowed(record: MetadataRecord, level: MetadataVersion) -> None:
-    """InvariantError where a record stands in a log whose level does not know it: nobody may have written it."""
+    """InvariantError if a record is above the log's level: no controller may have written it."""
     needed = _level_of(record)
     if needed > level:
         raise InvariantError(f"{type(record).__name__} needs metadata.version {needed}, the log is at {level}")
@@ -74,7 +73,7 @@ def _level_of(record: MetadataRecord) -> MetadataVersion:
 
 
 def require_all_allowed(records: Iterable[MetadataRecord], level: MetadataVersion) -> None:
-    """The same for the records of a decision, before it is committed: one controller stops then, not every node."""
+    """The same for the records of a decision before it is committed: then one controller stops, not every node."""
     for record in records:
         require_allowed(record, level)
         if isinstance(record, MetadataVersionRecord):
@@ -82,11 +81,11 @@ def require_all_allowed(records: Iterable[MetadataRecord], level: MetadataVersio
 
 
 def require_supported(level: MetadataVersion) -> None:
-    """UnsupportedVersionError where the cluster has moved to a level that this node does not know."""
+    """UnsupportedVersionError if the cluster's level is unknown to this node."""
     if not METADATA_VERSION_MIN <= level <= METADATA_VERSION_MAX:
         raise UnsupportedVersionError(
             f"the cluster is at metadata.version {level}, this node supports {METADATA_VERSION_MIN} to "
-            f"{METADATA_VERSION_MAX}: install the release of streamlog that the other nodes run, then start it again",
+            f"{METADATA_VERSION_MAX}: install the release of streamlog that the other nodes run, then restart it",
             field="metadata.version",
             limit=METADATA_VERSION_MAX,
         )

@@ -1,12 +1,11 @@
-"""The records of the metadata log, and the values that they carry: nothing changes the cluster's metadata but these.
+"""The records of the metadata log and the values in them: the only way to change the cluster's metadata.
 
-A record says what has been decided, never why. It is complete in itself, so that replay needs neither clock nor
-settings: the same records give the same image on every node, for ever. One Raft command holds one list of records,
-which is applied as a whole or not at all.
+A record states a decision, not its reason. It is self-contained, so replay needs neither clock nor settings: the same
+records always give the same image on every node. One Raft command holds one list of records, applied atomically.
 
-Two kinds of record speak of a partition, and of a node. `PartitionRecord` and `BrokerRecord` carry the whole state:
-they create, and they make up snapshots. `PartitionChangeRecord` and `BrokerChangeRecord` carry what changes; a field
-that is None stays as it is.
+Partitions and nodes have two kinds of record. `PartitionRecord` and `BrokerRecord` have the whole state: they create,
+and make up snapshots. `PartitionChangeRecord` and `BrokerChangeRecord` have the changes; a field that is None does not
+change.
 
 Every type is gated by a level of `metadata.version` (streamlog.metadata.features), and every encoded record carries
 the version of its own format (streamlog.metadata.convert).
@@ -40,7 +39,7 @@ FIRST_LEADER_EPOCH: Final = LeaderEpoch(0)
 FIRST_PARTITION_EPOCH: Final = PartitionEpoch(0)
 
 Replicas: TypeAlias = tuple[BrokerId, ...]
-"""Distinct brokers. Replica lists, ISRs and the like hold a handful."""
+"""Distinct brokers: a replica list, an ISR or the like."""
 
 
 class Partition(Struct, frozen=True, kw_only=True):
@@ -52,12 +51,12 @@ class Partition(Struct, frozen=True, kw_only=True):
     # subset of replicas, none of them in isr or elr: they were so, hold all that was committed, and stopped uncleanly
     # since, on disks that they have kept; empty once |isr| >= min.insync.replicas. Since metadata.version 2.
     last_known_elr: Replicas = ()
-    adding: Replicas = ()  # subset of replicas: those that a reassignment brings
-    removing: Replicas = ()  # subset of replicas: those that it will take away
+    adding: Replicas = ()  # subset of replicas: those that a reassignment adds
+    removing: Replicas = ()  # subset of replicas: those that it will remove
     offline: Replicas = ()  # subset of replicas: those whose log directory has failed
     leader: BrokerId = NO_BROKER  # in isr, or NO_BROKER
     last_leader: BrokerId = NO_BROKER  # the latest leader; it may lead again when isr and elr are empty (KIP-966)
-    leader_epoch: LeaderEpoch = FIRST_LEADER_EPOCH  # rises with every leader, the lack of one included
+    leader_epoch: LeaderEpoch = FIRST_LEADER_EPOCH  # rises with every change of the leader, also to none
     partition_epoch: PartitionEpoch = FIRST_PARTITION_EPOCH  # rises with every change
 
 
@@ -71,11 +70,11 @@ class Broker(Struct, frozen=True, kw_only=True):
     port: int
     rack: str = ""  # empty: none
     metadata_version_min: MetadataVersion
-    metadata_version_max: MetadataVersion  # the levels that it understands, both included
+    metadata_version_max: MetadataVersion  # the levels it supports, inclusive
     directory_ids: tuple[bytes, ...] = ()  # of its log directories, ascending
     fenced: bool = True  # leads nothing, is in no ISR
     stopping: bool = False  # in controlled shutdown: barred from ISRs until it registers again
-    draining: bool = False  # being emptied by an operator: gets no new replicas
+    draining: bool = False  # being drained by an operator: gets no new replicas
 
     @property
     def active(self) -> bool:
@@ -84,7 +83,7 @@ class Broker(Struct, frozen=True, kw_only=True):
 
 
 class ConfigTargetType(enum.IntEnum):
-    """What a config belongs to. The numbers are Kafka's and stand in records."""
+    """What a config belongs to. The numbers are Kafka's and are stored in records."""
 
     TOPIC = 2
     BROKER = 4
@@ -107,13 +106,13 @@ class MetadataVersionRecord(Struct, frozen=True, kw_only=True):
 
 
 class ClusterRecord(Struct, frozen=True, kw_only=True):
-    """Gives the cluster its id. Once, for ever."""
+    """Sets the cluster's id, once."""
 
     cluster_id: str
 
 
 class BrokerRecord(Struct, frozen=True, kw_only=True):
-    """A registration: replaces what was known under this id."""
+    """A registration: replaces the earlier one of this id."""
 
     broker: Broker  # epoch EPOCH_FROM_INDEX in a registration, the real one in a snapshot
 
@@ -137,7 +136,7 @@ class TopicRecord(Struct, frozen=True, kw_only=True):
 
 
 class RemoveTopicRecord(Struct, frozen=True, kw_only=True):
-    """Takes the topic's partitions and configs with it."""
+    """Also removes the topic's partitions and configs."""
 
     topic_id: TopicId
 
@@ -161,17 +160,17 @@ class PartitionChangeRecord(Struct, frozen=True, kw_only=True):
     removing: Replicas | None = None
     offline: Replicas | None = None
     leader: BrokerId | None = None
-    last_leader: BrokerId | None = None  # only to forget it; a new leader becomes the last one by itself
+    last_leader: BrokerId | None = None  # only to clear it; replay sets it to a new leader
 
 
 class ConfigRecord(Struct, frozen=True, kw_only=True):
     resource: ConfigTarget
     name: str
-    value: str | None  # None: gone, the default holds again
+    value: str | None  # None: removed, the default applies again
 
 
 class ProducerIdsRecord(Struct, frozen=True, kw_only=True):
-    """Every producer id below this one has been handed out."""
+    """Every producer id below this one has been allocated."""
 
     next_producer_id: ProducerId
 

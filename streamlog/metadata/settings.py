@@ -1,7 +1,7 @@
-"""What the controller is told of its node's settings. Kafka's names beside each; ranges are the config layer's matter.
+"""The controller's settings, with Kafka's names; their ranges are checked by the config layer.
 
-Where Kafka's default loses data or fails a small cluster, ours differs (SEMANTICS 5). `None` stands for a default that
-depends on the cluster.
+Where Kafka's default loses data or fails a small cluster, ours differs (SEMANTICS 5). `None`: the default depends on
+the cluster.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What one node knows of the cluster: the newest image that it has applied, and who decides.
+"""A node's view of the cluster: the newest image it has applied, and the active controller.
 
-    quorum or observer --commands--> MetadataStateMachine --image, delta--> MetadataView --> listeners, those who wait
+    quorum or observer --commands--> MetadataStateMachine --image, delta--> MetadataView --> listeners, waiters
 
-One view a node. It owns the node's state machine, so voter and observer feed it alike. Everything here is a former
-state of the cluster's and may be behind; the active controller's own view is not (it decides on it).
+One view per node. It owns the node's state machine, fed by voter and observer alike. The view may be stale, except at
+the active controller, which decides on it.
 
-Listeners are told on the event loop between two commands, in the order in which they came, and must not wait.
+Listeners are notified on the event loop between two commands, in the order of their registration, and must not block.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from streamlog.model import BrokerId, RaftIndex
 class MetadataView:
     def __init__(self) -> None:
         self.machine = MetadataStateMachine(self._changed)  # for the quorum, or the observer
-        # In the order in which they came. Replaced, not changed: a listener may stop listening while all are told.
+        # In the order of registration. Replaced, not mutated: a listener may unregister during a notification.
         self._listeners: tuple[ImageListener, ...] = ()
-        self._news = asyncio.Event()  # replaced with each image
+        self._image_changed = asyncio.Event()  # replaced with each image
         self._controller: BrokerId | None = None
         self._controller_address: str | None = None
-        self._controller_news = asyncio.Event()  # replaced with each change
+        self._controller_changed = asyncio.Event()  # replaced with each change
 
     @property
     def image(self) -> MetadataImage:
         return self.machine.image
 
     def listen(self, listener: ImageListener) -> Callable[[], None]:
-        """From the next image on. The answer stops it."""
-        own: ImageListener = lambda image, delta: listener(image, delta)  # noqa: E731  the same listener may come twice
+        """Notify from the next image on. Call the result to unregister."""
+        own: ImageListener = lambda image, delta: listener(image, delta)  # noqa: E731  the same listener may be registered twice
         self._listeners = (*self._listeners, own)
 
         def stop() -> None:
@@ -44,14 +44,14 @@ class MetadataView:
         return stop
 
     async def wait_until_applied(self, index: RaftIndex) -> None:
-        """Until the command at `index` is in the image. For indexes of commands: other entries make no image."""
+        """Wait until the command at `index` is applied. Only for indexes of commands: other entries make no image."""
         while self.image.index < index:
-            await self._news.wait()
+            await self._image_changed.wait()
 
     async def wait_until(self, condition: Callable[[MetadataImage], bool]) -> MetadataImage:
-        """The first image from now on for which it holds; it may be the present one."""
+        """The first image from now on that satisfies the condition; it may be the current one."""
         while not condition(self.image):
-            await self._news.wait()
+            await self._image_changed.wait()
         return self.image
 
     def address_of(self, broker_id: BrokerId) -> str | None:
@@ -61,11 +61,11 @@ class MetadataView:
             return None
         return address(broker.host, broker.port)
 
-    # Who decides.
+    # The active controller.
 
     @property
     def controller(self) -> BrokerId | None:
-        """The active controller; None while this node knows of none."""
+        """The active controller; None while none is known."""
         return self._controller
 
     @property
@@ -74,20 +74,20 @@ class MetadataView:
         return self._controller_address
 
     def set_controller(self, controller: BrokerId | None, address: str | None) -> None:
-        """Told by whoever follows the leadership; at an observer by whoever found the controller."""
+        """Called by the follower of the quorum's leadership; at an observer by the ControllerLink."""
         if (controller, address) != (self._controller, self._controller_address):
             self._controller, self._controller_address = controller, address
-            news, self._controller_news = self._controller_news, asyncio.Event()
+            news, self._controller_changed = self._controller_changed, asyncio.Event()
             news.set()
 
     async def wait_for_controller_change(self) -> None:
-        """Until another one is known, or none any more."""
-        await self._controller_news.wait()
+        """Wait until another controller is known, or none any more."""
+        await self._controller_changed.wait()
 
     def _changed(self, image: MetadataImage, delta: MetadataDelta | None) -> None:
         for listener in self._listeners:
             listener(image, delta)
-        news, self._news = self._news, asyncio.Event()
+        news, self._image_changed = self._image_changed, asyncio.Event()
         news.set()
 
 

@@ -138,7 +138,7 @@ class TestUnclean:
     def test_not_before_all_live_nodes_have_answered(self, rig: Rig) -> None:
         [result] = elect_unclean(rig, ("t", 0))
         assert type(result.error) is EligibleLeadersNotAvailableError
-        assert "[2] have not yet answered" in str(result.error)
+        assert "[2] have not yet reported" in str(result.error)
 
     def test_the_longest_log_and_not_the_first(self) -> None:
         rig = Rig()

@@ -205,7 +205,7 @@ class TestDrain:
         rig.fence(4)
         rig.fence(5)
         before = rig.image
-        with pytest.raises(InvalidRequestError, match=r"partition t-0 has 3 replicas, and there is no other live node"):
+        with pytest.raises(InvalidRequestError, match=r"partition t-0 has 3 replicas, and no other active node"):
             self.drain(rig, 1)
         assert rig.image is before
 

@@ -60,7 +60,7 @@ def test_a_live_session_under_another_incarnation() -> None:
     """SEMANTICS 8."""
     rig = Rig()
     rig.start(1)
-    with pytest.raises(DuplicateBrokerIdError, match="node 1 is alive as another process") as refused:
+    with pytest.raises(DuplicateBrokerIdError, match="node 1 is running as another process") as refused:
         rig.decide(REQUEST)
     assert refused.value.retriable
 
@@ -208,7 +208,7 @@ class TestUnregistering:
     def test_a_live_one_is_refused(self) -> None:
         rig = Rig()
         rig.start(1)
-        with pytest.raises(InvalidRequestError, match="is alive"):
+        with pytest.raises(InvalidRequestError, match="is running"):
             rig.do(UnregisterBroker(broker_id=BrokerId(1)))
 
     def test_one_that_has_replicas_is_refused(self) -> None:

@@ -1,4 +1,4 @@
-"""A node is emptied, or no longer: the operator's commands. The work is in metadata.partitions.drain_moves."""
+"""Starting and cancelling the drain of a node. Its reassignments are in metadata.partitions.drain_moves."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class DrainBroker(Struct, frozen=True, kw_only=True):
 
 
 def drain(command: DrainBroker, image: MetadataImage, context: ControllerContext) -> MetadataDecision[DrainStatus]:
-    """Start, cancel, or (started already) tell how far it is. BrokerIdNotRegisteredError; InvalidRequestError where
+    """Start, cancel, or (if started already) report the progress. BrokerIdNotRegisteredError; InvalidRequestError if
     the other nodes are too few to take all replicas.
     """
     broker = image.require_broker(command.broker_id)
@@ -49,20 +49,20 @@ def _cancel(broker: Broker, image: MetadataImage, context: ControllerContext) ->
         try:
             record = cancelled(key, partition, rulebook.of_topic(image.topics[key[0]]))
         except InvalidReplicaAssignmentError:
-            continue  # only the new replicas are in sync: that move must be let end
+            continue  # only the new replicas are in sync: that move must complete
         records += [record] if record is not None else []
     return settled(image, context, records, progress(look_ahead(image, records), broker.broker_id))
 
 
 def _check_room(broker: Broker, image: MetadataImage) -> None:
-    """Every partition of the node needs another node that has no replica of it."""
+    """Every partition of the node needs another node without a replica of it."""
     others = [node for node in candidates(image) if node.broker_id != broker.broker_id]
     for key in image.roles.partitions(Role.REPLICA, broker.broker_id):
         replicas = image.partition(key).replicas
         if all(node.broker_id in replicas for node in others):
             raise InvalidRequestError(
                 f"node {broker.broker_id} cannot be drained: partition {image.topics[key[0]].name}-{key[1]} has "
-                f"{len(replicas)} replicas, and there is no other live node for one of them",
+                f"{len(replicas)} replicas, and no other active node can take one; add a node first",
                 field="broker_id",
                 limit=len(others),
             )

@@ -1,15 +1,15 @@
-"""Is a node alive? Heartbeats, sessions, fencing, controlled shutdown (SEMANTICS 8).
+"""Heartbeats, sessions, fencing, controlled shutdown (SEMANTICS 8).
 
-A node heartbeats each `broker.heartbeat.interval.ms`. Each heartbeat starts its session anew; a session that lapses,
-or a node whose stream broke and cannot be made again (the shell takes a short second look), is fenced: out of every
-ISR, its leaderships moved. Sessions are timers of the active controller alone: whoever takes over starts them anew for
-every node that is not fenced, so a fail-over fences nobody.
+A node sends a heartbeat each `broker.heartbeat.interval.ms`. Each one restarts its session. A node is fenced (removed
+from every ISR, its leaderships moved) when its session expires, or when a stream to it broke and a short probe finds
+its process gone. Sessions are timers of the active controller only: a new controller restarts them for every unfenced
+node, so a failover fences no node.
 
-A heartbeat says that a node lives, not that it follows. One whose image is older than its session (`Context.horizon`)
-knows neither its leaderships nor its topics: it is fenced like one that is silent, until it has caught up.
+A heartbeat proves that a node runs, not that it keeps up with the metadata. A node whose image is older than a session
+timeout (`ControllerContext.horizon`) is fenced like a silent one, until it has caught up.
 
-A node that stops asks for it in its heartbeats. From the first one on it is barred from ISRs, and it is told to stop
-once it leads nothing; at that moment it is fenced as well, and its session is over.
+A node requests its controlled shutdown in heartbeats. From the first request on it is barred from ISRs. Once it leads
+nothing, the response lets it stop, it is fenced, and its session ends.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from streamlog.model import BrokerEpoch, BrokerId, RaftIndex
 
 
 class ClockReport(Struct, frozen=True, kw_only=True):
-    """A node's wall clock against a base of time that the controller gave it (streamlog.controller.clocks)."""
+    """A node's wall clock relative to the controller's time base (streamlog.controller.clocks)."""
 
     base: int
     offset_ms: int
@@ -35,36 +35,36 @@ class ClockReport(Struct, frozen=True, kw_only=True):
 
 class ClockAnswer(Struct, frozen=True, kw_only=True):
     base: int
-    time_ms: int  # of the base, when it answered
-    reference_ms: int | None  # offset of the quorum's clock against the base; None: most nodes do not agree
-    skews: tuple[tuple[BrokerId, int], ...] = ()  # of the nodes against the reference, the largest first
+    time_ms: int  # of the base, at the response
+    reference_ms: int | None  # offset of the quorum's clock from the base; None: no majority agrees
+    skews: tuple[tuple[BrokerId, int], ...] = ()  # of the nodes from the reference, the largest first
 
 
 class BrokerHeartbeat(Struct, frozen=True, kw_only=True):
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
     applied_index: RaftIndex  # up to where the node has applied the metadata log
-    want_fence: bool = False  # it cannot serve now, and says so itself
+    want_fence: bool = False  # it cannot serve now and asks to be fenced
     want_shut_down: bool = False
-    clock: ClockReport | None = None  # nothing is decided by it
+    clock: ClockReport | None = None  # no decision depends on it
 
 
 class HeartbeatResponse(Struct, frozen=True, kw_only=True):
     caught_up: bool  # the node has applied its own registration
     fenced: bool
-    should_shut_down: bool  # nothing depends on the node any more
-    clock: ClockAnswer | None = None  # given by the shell
+    should_shut_down: bool  # no partition depends on the node any more
+    clock: ClockAnswer | None = None  # set by the shell
 
 
 class FenceBroker(Struct, frozen=True, kw_only=True):
-    """The node cannot be reached."""
+    """The node's process is gone."""
 
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
 
 
 class ExpireSession(Struct, frozen=True, kw_only=True):
-    """Its session timer is due."""
+    """Its session timer has fired."""
 
     broker_id: BrokerId
 
@@ -87,7 +87,7 @@ def heartbeat(
 
 
 def fence(command: FenceBroker, image: MetadataImage, context: ControllerContext) -> MetadataDecision[None]:
-    """BrokerIdNotRegisteredError, StaleBrokerEpochError: another registration is none of this caller's business."""
+    """BrokerIdNotRegisteredError, StaleBrokerEpochError: the caller means an earlier registration."""
     broker = image.require_broker(command.broker_id, command.broker_epoch)
     return _fence(broker, image, context)
 

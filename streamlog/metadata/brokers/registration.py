@@ -2,14 +2,13 @@
 
     unknown --register--> fenced --heartbeat, caught up--> active --silence, broken stream--> fenced
                             ^                                |
-                            |                                +--asks to stop--> stopping --> fenced, stopping
+                            |                                +--wants to stop-> stopping --> fenced, stopping
                             +----------------- register again ------------------------------------+
 
-A registration gives a node a new broker epoch: the index of the command that holds it. It counts only when the image
-no longer needs anything of the incarnation before: a node that comes back while it still leads, or that stopped
-uncleanly and is still in an ISR or ELR, is taken out first, in the same command where it goes into one, in earlier
-ones where it does not. Were the registration recorded first, a crash in between would let two lives of a node lead in
-one epoch.
+A registration gives a node a new broker epoch: the index of its command. First the previous incarnation is removed
+from the image: a node that returns while it still leads, or that stopped uncleanly and is still in an ISR or ELR, loses
+that in the same command, or in earlier ones if they are too many. If the registration were recorded first, a crash in
+between would let two incarnations of a node lead in one epoch.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ from streamlog.metadata.records import (
 )
 from streamlog.model import INT32_MAX, BrokerEpoch, BrokerId
 
-# A host name has at most 253 characters; racks and the like have no reason to be longer.
+# A host name has at most 253 characters; the same limit is used for racks and the like.
 TEXT_LENGTH_MAX: Final = 253
 DIRECTORIES_MAX: Final = 1_000
 ID_BYTES: Final = 16
@@ -67,7 +66,7 @@ class RegisterBroker(Struct, frozen=True, kw_only=True):
     metadata_version_min: MetadataVersion
     metadata_version_max: MetadataVersion
     directory_ids: tuple[bytes, ...] = ()
-    previous_broker_epoch: BrokerEpoch = EPOCH_FROM_INDEX  # from the mark of a clean shutdown; EPOCH_FROM_INDEX: none
+    previous_broker_epoch: BrokerEpoch = EPOCH_FROM_INDEX  # from the clean-shutdown mark; EPOCH_FROM_INDEX: none
 
 
 class Registered(Struct, frozen=True, kw_only=True):
@@ -77,7 +76,7 @@ class Registered(Struct, frozen=True, kw_only=True):
 
 
 class UnregisterBroker(Struct, frozen=True, kw_only=True):
-    """Forget a node that will not come back."""
+    """Remove the registration of a node that will not return."""
 
     broker_id: BrokerId
 
@@ -93,8 +92,8 @@ def register(command: RegisterBroker, image: MetadataImage, context: ControllerC
             return MetadataDecision(response=response, timers=(session,))  # a retry: registered already
         if command.broker_id in context.sessions:
             raise DuplicateBrokerIdError(
-                f"node {command.broker_id} is alive as another process (at {existing.host}:{existing.port}): give this "
-                "one another node.id, or wait until the session of the other one has lapsed",
+                f"node {command.broker_id} is running as another process (at {existing.host}:{existing.port}): give "
+                "this one another node.id, or wait until the session of the other one has expired",
                 field="broker_id",
                 limit=context.settings.session_timeout_ms,
             )
@@ -105,16 +104,16 @@ def register(command: RegisterBroker, image: MetadataImage, context: ControllerC
     if len(leaving) == BATCH_RECORDS:
         return MetadataDecision(response=response, records=tuple(leaving), then=Then.AGAIN)
     record = BrokerRecord(broker=_broker(command, existing))
-    # A partition may have another leader now, and that may be what a drained node waits for.
+    # A partition may have a leader now, which lets a replica of a drained node move.
     then = Then.SETTLE if leaving else Then.NOTHING
     return MetadataDecision(response=response, records=(*leaving, record), timers=(session,), then=then)
 
 
 def unregister(command: UnregisterBroker, image: MetadataImage, context: ControllerContext) -> MetadataDecision[None]:
-    """BrokerIdNotRegisteredError; InvalidRequestError while it is alive or has replicas."""
+    """BrokerIdNotRegisteredError; InvalidRequestError while it runs or has replicas."""
     broker = image.require_broker(command.broker_id)
     if not broker.fenced or command.broker_id in context.sessions:
-        raise InvalidRequestError(f"node {broker.broker_id} is alive: stop it first", field="broker_id")
+        raise InvalidRequestError(f"node {broker.broker_id} is running: stop it first", field="broker_id")
     replicas = image.roles.count(Role.REPLICA, broker.broker_id)
     if replicas:
         raise InvalidRequestError(
@@ -129,14 +128,14 @@ def unregister(command: UnregisterBroker, image: MetadataImage, context: Control
 def _check(command: RegisterBroker, image: MetadataImage) -> None:
     if command.cluster_id != image.cluster_id:
         raise InconsistentClusterError(
-            f"node {command.broker_id} belongs to cluster {command.cluster_id!r}, this is {image.cluster_id!r}",
+            f"node {command.broker_id} belongs to cluster {command.cluster_id!r}, but this is {image.cluster_id!r}",
             field="cluster_id",
         )
     if not command.metadata_version_min <= image.metadata_version <= command.metadata_version_max:
         raise UnsupportedVersionError(
             f"node {command.broker_id} supports metadata.version {command.metadata_version_min} to "
-            f"{command.metadata_version_max}, the cluster is at {image.metadata_version}: install the release that the "
-            "other nodes run",
+            f"{command.metadata_version_max}, but the cluster is at {image.metadata_version}: install the release "
+            "that the other nodes run",
             field="metadata.version",
             limit=image.metadata_version,
         )
@@ -152,15 +151,15 @@ def _check(command: RegisterBroker, image: MetadataImage) -> None:
     for name, value, low, high in limits:
         if not low <= value <= high:
             raise InvalidRequestError(
-                f"{name} (or its length) is {value}, not in {low} to {high}", field=name, limit=high
+                f"{name} (or its length) is {value}, but must be from {low} to {high}", field=name, limit=high
             )
 
 
 def _leaving(
     command: RegisterBroker, existing: Broker | None, image: MetadataImage, context: ControllerContext
 ) -> Iterator[PartitionChangeRecord]:
-    """What a node loses as it comes back: ISR and ELR if it stopped uncleanly, its place as last leader
-    and in the last known ELR if a log directory is gone. What it had offline is whole again, or will be reported anew.
+    """What a returning node loses: ISR and ELR if it stopped uncleanly; last leader and last known ELR if a log
+    directory is missing. Its offline replicas are online again, or will be reported again.
     """
     if existing is None:
         return

@@ -1,13 +1,13 @@
-"""Configs of topics and nodes change while the cluster runs (IncrementalAlterConfigs, KIP-339).
+"""Runtime changes of the configs of topics and nodes (IncrementalAlterConfigs, KIP-339).
 
-Which configs there are, and what they may be, the config layer says (`ConfigRules`); what a change means for the
-cluster is said here. A resource's changes are made as a whole or not at all.
+The config layer defines which configs exist and their values (`ConfigRules`); this module decides their consequences.
+The changes of one resource are atomic.
 
 Two configs bear on elections, and their consequences belong to the change:
-- `min.insync.replicas`: a partition that now has enough in sync has no ELR any more (SEMANTICS 4). It must lose it no
-  later than the new value counts, for from then on records are committed that those replicas lack; so the ELRs go in
-  the same command, or in earlier ones.
-- `unclean.leader.election.enable`: partitions without a leader may get one at once.
+- `min.insync.replicas`: a partition that now has enough in-sync replicas has no ELR any more (SEMANTICS 4). It must be
+  cleared before the new value applies, since records committed after that are missing from those replicas; so the ELRs
+  are cleared in the same command, or in earlier ones.
+- `unclean.leader.election.enable`: leaderless partitions may get a leader at once.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class AlterConfigs(Struct, frozen=True, kw_only=True):
 
 class ConfigResult(Struct, frozen=True, kw_only=True):
     resource: ConfigTarget
-    error: StreamlogError | None = None  # where set, none of the resource's changes was made
+    error: StreamlogError | None = None  # if set, none of the resource's changes was made
 
 
 def alter_configs(
@@ -83,31 +83,41 @@ def alter_configs(
 
 
 def scope_of(resource: ConfigTarget) -> Scope:
-    """What the config layer calls it."""
+    """The resource in the config layer's terms."""
     if resource.type is ConfigTargetType.TOPIC:
         return Scope.TOPIC
     return Scope.ALL_NODES if resource == ALL_BROKERS else Scope.NODE
 
 
 def changed_value(resource: ConfigTarget, change: ConfigChange, old: str | None, rules: ConfigRules) -> str | None:
-    """The text to store, None for none; InvalidConfigError where the resource cannot have that config or value."""
+    """The text to store, None for none; InvalidConfigError if the resource cannot have that config or value."""
     name, given = change.name, change.value
     if len(given) > VALUE_LENGTH_MAX:
-        raise InvalidConfigError(f"the value of {name} has {len(given)} characters", field=name, limit=VALUE_LENGTH_MAX)
+        raise InvalidConfigError(
+            f"the value of {name} has {len(given)} characters; the limit is {VALUE_LENGTH_MAX}",
+            field=name,
+            limit=VALUE_LENGTH_MAX,
+        )
     value = rules.changed_value(scope_of(resource), name, change.operation, given, old)
     if value is not None and len(value) > VALUE_LENGTH_MAX:
-        raise InvalidConfigError(f"{name} would have {len(value)} characters", field=name, limit=VALUE_LENGTH_MAX)
+        raise InvalidConfigError(
+            f"{name} would have {len(value)} characters; the limit is {VALUE_LENGTH_MAX}",
+            field=name,
+            limit=VALUE_LENGTH_MAX,
+        )
     return value
 
 
 def _check_request(command: AlterConfigs) -> None:
     resources = [wanted.resource for wanted in command.resources]
     if len(frozenset(resources)) != len(resources):
-        raise InvalidRequestError("a resource stands twice in one request", field="resources")
+        raise InvalidRequestError("a resource is named twice in one request", field="resources")
     count = sum(len(wanted.changes) for wanted in command.resources)
     if count > CHANGES_PER_REQUEST_MAX:
         raise InvalidRequestError(
-            f"{count} changes of configs in one request", field="changes", limit=CHANGES_PER_REQUEST_MAX
+            f"{count} changes of configs in one request; the limit is {CHANGES_PER_REQUEST_MAX}",
+            field="changes",
+            limit=CHANGES_PER_REQUEST_MAX,
         )
 
 
@@ -130,8 +140,8 @@ def _resource_changed(wanted: ResourceChange, image: MetadataImage, rules: Confi
 
 
 def _check_internal(resource: ConfigTarget, records: list[ConfigRecord], context: ControllerContext) -> None:
-    """InvalidConfigError where a topic of the cluster's own would get another config than the cluster gives it: by one
-    second of retention all offsets of all groups are gone. Back to what the cluster gives is always possible.
+    """InvalidConfigError if an internal topic would get another config than the cluster's own: one second of retention
+    would delete all offsets of all groups. A change back to the cluster's own config is always possible.
     """
     internal = INTERNAL_TOPICS.get(resource.name) if resource.type is ConfigTargetType.TOPIC else None
     if internal is None:
@@ -141,7 +151,7 @@ def _check_internal(resource: ConfigTarget, records: list[ConfigRecord], context
         if record.value != own.get(record.name):
             right = f"{record.name}={own[record.name]}" if record.name in own else f"no {record.name} of its own"
             raise InvalidConfigError(
-                f"topic {resource.name!r} is the cluster's own: its configs are not changed, it has {right}",
+                f"topic {resource.name!r} is internal: its configs cannot be changed, it has {right}",
                 field=record.name,
                 limit=own.get(record.name, ""),
             )
@@ -152,14 +162,14 @@ def check_exists(resource: ConfigTarget, image: MetadataImage) -> None:
         image.require_topic(resource.name)
     elif resource != ALL_BROKERS:
         if not (resource.name.isascii() and resource.name.isdecimal()):
-            raise BrokerIdNotRegisteredError(f"{resource.name!r} is no node's id", field="resource")
+            raise BrokerIdNotRegisteredError(f"{resource.name!r} is not a node id", field="resource")
         image.require_broker(BrokerId(int(resource.name)))
 
 
 def _eligibility_lost(
     records: list[ConfigRecord], image: MetadataImage, context: ControllerContext
 ) -> Iterator[PartitionChangeRecord]:
-    """For each partition that has an ELR, known last or now, and under the new configs enough in sync: none."""
+    """Clear the ELR (current and last known) of each partition with enough in-sync replicas under the new configs."""
     if all(record.name != MIN_INSYNC_REPLICAS for record in records):
         return
     rulebook = Rulebook(look_ahead(image, records), context.settings)

@@ -1,9 +1,9 @@
-"""The settings that hold on one node now: its file, and over it what the cluster has set while it runs.
+"""The effective settings of one node: its file, overridden by dynamic configs.
 
     topic's own (image) > this node's (image) > all nodes' (image) > server.properties and --override > defaults
 
-Values are resolved when asked for, and kept until what they were made of changes. The image never holds a value that
-this release refuses unless a newer one has let it in; then InvalidConfigError tells.
+Values are resolved on access and cached until their sources change. The image holds a value that this release refuses
+only if a newer release accepted it; then InvalidConfigError is raised.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId
 
 ConfigListener: TypeAlias = Callable[[Sequence[str] | None], None]
-"""Told the names of the topics whose own settings have changed (or that are gone); None: the node's settings have, so
-any topic's may. Called on the event loop; must not wait.
+"""Called with the names of topics whose own settings have changed (or that were deleted); None: the node's settings
+have changed, so any topic's may have. Called on the event loop; must not block.
 """
 
 
@@ -45,7 +45,7 @@ class NodeConfigs:
         self._listeners: tuple[ConfigListener, ...] = ()
         self._layers = self._layers_of(view.image)
         self._node = node_config(self._layers)
-        self._topics: dict[str, Config] = {}  # resolved already; of topics that exist
+        self._topics: dict[str, Config] = {}  # resolved; only of existing topics
         self._logs: dict[str, LogValues] = {}
         view.listen(self._changed)
 
@@ -55,11 +55,11 @@ class NodeConfigs:
 
     @property
     def layers(self) -> tuple[Layer, ...]:
-        """Of the node, nearest first; a topic's own values go before them."""
+        """Of the node, by precedence; a topic's own values precede them."""
         return self._layers
 
     def topic(self, name: str) -> Config:
-        """The settings of a topic. One that this node has not heard of: the node's defaults."""
+        """The settings of a topic; the node's defaults for an unknown one."""
         found = self._topics.get(name)
         if found is None:
             found = topic_config(self._values(name), self._layers)
@@ -68,7 +68,7 @@ class NodeConfigs:
         return found
 
     def log_values(self, topic: str) -> LogValues:
-        """What the logs of a topic go by."""
+        """The settings of a topic's logs."""
         found = self._logs.get(topic)
         if found is None:
             found = resolve_log_settings(self._values(topic), self._layers)
@@ -77,8 +77,8 @@ class NodeConfigs:
         return found
 
     def listen(self, listener: ConfigListener) -> Callable[[], None]:
-        """From the next change on. The answer stops it."""
-        own: ConfigListener = lambda topics: listener(topics)  # noqa: E731  the same listener may come twice
+        """Notify from the next change on. Call the result to unregister."""
+        own: ConfigListener = lambda topics: listener(topics)  # noqa: E731  the same listener may be registered twice
         self._listeners = (*self._listeners, own)
 
         def stop() -> None:
@@ -92,7 +92,7 @@ class NodeConfigs:
         return changed_value(scope, name, operation, given, old)
 
     def check_together(self, scope: Scope, values: Mapping[str, str]) -> None:
-        """Over this node's own file: the others' cannot be seen from here."""
+        """Relative to this node's own file: the other nodes' files are not known here."""
         layers = self._layers
         if scope is Scope.ALL_NODES:
             layers = node_layers(self._static, cluster=values, node=dict(self._view.image.config(self._own).items()))

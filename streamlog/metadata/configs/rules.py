@@ -1,4 +1,4 @@
-"""What holds for the partitions of a topic at one moment: who may lead, how many must be in sync.
+"""The rules for the partitions of a topic under one image: which nodes may lead, how many must be in sync.
 
 A config is looked up in the topic, then in the cluster-wide dynamic configs, then in the controller's own settings.
 """
@@ -24,7 +24,7 @@ UNCLEAN_RECOVERY_STRATEGY: Final = "unclean.recovery.strategy"
 class TopicRules(Struct, frozen=True, kw_only=True):
     active: frozenset[BrokerId]  # neither fenced nor stopping: may lead and be in sync
     min_insync_replicas: int | None  # as configured; None: by the number of replicas
-    recovery: RecoveryStrategy = RecoveryStrategy.BALANCED  # when nobody in sync or eligible is alive
+    recovery: RecoveryStrategy = RecoveryStrategy.BALANCED  # when no in-sync or eligible replica is active
     remembers: bool = True  # metadata.version allows `last_known_elr`
 
 
@@ -47,7 +47,7 @@ class Rulebook:
         )
 
     def _recovery(self, topic_name: str) -> RecoveryStrategy:
-        """The nearest that is given; `unclean.leader.election.enable` stands for a strategy, as in Kafka."""
+        """The first one set; `unclean.leader.election.enable` implies a strategy, as in Kafka."""
         for resource in (ConfigTarget(ConfigTargetType.TOPIC, topic_name), ALL_BROKERS):
             configs = self._image.config(resource)
             strategy, unclean = configs.get(UNCLEAN_RECOVERY_STRATEGY), configs.get(UNCLEAN_LEADER_ELECTION_ENABLE)
@@ -70,8 +70,8 @@ def _strategy_of(unclean: bool) -> RecoveryStrategy:
 def effective_min_isr(configured: int | None, partition: Partition) -> int:
     """How many replicas must be in sync for records to be committed (SEMANTICS 5).
 
-    What a reassignment is still adding does not count as replicas, or growing a topic from one replica to three would
-    stop it until the new ones have caught up.
+    Replicas that a reassignment is still adding do not count, or growing a topic from one replica to three would block
+    it until the new ones have caught up.
     """
     replication_factor = len(partition.replicas) - len(partition.adding)
     if configured is None:

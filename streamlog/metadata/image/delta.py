@@ -1,11 +1,11 @@
 """Replay: the one way from an image to the next.
 
-A `MetadataDelta` starts at an image, takes records in the order of the log, and gives the image after them. It holds
-what changed beside the base image, so a batch costs as much as it changes, and a node that follows the cluster reads
-from it what it has to act upon.
+A `MetadataDelta` starts at an image, replays records in the order of the log, and gives the image after them. It holds
+only the changes against the base image, so a batch costs as much as it changes, and a node reads from it what it has to
+act upon.
 
-Replay decides nothing. A record that does not fit the image (a change of a partition that is not there, a broker
-epoch that is not the registered one) is a broken invariant: the log is wrong, or this code is, and the node stops.
+Replay decides nothing. A record that does not fit the image (a change of an unknown partition, a stale broker epoch)
+is a broken invariant: the log or this code is wrong, and the node stops.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def look_ahead(image: MetadataImage, records: Iterable[MetadataRecord]) -> Metad
 
 
 class MetadataDelta:
-    """What some commands change in an image. One owner, one use: `replay` any number of times, then `apply`."""
+    """The changes of some commands to an image. One owner, one use: `replay` any number of times, then `apply`."""
 
     def __init__(self, base: MetadataImage) -> None:
         self._base = base
@@ -79,14 +79,14 @@ class MetadataDelta:
         self._next_producer_id = base.next_producer_id
         self._brokers: dict[BrokerId, Broker | Removed] = {}
         self._topics: dict[TopicId, _TopicDelta] = {}
-        self._removed_topics: dict[TopicId, Topic] = {}  # topics of the base alone
+        self._removed_topics: dict[TopicId, Topic] = {}  # only topics of the base
         self._topic_ids: dict[str, TopicId | Removed] = {}  # by collision key
         self._configs: dict[ConfigTarget, dict[str, str | Removed]] = {}
 
     def replay(self, records: Iterable[MetadataRecord], index: RaftIndex) -> None:
-        """Take the records of the command at `index`. After an error the delta is worthless."""
+        """Replay the records of the command at `index`. After an error the delta must be discarded."""
         if index < self._index:
-            raise InvariantError(f"command {index} comes after {self._index}")
+            raise InvariantError(f"command {index} follows command {self._index}")
         self._index = index
         for record in records:
             require_allowed(record, self._metadata_version)
@@ -97,7 +97,7 @@ class MetadataDelta:
         return ((broker_id, None if isinstance(b, Removed) else b) for broker_id, b in self._brokers.items())
 
     def changed_topics(self) -> Iterator[tuple[TopicId, Iterator[PartitionDifference]]]:
-        """The topics that differ, removed and new ones among them, each once, with the partitions that do."""
+        """The changed topics, including removed and new ones, each once, with their changed partitions."""
         for topic_id, topic in self._removed_topics.items():
             yield topic_id, ((PartitionId(i), partition, None) for i, partition in enumerate(topic.partitions))
         for topic_id, changed in self._topics.items():
@@ -226,7 +226,7 @@ class MetadataDelta:
 
 
 class _TopicDelta:
-    """A topic of the base, or a new one without partitions, and what became of its partitions."""
+    """A topic of the base, or a new one without partitions, and the changes of its partitions."""
 
     def __init__(self, base: Topic) -> None:
         self.base = base

@@ -1,12 +1,12 @@
 """The metadata image: everything that the quorum has decided, as of one index. Immutable.
 
-An image is made from another one and a list of records, by streamlog.metadata.image.delta and nowhere else. It is
-persistent in the sense of data structures: the maps in it are `SortedMap`, a topic's partitions `Pages`, so an image
-shares with its ancestor all that did not change, and whoever holds one (a request being answered, a snapshot being
-written, the controller looking ahead) may hold it as long as it likes while the cluster goes on.
+An image is made from another one and a list of records, only by streamlog.metadata.image.delta. It is a persistent data
+structure: its maps are `SortedMap`, a topic's partitions a `PagedSequence`, so an image shares everything unchanged
+with its predecessor and may be held for any time (by a request, a snapshot being written, the controller's decisions
+ahead of the commit).
 
-Nothing in it depends on the process: no hashes, no addresses, no wall clock. Two nodes that have applied the same
-records have images whose snapshots are equal byte for byte (FAULTS I13).
+Nothing in it depends on the process: no hashes, no addresses, no wall clock. Nodes that have applied the same records
+have byte-identical snapshots (FAULTS I13).
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class MetadataImage(Struct, frozen=True, kw_only=True):
     cluster_id: str  # empty: not bootstrapped
     brokers: SortedMap[BrokerId, Broker]
     topics: SortedMap[TopicId, Topic]
-    # By the name with every '.' turned into '_': two topics cannot share it (`collision_key`), so it finds a topic
-    # by name and a collision alike.
+    # By the name with every '.' replaced by '_': two topics cannot share it (`collision_key`), so it serves both the
+    # look-up by name and the check for collisions.
     topic_ids: SortedMap[str, TopicId]
     # Only resources that have a config; inside, only names that are set.
     configs: SortedMap[ConfigTarget, SortedMap[str, str]]
@@ -60,31 +60,31 @@ class MetadataImage(Struct, frozen=True, kw_only=True):
         return None if topic_id is None else self.topics[topic_id]
 
     def require_topic(self, name: str) -> Topic:
-        """UnknownTopicOrPartitionError where there is none of this name."""
+        """UnknownTopicOrPartitionError if there is none of this name."""
         topic = self.topic_named(name)
         if topic is None:
             raise UnknownTopicOrPartitionError(f"topic {name!r} does not exist", field="topic")
         return topic
 
     def require_topic_id(self, topic_id: TopicId) -> Topic:
-        """UnknownTopicIdError where there is none, or no more."""
+        """UnknownTopicIdError if there is none, or it was deleted."""
         topic = self.topics.get(topic_id)
         if topic is None:
             raise UnknownTopicIdError("no topic has this id (it may have been deleted)", field="topic_id")
         return topic
 
     def partition(self, key: PartitionKey) -> Partition:
-        """KeyError, IndexError where it is missing."""
+        """KeyError, IndexError if it is missing."""
         return self.topics[key[0]].partitions[key[1]]
 
     def require_broker(self, broker_id: BrokerId, broker_epoch: BrokerEpoch | None = None) -> Broker:
-        """BrokerIdNotRegisteredError; StaleBrokerEpochError where it is registered under another epoch."""
+        """BrokerIdNotRegisteredError; StaleBrokerEpochError if it is registered under another epoch."""
         broker = self.brokers.get(broker_id)
         if broker is None:
             raise BrokerIdNotRegisteredError(f"node {broker_id} is not registered", field="broker_id")
         if broker_epoch is not None and broker_epoch != broker.epoch:
             raise StaleBrokerEpochError(
-                f"node {broker_id} spoke with broker epoch {broker_epoch}, its registration is {broker.epoch}",
+                f"stale broker epoch {broker_epoch} of node {broker_id}; current is {broker.epoch}",
                 field="broker_epoch",
                 limit=broker.epoch,
             )
@@ -116,12 +116,12 @@ NO_CONFIG: Final[SortedMap[str, str]] = SortedMap()
 
 
 def collision_key(topic_name: str) -> str:
-    """Names that differ in '.' against '_' alone collide, as they do in metric names (Kafka's rule)."""
+    """Names that differ only in '.' and '_' collide, as they do in metric names (Kafka's rule)."""
     return topic_name.replace(".", "_")
 
 
 def require_partition(topic: Topic, partition_id: int) -> Partition:
-    """UnknownTopicOrPartitionError where the topic has no such partition."""
+    """UnknownTopicOrPartitionError if the topic has no such partition."""
     partition = topic.partitions.get(partition_id)
     if partition is None:
         raise UnknownTopicOrPartitionError(

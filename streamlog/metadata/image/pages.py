@@ -1,6 +1,6 @@
 """An immutable sequence, cheap to derive: a topic's partitions, indexed from 0.
 
-The items stand in pages of PAGE_SIZE. A derived sequence shares every page that did not change, so one change among
+The items are in pages of PAGE_SIZE. A derived sequence shares every unchanged page, so one change among
 100,000 items copies one page and the list of 391 pages. Items are only replaced and appended, never removed:
 partition counts only grow (SEMANTICS 12).
 """
@@ -22,7 +22,7 @@ class PagedSequence(Generic[V]):
     __slots__ = ("_pages", "_size")
 
     def __init__(self, items: Sequence[V] = ()) -> None:
-        # Every page but the last holds PAGE_SIZE items; the last one at least one.
+        # Every page except the last has PAGE_SIZE items; the last one at least one.
         self._pages = tuple(tuple(items[at : at + PAGE_SIZE]) for at in range(0, len(items), PAGE_SIZE))
         self._size = len(items)
 

@@ -1,11 +1,11 @@
 """Which node plays which role in which partition: an index derived from the partitions, part of every image.
 
 It answers "what does this node lead?", "where is it in sync?", "which partitions have no leader?" in time that grows
-with the answer and not with the cluster. It is never written anywhere: whoever builds an image builds it.
+with the result and not with the cluster. It is never stored: it is built with the image.
 
-For each role and node there is a map from topic to a bit mask of partitions (bit p stands for partition p), so an
-entry costs a few bytes where a topic has few partitions and 12 KB where it has 100,000. A change of a partition flips
-the bits of the roles that it changed.
+For each role and node there is a map from topic to a bit mask of partitions (bit p for partition p), so an entry costs
+a few bytes if a topic has few partitions and 12 KB if it has 100,000. A change of a partition flips the bits of the
+changed roles.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Role(enum.IntEnum):
     ELR = 3
     OFFLINE = 4
     LEADER = 5
-    # What is true of the partition as such stands under NO_BROKER.
+    # Roles of the partition as such are under NO_BROKER.
     LEADERLESS = 6
     REASSIGNED = 7
     LAST_KNOWN_ELR = 8
@@ -71,7 +71,7 @@ class RoleIndex:
         return (role, broker_id) in self._masks
 
     def updated(self, changes: Iterable[tuple[TopicId, Iterable[PartitionDifference]]]) -> RoleIndex:
-        """After those partitions changed; each topic comes once, and in it each partition."""
+        """The index after changes of partitions; each topic once, and in it each partition once."""
         flips: dict[RoleKey, dict[TopicId, int]] = {}
         for topic_id, differences in changes:
             for key, partition_ids in _changed_roles(differences).items():
@@ -90,7 +90,7 @@ class RoleIndex:
 
 
 def _changed_roles(differences: Iterable[PartitionDifference]) -> dict[RoleKey, list[PartitionId]]:
-    """For each role and node, the partitions of a topic in which the node got it or lost it."""
+    """For each role and node, the partitions of a topic in which the node gained or lost it."""
     changed: dict[RoleKey, list[PartitionId]] = {}
     for partition_id, old, new in differences:
         for role, before, after in zip(_ROLES, _players(old), _players(new), strict=True):
@@ -109,7 +109,7 @@ _ROLES: Final = tuple(Role)
 
 
 def _players(partition: Partition | None) -> tuple[Replicas, ...]:
-    """Who plays each role, in the order of Role."""
+    """The nodes in each role, in the order of Role."""
     if partition is None:
         return _NOBODY
     leaderless = partition.leader == NO_BROKER

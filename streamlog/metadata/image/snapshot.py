@@ -1,12 +1,11 @@
-"""An image as bytes: what a snapshot of the quorum holds, and what an observer gets first.
+"""An image as bytes: for a snapshot of the quorum, and for a new observer.
 
 A snapshot is the shortest list of records that gives the image: level, cluster id, producer ids, then nodes, topics
 with their partitions, and configs, each by rising key. Reading one is replay.
 
 It is a stream of chunks, each preceded by its length in 4 bytes, big-endian: a head, batches of records, a tail that
-counts them, so that a snapshot which ends early is not taken for a smaller cluster. Chunks are made while they are
-asked for, so writing a large image needs the memory of one. Whoever stores or sends the stream may cut it anywhere,
-and adds checksums.
+counts them, so that a truncated snapshot is detected. Chunks are generated lazily, so a large image needs the memory of
+one. The layer that stores or sends the stream may split it anywhere, and adds checksums.
 """
 
 from __future__ import annotations
@@ -40,11 +39,11 @@ from streamlog.model import PartitionId, RaftIndex
 SNAPSHOT_FORMAT: Final = 1
 
 LENGTH_BYTES: Final = 4
-# Records of one chunk. At 40 to 80 bytes each a chunk is some 64 KiB, and takes 5 to 10 ms to make or read.
+# Records of one chunk. At 40 to 80 bytes each a chunk is about 64 KiB, and takes 5 to 10 ms to write or read.
 CHUNK_RECORDS: Final = 1_000
 # A chunk ends early when its nodes and configs are long.
 CHUNK_TEXT_BYTES: Final = 256 << 10
-# What no chunk comes near: topics have short names, and one config value has at most 128 KiB.
+# Far above any chunk: topics have short names, and a config value has at most 128 KiB.
 CHUNK_BYTES_MAX: Final = 2 << 20
 
 
@@ -84,8 +83,8 @@ def encode_snapshot(image: MetadataImage) -> Iterator[bytes]:
 
 
 def decode_snapshot(pieces: Iterable[bytes]) -> MetadataImage:
-    """The image. `pieces` are the stream, cut anywhere. CorruptMessageError where it is cut short or makes no sense;
-    UnsupportedVersionError where a newer release wrote it.
+    """The image. `pieces` are the stream, split anywhere. CorruptMessageError if it is truncated or malformed;
+    UnsupportedVersionError if a newer release wrote it.
     """
     loader = SnapshotLoader()
     for piece in pieces:
@@ -94,14 +93,14 @@ def decode_snapshot(pieces: Iterable[bytes]) -> MetadataImage:
 
 
 class SnapshotLoader:
-    """Takes the stream piece by piece, so that whoever feeds it can let the loop run in between. One use."""
+    """Reads the stream piece by piece, so that the caller can yield to the event loop in between. One use."""
 
     def __init__(self) -> None:
         self._pending = bytearray()  # less than one chunk and its length
         self._delta: MetadataDelta | None = None  # none before the head
         self._index = RaftIndex(0)
         self._count = 0  # records so far
-        self._ended = False  # the tail has been seen, and agrees
+        self._ended = False  # the tail was read, and its count matches
 
     def feed(self, piece: bytes) -> None:
         self._pending += piece

@@ -1,9 +1,9 @@
 """An immutable sorted map that is cheap to derive from another one.
 
-The entries stand in leaves of at most LEAF_MAX keys in ascending order, and a spine lists the leaves. A derived map
-shares every leaf that did not change: one change in 100,000 entries copies one leaf and the spine, some hundreds of
-references each; a thousand changes at once copy each touched leaf and the spine one time. Two levels are enough for
-the sizes that a cluster's metadata has, and read plainer than a tree of any depth.
+The entries are in leaves of at most LEAF_MAX keys in ascending order, and a spine lists the leaves. A derived map
+shares every unchanged leaf: one change in 100,000 entries copies one leaf and the spine, some hundreds of references
+each; a thousand changes at once copy each changed leaf and the spine once. Two levels are enough for the size of a
+cluster's metadata, and simpler than a tree of any depth.
 
 Iteration is in key order and so the same in every process: nothing hashes. Keys must be totally ordered and must
 not be None; values may be anything. There is no mutation and no owner: any number of readers may hold any version.
@@ -30,12 +30,12 @@ D = TypeVar("D")
 
 # 100,000 keys make a spine of 400 to 800 leaves: a change copies about as much of one as of the other.
 LEAF_MAX: Final = 256
-# Below this a leaf is joined to its neighbour, so that deletions cannot leave a long spine of crumbs.
+# Below this a leaf is merged with its neighbour, so that deletions do not leave a long spine of small leaves.
 LEAF_MIN: Final = LEAF_MAX // 4
 
 
 class Removed(enum.Enum):
-    """The mark, among changes, of a key that goes."""
+    """Among changes, the value of a removed key."""
 
     REMOVED = 0
 
@@ -96,7 +96,7 @@ class SortedMap(Generic[K, V]):
         return leaf.values[index]
 
     def __getitem__(self, key: K) -> V:
-        """KeyError where it is missing."""
+        """KeyError if it is missing."""
         value = self.get(key, REMOVED)
         if value is REMOVED:
             raise KeyError(key)
@@ -118,7 +118,7 @@ class SortedMap(Generic[K, V]):
             yield from zip(leaf.keys[skip:], leaf.values[skip:], strict=True)
 
     def updated(self, changes: Mapping[K, V | Removed]) -> SortedMap[K, V]:
-        """This map with those keys set, or gone where the value is REMOVED (missing ones may be removed too)."""
+        """This map with those keys set, or removed if the value is REMOVED (missing ones may be removed too)."""
         if not changes:
             return self
         by_leaf: dict[int, list[K]] = {} if self._leaves else {0: sorted(changes)}
@@ -131,8 +131,8 @@ class SortedMap(Generic[K, V]):
             old = leaves[index] if leaves else _Leaf[K, V]((), ())
             leaf = _merged(old, by_leaf[index], changes)
             size += len(leaf.keys) - len(old.keys)
-            # Two neighbours that are crumbs together are joined. A joined left one keeps its index, so that its
-            # own changes, which come next, still find it.
+            # Two neighbours that are small together are merged. The left one keeps its index for its own changes,
+            # which come next.
             low, high = index, index + 1
             if high < len(leaves) and len(leaf.keys) + len(leaves[high].keys) < LEAF_MIN:
                 leaf, high = leaf.joined(leaves[high]), high + 1
@@ -146,18 +146,18 @@ class SortedMap(Generic[K, V]):
         return derived
 
     def check(self) -> None:
-        """InvariantError where the structure is not as the field comments say: for tests."""
+        """InvariantError if the structure violates the field comments: for tests."""
         keys = list(self)
         if any(not a < b for a, b in pairwise(keys)) or len(keys) != self._size:
             raise InvariantError("sorted map: keys out of order")
         if any(not 0 < len(leaf.keys) == len(leaf.values) <= LEAF_MAX for leaf in self._leaves):
             raise InvariantError("sorted map: a leaf of the wrong size")
         if any(len(a.keys) + len(b.keys) < LEAF_MIN for a, b in pairwise(self._leaves)):
-            raise InvariantError("sorted map: crumbs")
+            raise InvariantError("sorted map: small neighbours were not merged")
 
 
 def _merged(leaf: _Leaf[K, V], keys: list[K], changes: Mapping[K, V | Removed]) -> _Leaf[K, V]:
-    """The leaf with the changes of `keys` (ascending) worked in; of any size, empty too."""
+    """The leaf with the changes of `keys` (ascending) applied; of any size, also empty."""
     if not leaf.keys:  # a bulk load
         items = [(key, value) for key in keys if not isinstance(value := changes[key], Removed)]
         return _Leaf(tuple(key for key, _ in items), tuple(value for _, value in items))

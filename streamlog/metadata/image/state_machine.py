@@ -1,10 +1,10 @@
 """The metadata as the quorum's state machine: one on every voter and observer (streamlog.raft.port.StateMachine).
 
-It owns the current image. Commands come in log order, each once; what it does with one is replay, and nothing else.
-An error on the way stops the node, as it should: every other node has met the same command.
+It owns the current image. Commands arrive in log order, each once, and are replayed. An error stops the node: every
+other node has the same command.
 
-What the image holds already is passed over: a voter without a leader follows as an observer too
-(node.quorum_member), and then receives commands twice.
+Commands already in the image are skipped: a voter without a leader also follows as an observer (node.quorum_member),
+and then receives commands twice.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from streamlog.metadata.image.snapshot import decode_snapshot, encode_snapshot
 from streamlog.model import RaftIndex
 
 ImageListener: TypeAlias = Callable[[MetadataImage, MetadataDelta | None], None]
-"""Told of every new image, and what changed; None: a snapshot took the place of the state, anything may have changed.
-Called on the event loop, between two commands; must not wait.
+"""Notified of every new image and its changes; None: a snapshot replaced the state, anything may have changed.
+Called on the event loop between two commands; must not block.
 """
 
 
@@ -34,7 +34,7 @@ class MetadataStateMachine:
         return self._image
 
     def apply(self, index: RaftIndex, command: bytes) -> bytes:
-        """The result is empty: who proposed the command knows what it was."""
+        """The result is empty: the proposer has the decision's response."""
         if index <= self._image.index:
             return b""
         delta = MetadataDelta(self._image)
@@ -54,7 +54,7 @@ class MetadataStateMachine:
         return decode_snapshot(pieces)
 
     def install(self, index: RaftIndex, picture: MetadataImage) -> None:
-        """`index` may be beyond the picture's: entries in between were not commands."""
+        """`index` may be above the picture's: entries in between were not commands."""
         if picture.index < self._image.index:
             return
         self._image = picture

@@ -1,12 +1,12 @@
-"""A node is emptied: for a planned removal, or in the place of one that is dead for good.
+"""The reassignments of a drain: for a planned removal, or to replace a node that failed permanently.
 
-Draining is a mark on the node, so it outlives the controller. While it stands, the node gets no new replicas, and its
-partitions are reassigned to other nodes, `drain.partitions.max` at a time; each that arrives lets the next one start.
-The moves are consequences of the mark (partitions.settle): nothing else has to be remembered. Cancelling takes
-the mark away and cancels the moves that are under way; those that are over stay where they are.
+Draining is a mark on the node, so it survives a change of the controller. A marked node gets no new replicas, and its
+partitions are reassigned to other nodes, `drain.partitions.max` at a time; each completed one lets the next one start.
+The moves are consequences of the mark (partitions.settle), so there is no other state. Cancelling removes the mark and
+cancels the moves in progress; completed ones are kept.
 
-The new replica comes last in the list, so a leadership goes to the next replica in line, which is another one for each
-partition (streamlog.metadata.topics.placement), and not to whoever has just got a copy.
+The new replica is last in the list, so a leadership moves to the next replica in order, which differs by partition
+(streamlog.metadata.topics.placement), and not to the new copy.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from streamlog.model import NO_BROKER, BrokerId, TopicId
 
 
 class DrainStatus(Struct, frozen=True, kw_only=True):
-    replicas: int  # still on the node, those that are moving among them
+    replicas: int  # still on the node, including those that are moving
     moving: int
 
 
@@ -37,8 +37,8 @@ def progress(image: MetadataImage, broker_id: BrokerId) -> DrainStatus:
 
 
 def moves(image: MetadataImage, settings: ControllerSettings) -> Iterator[PartitionChangeRecord]:
-    """For each node that is drained, the reassignments that may start now. A partition without a leader has nobody to
-    copy from; it comes later, as do those that are being reassigned already.
+    """For each node being drained, the reassignments that may start now. Partitions without a leader to copy from, and
+    those being reassigned already, follow later.
     """
     drained = [broker.broker_id for broker in image.brokers.values() if broker.draining]
     if not drained:

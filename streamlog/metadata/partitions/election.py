@@ -1,27 +1,28 @@
-"""The state that a partition should be in: who is in sync, who is eligible, who leads. SEMANTICS 3 and 4, KIP-966.
+"""The state a partition should be in: leader, ISR, ELR. SEMANTICS 3 and 4, KIP-966.
 
-`revise` is the one place where leader, ISR and ELR of an existing partition are decided, whatever the occasion: a node
-was fenced, came back, stops, asks for another ISR, a reassignment moves on, an operator wants an election. It takes
-these steps:
+`revise` is the only place where leader, ISR and ELR of an existing partition are decided, whatever the occasion: a node
+was fenced, returned or shuts down, a leader proposes an ISR, a reassignment progresses, an operator requests an
+election. Its steps:
 
-    1   in sync is who was (or who the leader says), if it may be: active, its disk not failed, not stopped uncleanly
-    2   leader:  the valid one stays
-                 else the first one in sync, in the order of the replicas
-                 else the first eligible replica (ELR) that is active; it alone is in sync then
-                 else, nobody being in sync or eligible any more, or known to have been so last, the last leader, if it
-                 is active (KIP-966)
-                 else the longest log of those that have answered, where that is proven to lose nothing, or the topic's
-                 strategy or an operator takes the loss (streamlog.metadata.partitions.replica_states)
+    1   ISR:     the current (or proposed) members that are active, with a working disk, and did not stop uncleanly
+    2   leader:  the current one, if valid
+                 else the first in-sync replica, in the order of the replicas
+                 else the first eligible replica (ELR) that is active; the ISR is this replica only
+                 else, if ISR, ELR and last known ELR are empty, the last leader, if it is active (KIP-966)
+                 else the longest log of the replicas that answered, if that is proven to lose nothing, or the topic's
+                 strategy or an operator accepts the loss (streamlog.metadata.partitions.replica_states)
                  else none
-    3   a reassignment whose new replicas are all in sync is over
-    4   ELR:     empty while enough are in sync; else who was in sync or eligible and did not stop uncleanly
-    5   last known ELR: empty likewise; else who was in sync or eligible, stopped uncleanly and has kept its disk
+    3   a reassignment whose new replicas are all in sync is completed
+    4   ELR:     empty while enough replicas are in sync; else those formerly in sync or eligible that did not stop
+                 uncleanly
+    5   last known ELR: empty likewise; else those formerly in sync or eligible that stopped uncleanly and kept their
+                 disks
 
-Why the last leader is safe: acknowledged records are on stable storage (SEMANTICS 5), so a node that was killed has
-what it acknowledged; the rule that it leaves ISR and ELR covers those that run with Kafka's flush policy. When every
-replica was killed, the last leader is the one that was eligible last, and without this rule no partition would ever
-lead again after a power cut of the whole cluster. A node that lost a log directory is no last leader any more, and not
-in the last known ELR (streamlog.metadata.brokers.registration).
+Why the last leader is safe: acknowledged records are on stable storage (SEMANTICS 5), so a killed node has everything
+it acknowledged; that it leaves ISR and ELR is for nodes with Kafka's flush policy. If every replica was killed, the
+last leader was the last eligible one, and without this rule no partition would get a leader after a power cut of the
+whole cluster. A node that lost a log directory is removed as last leader and from the last known ELR
+(streamlog.metadata.brokers.registration).
 """
 
 from __future__ import annotations
@@ -40,15 +41,15 @@ from streamlog.model import NO_BROKER, BrokerId
 
 
 class Occasion(Struct, frozen=True, kw_only=True):
-    """What has happened to a partition, beside what the image says."""
+    """What has happened to a partition, in addition to the image."""
 
-    isr: Replicas | None = None  # the leader's proposal, already found fit
-    unclean_stops: Collection[BrokerId] = ()  # came back without the mark of a clean shutdown
-    lost_disks: Collection[BrokerId] = ()  # came back without a log directory of before: no last leaders any more
-    repaired: Collection[BrokerId] = ()  # whose log directories are sound again
-    prefer_first: bool = False  # give the leadership to the first replica, if it is in sync
-    allow_unclean: bool = False  # an operator takes the loss
-    states: tuple[ReplicaState, ...] = ()  # what the nodes say of their replicas
+    isr: Replicas | None = None  # the leader's proposal, already validated
+    unclean_stops: Collection[BrokerId] = ()  # returned without the clean-shutdown mark
+    lost_disks: Collection[BrokerId] = ()  # returned without an earlier log directory: cannot be last leader
+    repaired: Collection[BrokerId] = ()  # whose log directories are intact again
+    prefer_first: bool = False  # elect the first replica, if it is in sync
+    allow_unclean: bool = False  # an operator accepts the loss
+    states: tuple[ReplicaState, ...] = ()  # as reported by the nodes
 
 
 NOTHING_SPECIAL = Occasion()
@@ -57,13 +58,13 @@ NOTHING_SPECIAL = Occasion()
 def revise(
     key: PartitionKey, partition: Partition, rules: TopicRules, occasion: Occasion = NOTHING_SPECIAL
 ) -> PartitionChangeRecord | None:
-    """The change that brings the partition to where it should be; None where it is there."""
+    """The change that brings the partition to the state it should be in; None if it is in that state."""
     return difference(key, partition, revised(partition, partition, rules, occasion))
 
 
 def revised(old: Partition, wanted: Partition, rules: TopicRules, occasion: Occasion = NOTHING_SPECIAL) -> Partition:
-    """`wanted` (the old state, or that with other replicas) with ISR, leader and ELR as they should be. The epochs
-    are left to replay.
+    """`wanted` (the old state, or that with other replicas) with ISR, leader and ELR as they should be. Replay raises
+    the epochs.
     """
     offline = without(wanted.offline, occasion.repaired)
     lost = frozenset((*offline, *occasion.unclean_stops))
@@ -96,8 +97,8 @@ def _last_known(
 
 
 def reassignment_completed(partition: Partition, rules: TopicRules) -> Partition:
-    """The partition without its old replicas, where the new ones are all in sync (KIP-455). Never when that would
-    leave fewer in sync than committing needs, and than there are.
+    """The partition without its old replicas, if the new ones are all in sync (KIP-455). Never if that would leave
+    fewer in sync than committing needs, and than there are.
     """
     if not (partition.adding or partition.removing):
         return partition
@@ -117,10 +118,9 @@ def reassignment_completed(partition: Partition, rules: TopicRules) -> Partition
 
 
 def difference(key: PartitionKey, old: Partition, new: Partition) -> PartitionChangeRecord | None:
-    """The record that leads from one state to the other (but for the epochs, which are replay's); None: equal.
+    """The record that changes one state to the other (except the epochs, which replay raises); None: equal.
 
-    Replicas that were taken away make a new leader epoch even under the same leader: they must not be able to fetch
-    as if they belonged to it.
+    Removed replicas cause a new leader epoch even under the same leader, so that they cannot fetch any more.
     """
     if new == old:
         return None
@@ -146,7 +146,7 @@ def without(replicas: Iterable[BrokerId], taken: Collection[BrokerId]) -> Replic
 
 
 def _with(partition: Partition, **fields: Any) -> Partition:
-    """`replace`, but the same object where nothing differs: most partitions are looked at in vain."""
+    """`replace`, but the same object if nothing differs, as for most partitions."""
     if all(getattr(partition, name) == value for name, value in fields.items()):
         return partition
     return replace(partition, **fields)
@@ -155,7 +155,7 @@ def _with(partition: Partition, **fields: Any) -> Partition:
 def _with_leader(
     target: Partition, fit: Replicas, eligible: Replicas, rules: TopicRules, occasion: Occasion
 ) -> Partition:
-    """With the leader that it should have; `fit` and `eligible` are in the order of the replicas."""
+    """The partition with the leader it should have; `fit` and `eligible` are in the order of the replicas."""
     if occasion.prefer_first and target.replicas[0] in target.isr:
         return replace(target, leader=target.replicas[0])
     if target.leader in target.isr:
@@ -170,6 +170,6 @@ def _with_leader(
     choice = chosen(target, fit, eligible, occasion.states, rules.recovery, by_hand=occasion.allow_unclean)
     if choice is None:
         return _with(target, leader=NO_BROKER)
-    # After a loss the new leader's log is the truth, and nobody else is known to have all of it.
+    # After a loss the new leader's log is authoritative, and no other replica is known to have all of it.
     known = target.last_known_elr if choice.proven else ()
     return replace(target, leader=choice.leader, isr=(choice.leader,), last_known_elr=known)

@@ -1,11 +1,11 @@
-"""ISR changes that a partition's leader asks for (AlterPartition, KIP-497 and KIP-903), and replicas whose disk failed.
+"""ISR changes proposed by partition leaders (AlterPartition, KIP-497 and KIP-903), and replicas whose disk failed.
 
-The leader knows who keeps up; the controller knows who is alive and under which registration. So the leader proposes
-the whole new ISR, with the broker epoch of each member that it has seen in that member's fetches, and the controller
-refuses what would be a lie: a proposal of an older leader, on an older state of the partition, or with a member that
-may not be in sync. SEMANTICS 3 names the errors.
+The leader knows which replicas keep up; the controller knows which nodes are active and their registrations. So the
+leader proposes the complete new ISR, with each member's broker epoch as seen in its fetches, and the controller refuses
+a proposal of a former leader, for an older state of the partition, or with a member that may not be in sync. SEMANTICS
+3 names the errors.
 
-A request is answered partition by partition; one that is refused does not hold up the others.
+Each partition of a request has its own result; a refused one does not affect the others.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PARTITIONS_PER_REQUEST_MAX: Final = BATCH_RECORDS
 
 class IsrMember(Struct, frozen=True, kw_only=True):
     broker_id: BrokerId
-    broker_epoch: BrokerEpoch  # of the registration that the leader has seen it fetch under
+    broker_epoch: BrokerEpoch  # as seen by the leader in its fetches
 
 
 class IsrProposal(Struct, frozen=True, kw_only=True):
@@ -62,7 +62,7 @@ class AlterPartition(Struct, frozen=True, kw_only=True):
 class IsrResult(Struct, frozen=True, kw_only=True):
     topic_id: TopicId
     partition_id: PartitionId
-    partition: Partition | None = None  # as it is once the records are committed; None: see `error`
+    partition: Partition | None = None  # its state once the records are committed; None: see `error`
     error: StreamlogError | None = None
 
 
@@ -90,7 +90,7 @@ def alter_partition(
             result, record = _refused(proposal, error), None
         results.append(result)
         records += [record] if record is not None else []
-    # The end of a reassignment may be what a drained node, or a growing topic, waits for.
+    # The end of a reassignment may let another replica of a drained node, or of a growing topic, move.
     completed = any(record.adding == () or record.removing == () for record in records)
     return MetadataDecision(
         response=tuple(results), records=tuple(records), then=Then.SETTLE if completed else Then.NOTHING
@@ -100,8 +100,8 @@ def alter_partition(
 def report_offline_replicas(
     command: ReportOfflineReplicas, image: MetadataImage, context: ControllerContext
 ) -> MetadataDecision[None]:
-    """The replicas leave ISR and ELR, and lead nothing, until the node registers anew. Partitions that are gone, or
-    of which the node is no replica, are passed over. StaleBrokerEpochError, InvalidRequestError.
+    """The replicas leave ISR and ELR, and lead nothing, until the node registers again. Deleted partitions, and those
+    without a replica on the node, are ignored. StaleBrokerEpochError, InvalidRequestError.
     """
     image.require_broker(command.broker_id, command.broker_epoch)
     _check_distinct(command.partitions)
@@ -116,7 +116,7 @@ def report_offline_replicas(
         wanted = replace(partition, offline=offline)
         record = difference((topic_id, partition_id), partition, revised(partition, wanted, rulebook.of_topic(topic)))
         records += [record] if record is not None else []
-    # A reassignment that waited for these replicas may be over.
+    # A reassignment that waited for these replicas may be completed.
     return MetadataDecision(response=None, records=tuple(records), then=Then.SETTLE if records else Then.NOTHING)
 
 
@@ -144,11 +144,11 @@ def _alter(
 
 def _check_epochs(broker_id: BrokerId, proposal: IsrProposal, partition: Partition) -> None:
     if proposal.leader_epoch > partition.leader_epoch or proposal.partition_epoch > partition.partition_epoch:
-        # The leader has seen a newer state than this image: it is this controller that lags behind.
-        raise NotControllerError("the leader knows a newer state of the partition than this controller")
+        # The leader has seen a newer state than this image, so this controller lags behind.
+        raise NotControllerError("this controller is behind: the leader has a newer state of the partition")
     if proposal.leader_epoch < partition.leader_epoch:
         raise FencedLeaderEpochError(
-            f"leader epoch {proposal.leader_epoch} is over, it is {partition.leader_epoch}",
+            f"stale leader epoch {proposal.leader_epoch}; current is {partition.leader_epoch}",
             field="leader_epoch",
             limit=partition.leader_epoch,
         )
@@ -156,7 +156,7 @@ def _check_epochs(broker_id: BrokerId, proposal: IsrProposal, partition: Partiti
         raise InvalidRequestError(f"node {broker_id} does not lead the partition", field="broker_id")
     if proposal.partition_epoch < partition.partition_epoch:
         raise InvalidUpdateVersionError(
-            f"partition epoch {proposal.partition_epoch} is over, it is {partition.partition_epoch}",
+            f"stale partition epoch {proposal.partition_epoch}; current is {partition.partition_epoch}",
             field="partition_epoch",
             limit=partition.partition_epoch,
         )
@@ -165,16 +165,19 @@ def _check_epochs(broker_id: BrokerId, proposal: IsrProposal, partition: Partiti
 def _check_members(proposal: IsrProposal, partition: Partition, image: MetadataImage) -> None:
     members = [member.broker_id for member in proposal.isr]
     if len(frozenset(members)) != len(members) or any(b not in partition.replicas for b in members):
-        raise InvalidRequestError(f"ISR {members} is no subset of the replicas {partition.replicas}", field="isr")
+        raise InvalidRequestError(f"ISR {members} is not a subset of the replicas {partition.replicas}", field="isr")
     if partition.leader not in members:
         raise InvalidRequestError(f"ISR {members} lacks the leader {partition.leader}", field="isr")
     for member in proposal.isr:
         broker = image.brokers.get(member.broker_id)
         if broker is None or not broker.active or member.broker_id in partition.offline:
-            raise IneligibleReplicaError(f"replica {member.broker_id} is not in a state to be in sync", field="isr")
+            raise IneligibleReplicaError(
+                f"replica {member.broker_id} cannot be in sync: it is fenced, stopping, or its disk failed", field="isr"
+            )
         if member.broker_epoch != broker.epoch:
             raise IneligibleReplicaError(
-                f"replica {member.broker_id} has registered since the leader saw it (epoch {member.broker_epoch})",
+                f"replica {member.broker_id} has registered again since the leader saw broker epoch "
+                f"{member.broker_epoch}",
                 field="isr",
                 limit=broker.epoch,
             )
@@ -183,10 +186,12 @@ def _check_members(proposal: IsrProposal, partition: Partition, image: MetadataI
 def _check_distinct(partitions: Sequence[PartitionKey]) -> None:
     if len(partitions) > PARTITIONS_PER_REQUEST_MAX:
         raise InvalidRequestError(
-            f"{len(partitions)} partitions in one request", field="partitions", limit=PARTITIONS_PER_REQUEST_MAX
+            f"{len(partitions)} partitions in one request; the limit is {PARTITIONS_PER_REQUEST_MAX}",
+            field="partitions",
+            limit=PARTITIONS_PER_REQUEST_MAX,
         )
     if len(frozenset(partitions)) != len(partitions):
-        raise InvalidRequestError("a partition stands twice in one request", field="partitions")
+        raise InvalidRequestError("a partition is named twice in one request", field="partitions")
 
 
 def _refused(proposal: IsrProposal, error: StreamlogError) -> IsrResult:

@@ -1,8 +1,8 @@
-"""Elections that somebody asks for, and leaderships that go back to the preferred replicas (SEMANTICS 4).
+"""Elections on request, and the balancing of leaders to the preferred replicas (SEMANTICS 4).
 
-The preferred leader of a partition is its first replica. After failures leaderships stand elsewhere; the balance gives
-them back where a node lacks more than `leader.imbalance.per.broker.percentage` of what it should lead, a bounded
-number at a time, so that clients do not all look for new leaders at once.
+The preferred leader of a partition is its first replica. After failures others lead; balancing moves leaderships back
+to nodes that lack more than `leader.imbalance.per.broker.percentage` of what they should lead, a bounded number at
+a time, so that not all clients look up new leaders at once.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ from streamlog.metadata.partitions.settle import revisions
 from streamlog.metadata.records import MetadataRecord, Partition, PartitionChangeRecord
 from streamlog.model import NO_BROKER, BrokerId, PartitionId
 
-# Leaderships that move at once. Kafka's MAX_ELECTIONS_PER_IMBALANCE.
+# Leaderships moved in one step. Kafka's MAX_ELECTIONS_PER_IMBALANCE.
 BALANCE_MAX: Final = 1_000
-# The next step of a balance that was cut off at BALANCE_MAX.
+# The delay of the next step if BALANCE_MAX was reached.
 BALANCE_STEP_MS: Final = 10_000
 
 
@@ -60,29 +60,31 @@ class RequestedElection(enum.Enum):
 
 class ElectLeaders(Struct, frozen=True, kw_only=True):
     type: RequestedElection
-    partitions: tuple[tuple[str, PartitionId], ...] | None = None  # topic and partition; None: all that need it
-    dry_run: bool = False  # unclean: say what would be chosen, from what, and change nothing
-    answers: tuple[PartitionAnswers, ...] = ()  # unclean: what the nodes say of their replicas
+    partitions: tuple[tuple[str, PartitionId], ...] | None = (
+        None  # topic and partition; None: all that need an election
+    )
+    dry_run: bool = False  # unclean: report the choice and the candidates, change nothing
+    answers: tuple[PartitionAnswers, ...] = ()  # unclean: the replicas' states as reported by the nodes
 
 
 class ElectionResult(Struct, frozen=True, kw_only=True):
     topic: str
     partition_id: PartitionId
-    leader: BrokerId = NO_BROKER  # that it has now, elected or not
+    leader: BrokerId = NO_BROKER  # the current one, newly elected or not
     error: StreamlogError | None = None
     candidates: tuple[Candidate, ...] = ()  # of a dry run
 
 
 class BalanceLeaders(Struct, frozen=True, kw_only=True):
-    """The balance timer is due."""
+    """The balance timer has fired."""
 
 
 def elect_leaders(
     command: ElectLeaders, image: MetadataImage, context: ControllerContext
 ) -> MetadataDecision[tuple[ElectionResult, ...]]:
     """InvalidRequestError for the whole request; in each result UnknownTopicOrPartitionError, ElectionNotNeededError,
-    PreferredLeaderNotAvailableError, EligibleLeadersNotAvailableError. Of all partitions, only those that got a leader
-    are in the answer, BATCH_RECORDS of them at most: ask again until there are none.
+    PreferredLeaderNotAvailableError, EligibleLeadersNotAvailableError. For all partitions, only those that got a leader
+    are in the response, at most BATCH_RECORDS of them: repeat until there are none.
     """
     rulebook = Rulebook(image, context.settings)
     states = _states(command, image)
@@ -92,7 +94,7 @@ def elect_leaders(
     named = _unclean_names(image, states) if command.partitions is None else command.partitions
     if len(named) > BATCH_RECORDS or len(frozenset(named)) != len(named):
         raise InvalidRequestError(
-            f"partitions in one request: distinct ones, at most {BATCH_RECORDS}",
+            f"the partitions of a request must be distinct and at most {BATCH_RECORDS}",
             field="partitions",
             limit=BATCH_RECORDS,
         )
@@ -132,7 +134,7 @@ def balance_leaders(
 def _decided(
     results: Sequence[ElectionResult], records: Sequence[MetadataRecord]
 ) -> MetadataDecision[tuple[ElectionResult, ...]]:
-    # A partition that has a leader again may be what a drained node waits for.
+    # A partition that has a leader again may let a replica of a drained node move.
     return MetadataDecision(
         response=tuple(results), records=tuple(records), then=Then.SETTLE if records else Then.NOTHING
     )
@@ -144,12 +146,12 @@ States: TypeAlias = Mapping[PartitionKey, tuple[ReplicaState, ...]]
 
 
 def _states(command: ElectLeaders, image: MetadataImage) -> States:
-    """What still holds of the answers."""
+    """The answers that are still valid."""
     return {one.key: current_states(one, image) for one in command.answers if leaderless(one, image) is not None}
 
 
 def _unclean_names(image: MetadataImage, states: States) -> tuple[tuple[str, PartitionId], ...]:
-    """Of all partitions those that somebody has answered about."""
+    """All partitions for which a node has answered."""
     return tuple((image.topics[topic_id].name, partition_id) for topic_id, partition_id in states)
 
 
@@ -158,7 +160,7 @@ def _all_preferred(image: MetadataImage) -> Iterator[PartitionKey]:
 
 
 def _lacking(image: MetadataImage, broker_id: BrokerId) -> tuple[list[PartitionKey], float]:
-    """The partitions that a node should lead and does not, and their share of those that it should lead."""
+    """The partitions that a node should lead but does not, and their share of those it should lead."""
     preferred = image.roles.partitions_without(Role.PREFERRED, Role.LEADER, broker_id)
     keys = list(preferred)
     return keys, len(keys) / max(1, image.roles.count(Role.PREFERRED, broker_id))
@@ -192,8 +194,8 @@ def _elect(
     record = revise((topic.topic_id, partition_id), partition, rules, occasion)
     if record is None or record.leader is None:
         raise EligibleLeadersNotAvailableError(
-            f"{where}: none of its replicas {list(partition.replicas)} is alive with a sound log: start one "
-            "of these nodes"
+            f"{where}: none of its replicas {list(partition.replicas)} is on a running node with an intact log: start "
+            "one of these nodes"
         )
     return record
 
@@ -204,8 +206,8 @@ def _check_unclean(where: str, partition: Partition, rules: TopicRules, states: 
     missing = silent(partition, rules, states)
     if missing:
         raise EligibleLeadersNotAvailableError(
-            f"{where}: the live nodes {list(missing)} have not yet answered how far their logs reach, and the longest "
-            "log is to lead: try again"
+            f"{where}: the running nodes {list(missing)} have not yet reported the ends of their logs, and the longest "
+            "log must lead: retry"
         )
 
 

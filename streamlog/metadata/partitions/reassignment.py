@@ -1,12 +1,11 @@
-"""Replicas move to other nodes (AlterPartitionReassignments, KIP-455).
+"""Reassignment of replicas to other nodes (AlterPartitionReassignments, KIP-455).
 
-While a partition is reassigned, its replicas are the target, in the order asked for, and after them those that will
-go; `adding` are the new ones, `removing` those that will go. The new ones catch up as followers; when all of them are
-in sync, `revise` takes the old ones away, in the same change that brings the last new one into the ISR. A reassignment
-is durable and needs no supervision: it goes on under the next controller. It can be replaced by another one, and
-cancelled, until it is over.
+While a partition is reassigned, its replicas are the target, in the requested order, followed by those to be removed;
+`adding` are the new ones, `removing` those to be removed. The new ones catch up as followers; when all of them are in
+sync, `revise` removes the old ones, in the same change that adds the last new one to the ISR. A reassignment is durable
+and needs no supervision: it continues under the next controller. Until it is complete it can be replaced or cancelled.
 
-The nodes throttle what they fetch for replicas that stand in `adding`.
+The nodes throttle the fetches of replicas in `adding`.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class AlterReassignments(Struct, frozen=True, kw_only=True):
 class PartitionReassignmentResult(Struct, frozen=True, kw_only=True):
     topic: str
     partition_id: PartitionId
-    error: StreamlogError | None = None  # where set, the partition is as it was
+    error: StreamlogError | None = None  # if set, the partition is unchanged
 
 
 def alter_reassignments(
@@ -66,7 +65,7 @@ def alter_reassignments(
         except StreamlogError as refusal:
             error = refusal
         results.append(PartitionReassignmentResult(topic=asked.topic, partition_id=asked.partition_id, error=error))
-    # What is done at once, or cancelled, may be what a drained node waits for.
+    # An immediate or cancelled reassignment may let another replica of a drained node move.
     return MetadataDecision(
         response=tuple(results), records=tuple(records), then=Then.SETTLE if records else Then.NOTHING
     )
@@ -78,7 +77,7 @@ def reassignments(image: MetadataImage) -> Iterator[tuple[PartitionKey, Partitio
 
 
 def moved(key: PartitionKey, partition: Partition, target: Replicas, rules: TopicRules) -> PartitionChangeRecord | None:
-    """The change that starts to bring the partition to `target`, or does it at once where nothing is to be copied."""
+    """The change that starts the reassignment to `target`, or completes it at once if nothing has to be copied."""
     before = without(partition.replicas, partition.adding)
     removing = without(partition.replicas, target)
     wanted = replace(partition, replicas=(*target, *removing), adding=without(target, before), removing=removing)
@@ -86,14 +85,14 @@ def moved(key: PartitionKey, partition: Partition, target: Replicas, rules: Topi
 
 
 def cancelled(key: PartitionKey, partition: Partition, rules: TopicRules) -> PartitionChangeRecord | None:
-    """The change that leaves the partition with the replicas that it had, the removed ones last.
+    """The change that restores the partition's former replicas, the removed ones last.
 
-    InvalidReplicaAssignmentError while nobody but the new replicas is in sync: the data would go with them.
+    InvalidReplicaAssignmentError while only new replicas are in sync: the data would be removed with them.
     """
     isr = without(partition.isr, partition.adding)
     if partition.isr and not isr:
         raise InvalidReplicaAssignmentError(
-            f"only the new replicas {list(partition.isr)} are in sync: the reassignment cannot be cancelled now",
+            f"the reassignment cannot be cancelled now: only the new replicas {list(partition.isr)} are in sync",
             field="replicas",
         )
     wanted = replace(
@@ -110,10 +109,12 @@ def cancelled(key: PartitionKey, partition: Partition, rules: TopicRules) -> Par
 def _check_request(command: AlterReassignments) -> None:
     keys = [(asked.topic, asked.partition_id) for asked in command.reassignments]
     if len(frozenset(keys)) != len(keys):
-        raise InvalidRequestError("a partition stands twice in one request", field="reassignments")
+        raise InvalidRequestError("a partition is named twice in one request", field="reassignments")
     if len(keys) > BATCH_RECORDS:
         raise InvalidRequestError(
-            f"{len(keys)} reassignments in one request", field="reassignments", limit=BATCH_RECORDS
+            f"{len(keys)} reassignments in one request; the limit is {BATCH_RECORDS}",
+            field="reassignments",
+            limit=BATCH_RECORDS,
         )
 
 
@@ -132,6 +133,6 @@ def _alter(asked: PartitionReassignment, image: MetadataImage, rulebook: Ruleboo
     dead = [b for b in without(asked.replicas, partition.replicas) if image.brokers[b].fenced]
     if dead:
         raise InvalidReplicaAssignmentError(
-            f"replicas {list(asked.replicas)}: node {dead[0]} is not alive, so it cannot take over", field="replicas"
+            f"replicas {list(asked.replicas)}: node {dead[0]} is not active, so it cannot take over", field="replicas"
         )
     return moved(key, partition, asked.replicas, rules)

@@ -1,8 +1,8 @@
-"""Unclean recovery (KIP-966): partitions that nobody leads get a leader by what the nodes say of their logs.
+"""Unclean recovery (KIP-966): leaderless partitions get a leader by the reported state of the replicas' logs.
 
-The shell asks the nodes (streamlog.controller.recovery) and hands their answers in; who leads then is decided here, by
-the rules of `replica_states`, and recorded like every other election. Answers are of one leader epoch
-and of one registration each: those of another are passed over, and the shell asks again.
+The shell queries the nodes (streamlog.controller.recovery) and submits their answers; the leader is decided here, by
+the rules of `replica_states`, and recorded like every other election. Answers belong to one leader epoch and one
+registration: others are ignored, and the shell queries again.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ from streamlog.model import NO_BROKER, BrokerId, LeaderEpoch
 
 class PartitionAnswers(Struct, frozen=True, kw_only=True):
     key: PartitionKey
-    leader_epoch: LeaderEpoch  # of the image that was asked by
+    leader_epoch: LeaderEpoch  # of the image used for the query
     states: tuple[ReplicaState, ...]
 
 
 class RecoverPartitions(Struct, frozen=True, kw_only=True):
-    """The nodes have been asked; at most BATCH_RECORDS partitions."""
+    """The nodes' answers; at most BATCH_RECORDS partitions."""
 
     answers: tuple[PartitionAnswers, ...]
 
 
 class Candidate(Struct, frozen=True, kw_only=True):
-    """A row of what an unclean election would choose from."""
+    """A candidate of an unclean election."""
 
     broker_id: BrokerId
-    condition: str  # alive, fenced, stopping, unregistered; or of its replica: disk failed, damaged
+    condition: str  # of the node: alive, fenced, stopping, unregistered; or of its replica: disk failed, damaged
     state: ReplicaState | None = None  # None: it has not answered
-    lost_records: int | None = None  # against the longest log that is known; None: not known
+    lost_records: int | None = None  # compared with the longest known log; None: unknown
     known: bool = False  # it was in sync or eligible last
     would_lead: bool = False
 
 
 class WaitingPartition(Struct, frozen=True, kw_only=True):
-    """A partition that could not be recovered, and the nodes that would help."""
+    """A partition that could not be recovered, and the nodes it waits for."""
 
     key: PartitionKey
     nodes: Replicas
@@ -76,7 +76,7 @@ def _changes(command: RecoverPartitions, image: MetadataImage, rulebook: Ruleboo
 
 
 def leaderless(answers: PartitionAnswers, image: MetadataImage) -> Partition | None:
-    """The partition, if nobody leads it and nobody has since it was asked about."""
+    """The partition, if it has no leader and had none since the query."""
     topic = image.topics.get(answers.key[0])
     partition = None if topic is None else topic.partitions.get(answers.key[1])
     if partition is None or partition.leader != NO_BROKER or partition.leader_epoch != answers.leader_epoch:
@@ -85,7 +85,7 @@ def leaderless(answers: PartitionAnswers, image: MetadataImage) -> Partition | N
 
 
 def current_states(answers: PartitionAnswers, image: MetadataImage) -> tuple[ReplicaState, ...]:
-    """Those whose node has not registered since."""
+    """The states whose node has not registered again since."""
     return tuple(
         state
         for state in answers.states
@@ -94,7 +94,7 @@ def current_states(answers: PartitionAnswers, image: MetadataImage) -> tuple[Rep
 
 
 def to_query(image: MetadataImage, after: PartitionKey | None = None) -> Iterator[tuple[PartitionKey, Replicas]]:
-    """The partitions that nobody leads, and the replicas on live nodes with sound disks; those behind `after` first."""
+    """The leaderless partitions, and their replicas on active nodes with working disks; those behind `after` first."""
     keys = list(image.roles.partitions(Role.LEADERLESS))
     start = 0 if after is None else sum(1 for key in keys if key <= after)
     active = frozenset(broker.broker_id for broker in image.brokers.values() if broker.active)
@@ -106,7 +106,7 @@ def to_query(image: MetadataImage, after: PartitionKey | None = None) -> Iterato
 
 
 def silent(partition: Partition, rules: TopicRules, states: Sequence[ReplicaState]) -> Replicas:
-    """Live nodes with a sound disk that have not answered."""
+    """Active nodes with a working disk that have not answered."""
     answered = {state.broker_id for state in states}
     return tuple(
         b for b in partition.replicas if b in rules.active and b not in partition.offline and b not in answered
@@ -114,8 +114,8 @@ def silent(partition: Partition, rules: TopicRules, states: Sequence[ReplicaStat
 
 
 def waited_for(partition: Partition, states: Sequence[ReplicaState]) -> Replicas:
-    """The nodes that could prove a choice, or are needed for the best one: those in sync, eligible or known last that
-    have not answered. Nobody: the others, since nothing is known.
+    """The nodes that could prove a choice, or are needed for the best one: those in sync, eligible or last known that
+    have not answered. If there are none: all others that have not answered.
     """
     able = {state.broker_id for state in states if not state.damaged}
     wanted = (*partition.isr, *partition.elr, *known_complete(partition))

@@ -1,16 +1,16 @@
-"""What an image still asks for: the consequences of what has been decided.
+"""Settling: the pending consequences of what has been decided.
 
-Fencing a node is one record; that it leaves its ISRs and that its leaderships move are consequences. They follow from
-the image alone, so whoever changes the standing of a node or a rule changes just that and then settles; and a
-controller that takes over settles what its predecessor left. An image at rest has nothing to settle:
+Fencing a node is one record; that it leaves its ISRs and its leaderships move are consequences. They follow from the
+image alone, so a command that changes the state of a node or a rule records just that and then settles; a new
+controller settles what the previous one left. An image at rest has nothing to settle:
 
-- no node that is fenced or stopping is in an ISR (so none leads);
-- no partition is without a leader that could have one;
-- no reassignment goes on that could be over (a lower min.insync.replicas may end it);
+- no fenced or stopping node is in an ISR (so none leads);
+- no partition that could have a leader is without one;
+- no reassignment is pending that could be completed (a lower min.insync.replicas may complete it);
 - no internal topic has fewer replicas than it could have (streamlog.metadata.topics.internal_topics);
-- of no node that is drained could another replica start to move (streamlog.metadata.brokers.drain).
+- no further replica of a node being drained could start to move (streamlog.metadata.brokers.drain).
 
-A partition that is already right makes no record, so settling twice does no harm.
+A partition that is settled already causes no record, so settling is idempotent.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ R = TypeVar("R")
 
 
 class Settle(Struct, frozen=True, kw_only=True):
-    """Do what is left to do."""
+    """Decide the pending consequences."""
 
 
 def settle(command: Settle, image: MetadataImage, context: ControllerContext) -> MetadataDecision[None]:
@@ -51,7 +51,7 @@ def settled(
     response: R,
     timers: Sequence[SetControllerTimer] = (),
 ) -> MetadataDecision[R]:
-    """The decision for these records and what follows from them, as far as it goes into one command."""
+    """The decision with these records and their consequences, as far as they fit into one command."""
     room = max(1, BATCH_RECORDS - len(records))
     following = list(islice(unsettled(look_ahead(image, records), context.settings), room + 1))
     return MetadataDecision(
@@ -63,7 +63,7 @@ def settled(
 
 
 def unsettled(image: MetadataImage, settings: ControllerSettings) -> Iterator[PartitionChangeRecord]:
-    """The changes of partitions that the image asks for, leaderships first; after all of them it is at rest."""
+    """The pending changes of partitions, leaderships first; after all of them the image is at rest."""
     inactive = [broker.broker_id for broker in image.brokers.values() if not broker.active]
     led = (key for broker_id in inactive for key in image.roles.partitions(Role.LEADER, broker_id))
     followed = (key for broker_id in inactive for key in image.roles.partitions(Role.ISR, broker_id))
@@ -85,7 +85,7 @@ def revisions(
     keys: Iterable[PartitionKey],
     occasion: Occasion = NOTHING_SPECIAL,
 ) -> Iterator[PartitionChangeRecord]:
-    """`revise` for each of the partitions that needs it; those that come twice are looked at once."""
+    """The result of `revise` for each distinct partition that changes."""
     seen: set[PartitionKey] = set()
     rules: dict[TopicId, TopicRules] = {}
     for key in keys:

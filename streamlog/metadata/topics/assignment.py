@@ -1,4 +1,4 @@
-"""Replica lists that a user wrote by hand, and the partitions that come of any replica list."""
+"""Validation of replica lists given by a user, and new partitions with given replicas."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from streamlog.errors import InvalidReplicaAssignmentError
 from streamlog.metadata.image.image import MetadataImage
 from streamlog.metadata.records import Partition, Replicas
 
-# Far beyond any use, and it bounds every record of a partition.
+# Far above any use; it bounds every record of a partition.
 REPLICATION_FACTOR_MAX: Final = 64
 
 
 def check_assignment(replicas: Replicas, image: MetadataImage, existing: Replicas = ()) -> None:
-    """InvalidReplicaAssignmentError unless it is a list of distinct registered nodes, not empty, and nobody gets a
-    replica who is being drained of them. `existing`: where the partition has replicas already.
+    """InvalidReplicaAssignmentError unless it is a non-empty list of distinct registered nodes, and no node being
+    drained gets a new replica. `existing`: the partition's current replicas.
     """
     if len(replicas) > REPLICATION_FACTOR_MAX:
         raise InvalidReplicaAssignmentError(
-            f"{len(replicas)} replicas are more than a partition may have",
+            f"{len(replicas)} replicas; a partition has at most {REPLICATION_FACTOR_MAX}",
             field="assignments",
             limit=REPLICATION_FACTOR_MAX,
         )
     if not replicas:
         raise InvalidReplicaAssignmentError("a partition needs at least one replica", field="assignments", limit=1)
     if len(frozenset(replicas)) != len(replicas):
-        raise InvalidReplicaAssignmentError(f"replicas {list(replicas)}: a node stands twice", field="assignments")
+        raise InvalidReplicaAssignmentError(f"replicas {list(replicas)}: a node is named twice", field="assignments")
     unknown = [broker_id for broker_id in replicas if broker_id not in image.brokers]
     if unknown:
         raise InvalidReplicaAssignmentError(
@@ -40,23 +40,23 @@ def check_assignment(replicas: Replicas, image: MetadataImage, existing: Replica
 
 
 def check_assignments(assignments: Sequence[Replicas], image: MetadataImage, replication_factor: int) -> None:
-    """The same for all partitions that a topic gets, which must have equally many replicas."""
+    """The same for all new partitions of a topic, which must have the same number of replicas."""
     for replicas in assignments:
         check_assignment(replicas, image)
         if len(replicas) != replication_factor:
             raise InvalidReplicaAssignmentError(
-                f"replicas {list(replicas)}: all partitions of a topic have as many, here {replication_factor}",
+                f"replicas {list(replicas)}: all partitions of a topic must have the same number, {replication_factor}",
                 field="assignments",
                 limit=replication_factor,
             )
 
 
 def new_partition(replicas: Replicas, image: MetadataImage) -> Partition:
-    """Of an empty log, so whoever is active is in sync. InvalidReplicaAssignmentError where nobody is."""
+    """Its log is empty, so all active replicas are in sync. InvalidReplicaAssignmentError if none is active."""
     isr = tuple(broker_id for broker_id in replicas if image.brokers[broker_id].active)
     if not isr:
         raise InvalidReplicaAssignmentError(
-            f"replicas {list(replicas)}: none of these nodes is alive", field="assignments"
+            f"replicas {list(replicas)}: none of these nodes is active", field="assignments"
         )
     isr = replicas if isr == replicas else isr
     return Partition(replicas=replicas, isr=isr, leader=isr[0], last_leader=isr[0])

@@ -1,7 +1,7 @@
-"""Topics are created (REQUIREMENTS "Topics").
+"""Topic creation (REQUIREMENTS "Topics").
 
-Every number is checked before anything is made of it, so a request for 10^9 partitions costs nothing. A request of
-several topics is answered topic by topic; each is created as a whole or not at all, and all of them in one command.
+Every number is checked before it is used, so a request for 10^9 partitions costs nothing. Each topic of a request has
+its own result and is created completely or not at all; all of them are created in one command.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from streamlog.metadata.topics.placement import Tally, TopicPlacer, candidates
 from streamlog.model import PartitionId, TopicId
 
 # New partitions of one request, over all its topics: a topic is created in one command, and placing takes as long as
-# applying (Kafka's limit, 10,000, has no event loop to fit in). Larger topics are made by adding partitions.
+# applying (Kafka's limit of 10,000 need not fit into an event loop). Larger topics are created by adding partitions.
 PARTITIONS_PER_REQUEST_MAX: Final = BATCH_RECORDS
 
 
@@ -58,7 +58,7 @@ class CreateTopics(Struct, frozen=True, kw_only=True):
 
 
 class CreateInternalTopic(Struct, frozen=True, kw_only=True):
-    """A node needs one of the cluster's own topics. Its partitions, replicas and configs are not for it to say."""
+    """A node needs an internal topic. The cluster determines its partitions, replicas and configs."""
 
     name: str
 
@@ -69,7 +69,7 @@ class TopicResult(Struct, frozen=True, kw_only=True):
     partitions: int = 0
     replication_factor: int = 0
     warning: str | None = None
-    error: StreamlogError | None = None  # where set, nothing came of this topic
+    error: StreamlogError | None = None  # if set, this topic was not created
 
 
 def create_topics(
@@ -86,12 +86,12 @@ def create_topics(
 def create_internal_topic(
     command: CreateInternalTopic, image: MetadataImage, context: ControllerContext
 ) -> MetadataDecision[TopicResult]:
-    """InvalidTopicError for a name that is not the cluster's own; TopicAlreadyExistsError;
-    InvalidReplicationFactorError while no node is alive.
+    """InvalidTopicError for a name that is not an internal topic's; TopicAlreadyExistsError;
+    InvalidReplicationFactorError while no node is active.
     """
     internal = INTERNAL_TOPICS.get(command.name)
     if internal is None:
-        raise InvalidTopicError(f"{command.name!r} is none of the cluster's own topics", field="name")
+        raise InvalidTopicError(f"{command.name!r} is not an internal topic", field="name")
     topic = CreatableTopic(
         name=command.name,
         partitions=internal.partitions(context.settings),
@@ -106,7 +106,7 @@ def create_internal_topic(
 
 
 class _Creation:
-    """One request: what its topics have taken so far counts for those that follow."""
+    """One request: the placement of each topic counts for those after it."""
 
     def __init__(
         self,
@@ -158,14 +158,14 @@ class _Creation:
 
     def _check_free(self, name: str) -> None:
         if self._names[name] > 1:
-            raise InvalidRequestError(f"topic {name!r} stands twice in one request", field="name")
+            raise InvalidRequestError(f"topic {name!r} is named twice in one request", field="name")
         like = self._image.topic_like(name)
         taken = like.name if like is not None else self._keys.get(collision_key(name))
         if taken == name:
             raise TopicAlreadyExistsError(f"topic {name!r} already exists", field="name")
         if taken is not None:
             raise InvalidTopicError(
-                f"topic name {name!r} collides with topic {taken!r}: they differ in '.' against '_' alone",
+                f"topic name {name!r} collides with topic {taken!r}: they differ only in '.' and '_'",
                 field="name",
                 limit=taken,
             )
@@ -192,7 +192,9 @@ class _Creation:
         ):
             if given is not None and given != meant:
                 raise InvalidRequestError(
-                    f"{name} is {given}, the assignments say {meant}: leave one of the two out", field=name, limit=meant
+                    f"{name} is {given}, but the assignments imply {meant}: leave one of the two out",
+                    field=name,
+                    limit=meant,
                 )
         check_assignments(topic.assignments, self._image, factor)
         return count, factor
@@ -213,17 +215,17 @@ class _Creation:
         return [placer.place(replication_factor) for _ in range(count)]
 
     def _new_id(self) -> TopicId:
-        """Random, and never all zeros, which stands for "no topic" in Kafka's protocol."""
+        """Random, never all zeros, which means "no topic" in Kafka's protocol."""
         return TopicId((self._context.random.getrandbits(128) | 1).to_bytes(16, "big"))
 
 
 def check_partition_count(count: int, limit: int) -> None:
     """InvalidPartitionsError unless 1 <= count <= limit."""
     if count < 1:
-        raise InvalidPartitionsError(f"{count} partitions: a topic has at least 1", field="partitions", limit=1)
+        raise InvalidPartitionsError(f"{count} partitions: a topic needs at least 1", field="partitions", limit=1)
     if count > limit:
         raise InvalidPartitionsError(
-            f"{count} partitions are more than one request may create ({limit}): create fewer, then add the others",
+            f"{count} partitions exceed the limit of one request ({limit}): create fewer, then add the others",
             field="partitions",
             limit=limit,
         )
@@ -233,11 +235,11 @@ def check_replication_factor(replication_factor: int, live: int) -> None:
     """InvalidReplicationFactorError unless 1 <= replication_factor <= live nodes."""
     if replication_factor < 1:
         raise InvalidReplicationFactorError(
-            f"replication factor {replication_factor}: at least 1", field="replication_factor", limit=1
+            f"replication factor {replication_factor}: must be at least 1", field="replication_factor", limit=1
         )
     if replication_factor > REPLICATION_FACTOR_MAX:
         raise InvalidReplicationFactorError(
-            f"replication factor {replication_factor}: at most {REPLICATION_FACTOR_MAX}",
+            f"replication factor {replication_factor}: must be at most {REPLICATION_FACTOR_MAX}",
             field="replication_factor",
             limit=REPLICATION_FACTOR_MAX,
         )

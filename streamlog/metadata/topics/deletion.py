@@ -1,4 +1,4 @@
-"""Topics are deleted, by name or by id. One record takes a topic away; the nodes then remove what they hold of it."""
+"""Topic deletion, by name or by id. One record removes a topic; the nodes then delete its logs."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def delete_topics(
     command: DeleteTopics, image: MetadataImage, context: ControllerContext
 ) -> MetadataDecision[tuple[DeletionResult, ...]]:
     """TopicDeletionDisabledError for the whole request; in each result UnknownTopicOrPartitionError,
-    UnknownTopicIdError, InvalidTopicError. Results stand in the order names, ids.
+    UnknownTopicIdError, InvalidTopicError. Results are in the order names, ids.
     """
     if not context.settings.delete_topic_enable:
         raise TopicDeletionDisabledError(
-            "topics are not deleted in this cluster (delete.topic.enable=false)", field="delete.topic.enable"
+            "topic deletion is disabled in this cluster (delete.topic.enable=false)", field="delete.topic.enable"
         )
     results = []
-    doomed: dict[TopicId, RemoveTopicRecord] = {}  # a topic may be named twice; it goes once
+    removals: dict[TopicId, RemoveTopicRecord] = {}  # a topic may be named twice but is removed once
     everything: list[str | TopicId] = [*command.names, *command.topic_ids]
     for asked in everything:
         try:
@@ -44,13 +44,13 @@ def delete_topics(
             name, topic_id = (asked, None) if isinstance(asked, str) else (None, asked)
             results.append(DeletionResult(name=name, topic_id=topic_id, error=error))
             continue
-        doomed[topic.topic_id] = RemoveTopicRecord(topic_id=topic.topic_id)
+        removals[topic.topic_id] = RemoveTopicRecord(topic_id=topic.topic_id)
         results.append(DeletionResult(name=topic.name, topic_id=topic.topic_id))
-    # A partition that was moving off a drained node lets another one start.
-    then = Then.SETTLE if doomed else Then.NOTHING
-    return MetadataDecision(response=tuple(results), records=tuple(doomed.values()), then=then)
+    # A deleted partition that was moving off a drained node lets another one start.
+    then = Then.SETTLE if removals else Then.NOTHING
+    return MetadataDecision(response=tuple(results), records=tuple(removals.values()), then=then)
 
 
 def _check_deletable(topic: Topic) -> None:
     if topic.name in INTERNAL_TOPICS:
-        raise InvalidTopicError(f"topic {topic.name!r} is the cluster's own: it is not deleted", field="name")
+        raise InvalidTopicError(f"topic {topic.name!r} is internal: it cannot be deleted", field="name")

@@ -1,4 +1,4 @@
-"""Topics get more partitions. Counts only grow: a record's partition is found by its key and the count."""
+"""Adding partitions to topics. Counts only grow: clients map keys to partitions by the count."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class CreatePartitions(Struct, frozen=True, kw_only=True):
 
 class GrowthResult(Struct, frozen=True, kw_only=True):
     name: str
-    error: StreamlogError | None = None  # where set, the topic is as it was
+    error: StreamlogError | None = None  # if set, the topic is unchanged
 
 
 def create_partitions(
@@ -49,7 +49,7 @@ def create_partitions(
     """
     names = [topic.name for topic in command.topics]
     if len(frozenset(names)) != len(names):
-        raise InvalidRequestError("a topic stands twice in one request", field="topics")
+        raise InvalidRequestError("a topic is named twice in one request", field="topics")
     tally = Tally.of_cluster(image)
     records: list[PartitionRecord] = []
     results = []
@@ -65,7 +65,7 @@ def create_partitions(
 def _growth(wanted: GrowTopic, image: MetadataImage, tally: Tally, room: int) -> list[PartitionRecord]:
     topic = image.require_topic(wanted.name)
     if topic.name in INTERNAL_TOPICS:
-        raise InvalidTopicError(f"topic {topic.name!r} is the cluster's own: its partitions are fixed", field="name")
+        raise InvalidTopicError(f"topic {topic.name!r} is internal: its partitions are fixed", field="name")
     has = len(topic.partitions)
     if wanted.count <= has:
         raise InvalidPartitionsError(

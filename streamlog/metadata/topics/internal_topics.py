@@ -1,7 +1,7 @@
-"""Topics that the cluster keeps for itself. Users neither create nor delete them.
+"""Internal topics: users neither create nor delete them.
 
-They start with as many replicas as there are live nodes, at most as many as the settings say, so that a cluster of one
-node works at once; when nodes join they grow to that number, so that it does not stay so (SEMANTICS 5).
+They start with as many replicas as there are active nodes, up to the configured number, so that a cluster of one node
+works at once; as nodes join they grow to that number (SEMANTICS 5).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from streamlog.metadata.settings import ControllerSettings
 from streamlog.metadata.topics.placement import Tally, TopicPlacer, candidates
 from streamlog.model import NO_BROKER, PartitionId
 
-_REPLICATION_FACTOR: Final = 3  # where the settings do not say
+_REPLICATION_FACTOR: Final = 3  # if not configured
 _TRANSACTION_MIN_ISR: Final = 2  # likewise; with fewer replicas, all of them
 
 
 class InternalTopic(Struct, frozen=True, kw_only=True):
-    # For ever: keys are spread over the partitions by their hash.
+    # Never changes: keys are distributed over the partitions by their hash.
     partitions: Callable[[ControllerSettings], int]
     # Small, so that compaction and the replay by a new coordinator have little to read.
     segment_bytes: Callable[[ControllerSettings], int]
@@ -31,11 +31,11 @@ class InternalTopic(Struct, frozen=True, kw_only=True):
     configs: Mapping[str, str]
 
     def replicas(self, settings: ControllerSettings, nodes: int) -> int:
-        """How many a partition has, with so many nodes there; at least one."""
+        """The replicas of a partition in a cluster of that many nodes; at least one."""
         return max(1, min(self.replication_factor(settings) or _REPLICATION_FACTOR, nodes))
 
     def all_configs(self, settings: ControllerSettings) -> dict[str, str]:
-        """With what the settings say."""
+        """Including the configured values."""
         configs = {**self.configs, "segment.bytes": str(self.segment_bytes(settings))}
         if (min_isr := self.min_isr(settings)) is not None:
             configs["min.insync.replicas"] = str(min_isr)
@@ -61,8 +61,8 @@ INTERNAL_TOPICS: Final[Mapping[str, InternalTopic]] = {
 
 
 def growth(image: MetadataImage, settings: ControllerSettings) -> Iterator[PartitionChangeRecord]:
-    """For each partition of an internal topic that has too few replicas and could have more: a reassignment that adds
-    them. One that has no leader to copy from, or is being reassigned already, comes when that is over.
+    """For each partition of an internal topic with too few replicas that could have more: a reassignment that adds
+    them. Partitions without a leader to copy from, and those being reassigned already, follow later.
     """
     nodes = candidates(image)
     tally: Tally | None = None

@@ -1,6 +1,6 @@
-"""Where replicas go (SEMANTICS 12): pure arithmetic over nodes and tallies, without chance.
+"""Replica placement (SEMANTICS 12): pure arithmetic over nodes and tallies, without randomness.
 
-One replica is chosen after the other, always the best by what follows, most important first:
+Replicas are chosen one by one, always the best by these criteria, most important first:
 
     the leader        fewest leaders of this topic on the node, then in its rack; a rack other than the last leader's;
                       fewest replicas of this topic; fewest leaders, then replicas, of all topics
@@ -8,15 +8,14 @@ One replica is chosen after the other, always the best by what follows, most imp
                       others will get replicas as leaders); least often together with this leader; fewest replicas of
                       all topics
 
-Of the followers, the one that came first least often stands first: so what a dead node led falls on many others.
+Of the followers, the one that was first least often is first: so the leaderships of a failed node move to many others.
 
-What is equal in all of that is taken in an order in which racks alternate, and which turns by one each time round. So
-leaders are spread within one over the nodes; replicas of a partition are on distinct nodes, and on distinct racks where
-there are enough; without racks the replicas are spread within one as well, with racks of equal size within two. A
-topic that grows is evened out by its new partitions. The topic counts more than the cluster: a node that has just
-joined gets its share of a new topic, not all of it.
+Ties are broken in an order in which racks alternate, rotated by one each round. So leaders per node differ by at most
+one; replicas of a partition are on distinct nodes, and on distinct racks if there are enough; replicas per node differ
+by at most one without racks, by at most two with racks of equal size. The new partitions of a growing topic even it
+out. The topic counts more than the cluster: a node that has just joined gets its share of a new topic, not all of it.
 
-Placing P partitions of R replicas on N nodes looks at P * R * N candidates, about a microsecond each.
+Placing P partitions of R replicas on N nodes examines P * R * N candidates, about a microsecond each.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def candidates(image: MetadataImage) -> list[Broker]:
 
 
 class Tally:
-    """How many leaders and replicas each node has, of a topic or of all topics. Counts up as replicas are placed."""
+    """How many leaders and replicas each node has, of a topic or of all topics. Updated as replicas are placed."""
 
     def __init__(self) -> None:
         self.leaders: dict[BrokerId, int] = {}
@@ -67,7 +66,7 @@ class Tally:
 
 
 class _Node:
-    """A node that may get replicas, with its counts side by side: they are compared for every replica."""
+    """A node that may get replicas, with the counts that are compared for every replica."""
 
     __slots__ = ("broker_id", "leaders", "order", "rack", "replicas", "topic_leaders", "topic_replicas")
 
@@ -82,10 +81,10 @@ class _Node:
 
 
 class TopicPlacer:
-    """Places the replicas of one topic. One owner, one use; what it places is counted in the cluster's tally too."""
+    """Places the replicas of one topic. One owner, one use; also updates the cluster's tally."""
 
     def __init__(self, nodes: Sequence[Broker], cluster: Tally, topic: Tally | None = None) -> None:
-        """`nodes` may get replicas; `topic` is the tally of the partitions that the topic has."""
+        """`nodes` may get replicas; `topic` is the tally of the topic's existing partitions."""
         topic = topic or Tally()
         self._nodes = [_Node(node, order, cluster, topic) for order, node in enumerate(_alternating(nodes))]
         self._racks = {node.broker_id: node.rack for node in self._nodes}
@@ -104,7 +103,7 @@ class TopicPlacer:
         leader = self._place_leader()
         followers = list(self.extend((leader,), replication_factor - 1)[1:])
         if followers:
-            # The first follower leads when the leader dies: that, too, should be another one each time.
+            # The first follower leads if the leader fails: that, too, should be another one each time.
             heir = min(followers, key=lambda broker_id: self._heirs.get((leader, broker_id), 0))
             self._heirs[leader, heir] = self._heirs.get((leader, heir), 0) + 1
             followers.remove(heir)
@@ -112,7 +111,7 @@ class TopicPlacer:
         return (leader, *followers)
 
     def extend(self, replicas: Replicas, count: int) -> Replicas:
-        """The replicas with `count` more at the end. There must be so many nodes that are not among them."""
+        """The replicas with `count` more at the end. There must be that many other nodes."""
         for _ in range(count):
             replicas = (*replicas, self._place_follower(replicas))
         return replicas
