@@ -1,7 +1,7 @@
 """The data planes of several nodes in the simulated world: real logs, real streams, real decisions of the controller.
 
 What is not there is the quorum: commands are decided at once, and reach each node after a while, in order. A node that
-is `cut` hears nothing of them and cannot ask for anything.
+is `cut` receives nothing from them and cannot send requests.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ class Cluster:
             self._applied[node] = 0
             self._deliver_later(node)
 
-    def told(self, event: str) -> list[dict[str, object]]:
+    def probed(self, event: str) -> list[dict[str, object]]:
         return [fields for _, name, fields in self.events if name == event]
 
     # -- the quorum
@@ -229,7 +229,7 @@ class Cluster:
             self.publish()
 
     def recover(self) -> None:
-        """The controller asks the live nodes about partitions that nobody leads."""
+        """The controller asks the live nodes about partitions without a leader."""
         answers = []
         for key, broker_ids in to_query(self.controller.image):
             states = tuple(state for b in broker_ids if (state := self._state_of(b, key)) is not None)
@@ -269,7 +269,7 @@ class Cluster:
     async def until(self, condition: Callable[[], bool], *, within_s: float = 20.0) -> None:
         """Virtual time."""
         async with asyncio.timeout(within_s):
-            while not condition():  # noqa: ASYNC110  virtual time: nobody waits
+            while not condition():  # noqa: ASYNC110  virtual time
                 await asyncio.sleep(0.01)
 
     async def produce(self, *values: bytes, partition: int = 0) -> Offset:
@@ -297,7 +297,7 @@ class Cluster:
         return first
 
     async def ready(self, *node_ids: int) -> None:
-        """All are unfenced, and have heard of it."""
+        """All are unfenced, and know it."""
         await self.until(
             lambda: all(
                 self.nodes[n].replicas is not None
@@ -346,7 +346,7 @@ class Cluster:
             return False
 
 
-def tell(
+def play(
     story: Callable[[Cluster], Awaitable[None]],
     *,
     seed: int | str = 1,
@@ -361,7 +361,7 @@ def tell(
             for node_id in cluster.nodes:
                 task = cluster.host(node_id).task
                 if cluster.host(node_id).alive and task is not None and task.done():
-                    task.result()  # a node that ended tells why
+                    task.result()  # a node that ended raises its error
         finally:
             world.stop()
 

@@ -9,7 +9,7 @@ import random
 
 from streamlog.errors import StreamlogError
 from streamlog.sim.disk import DiskFaults
-from tests.broker.nodes import Cluster, tell
+from tests.broker.nodes import Cluster, play
 
 NODES = (1, 2, 3)
 PARTITIONS = 2
@@ -139,4 +139,4 @@ def live(seed: int, *, faults: int = 8) -> None:
     async def story(cluster: Cluster) -> None:
         await Life(cluster, seed).live(faults)
 
-    tell(story, seed=f"life/{seed}")
+    play(story, seed=f"life/{seed}")

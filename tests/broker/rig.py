@@ -87,24 +87,24 @@ class FakeController(Struct):
 
 
 class Recorder(Struct):
-    """A watcher that notes what it is told."""
+    """A watcher that records its notifications."""
 
     replica: LeaderReplica
-    heard: list[str] = field(default_factory=list)
+    events: list[str] = field(default_factory=list)
     appended: bytes = b""
     error: StreamlogError | None = None
 
     __hash__ = object.__hash__
 
     def on_appended(self, appended: Appended) -> None:
-        self.heard.append(f"appended {appended.first_offset}..{appended.next_offset}")
+        self.events.append(f"appended {appended.first_offset}..{appended.next_offset}")
         self.appended += b"".join(bytes(buffer) for buffer in appended.buffers)
 
     def on_readable(self) -> None:
-        self.heard.append(f"readable {self.replica.log_start_offset}..{self.replica.high_watermark}")
+        self.events.append(f"readable {self.replica.log_start_offset}..{self.replica.high_watermark}")
 
     def on_ended(self, error: StreamlogError) -> None:
-        self.heard.append("ended")
+        self.events.append("ended")
         self.error = error
 
 
@@ -164,7 +164,7 @@ class Rig:
         self.links, self.isr, self.controller = FakeLinks(), FakeIsrChanges(), FakeController()
         ports = Ports(
             fs=machine.fs,
-            network=cast(Network, None),  # nobody here speaks to other nodes
+            network=cast(Network, None),  # no other nodes here
             clock=machine.clock,
             random=machine.random,
             workers=machine.workers,
@@ -299,7 +299,7 @@ class Rig:
         return self.machine.run(self.leader(name).read(Offset(offset), 1 << 20, UNCOMMITTED))
 
     def names(self, directory: int = 0) -> list[str]:
-        """Of the partitions' directories, without what makes those of the doomed unique."""
+        """Of the partitions' directories, without the unique part of those that are scheduled for deletion."""
         found = self.machine.fs.list(self.paths[directory])
         return sorted(
             name.partition(".")[0] + ("-" + name.rpartition("-")[2] if "." in name else "")
@@ -307,7 +307,7 @@ class Rig:
             if self.machine.fs.is_dir(f"{self.paths[directory]}/{name}")
         )
 
-    def told(self, event: str) -> list[dict[str, object]]:
+    def probed(self, event: str) -> list[dict[str, object]]:
         return [fields for name, fields in self.events if name == event]
 
 

@@ -41,10 +41,10 @@ class Holding:
 def hold(rig: Rig, story: Callable[[Holding], Awaitable[None]]) -> None:
     begin(rig, b"a")
 
-    async def telling() -> None:
+    async def playing() -> None:
         await story(Holding(rig))
 
-    rig.machine.run(telling())
+    rig.machine.run(playing())
 
 
 def test_a_marker_is_appended_with_the_first_batch_of_the_next_transaction(leading: Rig) -> None:
@@ -70,7 +70,7 @@ def test_a_marker_that_nothing_follows_waits_a_moment(leading: Rig) -> None:
     hold(leading, story)
 
 
-def test_a_marker_that_somebody_waits_for_is_not_held(leading: Rig) -> None:
+def test_a_marker_that_a_batch_waits_for_is_not_held(leading: Rig) -> None:
     async def story(scene: Holding) -> None:
         sent = asyncio.ensure_future(scene.send(1))
         await asyncio.sleep(0)
@@ -127,7 +127,7 @@ def test_a_held_marker_ends_with_the_leadership(leading: Rig) -> None:
     hold(leading, story)
 
 
-def test_a_held_marker_that_nobody_waits_for_any_more_is_not_appended(leading: Rig) -> None:
+def test_a_held_marker_that_no_call_waits_for_any_more_is_not_appended(leading: Rig) -> None:
     """Its coordinator asks again."""
 
     async def story(scene: Holding) -> None:

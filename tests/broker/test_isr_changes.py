@@ -61,7 +61,7 @@ class FakeReplica(Struct):
 
 
 class FakeLink(Struct):
-    """Answers as it is told to, the last answer for ever."""
+    """Returns the given answers, the last one again and again."""
 
     answers: list[Partition | StreamlogError]
     asked: list[IsrProposal] = field(default_factory=list)
@@ -105,7 +105,7 @@ class Desk:
         self.changes.proposed(self.led, proposal)
         return proposal
 
-    def tell(self, *isr: BrokerId, seconds: float) -> None:
+    def report(self, *isr: BrokerId, seconds: float) -> None:
         """Propose, and let so much time pass."""
 
         async def story() -> None:
@@ -122,10 +122,10 @@ class Desk:
         self.changes.follows(self.led, broker, self.controller.epoch(broker))
 
 
-def test_an_accepted_set_is_told_to_the_leader() -> None:
+def test_an_accepted_set_is_passed_to_the_leader() -> None:
     desk = Desk(ACCEPTED)
     desk.follows(THREE)
-    desk.tell(ONE, TWO, THREE, seconds=1)
+    desk.report(ONE, TWO, THREE, seconds=1)
     assert (desk.replica.isr.committed, desk.replica.isr.partition_epoch) == ((ONE, TWO, THREE), 8)
     assert len(desk.link.asked) == 1
     assert [member.broker_epoch for member in desk.link.asked[0].isr] == [desk.controller.epoch(b) for b in (1, 2, 3)]
@@ -134,16 +134,16 @@ def test_an_accepted_set_is_told_to_the_leader() -> None:
 def test_what_became_of_it_is_asked_again_until_it_is_known() -> None:
     desk = Desk(OutcomeUnknownError("?"), OutcomeUnknownError("?"), ACCEPTED)
     desk.follows(THREE)
-    desk.tell(ONE, TWO, THREE, seconds=1)
+    desk.report(ONE, TWO, THREE, seconds=1)
     assert len(desk.link.asked) == 3
     assert desk.replica.isr.committed == (ONE, TWO, THREE)
 
 
 def test_a_newer_partition_epoch_is_no_refusal() -> None:
     """It may be this very proposal's: the larger set goes on to govern until the metadata say what is."""
-    desk = Desk(OutcomeUnknownError("?"), InvalidUpdateVersionError("7 is over"))
+    desk = Desk(OutcomeUnknownError("?"), InvalidUpdateVersionError("stale epoch 7"))
     desk.follows(THREE)
-    desk.tell(ONE, TWO, THREE, seconds=60)
+    desk.report(ONE, TWO, THREE, seconds=60)
     assert desk.replica.refused == 0
     assert desk.replica.isr.maximal == (ONE, TWO, THREE)
 
@@ -151,7 +151,7 @@ def test_a_newer_partition_epoch_is_no_refusal() -> None:
 def test_a_refusal_counts_at_once_where_nothing_was_asked_before() -> None:
     desk = Desk(IneligibleReplicaError("fenced"))
     desk.follows(THREE)
-    desk.tell(ONE, TWO, THREE, seconds=1)
+    desk.report(ONE, TWO, THREE, seconds=1)
     assert desk.replica.refused == 1
     assert desk.replica.isr.maximal == (ONE, TWO)
     assert desk.replica.reviewed == 1
@@ -164,18 +164,18 @@ def test_a_refusal_counts_not_while_an_earlier_attempt_may_be_under_way() -> Non
     )
     for desk, seconds, refused in ((early, LINGER_S - 1, 0), (late, LINGER_S + 2, 1)):
         desk.follows(THREE)
-        desk.tell(ONE, TWO, THREE, seconds=seconds)
+        desk.report(ONE, TWO, THREE, seconds=seconds)
         assert desk.replica.refused == refused
 
 
-def test_a_position_of_a_former_registration_brings_nobody_in() -> None:
+def test_a_position_of_a_former_registration_adds_no_member() -> None:
     """KIP-903: the node may have lost its log since."""
     desk = Desk(ACCEPTED)
     desk.follows(THREE)
     desk.controller.fence(3)
     desk.controller.start(3, clean=False)
     desk.publish()
-    desk.tell(ONE, TWO, THREE, seconds=1)
+    desk.report(ONE, TWO, THREE, seconds=1)
     assert desk.link.asked == []
     assert desk.replica.forgotten == [THREE]
     assert desk.replica.isr.maximal == (ONE, TWO)
@@ -185,5 +185,5 @@ def test_what_the_leadership_took_with_it_is_not_asked() -> None:
     desk = Desk(OutcomeUnknownError("?"))
     desk.follows(THREE)
     desk.replica.ended = StreamlogError("over")
-    desk.tell(ONE, TWO, THREE, seconds=5)
+    desk.report(ONE, TWO, THREE, seconds=5)
     assert desk.link.asked == []

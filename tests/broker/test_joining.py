@@ -10,7 +10,7 @@ from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.records import scan_headers
 from streamlog.sim.inode import FileNode
 from streamlog.storage.files import names
-from tests.broker.nodes import Cluster, tell
+from tests.broker.nodes import Cluster, play
 from tests.broker.test_replication import three_nodes
 
 LOG = "/data/t-0/00000000000000000000.log"
@@ -45,7 +45,7 @@ def test_a_damaged_header_is_found_and_its_batch_copied_again(offset: int, epoch
         await cluster.settled()
         cluster.check()
 
-    tell(story)
+    play(story)
 
 
 def test_one_far_back_is_found_by_naming_more() -> None:
@@ -62,7 +62,7 @@ def test_one_far_back_is_found_by_naming_more() -> None:
         await cluster.settled()
         cluster.check()
 
-    tell(story)
+    play(story)
 
 
 def test_without_the_comparison_replicas_differ(monkeypatch: pytest.MonkeyPatch) -> None:

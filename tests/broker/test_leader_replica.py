@@ -57,16 +57,16 @@ def test_acks_all_waits_for_the_sync_of_the_only_replica(rig: Rig) -> None:
     assert values_in(rig.read()) == [b"a", b"b"]
 
 
-def test_watchers_hear_of_bytes_then_of_the_high_watermark_then_of_the_end(rig: Rig) -> None:
+def test_watchers_get_the_bytes_then_the_high_watermark_then_the_end(rig: Rig) -> None:
     rig.create()
     rig.rest()
     watcher = Recorder(rig.leader())
     rig.leader().watch(watcher)
     rig.produce(b"a")
-    assert watcher.heard == ["appended 0..1", "readable 0..1"]
+    assert watcher.events == ["appended 0..1", "readable 0..1"]
     assert watcher.appended == rig.read()
     rig.change(leader=OTHER, replicas=(ME, OTHER), isr=(ME, OTHER))
-    assert watcher.heard[2:] == ["ended"]
+    assert watcher.events[2:] == ["ended"]
     assert isinstance(watcher.error, NotLeaderError)
     assert watcher.error.details["leader"] == OTHER
     assert watcher.error.details["address"] == "node2:9092"
@@ -204,7 +204,7 @@ def test_retries_get_their_first_offsets_and_gaps_are_refused(rig: Rig) -> None:
     leader.watch(watcher)
     again = rig.do(lambda: append_to(leader, first, Acks.ALL))
     assert (again.first_offset, again.next_offset, again.duplicate) == (0, 2, True)
-    assert watcher.heard == []
+    assert watcher.events == []
     with pytest.raises(OutOfOrderSequenceError):
         rig.do(lambda: append_to(leader, batch([b"c"], producer=(9, 0, 7)), Acks.ALL))
 
@@ -325,7 +325,7 @@ def test_offsets_outside_the_log_are_refused_with_both_ends(rig: Rig) -> None:
     rig.create(replicas=(ME, OTHER))
     rig.rest()
     rig.append(b"a")
-    assert rig.read(1) == rig.read(0) == b""  # committed by nobody yet: to be waited for
+    assert rig.read(1) == rig.read(0) == b""  # not committed yet: to be waited for
     with pytest.raises(OffsetOutOfRangeError) as refused:
         rig.read(2)
     assert (refused.value.details["log_start"], refused.value.details["log_end"]) == (0, 1)
@@ -351,7 +351,7 @@ def test_places_and_times(rig: Rig) -> None:
     assert offset_of(1021) == (-1, -1)
 
 
-def test_kip_207_a_new_leader_waits_before_it_tells_the_end(rig: Rig) -> None:
+def test_kip_207_a_new_leader_waits_before_it_returns_the_end(rig: Rig) -> None:
     rig.create(replicas=(ME, OTHER))
     rig.rest()
     rig.append(b"a")
@@ -401,7 +401,7 @@ def test_compacted_topics_refuse_records_without_a_key(rig: Rig) -> None:
     assert rig.machine.run(leader.appends.append(keyed, Acks.ALL, QUEUED)).first_offset == 0
 
 
-def test_a_topic_with_a_codec_of_its_own_packs_anew(rig: Rig) -> None:
+def test_a_topic_with_a_codec_of_its_own_recompresses(rig: Rig) -> None:
     rig.create(configs={"compression.type": "zstd"})
     rig.rest()
     leader = rig.leader()
@@ -479,16 +479,16 @@ def test_a_leadership_that_ends_while_the_workers_work_appends_nothing(rig: Rig)
     assert leader.log_end_offset == 0
 
 
-def test_who_does_not_lead_says_who_does(rig: Rig) -> None:
+def test_a_node_that_does_not_lead_names_the_leader(rig: Rig) -> None:
     rig.create(replicas=(OTHER, ME), leader=OTHER)
-    rig.create("nobody", 2, replicas=(OTHER, ME), leader=OTHER)
+    rig.create("leaderless", 2, replicas=(OTHER, ME), leader=OTHER)
     rig.change(2, leader=-1)
     rig.rest()
     with pytest.raises(NotLeaderError) as refused:
         rig.leader()
     assert dict(refused.value.details) == {"leader": OTHER, "address": "node2:9092", "leader_epoch": 0}
     with pytest.raises(LeaderNotAvailableError):
-        rig.leader("nobody")
+        rig.leader("leaderless")
     with pytest.raises(UnknownTopicOrPartitionError):
         rig.leader("other")
     with pytest.raises(UnknownTopicOrPartitionError):

@@ -13,7 +13,7 @@ from streamlog.records import scan_headers
 from streamlog.records.header import HEADER_SIZE
 from streamlog.sim.inode import FileNode
 from streamlog.storage.integrity.repair import FREE_BYTES_MIN
-from tests.broker.nodes import Cluster, tell
+from tests.broker.nodes import Cluster, play
 from tests.broker.test_replication import three_nodes
 
 BATCHES = 30
@@ -106,14 +106,14 @@ def test_a_leader_repairs_what_a_consumer_wants(how: str) -> None:
         assert b"".join(found.values()) == whole
         assert content_of(cluster, 1) == whole
         assert not cluster.nodes[1].log().damaged_segments
-        assert [f["source"] for f in cluster.told("damage_repaired")] == [2]
-        assert len(cluster.told("damage_found")) == 1
+        assert [f["source"] for f in cluster.probed("damage_repaired")] == [2]
+        assert len(cluster.probed("damage_found")) == 1
         assert cluster.partition().leader == 1
         await cluster.produce(b"and goes on")
         await cluster.settled()
         cluster.check()
 
-    tell(story)
+    play(story)
 
 
 @pytest.mark.parametrize("how", HOW)
@@ -129,9 +129,9 @@ def test_a_follower_repairs_what_is_found(how: str) -> None:
         await cluster.host(3).spawn(examining())
         await cluster.until(lambda: not log.damaged_segments)
         assert content_of(cluster, 3) == whole
-        assert [f["source"] for f in cluster.told("damage_repaired")] == [1], "the leader is asked first"
+        assert [f["source"] for f in cluster.probed("damage_repaired")] == [1], "the leader is asked first"
 
-    tell(story)
+    play(story)
 
 
 def test_two_damaged_replicas_repair_each_other() -> None:
@@ -143,7 +143,7 @@ def test_two_damaged_replicas_repair_each_other() -> None:
         assert b"".join((await read_all(cluster, 1)).values()) == whole
         assert content_of(cluster, 1) == whole
 
-    tell(story)
+    play(story)
 
 
 def test_a_follower_that_copies_makes_the_leader_repair_itself() -> None:
@@ -158,10 +158,10 @@ def test_a_follower_that_copies_makes_the_leader_repair_itself() -> None:
         await cluster.settled()
         assert content_of(cluster, 1) == content_of(cluster, 3) == whole
 
-    tell(story)
+    play(story)
 
 
-def test_nobody_has_it_and_a_reader_hears_so() -> None:
+def test_no_replica_has_it_and_a_reader_gets_the_error() -> None:
     async def story(cluster: Cluster) -> None:
         await filled(cluster)
         for node_id in (1, 2, 3):
@@ -169,9 +169,9 @@ def test_nobody_has_it_and_a_reader_hears_so() -> None:
         error = await error_of(cluster, 1)
         assert "t-0 cannot be read at offset 21" in str(error)
         assert "continues at offset 24" in str(error)
-        assert cluster.told("damage_left")
+        assert cluster.probed("damage_left")
 
-    tell(story)
+    play(story)
 
 
 def test_without_free_space_nothing_is_written() -> None:
@@ -182,9 +182,9 @@ def test_without_free_space_nothing_is_written() -> None:
         free = disk.free_bytes
         disk.free_bytes = lambda: min(free(), FREE_BYTES_MIN)  # type: ignore[method-assign]  # as good as full
         await error_of(cluster, 1)
-        assert "too little free space" in str(cluster.told("damage_left")[0]["reason"])
+        assert "too little free space" in str(cluster.probed("damage_left")[0]["reason"])
 
-    tell(story)
+    play(story)
 
 
 def test_it_hands_leadership_over_where_it_cannot_repair() -> None:
@@ -199,7 +199,7 @@ def test_it_hands_leadership_over_where_it_cannot_repair() -> None:
         await cluster.until(lambda: cluster.partition().leader not in (1, -1))
         assert len(await read_all(cluster, cluster.partition().leader)) == BATCHES
 
-    tell(story)
+    play(story)
 
 
 class Unreachable:
@@ -225,4 +225,4 @@ def test_what_is_not_committed_is_not_given() -> None:
         with pytest.raises(OffsetOutOfRangeError):
             await cluster.host(2).spawn(asking())
 
-    tell(story)
+    play(story)

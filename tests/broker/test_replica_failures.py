@@ -37,19 +37,19 @@ def test_a_failed_disk_takes_its_replicas_and_leaves_the_others() -> None:
     assert rig.controller.reported == [(topic_id(1), P0)]
     rig.change(1, offline=(ME,), isr=(OTHER,), leader=OTHER)
     rig.rest(5)
-    told = len(rig.controller.reported)
+    reported = len(rig.controller.reported)
     rig.rest(5)
-    assert len(rig.controller.reported) == told  # the cluster knows
+    assert len(rig.controller.reported) == reported  # the cluster knows
     with pytest.raises(NotLeaderError):
         rig.leader("t")
     rig.append(b"fine", name="u")
     errors = [description.error for description in rig.replicas.describe_log_dirs()]
     assert isinstance(errors[0], StorageError)
     assert errors[1] is None
-    # A new registration of this node clears the mark: then it is told again.
+    # A new registration of this node clears the mark: then it is reported again.
     rig.change(1, offline=())
     rig.rest()
-    assert len(rig.controller.reported) == told + 1
+    assert len(rig.controller.reported) == reported + 1
     rig.stop()
     rig.machine.close()
 
@@ -66,7 +66,7 @@ def test_the_node_ends_with_its_last_disk(rig: Rig) -> None:
     rig.machine.run(rig.replicas.close())
 
 
-def test_what_may_be_on_a_missing_disk_is_not_made_anew() -> None:
+def test_what_may_be_on_a_missing_disk_is_not_recreated() -> None:
     rig = Rig("missing", directories=2)
     rig.start()
     rig.create("t", 1, replicas=(ME, OTHER))
@@ -125,10 +125,10 @@ def test_a_damaged_replica_does_not_lead_where_another_may(rig: Rig) -> None:
     assert (topic_id(1), P0) in rig.controller.reported
     rig.change(offline=(ME,), leader=OTHER, isr=(OTHER,))
     rig.rest()
-    assert rig.follower.log.damage is None  # the leader has the records: it gets them anew
-    told = len(rig.controller.reported)
+    assert rig.follower.log.damage is None  # the leader has the records: it fetches them
+    reported = len(rig.controller.reported)
     rig.rest(5)
-    assert len(rig.controller.reported) == told
+    assert len(rig.controller.reported) == reported
 
 
 def test_the_only_replica_serves_what_is_sound(rig: Rig) -> None:

@@ -55,7 +55,7 @@ def test_a_topic_deleted_is_renamed_and_removed_later(rig: Rig) -> None:
     assert rig.names() == []
 
 
-def test_a_topic_made_anew_does_not_inherit_the_log(rig: Rig) -> None:
+def test_a_topic_recreated_does_not_inherit_the_log(rig: Rig) -> None:
     rig.create()
     rig.rest()
     rig.produce(b"old")
@@ -67,7 +67,7 @@ def test_a_topic_made_anew_does_not_inherit_the_log(rig: Rig) -> None:
     assert rig.names() == ["t-0", "t-0-delete"]
 
 
-def test_a_topic_made_anew_in_the_command_that_deletes_it(rig: Rig) -> None:
+def test_a_topic_recreated_in_the_command_that_deletes_it(rig: Rig) -> None:
     rig.create()
     rig.rest()
     rig.produce(b"old")
@@ -78,10 +78,10 @@ def test_a_topic_made_anew_in_the_command_that_deletes_it(rig: Rig) -> None:
     rig.rest()
     assert rig.leader().topic_id == topic_id(2)
     assert rig.leader().log_end_offset == 0
-    assert rig.names() == ["t-0", "t-0-stray"]  # nobody here saw the deletion: it is kept
+    assert rig.names() == ["t-0", "t-0-stray"]  # this node has not seen the deletion: it is kept
 
 
-def test_logs_that_nobody_wants_at_the_start_are_kept_as_strays(rig: Rig) -> None:
+def test_unassigned_logs_at_the_start_are_kept_as_strays(rig: Rig) -> None:
     rig.create()
     rig.rest()
     rig.stop()
@@ -133,7 +133,7 @@ def test_a_log_without_an_id_is_adopted(rig: Rig) -> None:
     assert rig.machine.fs.exists("/data0/t-0/partition.metadata")
 
 
-def test_a_log_with_a_damaged_id_is_touched_by_nobody(rig: Rig) -> None:
+def test_a_log_with_a_damaged_id_is_left_alone(rig: Rig) -> None:
     rig.create()
     rig.rest()
     rig.produce(b"a")
@@ -312,7 +312,7 @@ def test_topic_configs_hold_after_a_start(rig: Rig) -> None:
     assert [log.config.retention_ms for log in rig.directories.online[0].logs.values()] == [1234, 1234]
 
 
-def test_a_topic_made_anew_does_not_inherit_the_configs(rig: Rig) -> None:
+def test_a_topic_recreated_does_not_inherit_the_configs(rig: Rig) -> None:
     rig.create(configs={"max.message.bytes": "1000"})
     rig.rest()
     rig.delete()
@@ -348,7 +348,7 @@ def test_retention_stops_at_the_high_watermark_and_tells_readers(rig: Rig) -> No
     leader.watch(watcher)
     rig.rest(300)
     assert leader.log_start_offset == 1
-    assert watcher.heard == ["readable 1..1"]
+    assert watcher.events == ["readable 1..1"]
     with pytest.raises(OffsetOutOfRangeError):
         rig.read(0)
 

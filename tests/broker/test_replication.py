@@ -19,7 +19,7 @@ from streamlog.model import BrokerEpoch, BrokerId, Offset
 from streamlog.ports import RpcError
 from streamlog.replication.leader import GONE_MAX_MS
 from streamlog.sim.disk import DiskFaults
-from tests.broker.nodes import LAG_MAX_MS, Cluster, tell
+from tests.broker.nodes import LAG_MAX_MS, Cluster, play
 from tests.broker.rig import append_to
 from tests.metadata.rig import CLUSTER
 from tests.storage.batches import batch
@@ -48,7 +48,7 @@ async def leader_is(cluster: Cluster, node_id: int) -> None:
 
 
 def append_alone(cluster: Cluster, node_id: int, *values: bytes) -> None:
-    """acks=1, on whoever thinks that it leads."""
+    """acks=1, on a node that takes itself for the leader."""
 
     async def appending() -> None:
         append_to(cluster.nodes[node_id].leader(), batch(values))
@@ -65,7 +65,7 @@ def test_what_is_produced_stands_on_all_replicas() -> None:
         cluster.check()
         assert len(cluster.values(3)) == 20
 
-    tell(story)
+    play(story)
 
 
 def test_a_node_that_was_away_catches_up_and_is_in_sync_again() -> None:
@@ -80,7 +80,7 @@ def test_a_node_that_was_away_catches_up_and_is_in_sync_again() -> None:
         await cluster.settled()
         cluster.check()
 
-    tell(story)
+    play(story)
 
 
 @pytest.mark.parametrize("cold", [0.0, 1.0])
@@ -98,11 +98,11 @@ def test_an_empty_replica_gets_all_whatever_the_page_cache_has(cold: float) -> N
         cluster.host(1).disk.faults = DiskFaults()
         cluster.check()
 
-    tell(story)
+    play(story)
 
 
 def test_a_deposed_leader_is_cut_to_what_both_have() -> None:
-    """SEMANTICS 2: it appended on, alone, and nobody acknowledged it."""
+    """SEMANTICS 2: it appended on, alone, and without acknowledgements."""
 
     async def story(cluster: Cluster) -> None:
         await three_nodes(cluster)
@@ -111,21 +111,21 @@ def test_a_deposed_leader_is_cut_to_what_both_have() -> None:
             cluster.world.fabric.block("node1", f"node{other}")
             cluster.world.fabric.block(f"node{other}", "node1")
         cluster.cut[1] = True
-        append_alone(cluster, 1, b"nobody", b"has", b"these")
+        append_alone(cluster, 1, b"only", b"here", b"uncommitted")
         cluster.fence(1)
         await leader_is(cluster, 2)
         await cluster.produce(b"after")
-        assert [value for _, value in cluster.values(1)] == [b"before", b"nobody", b"has", b"these"]
+        assert [value for _, value in cluster.values(1)] == [b"before", b"only", b"here", b"uncommitted"]
         cluster.world.fabric.heal()
         del cluster.cut[1]
         cluster.publish()
         cluster.heartbeat(1)
         await cluster.settled()
-        assert cluster.told("log_diverged")
+        assert cluster.probed("log_diverged")
         assert [value for _, value in cluster.values(1)] == [b"before", b"after"]
         cluster.check()
 
-    tell(story)
+    play(story)
 
 
 def test_streams_that_break_under_load_lose_nothing() -> None:
@@ -148,7 +148,7 @@ def test_streams_that_break_under_load_lose_nothing() -> None:
         assert BrokerId(1) in cluster.nodes[2].suspected
         assert BrokerId(2) in cluster.nodes[1].suspected
 
-    tell(story)
+    play(story)
 
 
 def test_a_follower_that_cannot_keep_up_leaves_the_isr_and_comes_back() -> None:
@@ -166,11 +166,11 @@ def test_a_follower_that_cannot_keep_up_leaves_the_isr_and_comes_back() -> None:
         await cluster.settled()
         cluster.check()
 
-    tell(story)
+    play(story)
 
 
 def test_a_cut_between_leader_and_one_follower_holds_writes_up_for_seconds_at_most() -> None:
-    """The setting of default; nobody is fenced, both reach the controller."""
+    """The setting of default; no node is fenced, both reach the controller."""
 
     async def story(cluster: Cluster) -> None:
         cluster.lag_max_ms = 10_000
@@ -190,7 +190,7 @@ def test_a_cut_between_leader_and_one_follower_holds_writes_up_for_seconds_at_mo
             await cluster.settled()
         cluster.check()
 
-    tell(story)
+    play(story)
 
 
 def test_streams_that_come_back_do_not_move_the_isr() -> None:
@@ -205,10 +205,10 @@ def test_streams_that_come_back_do_not_move_the_isr() -> None:
         await cluster.settled()
         assert cluster.partition().partition_epoch == state.partition_epoch
 
-    tell(story)
+    play(story)
 
 
-def test_positions_are_told_only_of_what_is_synced() -> None:
+def test_positions_cover_only_what_is_synced() -> None:
     """SEMANTICS 5: with the followers' disks at a stand, nothing is acknowledged, though they have the bytes."""
 
     async def story(cluster: Cluster) -> None:
@@ -230,7 +230,7 @@ def test_positions_are_told_only_of_what_is_synced() -> None:
         await cluster.settled()
         cluster.check()
 
-    tell(story)
+    play(story)
 
 
 @pytest.mark.parametrize("side", ["leader", "follower"])
@@ -255,7 +255,7 @@ def test_a_replica_that_catches_up_is_throttled_and_those_in_sync_are_not(side: 
         cluster.check()
 
     rates = {"leader_rate": 800_000} if side == "leader" else {"follower_rate": 800_000}
-    tell(story, **rates)
+    play(story, **rates)
 
 
 def test_many_partitions_share_one_stream() -> None:
@@ -272,10 +272,10 @@ def test_many_partitions_share_one_stream() -> None:
         await cluster.settled(50)
         cluster.check(50)
 
-    tell(story)
+    play(story)
 
 
-def test_who_may_not_follow_is_told_why() -> None:
+def test_a_refused_follower_gets_the_reason() -> None:
     async def refusal(cluster: Cluster, hello: FollowerHello) -> StreamlogError | RpcError:
         ports = cluster.world.host("stranger").ports
         channel = ports.network.connect("node1:9092")
@@ -301,7 +301,7 @@ def test_who_may_not_follow_is_told_why() -> None:
         ):
             assert isinstance(await spawn(refusal(cluster, hello)), error)
 
-    tell(story)
+    play(story)
 
 
 def test_a_stream_of_a_former_registration_is_ended() -> None:
@@ -311,13 +311,13 @@ def test_a_stream_of_a_former_registration_is_ended() -> None:
         await three_nodes(cluster)
         cluster.fence(3)
         epoch = cluster.register(3)  # another process under its id
-        await cluster.until(lambda: bool(cluster.told("replication_refused")))
-        assert "re-registered" in str(cluster.told("replication_refused")[0]["reason"])
+        await cluster.until(lambda: bool(cluster.probed("replication_refused")))
+        assert "re-registered" in str(cluster.probed("replication_refused")[0]["reason"])
         cluster.nodes[3].epoch = epoch
         cluster.heartbeat(3)
         await cluster.settled()
 
-    tell(story)
+    play(story)
 
 
 def test_a_log_that_begins_inside_of_a_batch_is_followed() -> None:
@@ -338,4 +338,4 @@ def test_a_log_that_begins_inside_of_a_batch_is_followed() -> None:
         assert [offset for offset, _ in cluster.values(3)] == [5, 6, 7, 8, 9]
         assert cluster.nodes[3].log().log_start_offset == 5
 
-    tell(story)
+    play(story)

@@ -25,7 +25,7 @@ def test_nothing_acknowledged_is_lost(seed: int) -> None:
     live(seed)
 
 
-def told_before_it_is_synced(patch: pytest.MonkeyPatch) -> None:
+def reported_before_it_is_synced(patch: pytest.MonkeyPatch) -> None:
     honest, write = FollowerReplica.position, FollowerReplica.on_batches
 
     def position(self: FollowerReplica) -> FetchPosition:
@@ -34,7 +34,7 @@ def told_before_it_is_synced(patch: pytest.MonkeyPatch) -> None:
 
     def on_batches(self: FollowerReplica, *news: Any) -> None:
         write(self, *news)
-        self.on_ackable_end()  # at once, and not when the sync is over
+        self.on_ackable_end()  # at once, and not when the sync has finished
 
     patch.setattr(FollowerReplica, "position", position)
     patch.setattr(FollowerReplica, "on_batches", on_batches)
@@ -75,7 +75,7 @@ def lives(first: int) -> None:
 @pytest.mark.parametrize(
     ("plant", "first"),  # a seed shortly before one that finds it: searching takes a minute, finding a second
     [
-        (told_before_it_is_synced, 24),
+        (reported_before_it_is_synced, 24),
         (no_divergence_check, 13),
         (never_reads_on_from_the_disk, 0),
         (follows_from_anywhere_unchecked, 0),

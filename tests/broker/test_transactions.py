@@ -95,7 +95,7 @@ def test_committed_readers_wait_for_the_marker_and_the_others_do_not(leading: Ri
     assert committed(rig) == [b"before", b"in", b"behind"]
 
 
-def test_what_was_aborted_is_told(leading: Rig) -> None:
+def test_aborted_transactions_are_listed(leading: Rig) -> None:
     rig = leading
     begin(rig, b"no")
     begin(rig, b"yes", pid=8)
@@ -120,7 +120,7 @@ def test_a_marker_counts_once_all_in_sync_have_it(rig: Rig) -> None:
     rig.do(lambda: leader.watch(watcher))
     rig.do(lambda: leader.on_position(OTHER, Offset(2)))
     assert leader.last_stable_offset == 2
-    assert watcher.heard == ["readable 0..2"]
+    assert watcher.events == ["readable 0..2"]
 
 
 def test_the_latest_offset_is_the_last_stable_one_for_committed_readers(leading: Rig) -> None:
@@ -228,7 +228,7 @@ def verified(rig: Rig, meanwhile: Callable[[], Awaitable[None]], *, epoch: int =
 
 
 def test_a_marker_in_between_takes_the_guard_back(leading: Rig) -> None:
-    """The batch was verified, lay in between, and comes when its transaction is over."""
+    """The batch was verified, lay in between, and comes after its transaction has ended."""
     rig = leading
 
     async def ends() -> None:
@@ -324,16 +324,16 @@ def test_the_end_of_the_leadership_ends_a_verification(rig: Rig) -> None:
 
     async def story() -> None:
         leader = rig.leader()
-        told = asyncio.Event()
+        confirmed = asyncio.Event()
 
         async def verify() -> None:
-            await told.wait()
+            await confirmed.wait()
 
         data = transactional(b"a")
         one = asyncio.ensure_future(leader.appends.append(data, Acks.LEADER, QUEUED, Opening(verify)))
         await asyncio.sleep(0)
         leader.end(ConcurrentTransactionsError("another leads"))
-        told.set()
+        confirmed.set()
         with pytest.raises(StreamlogError, match="another leads"):
             await one
 
@@ -415,7 +415,7 @@ def test_the_end_of_the_leadership_ends_the_wait_for_a_marker(leading: Rig) -> N
 
 
 def test_a_marker_can_say_that_the_next_transaction_is_open_here(leading: Rig) -> None:
-    """Then nobody is asked, until the coordinator takes it back, or has the next marker written."""
+    """Then the coordinator is not called, until it revokes that, or writes the next marker."""
     rig = leading
     begin(rig, b"a", epoch=0)
 

@@ -143,7 +143,7 @@ def test_members_and_offsets_outlive_the_process(bench: Bench) -> None:
     bench.restart()
     assert bench.committed() == 5
     assert bench.beat(epoch=answer.epoch).epoch == answer.epoch
-    assert bench.rig.told("coordinator_loaded")[-1]["records"] == 6
+    assert bench.rig.probed("coordinator_loaded")[-1]["records"] == 6
 
 
 def test_another_node_coordinates(bench: Bench) -> None:
@@ -190,7 +190,7 @@ def test_a_new_leader_loads_only_what_is_committed(bench: Bench) -> None:
     bench.rig.do(lambda: bench.rig.leader(OFFSETS_TOPIC).on_position(OTHER, Offset(1)))
     bench.rig.rest(0.1)
     assert bench.committed() is None
-    assert bench.rig.told("group_records_unknown") == [{"partition": f"{OFFSETS_TOPIC}-0", "count": 1}]
+    assert bench.rig.probed("group_records_unknown") == [{"partition": f"{OFFSETS_TOPIC}-0", "count": 1}]
 
 
 def test_a_record_that_cannot_be_read_ends_the_shard_and_not_the_node(bench: Bench) -> None:
@@ -231,7 +231,7 @@ def test_a_silent_member_is_put_out_after_its_session(bench: Bench) -> None:
     bench.rig.rest(6.2)
     with pytest.raises(UnknownMemberIdError):
         bench.beat(epoch=answer.epoch)
-    assert bench.rig.told("member_session_over") == [{"group": "g", "member": "a"}]
+    assert bench.rig.probed("member_session_over") == [{"group": "g", "member": "a"}]
 
 
 def test_a_large_group_rests_between_its_decisions(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,9 +269,9 @@ def test_a_heartbeat_that_waits_for_the_group_s_rest_is_in_time(bench: Bench, mo
     answer = bench.beat(session_ms=6_000)
     bench.rig.rest(5.5)
     assert bench.beat(epoch=answer.epoch).epoch == answer.epoch
-    assert not bench.rig.told("member_session_over")
+    assert not bench.rig.probed("member_session_over")
     bench.rig.rest(14.5)
-    assert bench.rig.told("member_session_over") == [{"group": "g", "member": "a"}]
+    assert bench.rig.probed("member_session_over") == [{"group": "g", "member": "a"}]
 
 
 def test_a_member_on_a_stream_is_hinted_when_it_has_news(bench: Bench) -> None:

@@ -154,7 +154,7 @@ def test_what_is_above_a_followers_high_watermark_is_kept_when_both_have_it(clus
     round_of(cluster, 1, 2)
     assert cluster.acknowledged == {0: b"a"}
     assert cluster.replicas[1].follower is not None
-    assert cluster.replicas[1].follower.high_watermark == 0  # it has not heard of it yet
+    assert cluster.replicas[1].follower.high_watermark == 0  # it does not know it yet
     cluster.die(1, power=False)
     cluster.come_back(1)
     cluster.isr = (BrokerId(0), BrokerId(1))
@@ -163,7 +163,7 @@ def test_what_is_above_a_followers_high_watermark_is_kept_when_both_have_it(clus
     assert cluster.records(1) == {0: b"a"}
 
 
-def test_wrong_epochs_are_told_apart(cluster: Cluster) -> None:
+def test_wrong_epochs_are_distinguished(cluster: Cluster) -> None:
     cluster.elect(BrokerId(0))
     leader = cluster.leader.leader
     assert leader is not None
@@ -187,7 +187,7 @@ def test_a_follower_far_behind_the_leaders_start_restarts_there(cluster: Cluster
 
 
 class ReplicatedLives(RuleBasedStateMachine):
-    """Whatever order things happen in: what was acknowledged stays, at its offset, on whoever leads."""
+    """Whatever order things happen in: what was acknowledged stays, at its offset, on the current leader."""
 
     @initialize(seed=st.integers(0, 2**32))
     def start(self, seed: int) -> None:
