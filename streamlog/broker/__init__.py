@@ -9,7 +9,7 @@ leader_progress         what readers of a leader may see, and who is notified of
 replica_wire            the messages of a replication stream
 throttle                bytes a second for replicas that are not in sync
 topic_settings          a topic's configuration, as its replicas need it
-producer_id_allocator   ids for idempotent producers
+producer_id_blocks      ids for idempotent producers
 
 Theory of operation
 - `table.replicas.Replicas` is the partition table. It follows the metadata: what the image assigns to this node, the

@@ -19,7 +19,7 @@ from streamlog.api.service import Service
 from streamlog.broker.following.follower_links import FollowerLinks
 from streamlog.broker.leading.isr_changes import IsrChanges
 from streamlog.broker.leading.replication_service import ReplicationService
-from streamlog.broker.producer_id_allocator import ProducerIdAllocator
+from streamlog.broker.producer_id_blocks import ProducerIdBlocks
 from streamlog.broker.table.replicas import Replicas
 from streamlog.broker.throttle import Throttle
 from streamlog.config import node_settings as settings
@@ -92,7 +92,7 @@ class DataPlane:
         )
         self._peers = Peers(view, ports.network)  # for clients' calls that go on to other nodes
         self._groups = GroupCoordinator(self.replicas, view, configs, ports.clock, ports.probe)
-        self._producer_ids = ProducerIdAllocator(link)
+        self._producer_ids = ProducerIdBlocks(link)
         self._local_markers = LocalMarkers(self.replicas, self._groups)
         markers = MarkerLinks(node_id, self._local_markers, self._peers)
         self._transactions = TransactionCoordinator(self.replicas, view, configs, self._producer_ids, markers, ports)

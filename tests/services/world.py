@@ -20,7 +20,7 @@ from streamlog.api.errors import from_rpc
 from streamlog.api.pb import admin_pb2, batches_pb2, common_pb2
 from streamlog.api.service import stream_handlers, unary_handlers
 from streamlog.broker.leading.leader_replica import LeaderReplica
-from streamlog.broker.producer_id_allocator import ProducerIdAllocator
+from streamlog.broker.producer_id_blocks import ProducerIdBlocks
 from streamlog.broker.table.replicas import Replicas
 from streamlog.config import Operation, Scope, changed_value, check_together
 from streamlog.controller.link import FORWARDED
@@ -150,7 +150,7 @@ class SmallNode:
         )
         await self.replicas.open()
         groups = GroupCoordinator(self.replicas, self.view, self.configs, self.ports.clock, self.ports.probe)
-        peers, producer_ids = Peers(self.view, self.ports.network), ProducerIdAllocator(self)
+        peers, producer_ids = Peers(self.view, self.ports.network), ProducerIdBlocks(self)
         local_markers = LocalMarkers(self.replicas, groups)
         markers = MarkerLinks(self.node_id, local_markers, peers)
         transactions = TransactionCoordinator(self.replicas, self.view, self.configs, producer_ids, markers, self.ports)

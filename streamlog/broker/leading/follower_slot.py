@@ -145,11 +145,11 @@ class FollowerSlot:
         self._queue.append((buffers, size, end))
         self._queued_end = end
 
-    def take(self, room: int, *, at_least_one: bool) -> tuple[list[Buffer], int]:
-        """From the queue, at most `room` bytes; `at_least_one`: the first entry even if larger."""
+    def take(self, size_max: int, *, at_least_one: bool) -> tuple[list[Buffer], int]:
+        """From the queue, at most `size_max` bytes; `at_least_one`: the first entry even if larger."""
         taken: list[Buffer] = []
         size = 0
-        while self._queue and (size + self._queue[0][1] <= room or (at_least_one and not taken)):
+        while self._queue and (size + self._queue[0][1] <= size_max or (at_least_one and not taken)):
             buffers, chunk, end = self._queue.popleft()
             taken.extend(buffers)
             size += chunk

@@ -135,7 +135,7 @@ class IsrChanges:
             seen = self._seen[key] = _Seen(replica.leader_epoch, {})
         seen.epochs[follower] = broker_epoch
 
-    # -- life
+    # -- lifecycle
 
     async def run(self, leaders: Callable[[], Iterable[LeaderReplica]]) -> None:
         """Runs until cancelled. `leaders`: the current leaders of this node."""

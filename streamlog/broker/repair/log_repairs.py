@@ -97,11 +97,6 @@ class Repairs:
         self._one_at_a_time = asyncio.Lock()
         self.repaired_ranges = 0  # since the start
 
-    @property
-    def damaged_logs(self) -> int:
-        """Logs with damage that was found and is not repaired."""
-        return len(self._works)
-
     def notice(self, log: Log) -> None:
         """Damage was found in `log`: start its repair. Idempotent."""
         if log not in self._works:

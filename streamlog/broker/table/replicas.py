@@ -343,7 +343,7 @@ class Replicas:
             return None
         return state_of(replica.log, self._me, broker_epoch, damaged=replica.refusal is not None)
 
-    # -- the metadata's word
+    # -- from the metadata
 
     def _on_metadata(self, image: MetadataImage, delta: MetadataDelta | None) -> None:
         before, self._image = self._image, image
@@ -353,12 +353,12 @@ class Replicas:
         for topic in delta.removed_topics():
             self._settings.pop(topic.name, None)
             self.traffic.forget(topic.name)
-        for topic_id, differences in delta.changed_topics():  # those that are gone come first
+        for topic_id, differences in delta.changed_topics():  # deleted topics come first
             topic = image.topics.get(topic_id) or before.topics[topic_id]
             for partition_id, old, new in differences:
-                self._carry_out_one(TopicPartition(topic.name, partition_id), topic_id, old, new)
+                self._apply_one(TopicPartition(topic.name, partition_id), topic_id, old, new)
 
-    def _carry_out_one(
+    def _apply_one(
         self, partition: TopicPartition, topic_id: TopicId, old: Partition | None, new: Partition | None
     ) -> None:
         if new is not None and self._me in new.replicas:
@@ -370,7 +370,7 @@ class Replicas:
             replica.assign(None)
 
     def _apply(self, image: MetadataImage) -> None:
-        """The whole image: at the start, and where a snapshot has taken the place of what was known."""
+        """The whole image: at the start, and after a snapshot."""
         assigned: dict[TopicPartition, Assignment] = {}
         for topic_id, partition_id in image.roles.partitions(Role.REPLICA, self._me):
             topic = image.topics[topic_id]

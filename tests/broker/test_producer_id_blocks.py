@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from streamlog.broker.producer_id_allocator import ProducerIdAllocator
+from streamlog.broker.producer_id_blocks import ProducerIdBlocks
 from streamlog.errors import InvariantError, QuorumUnavailableError
 from streamlog.model import ProducerId
 
@@ -31,7 +31,7 @@ class Blocks:
 def test_ids_are_given_once_and_a_block_is_asked_for_once() -> None:
     async def run() -> None:
         blocks = Blocks()
-        ids = ProducerIdAllocator(blocks)
+        ids = ProducerIdBlocks(blocks)
         given = await asyncio.gather(*(ids.next() for _ in range(7)))
         assert sorted(given) == [110, 111, 112, 120, 121, 122, 130]
         assert blocks.asked == 3
@@ -43,7 +43,7 @@ def test_a_controller_that_cannot_be_asked_is_asked_again_by_the_next() -> None:
     async def run() -> None:
         blocks = Blocks()
         blocks.error = QuorumUnavailableError("no leader")
-        ids = ProducerIdAllocator(blocks)
+        ids = ProducerIdBlocks(blocks)
         with pytest.raises(QuorumUnavailableError):
             await ids.next()
         blocks.error = None
@@ -55,7 +55,7 @@ def test_a_controller_that_cannot_be_asked_is_asked_again_by_the_next() -> None:
 def test_a_block_given_twice_stops_the_node() -> None:
     async def run() -> None:
         blocks = Blocks()
-        ids = ProducerIdAllocator(blocks)
+        ids = ProducerIdBlocks(blocks)
         for _ in range(3):
             await ids.next()
         blocks.first -= 10

@@ -20,7 +20,7 @@ class ProducerIdSource(Protocol):
         ...
 
 
-class ProducerIdAllocator:
+class ProducerIdBlocks:
     """One a node."""
 
     def __init__(self, source: ProducerIdSource) -> None:
