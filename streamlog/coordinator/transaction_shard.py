@@ -65,7 +65,7 @@ TIMER_MS_MAX: Final = 24 * 3_600_000
 
 
 class ProducerIdSequence(Protocol):
-    """Ids of producers: streamlog.broker.producer_id_allocator."""
+    """Ids of producers: streamlog.broker.producer_id_blocks."""
 
     async def next(self) -> ProducerId:
         """An id that no producer had before. StreamlogError."""
