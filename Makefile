@@ -38,7 +38,7 @@ test: $(STAMP)   ## all tests but the long ones, in parallel; T=tests/storage K=
 	$(BIN)/python -m pytest -q $(if $(T)$(K),,-n $(JOBS)) -m '$(MARKS)' $(T) $(if $(K),-k '$(K)')
 
 test-long: $(STAMP)  ## more seeds of the simulations
-	$(BIN)/python -m pytest -q -n $(JOBS) -m 'long and not rounds'
+	$(BIN)/python -m pytest -q -n $(JOBS) -m 'long and not rounds' --timeout=1800
 
 test-rounds: $(STAMP)  ## tens of rounds of kill -9 and power cuts with real processes; half an hour on an otherwise idle machine
 	$(BIN)/python -m pytest -q -m rounds
