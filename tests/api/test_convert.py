@@ -129,7 +129,7 @@ def test_fetch_settings_get_their_defaults_and_limits() -> None:
     assert (small.response_bytes_max, small.bytes_min, small.wait_ms_max) == (1_000, 1, 0)
 
 
-def test_a_fetch_stream_keeps_its_settings_until_it_is_told_others() -> None:
+def test_a_fetch_stream_keeps_its_settings_until_it_gets_others() -> None:
     first = fetch.fetch_change(batches_pb2.FetchStreamRequest(add=[of()]), first=True)
     assert first.settings is not None
     assert [one.ref.topic for one in first.add] == ["t"]

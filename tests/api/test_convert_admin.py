@@ -152,8 +152,8 @@ def test_a_move_without_a_target_is_a_cancellation() -> None:
 def test_draining() -> None:
     asked = pb.DrainNodeRequest(node_id=2, action=pb.DRAIN_ACTION_CANCEL)
     assert placement.drain(asked) == (2, DrainAction.CANCEL)
-    told = placement.drained(DrainStatus(replicas=5, moving=2), draining=True)
-    assert (told.draining, told.remaining_count, told.moving_count) == (True, 5, 2)
+    response = placement.drained(DrainStatus(replicas=5, moving=2), draining=True)
+    assert (response.draining, response.remaining_count, response.moving_count) == (True, 5, 2)
 
 
 def test_results_stand_beside_their_errors() -> None:

@@ -50,7 +50,7 @@ def test_we_read_what_the_library_writes(answer: list[Fetched]) -> None:
 
 
 def test_batches_are_views_of_the_message_where_they_are_most_of_it() -> None:
-    """Whoever keeps a small batch does not keep a large message with it."""
+    """Keeping a small batch does not keep a large message in memory."""
     data = encode([Fetched(pb.FetchedPartition(topic=name), size * b"x") for name, size in (("a", 90), ("b", 20))])
     [(first, large), (second, small)] = decode(data)
     assert (first.topic, second.topic) == ("a", "b")

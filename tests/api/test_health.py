@@ -45,7 +45,7 @@ async def test_each_service_has_its_own_health_and_the_whole_serves_when_all_do(
 
 
 @on_both
-async def test_watchers_are_told_of_each_change(net: Net) -> None:
+async def test_watchers_are_notified_of_each_change(net: Net) -> None:
     health = Health([RECORDS])
     async with (
         serving(net, [health.service(LoopClock())]) as server,
@@ -53,26 +53,26 @@ async def test_watchers_are_told_of_each_change(net: Net) -> None:
         net.client.connect(server.address).stream(WATCH) as stranger,
     ):
 
-        async def told() -> int:
+        async def response() -> int:
             data = await stream.recv()
             assert data is not None
             return int(pb.HealthCheckResponse.FromString(data).status)
 
         await stream.send(pb.HealthCheckRequest(service=RECORDS).SerializeToString())
-        assert await told() == NOT_SERVING
+        assert await response() == NOT_SERVING
         health.set_serving(RECORDS, True)
-        assert await told() == SERVING
-        health.set_serving(RECORDS, True)  # nothing to tell
+        assert await response() == SERVING
+        health.set_serving(RECORDS, True)  # no change
         health.set_serving(RECORDS, False)
-        assert await told() == NOT_SERVING
+        assert await response() == NOT_SERVING
         health.set_serving(RECORDS, True)
-        assert await told() == SERVING
+        assert await response() == SERVING
         await stranger.send(pb.HealthCheckRequest(service="later").SerializeToString())
         data = await stranger.recv()
         assert data is not None
         assert pb.HealthCheckResponse.FromString(data).status == UNKNOWN
         health.stop()
-        assert await told() == NOT_SERVING
+        assert await response() == NOT_SERVING
 
 
 def test_a_node_that_stops_serves_nothing_any_more() -> None:

@@ -156,8 +156,8 @@ def test_what_is_large_stands_last() -> None:
 )
 def test_limits_in_comments_are_those_of_the_code(field: str, limit: int) -> None:
     comment = comments()[field]
-    told = f"{limit >> 20} MiB" if limit >= 1 << 20 else f"{limit:,}"
-    assert told in comment, comment
+    shown = f"{limit >> 20} MiB" if limit >= 1 << 20 else f"{limit:,}"
+    assert shown in comment, comment
 
 
 def comments() -> dict[str, str]:

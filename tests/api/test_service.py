@@ -110,7 +110,7 @@ async def test_an_error_out_of_a_task_group_is_an_answer(net: Net) -> None:
 
 
 @on_both
-async def test_a_bug_is_told_to_the_owner_and_not_to_the_caller(net: Net) -> None:
+async def test_a_bug_is_raised_to_the_owner_and_not_to_the_caller(net: Net) -> None:
     async with serving(net, SmallNode().services(LoopClock())) as server:
         error = await refusal(net.client.connect(server.address).unary(PUBLISH, publish("bug"), timeout_s=5))
     assert isinstance(error, RpcError)
@@ -153,7 +153,7 @@ async def test_a_request_above_the_methods_bound_is_refused_unparsed(net: Net) -
 
 
 @on_both
-async def test_the_deadline_is_told_and_cancels(net: Net) -> None:
+async def test_the_deadline_is_known_and_cancels(net: Net) -> None:
     node = SmallNode()
     async with serving(net, node.services(LoopClock())) as server:
         channel = net.client.connect(server.address)

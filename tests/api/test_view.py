@@ -32,14 +32,19 @@ def test_a_topic_from_request_to_description(rig: Rig) -> None:
     made = create(rig, name="logs", partitions=2, replication_factor=3, configs={"retention.ms": "5"})
     assert (made.partition_count, made.replication_factor, made.HasField("error")) == (2, 3, False)
     topic = rig.topic("logs")
-    told = view.topic_description(topic, rig.image, range(2))
-    assert (told.name, told.topic_id, told.partition_count, told.replication_factor) == ("logs", made.topic_id, 2, 3)
-    assert dict(told.configs) == {"retention.ms": "5"}
-    assert [one.partition for one in told.partitions] == [0, 1]
+    answered = view.topic_description(topic, rig.image, range(2))
+    assert (answered.name, answered.topic_id, answered.partition_count, answered.replication_factor) == (
+        "logs",
+        made.topic_id,
+        2,
+        3,
+    )
+    assert dict(answered.configs) == {"retention.ms": "5"}
+    assert [one.partition for one in answered.partitions] == [0, 1]
     state = topic.partitions[0]
-    assert list(told.partitions[0].replicas) == list(state.replicas)
-    assert told.partitions[0].leader == state.leader
-    assert list(told.partitions[0].offline) == []
+    assert list(answered.partitions[0].replicas) == list(state.replicas)
+    assert answered.partitions[0].leader == state.leader
+    assert list(answered.partitions[0].offline) == []
     listed = view.topic_listing(topic)
     assert (listed.name, listed.partition_count, listed.replication_factor, listed.internal) == ("logs", 2, 3, False)
     metadata = view.topic_metadata(topic, rig.image, range(1, 2))

@@ -87,7 +87,7 @@ async def _check(
     values = [value for value in found.values() if value is not None]
     if len(set(values)) != len(values):
         seen.changed.append("records stand twice")
-    # A record whose acknowledgement was lost may be there; one that nobody sent may not.
+    # A record whose acknowledgement was lost may be there; one that was not sent may not.
     strangers = [value for value in values if not value.startswith(b"record ")]
     if strangers:
         seen.changed.append(f"{len(strangers)} records that it has not sent, such as {strangers[0]!r}")

@@ -3,7 +3,7 @@
 random     bytes
 valid      every field as a client would have it, of the cluster that is there
 mutated    a valid one with bytes flipped, cut, doubled, put in
-hostile    fields that can be, with values that nobody sends: extremes, unknown enums, control characters, NaN
+hostile    fields that can be, with values that no client sends: extremes, unknown enums, control characters, NaN
 huge       one list of 100,000 entries, or one text of a megabyte
 """
 
@@ -117,7 +117,7 @@ def make_case(seed: int, number: int, methods: tuple[Method, ...], known: Known,
 
 @functools.cache
 def _weights(methods: tuple[Method, ...]) -> tuple[int, ...]:
-    """What stands between nodes has the most state behind it, and nobody else calls it with anything odd."""
+    """Calls between nodes have the most state, and no other test sends them unusual values."""
     return tuple(
         8
         if "Raft/Exchange" in method.path
@@ -130,7 +130,7 @@ def _weights(methods: tuple[Method, ...]) -> tuple[int, ...]:
     )
 
 
-# The first is what one node says to another that it has asked for somebody.
+# The first marks a call that one node forwards to another.
 _METADATA: Final = (
     (("streamlog-forwarded", "1"),),
     (("streamlog-forwarded", "x" * 4_000),),

@@ -31,8 +31,8 @@ class Report(Struct):
         width = max(map(len, by_method), default=0)
         yield f"{'method'.ljust(width)}  calls  how they ended"
         for method, ends in sorted(by_method.items()):
-            told = ", ".join(f"{ended} {count}" for ended, count in ends.most_common())
-            yield f"{method.ljust(width)}  {ends.total():5}  {told}"
+            shown = ", ".join(f"{ended} {count}" for ended, count in ends.most_common())
+            yield f"{method.ljust(width)}  {ends.total():5}  {shown}"
         totals: Counter[str] = Counter()
         for (_, ended), count in self.outcomes.items():
             totals[ended.partition(" ")[0]] += count

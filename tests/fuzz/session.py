@@ -40,7 +40,7 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class Fuzzer:
-    """Makes calls until it is told to end; remembers how they ended."""
+    """Makes calls until it is stopped; remembers how they ended."""
 
     def __init__(
         self,

@@ -46,7 +46,7 @@ def _of_broker(message: Any, known: Known) -> None:
 
 
 def _register(message: Any, known: Known) -> None:
-    """A node that nobody runs, registered by right, would be given replicas."""
+    """A node that does not run, validly registered, would be assigned replicas."""
     if message.cluster_id == known.cluster_id and message.node_id not in known.node_ids:
         message.node_id = known.node_ids[0]
 

@@ -111,7 +111,7 @@ def _raft(rng: random.Random, known: Known) -> list[Message]:
 
 
 def _replicate(rng: random.Random, known: Known) -> list[Message]:
-    """Nobody's broker epoch: a follower that is not there."""
+    """A broker epoch of no node: a follower that does not exist."""
     kind = replication_pb2.ReplicateRequest
     hello = replication_pb2.ReplicaHello(
         cluster_id=known.cluster_id,

@@ -153,6 +153,6 @@ def test_a_short_run(tmp_path: Path) -> None:
     """Some seconds of `make fuzz`, the same calls each time."""
     with FuzzedCluster(tmp_path / "cluster") as cluster:
         report = run(cluster, 17, Limits(seconds=15, quiet_s=2, threads=6), tmp_path / "cases")
-    told = "\n".join(report.lines())
-    assert report.ok, told
-    assert report.calls > 100, told
+    shown = "\n".join(report.lines())
+    assert report.ok, shown
+    assert report.calls > 100, shown

@@ -60,9 +60,9 @@ def leader_of(address: str, topic: str, partition: int = 0) -> str:
     with grpc.insecure_channel(address) as channel:
         request = batches_pb2.WatchMetadataRequest(topics=[topic])
         for data in stream_call(channel, "Batches/WatchMetadata", request):
-            told = batches_pb2.WatchMetadataResponse.FromString(data)
-            nodes |= {node.node_id: f"{node.host}:{node.port}" for node in told.nodes.nodes}
-            for one in (one for known in told.topics for one in known.partitions):
+            response = batches_pb2.WatchMetadataResponse.FromString(data)
+            nodes |= {node.node_id: f"{node.host}:{node.port}" for node in response.nodes.nodes}
+            for one in (one for known in response.topics for one in known.partitions):
                 if one.partition == partition and one.HasField("leader"):
                     return nodes[one.leader]
     raise AssertionError(f"{topic}-{partition} has no leader")

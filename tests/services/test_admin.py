@@ -35,15 +35,15 @@ def test_what_was_changed_holds_on_the_node_that_was_asked(node: int) -> None:
         await cluster.start(1, 2)
         (made,) = await create(cluster, pb.NewTopic(name="t", partitions=2, replication_factor=2), node=node)
         assert (made.partition_count, made.replication_factor, made.error.code) == (2, 2, "")
-        (told,) = await describe(cluster, "t", node=node)
-        assert (told.topic_id, len(told.partitions)) == (made.topic_id, 2)
+        (response,) = await describe(cluster, "t", node=node)
+        assert (response.topic_id, len(response.partitions)) == (made.topic_id, 2)
         growth = pb.CreatePartitionsRequest(topics=[pb.TopicGrowth(topic="t", partition_count=5)])
         await ask(cluster, "CreatePartitions", growth, pb.CreatePartitionsResponse, node)
         resource = pb.ConfigResource(type=pb.CONFIG_RESOURCE_TYPE_TOPIC, name="t")
         change = pb.ConfigAlteration(resource=resource, changes=[pb.ConfigChange(name="retention.ms", value="5000")])
         await ask(cluster, "AlterConfigs", pb.AlterConfigsRequest(alterations=[change]), pb.AlterConfigsResponse, node)
-        (told,) = await describe(cluster, "t", node=node)
-        assert (told.partition_count, dict(told.configs)) == (5, {"retention.ms": "5000"})
+        (response,) = await describe(cluster, "t", node=node)
+        assert (response.partition_count, dict(response.configs)) == (5, {"retention.ms": "5000"})
         gone = await ask(cluster, "DeleteTopics", pb.DeleteTopicsRequest(topics=["t"]), pb.DeleteTopicsResponse, node)
         assert gone.results[0].topic_id == made.topic_id
         assert (await describe(cluster, "t", node=node))[0].error.code == "UNKNOWN_TOPIC_OR_PARTITION"
@@ -160,17 +160,19 @@ def test_the_cluster_is_described() -> None:
         await cluster.create("t", partitions=2, replicas=(1, 2))
         cluster.rig.fence(2)
         await cluster.spread()
-        told = await ask(cluster, "DescribeCluster", pb.DescribeClusterRequest(), pb.DescribeClusterResponse)
-        states = [(node.node.node_id, node.state, node.replica_count, node.leader_count) for node in told.nodes]
+        response = await ask(cluster, "DescribeCluster", pb.DescribeClusterRequest(), pb.DescribeClusterResponse)
+        states = [(node.node.node_id, node.state, node.replica_count, node.leader_count) for node in response.nodes]
         assert states == [
             (1, pb.NODE_STATE_ACTIVE, 2, 2),
             (2, pb.NODE_STATE_FENCED, 2, 0),
             (3, pb.NODE_STATE_ACTIVE, 0, 0),
         ]
-        assert [(voter.node_id, voter.address, voter.match_index) for voter in told.voters] == [(1, "node1:9092", 77)]
-        assert (told.controller, told.quorum_term, told.commit_index) == (1, 4, 77)
-        assert (told.topic_count, told.partition_count) == (1, 2)
-        assert (told.offline_partition_count, told.under_replicated_partition_count) == (0, 2)
+        assert [(voter.node_id, voter.address, voter.match_index) for voter in response.voters] == [
+            (1, "node1:9092", 77)
+        ]
+        assert (response.controller, response.quorum_term, response.commit_index) == (1, 4, 77)
+        assert (response.topic_count, response.partition_count) == (1, 2)
+        assert (response.offline_partition_count, response.under_replicated_partition_count) == (0, 2)
 
     simulate(story)
 
@@ -200,7 +202,7 @@ def config_names(description: pb.ConfigDescription) -> dict[str, pb.ConfigEntry]
     return {entry.name: entry for entry in description.entries}
 
 
-def test_configs_tell_where_they_come_from() -> None:
+def test_configs_have_their_sources() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.start(1, 2, num_partitions="7")
         await cluster.create("t", retention_ms="1000")
@@ -208,16 +210,16 @@ def test_configs_tell_where_they_come_from() -> None:
         missing = pb.ConfigResource(type=pb.CONFIG_RESOURCE_TYPE_TOPIC, name="nobody")
         nodes = [pb.ConfigResource(type=pb.CONFIG_RESOURCE_TYPE_BROKER, name=name) for name in ("1", "2", "", "9")]
         request = pb.DescribeConfigsRequest(resources=[topic, missing, *nodes])
-        told = (await ask(cluster, "DescribeConfigs", request, pb.DescribeConfigsResponse)).resources
-        retention = config_names(told[0])["retention.ms"]
+        response = (await ask(cluster, "DescribeConfigs", request, pb.DescribeConfigsResponse)).resources
+        retention = config_names(response[0])["retention.ms"]
         assert (retention.value, retention.source, retention.type) == (
             "1000",
             pb.CONFIG_SOURCE_TOPIC,
             pb.CONFIG_TYPE_LONG,
         )
         assert retention.default_value == "604800000"
-        assert told[1].error.code == "UNKNOWN_TOPIC_OR_PARTITION"
-        for number, description in ((1, told[2]), (2, told[3])):
+        assert response[1].error.code == "UNKNOWN_TOPIC_OR_PARTITION"
+        for number, description in ((1, response[2]), (2, response[3])):
             entries = config_names(description)
             assert entries["node.id"].value == str(number)
             assert entries["node.id"].read_only
@@ -225,11 +227,11 @@ def test_configs_tell_where_they_come_from() -> None:
                 "7",
                 pb.CONFIG_SOURCE_STATIC_BROKER,
             )
-        assert not told[4].entries
-        assert told[5].error.code == "BROKER_ID_NOT_REGISTERED"
+        assert not response[4].entries
+        assert response[5].error.code == "BROKER_ID_NOT_REGISTERED"
         only = pb.DescribeConfigsRequest(resources=[topic], names=["retention.ms"])
-        told = (await ask(cluster, "DescribeConfigs", only, pb.DescribeConfigsResponse)).resources
-        assert list(config_names(told[0])) == ["retention.ms"]
+        response = (await ask(cluster, "DescribeConfigs", only, pb.DescribeConfigsResponse)).resources
+        assert list(config_names(response[0])) == ["retention.ms"]
 
     simulate(story)
 
@@ -257,23 +259,25 @@ def test_too_many_configs_for_one_answer_are_refused_with_how_many_fit() -> None
     simulate(story)
 
 
-def test_log_directories_are_told_by_their_own_nodes() -> None:
+def test_log_directories_are_described_by_their_own_nodes() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.start(1, 2)
         await cluster.create("t")
         await cluster.create("u", replicas=(2,))
         await cluster.produce(b"value")
-        told = (await ask(cluster, "DescribeLogDirs", pb.DescribeLogDirsRequest(), pb.DescribeLogDirsResponse)).nodes
-        assert [node.node_id for node in told] == [1, 2, 3]
-        (directory,) = told[0].log_dirs
+        response = (
+            await ask(cluster, "DescribeLogDirs", pb.DescribeLogDirsRequest(), pb.DescribeLogDirsResponse)
+        ).nodes
+        assert [node.node_id for node in response] == [1, 2, 3]
+        (directory,) = response[0].log_dirs
         assert (directory.path, len(directory.directory_id)) == ("/data", 16)
         assert [(one.topic, one.log_end) for one in directory.replicas] == [("t", 1)]
-        assert [one.topic for one in told[1].log_dirs[0].replicas] == ["u"]
-        assert told[2].error.code == "BROKER_NOT_AVAILABLE"  # it does not run
+        assert [one.topic for one in response[1].log_dirs[0].replicas] == ["u"]
+        assert response[2].error.code == "BROKER_NOT_AVAILABLE"  # it does not run
         asked = pb.DescribeLogDirsRequest(node_ids=[2, 9], topics=["t"])
-        told = (await ask(cluster, "DescribeLogDirs", asked, pb.DescribeLogDirsResponse)).nodes
-        assert not told[0].log_dirs[0].replicas
-        assert told[1].error.code == "BROKER_ID_NOT_REGISTERED"
+        response = (await ask(cluster, "DescribeLogDirs", asked, pb.DescribeLogDirsResponse)).nodes
+        assert not response[0].log_dirs[0].replicas
+        assert response[1].error.code == "BROKER_ID_NOT_REGISTERED"
 
     simulate(story)
 
@@ -289,13 +293,13 @@ def test_replicas_are_compared_by_their_digests() -> None:
         assert (empty.start_offset, empty.end_offset, empty.identical) == (0, 0, True)
         await cluster.copy_to_follower(2, "t")
         await cluster.produce(b"c", acks=acks)
-        told = await ask(cluster, "DigestReplicas", request, pb.DigestReplicasResponse, node=2)
-        assert (told.start_offset, told.end_offset, told.identical) == (0, 2, True)
-        assert [(one.node_id, one.batch_count, one.log_end) for one in told.replicas] == [(1, 1, 3), (2, 1, 2)]
+        response = await ask(cluster, "DigestReplicas", request, pb.DigestReplicasResponse, node=2)
+        assert (response.start_offset, response.end_offset, response.identical) == (0, 2, True)
+        assert [(one.node_id, one.batch_count, one.log_end) for one in response.replicas] == [(1, 1, 3), (2, 1, 2)]
         beyond = pb.DigestReplicasRequest(topic="t", start_offset=0, end_offset=3)
-        told = await ask(cluster, "DigestReplicas", beyond, pb.DigestReplicasResponse)
-        assert not told.identical
-        assert [one.error.code for one in told.replicas] == ["", "OFFSET_OUT_OF_RANGE"]
+        response = await ask(cluster, "DigestReplicas", beyond, pb.DigestReplicasResponse)
+        assert not response.identical
+        assert [one.error.code for one in response.replicas] == ["", "OFFSET_OUT_OF_RANGE"]
 
     simulate(story)
 
@@ -310,8 +314,8 @@ def test_reassignments_and_drains() -> None:
         assert not done.results[0].HasField("error")
         for wanted, count in (([], 1), ([common_pb2.TopicPartition(topic="u")], 0)):
             asked = pb.ListPartitionReassignmentsRequest(partitions=wanted)
-            told = await ask(cluster, "ListPartitionReassignments", asked, pb.ListPartitionReassignmentsResponse)
-            assert len(told.reassignments) == count
+            response = await ask(cluster, "ListPartitionReassignments", asked, pb.ListPartitionReassignmentsResponse)
+            assert len(response.reassignments) == count
         cancel = pb.AlterPartitionReassignmentsRequest(reassignments=[pb.Reassignment(topic="t")])
         await ask(cluster, "AlterPartitionReassignments", cancel, pb.AlterPartitionReassignmentsResponse)
         drain = pb.DrainNodeRequest(node_id=2, action=pb.DRAIN_ACTION_START)
@@ -337,12 +341,12 @@ def test_a_node_tells_what_it_is() -> None:
         await cluster.start(2)
         request = cluster_pb2.ClusterDescribeRequest(client_version="test/1")
         method = "/streamlog.v1.Cluster/Describe"
-        told = await cluster.call(method, request, cluster_pb2.ClusterDescribeResponse, node=2)
-        assert (told.node_id, told.version, told.cluster_id) == (2, "0.0.0", cluster.rig.image.cluster_id)
-        names = [feature.name for feature in told.features]
+        response = await cluster.call(method, request, cluster_pb2.ClusterDescribeResponse, node=2)
+        assert (response.node_id, response.version, response.cluster_id) == (2, "0.0.0", cluster.rig.image.cluster_id)
+        names = [feature.name for feature in response.features]
         assert names == sorted(names)
         assert "metadata.version" in names
-        assert told.limits.request_bytes_max == 4 << 20
+        assert response.limits.request_bytes_max == 4 << 20
 
     simulate(story)
 

@@ -1,4 +1,4 @@
-"""What is beyond a bound is refused by name, and nobody else is."""
+"""Calls beyond a bound are refused by an error that names it; others are not affected."""
 
 from __future__ import annotations
 

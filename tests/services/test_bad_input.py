@@ -1,7 +1,7 @@
 """FAULTS, "Bad input", row by row on real nodes: from raw bytes, what no client library would send.
 
-Each answer has a status, our code, and what is at fault; nothing is written, nobody else is disturbed. More cases of
-calls and batches: test_over_grpc. Certificates and tokens have tests of their own.
+Each answer has a status, our code, and what is at fault; nothing is written, other clients are not affected. More
+cases of calls and batches: test_over_grpc. Certificates and tokens have tests of their own.
 """
 
 from __future__ import annotations
@@ -223,8 +223,8 @@ BAD_CALLS: list[tuple[str, Message | bytes, str, str]] = [
 def test_bad_calls(leader: grpc.Channel, method: str, request_: Message | bytes, status: str, code: str) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         unary(leader, method, request_, batches_pb2.ProduceResponse)
-    told = refusal(caught.value)
-    assert told[:2] == (status, code)
+    response = refusal(caught.value)
+    assert response[:2] == (status, code)
 
 
 def test_a_message_over_the_limit_of_the_connection(leader: grpc.Channel) -> None:
@@ -241,20 +241,20 @@ def test_huge_sizes_and_waits_are_lowered(leader: grpc.Channel) -> None:
     asked = fetch(
         response_bytes_max=huge, receive_bytes_max=huge, partition_bytes_max=huge, wait_ms_max=huge, bytes_min=0
     )
-    told = unary(leader, "Batches/Fetch", asked, batches_pb2.FetchResponse)
-    assert told.partitions[0].batches
+    response = unary(leader, "Batches/Fetch", asked, batches_pb2.FetchResponse)
+    assert response.partitions[0].batches
 
 
 @pytest.mark.parametrize("offset", [-1, 10**18])
-def test_offsets_outside_the_log_are_told_both_ends(leader: grpc.Channel, offset: int) -> None:
+def test_offsets_outside_the_log_return_both_ends(leader: grpc.Channel, offset: int) -> None:
     if offset < 0:
         with pytest.raises(grpc.RpcError) as caught:
             unary(leader, "Batches/Fetch", fetch(fetch_offset=offset), batches_pb2.FetchResponse)
         assert refusal(caught.value)[1] == "INVALID_REQUEST"
         return
-    told = unary(leader, "Batches/Fetch", fetch(fetch_offset=offset), batches_pb2.FetchResponse).partitions[0]
-    assert told.error.code == "OFFSET_OUT_OF_RANGE"
-    assert {"log_start", "log_end"} <= set(told.error.details)
+    response = unary(leader, "Batches/Fetch", fetch(fetch_offset=offset), batches_pb2.FetchResponse).partitions[0]
+    assert response.error.code == "OFFSET_OUT_OF_RANGE"
+    assert {"log_start", "log_end"} <= set(response.error.details)
 
 
 def test_every_method_refuses_rubbish_by_a_status_of_its_own(cluster: InProcessCluster) -> None:
@@ -303,7 +303,7 @@ def test_idle_streams_and_connection_floods_are_bounded_and_others_go_on(cluster
         [result] = batches_pb2.ProduceStreamResponse.FromString(next(answers)).results
         assert not result.HasField("error")
         to_send.put(None)
-    # The connections are gone, and their places free as soon as the node hears of it.
+    # The connections are closed, and their slots free as soon as the node notices.
     deadline = time.monotonic() + TIMEOUT_S
     while time.monotonic() < deadline:
         try:

@@ -152,7 +152,7 @@ def test_a_batch_that_the_client_cannot_take_is_announced() -> None:
     simulate(story)
 
 
-def test_another_history_is_told_by_where_it_diverges() -> None:
+def test_another_history_is_reported_with_where_it_diverges() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.start()
         await cluster.create()
@@ -342,7 +342,7 @@ def test_the_end_is_reached_where_a_cleaner_has_left_a_gap() -> None:
     ]
 
 
-def test_the_end_of_a_leadership_is_told_and_the_others_go_on() -> None:
+def test_the_end_of_a_leadership_is_reported_and_the_others_continue() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.start()
         await cluster.create(replicas=(1, 2))

@@ -48,7 +48,7 @@ def offsets(batches: bytes) -> list[int]:
     return [header.base_offset for _, header in scan_headers(batches, 0, len(batches))]
 
 
-def told(got: pb.FetchedPartition) -> list[tuple[int, int]]:
+def response(got: pb.FetchedPartition) -> list[tuple[int, int]]:
     return [(one.producer_id, one.first_offset) for one in got.aborted_transactions]
 
 
@@ -64,12 +64,12 @@ def test_a_fetch_ends_at_the_last_stable_offset_and_tells_what_was_aborted() -> 
         await cluster.produce(b"plain")  # 5
         (got,) = await fetch(cluster, isolation_level=COMMITTED)
         assert (got.high_watermark, got.last_stable_offset) == (6, 4)
-        assert (offsets(got.batches), told(got)) == ([0, 1, 2, 3], [(7, 0)])
+        assert (offsets(got.batches), response(got)) == ([0, 1, 2, 3], [(7, 0)])
         (got,) = await fetch(cluster, pb.FetchPartition(topic="t", fetch_offset=3), isolation_level=COMMITTED)
-        assert (offsets(got.batches), told(got)) == ([3], [])
+        assert (offsets(got.batches), response(got)) == ([3], [])
         (got,) = await fetch(cluster)
         assert (got.high_watermark, got.last_stable_offset) == (6, 4)
-        assert (offsets(got.batches), told(got)) == ([0, 1, 2, 3, 4, 5], [])
+        assert (offsets(got.batches), response(got)) == ([0, 1, 2, 3, 4, 5], [])
 
     simulate(story)
 
@@ -92,7 +92,7 @@ def test_a_committed_poll_is_woken_by_the_marker_and_by_nothing_before() -> None
 
 
 def test_many_aborted_transactions_do_not_overfill_an_answer() -> None:
-    """What is told of them counts; one batch comes in any case."""
+    """Their bytes in the message count; the first batch is returned in any case."""
 
     async def story(cluster: Cluster) -> None:
         await cluster.start()
@@ -108,7 +108,7 @@ def test_many_aborted_transactions_do_not_overfill_an_answer() -> None:
             (got,) = await fetch(cluster, part, isolation_level=COMMITTED, response_bytes_max=room)
             assert got.ByteSize() <= room + 100  # the partition's own fields
             here = offsets(got.batches)
-            assert {first for _, first in told(got)} >= {first for first in here if first < count}
+            assert {first for _, first in response(got)} >= {first for first in here if first < count}
             seen += here
             offset = here[-1] + 1
         assert seen == list(range(2 * count))
@@ -126,12 +126,12 @@ def test_a_committed_stream_goes_on_with_the_marker() -> None:
             settings = pb.FetchSettings(isolation_level=COMMITTED)
             await stream.send(pb.FetchStreamRequest(settings=settings, add=[pb.FetchPartition(topic="t")]))
             got = await pushed(stream)
-            assert (got.last_stable_offset, offsets(got.batches), told(got)) == (1, [0], [])
+            assert (got.last_stable_offset, offsets(got.batches), response(got)) == (1, [0], [])
             await cluster.produce(b"behind")
             await asyncio.sleep(1)
             await end(cluster, commit=False)
             got = await pushed(stream)
-            assert (got.last_stable_offset, offsets(got.batches), told(got)) == (4, [1, 2, 3], [(7, 1)])
+            assert (got.last_stable_offset, offsets(got.batches), response(got)) == (4, [1, 2, 3], [(7, 1)])
 
     simulate(story)
 

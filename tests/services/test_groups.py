@@ -115,7 +115,7 @@ def test_join_commit_leave_and_what_is_committed_stays() -> None:
     with_group(story)
 
 
-def test_a_member_on_a_stream_is_told_and_a_broken_stream_releases_at_once() -> None:
+def test_a_member_on_a_stream_is_notified_and_a_broken_stream_releases_at_once() -> None:
     async def story(cluster: Cluster) -> None:
         method, kind = GROUPS + "GroupMembership", pb.GroupMembershipResponse
         async with cluster.stream(method, kind) as first:

@@ -21,16 +21,16 @@ def test_nodes_topics_and_leaders() -> None:
         await cluster.start()
         await cluster.create("b", partitions=2, replicas=(1, 2))
         await cluster.create("a", replicas=(3,))
-        told = await metadata(cluster, all_topics=True)
-        assert [(node.node_id, node.host, node.port) for node in told.nodes] == [
+        answered = await metadata(cluster, all_topics=True)
+        assert [(node.node_id, node.host, node.port) for node in answered.nodes] == [
             (n, f"node{n}", 9092) for n in (1, 2, 3)
         ]
-        assert told.controller == 1
-        assert [(topic.topic, topic.partition_count) for topic in told.topics] == [("a", 1), ("b", 2)]
-        assert [(p.leader, list(p.replicas), list(p.isr)) for p in told.topics[1].partitions] == [
+        assert answered.controller == 1
+        assert [(topic.topic, topic.partition_count) for topic in answered.topics] == [("a", 1), ("b", 2)]
+        assert [(p.leader, list(p.replicas), list(p.isr)) for p in answered.topics[1].partitions] == [
             (1, [1, 2], [1, 2])
         ] * 2
-        assert told.metadata_version == cluster.rig.image.index
+        assert answered.metadata_version == cluster.rig.image.index
         only_nodes = await metadata(cluster)
         assert (len(only_nodes.nodes), len(only_nodes.topics)) == (3, 0)
 
@@ -42,13 +42,13 @@ def test_topics_are_named_by_name_and_id_and_each_has_its_error() -> None:
         await cluster.start()
         await cluster.create("a")
         own_id = cluster.rig.topic("a").topic_id
-        told = await metadata(cluster, "zz", "a", topic_ids=[own_id, bytes(16)])
-        assert [(topic.topic, topic.error.code) for topic in told.topics] == [
+        answered = await metadata(cluster, "zz", "a", topic_ids=[own_id, bytes(16)])
+        assert [(topic.topic, topic.error.code) for topic in answered.topics] == [
             ("", "UNKNOWN_TOPIC_ID"),
             ("a", ""),
             ("zz", "UNKNOWN_TOPIC_OR_PARTITION"),
         ]
-        assert "streamlogctl topic create zz" in told.topics[2].error.message
+        assert "streamlogctl topic create zz" in answered.topics[2].error.message
 
     simulate(story)
 
@@ -109,8 +109,8 @@ def test_bad_requests(request_: pb.MetadataRequest, code: str, path: str) -> Non
 def test_topics_come_into_being_where_the_setting_allows_it() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.start(1, 2, auto_create_topics_enable="true")
-        told = await metadata(cluster, "new", node=2)
-        assert [(topic.topic, topic.error.code, topic.partition_count) for topic in told.topics] == [("new", "", 1)]
+        answered = await metadata(cluster, "new", node=2)
+        assert [(topic.topic, topic.error.code, topic.partition_count) for topic in answered.topics] == [("new", "", 1)]
         assert cluster.nodes[2].passed_on == ["/streamlog.v1.Admin/CreateTopics"]
         clash = await metadata(cluster, "new", "a.b", "__consumer_offsets")
         assert [topic.error.code for topic in clash.topics] == ["UNKNOWN_TOPIC_OR_PARTITION", "", ""]
@@ -122,7 +122,7 @@ def test_topics_come_into_being_where_the_setting_allows_it() -> None:
 # -- the watch
 
 
-async def told(calls: Calls[pb.WatchMetadataResponse]) -> pb.WatchMetadataResponse:
+async def answered(calls: Calls[pb.WatchMetadataResponse]) -> pb.WatchMetadataResponse:
     response = await asyncio.wait_for(calls.recv(), 30)
     assert response is not None
     return response
@@ -132,9 +132,9 @@ async def watch(calls: Calls[pb.WatchMetadataResponse], *names: str) -> list[pb.
     """The first picture."""
     await calls.send(pb.WatchMetadataRequest(topics=names))
     await calls.done_sending()
-    messages = [await told(calls)]
+    messages = [await answered(calls)]
     while not messages[-1].complete:
-        messages.append(await told(calls))
+        messages.append(await answered(calls))
     return messages
 
 
@@ -148,16 +148,16 @@ def test_a_watch_tells_the_picture_and_then_what_changes() -> None:
             assert (len(first.nodes.nodes), first.controller) == (3, 1)
             assert first.cluster_id
             await cluster.move_leader(2, "a", 1)
-            change = await told(calls)
+            change = await answered(calls)
             assert [(t.topic, [(p.partition, p.leader) for p in t.partitions]) for t in change.topics] == [
                 ("a", [(1, 2)])
             ]
             assert not change.HasField("nodes")
             assert not change.HasField("controller")
             await cluster.create("b")
-            assert [topic.topic for topic in (await told(calls)).topics] == ["b"]
+            assert [topic.topic for topic in (await answered(calls)).topics] == ["b"]
             await cluster.delete("a")
-            assert len((await told(calls)).removed_topic_ids) == 1
+            assert len((await answered(calls)).removed_topic_ids) == 1
 
     simulate(story)
 
@@ -172,7 +172,7 @@ def test_a_watch_of_some_topics_tells_of_no_others() -> None:
             await cluster.create("later")
             topics: list[str] = []
             while not topics:
-                topics += [topic.topic for topic in (await told(calls)).topics]
+                topics += [topic.topic for topic in (await answered(calls)).topics]
             assert topics == ["later"]
 
     simulate(story)
@@ -188,7 +188,7 @@ def test_a_watch_tells_of_nodes_that_go_and_of_replicas_that_are_offline() -> No
             await cluster.spread()
             nodes, partitions = None, []
             while nodes is None or not partitions:
-                change = await told(calls)
+                change = await answered(calls)
                 nodes = change.nodes if change.HasField("nodes") else nodes
                 partitions += [part for topic in change.topics for part in topic.partitions]
             assert [node.node_id for node in nodes.nodes] == [1, 3]
@@ -203,12 +203,12 @@ def test_a_watch_tells_of_another_controller() -> None:
         async with cluster.stream(BATCHES + "WatchMetadata", pb.WatchMetadataResponse) as calls:
             await watch(calls)
             await cluster.on(lambda: cluster.node.view.set_controller(None, None))
-            assert (await told(calls)).controller == -1
+            assert (await answered(calls)).controller == -1
 
     simulate(story)
 
 
-def test_what_a_watcher_has_missed_it_is_told_as_it_is_now() -> None:
+def test_what_a_watcher_has_missed_it_gets_as_it_is_now() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.start()
         await cluster.create("a", replicas=(1, 2))
@@ -218,7 +218,7 @@ def test_what_a_watcher_has_missed_it_is_told_as_it_is_now() -> None:
                 await cluster.move_leader(1 + turn % 2, "a")
             last = None
             while last is None or last.topics[0].partitions[0].leader_epoch < 300:
-                last = await told(calls)
+                last = await answered(calls)
             assert last.topics[0].partitions[0].leader == 2
 
     simulate(story)

@@ -1,4 +1,4 @@
-"""What a call leaves behind in a node once it is over: nothing that only the cyclic collector would find.
+"""What a call leaves behind in a node once it has ended: nothing that only the cyclic collector would find.
 
 A real node over real gRPC, the collector disabled. Each kind of call is made many times, also cancelled, timed out and
 refused, and then what is alive is counted: objects of streamlog's classes, and frames and coroutines of its code (a

@@ -137,7 +137,7 @@ def test_readers_that_do_not_read_are_ended_when_others_wait_and_not_before() ->
 
         tasks = [asyncio.ensure_future(stuck(str(number))) for number in range(4)]
         await asyncio.sleep(60)
-        assert ends == []  # nobody else wants anything
+        assert ends == []  # no other reader waits
         reader = budget.reader(copies=1)
         assert await reader.reserve(MESSAGE_BYTES_MIN) == MESSAGE_BYTES_MIN
         assert len(ends) == 1  # no more than it takes

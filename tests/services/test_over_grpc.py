@@ -81,8 +81,8 @@ def test_bad_calls_end_with_status_code_and_field(
 ) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         unary(channel, method, request_, batches_pb2.ProduceResponse)
-    told_status, told_code, facts = refusal(caught.value)
-    assert (told_status, told_code, facts["field"]) == (status, code, field)
+    actual_status, actual_code, facts = refusal(caught.value)
+    assert (actual_status, actual_code, facts["field"]) == (status, code, field)
 
 
 BAD_BATCHES = [
@@ -106,22 +106,22 @@ def test_bad_batches_have_their_error_beside_them(cluster: InProcessCluster, fie
     with grpc.insecure_channel(leader_of(cluster.address(1), "t")) as channel:
         request = batches_pb2.ProduceRequest(partitions=[part])
 
-        def told() -> common_pb2.StreamlogError:
+        def answered() -> common_pb2.StreamlogError:
             return unary(channel, "Batches/Produce", request, batches_pb2.ProduceResponse).results[0].error
 
-        while (error := told()).code == "LEADER_NOT_AVAILABLE":
+        while (error := answered()).code == "LEADER_NOT_AVAILABLE":
             pass  # it makes itself ready
     assert error.code == code
     assert error.message
 
 
-def test_what_one_node_was_told_is_what_the_others_describe(cluster: InProcessCluster) -> None:
+def test_what_one_node_acknowledged_is_what_the_others_describe(cluster: InProcessCluster) -> None:
     """At once, though each follows the metadata in its own time."""
     with ExitStack() as stack:
         channels = [stack.enter_context(grpc.insecure_channel(cluster.address(node))) for node in cluster.node_ids]
         for turn in range(30):
             teller, asked = channels[turn % 3], channels[(turn + 1) % 3]
-            name = f"told{turn}"
+            name = f"topic{turn}"
             create = admin_pb2.CreateTopicsRequest(topics=[admin_pb2.NewTopic(name=name, partitions=1)])
             created = unary(teller, "Admin/CreateTopics", create, admin_pb2.CreateTopicsResponse)
             assert not created.results[0].HasField("error"), f"{name}: {created}"
@@ -164,8 +164,8 @@ def test_every_node_describes_itself_and_the_cluster(cluster: InProcessCluster) 
     for node in cluster.node_ids:
         with grpc.insecure_channel(cluster.address(node)) as channel:
             request = cluster_pb2.ClusterDescribeRequest()
-            told = unary(channel, "Cluster/Describe", request, cluster_pb2.ClusterDescribeResponse)
-            assert told.node_id == node
+            answered = unary(channel, "Cluster/Describe", request, cluster_pb2.ClusterDescribeResponse)
+            assert answered.node_id == node
             described = unary(
                 channel, "Admin/DescribeCluster", admin_pb2.DescribeClusterRequest(), admin_pb2.DescribeClusterResponse
             )
@@ -178,6 +178,6 @@ def test_every_node_describes_itself_and_the_cluster(cluster: InProcessCluster) 
 
 def test_replicas_are_found_to_be_identical(channel: grpc.Channel) -> None:
     request = admin_pb2.DigestReplicasRequest(topic="t")
-    told = unary(channel, "Admin/DigestReplicas", request, admin_pb2.DigestReplicasResponse)
-    assert told.identical, told
-    assert len(told.replicas) == 3
+    answered = unary(channel, "Admin/DigestReplicas", request, admin_pb2.DigestReplicasResponse)
+    assert answered.identical, answered
+    assert len(answered.replicas) == 3

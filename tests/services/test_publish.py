@@ -60,9 +60,9 @@ def test_any_node_takes_records_and_tells_where_they_are(node: int) -> None:
             pb.PublishRecord(key=b"k%d" % index, value=b"%d" % index, timestamp_ms=1_000 + index, headers=[header])
             for index in range(20)
         ]
-        told = (await publish(cluster, *messages, node=node)).results
-        assert [result.partition for result in told] == [hash_partition(b"k%d" % index, 3) for index in range(20)]
-        for index, result in enumerate(told):
+        returned = (await publish(cluster, *messages, node=node)).results
+        assert [result.partition for result in returned] == [hash_partition(b"k%d" % index, 3) for index in range(20)]
+        for index, result in enumerate(returned):
             record = (await log(cluster, result.partition))[result.offset]
             assert (record.key, record.value, record.timestamp) == (b"k%d" % index, b"%d" % index, 1_000 + index)
             assert record.headers == (("h", b"v"),)
@@ -89,8 +89,8 @@ def test_partitioners() -> None:
         await cluster.create(partitions=4)
 
         async def chosen(kind: int, *messages: pb.PublishRecord) -> list[int]:
-            told = await publish(cluster, *messages, options={"partitioner": kind})
-            return [result.partition for result in told.results]
+            returned = await publish(cluster, *messages, options={"partitioner": kind})
+            return [result.partition for result in returned.results]
 
         turns = await chosen(pb.PARTITIONER_ROUND_ROBIN, *records(*[b"v"] * 8, key=b"same"))
         assert sorted(turns) == [0, 0, 1, 1, 2, 2, 3, 3]
@@ -110,8 +110,8 @@ def test_acks_none_tells_no_offsets() -> None:
         await cluster.start(1, 2)
         await cluster.create()
         for node in (1, 2):
-            told = await publish(cluster, *records(b"a"), node=node, options={"acks": common_pb2.ACKS_NONE})
-            assert [result.offset for result in told.results] == [-1]
+            returned = await publish(cluster, *records(b"a"), node=node, options={"acks": common_pb2.ACKS_NONE})
+            assert [result.offset for result in returned.results] == [-1]
         assert await log_values(cluster) == [b"a", b"a"]
 
     simulate(story)
@@ -212,10 +212,10 @@ def test_a_repetition_is_exact_though_the_topic_has_grown() -> None:
         await cluster.create(partitions=2)
         first = await publish(cluster, *records(b"a"), producer_token=await token(cluster))
         messages = [pb.PublishRecord(key=b"k%d" % index, value=b"%d" % index) for index in range(10)]
-        told = await publish(cluster, *messages, producer_token=first.producer_token)
+        returned = await publish(cluster, *messages, producer_token=first.producer_token)
         await cluster.grow("t", 5)
         again = await publish(cluster, *messages, producer_token=first.producer_token)
-        assert [(r.partition, r.offset) for r in again.results] == [(r.partition, r.offset) for r in told.results]
+        assert [(r.partition, r.offset) for r in again.results] == [(r.partition, r.offset) for r in returned.results]
 
     simulate(story)
 
@@ -226,11 +226,11 @@ def test_more_batches_than_a_leader_remembers_are_still_not_written_twice() -> N
         await cluster.create(max_message_bytes="1000")
         current = await token(cluster)
         messages = records(*(bytes([65 + index]) * 600 for index in range(12)), partition=0)
-        told = await publish(cluster, *messages, producer_token=current)
-        assert [result.offset for result in told.results] == list(range(12))
+        returned = await publish(cluster, *messages, producer_token=current)
+        assert [result.offset for result in returned.results] == list(range(12))
         again = await publish(cluster, *messages, producer_token=current)
         assert [result.offset for result in again.results] == [-1] * 7 + list(range(7, 12))
-        assert again.producer_token == told.producer_token
+        assert again.producer_token == returned.producer_token
         assert len(await log_values(cluster)) == 12
 
     simulate(story)
@@ -258,9 +258,9 @@ def test_a_stream_answers_in_order_and_writes_in_order(node: int, order: Order) 
             for number in range(40):
                 topic = "t" if number == 0 else ""
                 await calls.send(pb.PublishStreamRequest(topic=topic, records=records(b"%d" % number)))
-            told = await answers(calls, 40)
-            assert [one.results[0].offset for one in told] == list(range(40))
-            assert not any(one.producer_token for one in told)
+            returned = await answers(calls, 40)
+            assert [one.results[0].offset for one in returned] == list(range(40))
+            assert not any(one.producer_token for one in returned)
             await calls.done_sending()
             assert await asyncio.wait_for(calls.recv(), 30) is None
         assert await log_values(cluster) == [b"%d" % number for number in range(40)]
@@ -299,8 +299,8 @@ def test_a_broken_stream_is_taken_up_again_without_loss_or_repetition(seed: int)
                     first: dict[str, Any] = {"topic": "t", "producer_token": current} if place == 0 else {}
                     await calls.send(pb.PublishStreamRequest(records=messages, **first))
                 for _ in range(min(len(waiting), dice.randrange(1, 8))):
-                    (told,) = await answers(calls, 1)
-                    current = told.producer_token
+                    (returned,) = await answers(calls, 1)
+                    current = returned.producer_token
                     waiting.pop(0)
                     answered += 1
         found = [value for index in range(2) for value in await log_values(cluster, partition=index)]
@@ -326,8 +326,8 @@ def test_a_leader_that_moves_costs_neither_records_nor_order() -> None:
             leader = cluster.nodes[2].leader()
             await cluster.until_logged(leader, 4)
             await cluster.on(lambda: leader.on_position(BrokerId(1), leader.log_end_offset), 2)
-            told = await answers(calls, 3)
-            assert [one.results[0].offset for one in told] == [1, 2, 3]
+            returned = await answers(calls, 3)
+            assert [one.results[0].offset for one in returned] == [1, 2, 3]
         assert await log_values(cluster, node=2) == [b"0", b"1", b"2", b"3"]
 
     simulate(story)

@@ -51,7 +51,7 @@ class Stream:
 async def writing(
     cluster: Cluster, name: str = "x", *, node: int = 1, token: bytes = b"", timeout_ms: int = 0
 ) -> AsyncIterator[Stream]:
-    """Begun by a request of its own: its answer says that whoever had the name is fenced."""
+    """Begun by a separate request: its response says that earlier producers with the id are fenced."""
     async with cluster.stream(RECORDS + "PublishStream", pb.PublishStreamResponse, node) as calls:
         stream = Stream(calls)
         writer = pb.TransactionalWriter(transactional_id=name, timeout_ms=timeout_ms)
@@ -98,9 +98,9 @@ def test_a_transaction_in_one_request_and_many_pipelined() -> None:
             for number in range(20):
                 end = ABORT if number % 5 == 4 else COMMIT
                 await stream.send(b"%d" % number, partition=number % 2, offsets=offsets(number), end=end)
-            told = (await answers(stream.calls, 21))[1:]
-            assert [one.outcome for one in told] == [ABORTED if n % 5 == 4 else COMMITTED for n in range(20)]
-            assert len({one.producer_token for one in told}) == 20
+            response = (await answers(stream.calls, 21))[1:]
+            assert [one.outcome for one in response] == [ABORTED if n % 5 == 4 else COMMITTED for n in range(20)]
+            assert len({one.producer_token for one in response}) == 20
             await stream.calls.done_sending()
             assert await stream.ended() is None
         expected = [n for n in range(20) if n % 5 != 4]
@@ -178,7 +178,9 @@ def test_the_second_stream_of_one_name_fences_the_first() -> None:
                 assert isinstance(await first.ended(), ProducerFencedError)
                 assert (await second.ask(b"mine", end=COMMIT)).outcome == COMMITTED
             assert (await other.ask(b"its own", end=COMMIT)).outcome == COMMITTED
-            async with writing(cluster, token=first.token) as again:  # knows who it was, and that this is over
+            async with writing(
+                cluster, token=first.token
+            ) as again:  # its producer id, and that the transaction has ended
                 assert isinstance(await again.ended(), ProducerFencedError)
         await until_committed(cluster, b"mine", b"its own")
 
@@ -186,7 +188,7 @@ def test_the_second_stream_of_one_name_fences_the_first() -> None:
 
 
 @pytest.mark.parametrize("asked", [None, COMMIT, ABORT])
-def test_who_goes_on_with_the_token_is_told_what_became_of_it(asked: pb.TransactionEnd.ValueType | None) -> None:
+def test_a_stream_that_continues_with_the_token_gets_the_outcome(asked: pb.TransactionEnd.ValueType | None) -> None:
     async def story(cluster: Cluster) -> None:
         async with writing(cluster) as stream:
             await answers(stream.calls, 1)
@@ -195,8 +197,8 @@ def test_who_goes_on_with_the_token_is_told_what_became_of_it(asked: pb.Transact
             if asked is not None:
                 await stream.ask(end=asked)
         async with writing(cluster, token=token) as again:
-            (told,) = await answers(again.calls, 1)
-            assert told.former_outcome == (COMMITTED if asked == COMMIT else ABORTED)
+            (response,) = await answers(again.calls, 1)
+            assert response.former_outcome == (COMMITTED if asked == COMMIT else ABORTED)
             assert (await again.ask(b"b", end=COMMIT)).outcome == COMMITTED
         await until_committed(cluster, *([b"a"] if asked == COMMIT else []), b"b")
         assert await offset(cluster, stable=True) == (3 if asked == COMMIT else -1)

@@ -1,4 +1,4 @@
-"""Subscribe over the simulated network: any node, any partitions, whoever leads them."""
+"""Subscribe over the simulated network: any node, any partitions, whichever nodes lead them."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_an_end_within_a_batch() -> None:
     simulate(story)
 
 
-def test_heartbeats_tell_where_the_reader_is() -> None:
+def test_heartbeats_have_the_position() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.start()
         await cluster.create()
@@ -498,7 +498,7 @@ def test_a_reader_that_leaves_leaves_nothing_behind() -> None:
                 await cluster.produce(b"a")
                 await reader.until(1)
         await asyncio.sleep(2)
-        assert not cluster.node.leader()._progress.watchers  # nobody is told any more
+        assert not cluster.node.leader()._progress.watchers  # no watcher is left
 
     simulate(story)
 
@@ -512,7 +512,7 @@ def test_what_a_subscription_held_is_given_back_when_its_client_has_gone() -> No
         for _ in range(20):
             await cluster.produce(bytes(100_000))
         for node in (1, 2):
-            for _ in range(40):  # of which each would keep some for good
+            for _ in range(40):  # of which each would keep some permanently
                 async with subscribing(cluster, everything(), node=node):
                     await asyncio.sleep(1)
             async with subscribing(cluster, everything(), node=node) as reader:

@@ -227,7 +227,7 @@ def test_a_late_batch_and_a_late_offset_of_a_transaction_that_is_over_are_refuse
     with_transactions(story)
 
 
-def test_an_end_is_answered_again_and_never_decided_anew() -> None:
+def test_an_end_is_answered_again_and_never_decided_again() -> None:
     async def story(cluster: Cluster) -> None:
         producer = Producer(cluster)
         await producer.init()

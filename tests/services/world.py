@@ -1,7 +1,7 @@
 """Nodes in the simulated world with real views, replicas and services, and clients that send raw messages.
 
 The controller is a function: commands are decided and applied at once, on every node. Only nodes that are named run;
-the others are registered and alive, and hold replicas that nobody sees. What they would report is told by the test.
+the others are registered and alive, and hold replicas that are not simulated. The test reports for them.
 """
 
 from __future__ import annotations
